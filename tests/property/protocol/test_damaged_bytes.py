@@ -1,0 +1,88 @@
+"""Damaged, cut off and made up bytes: a ProtocolError or a message, nothing else, at no cost."""
+
+import tracemalloc
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from penstock.core.errors import ProtocolError
+from penstock.protocol.codec import decode, decoder, encode
+from penstock.protocol.fields import Message
+from tests.support.message_samples import (
+    full_message,
+    message_classes,
+    message_versions,
+    random_message,
+)
+
+PAIRS = [
+    pytest.param(cls, version, id=f"{cls.__name__}-{version}")
+    for cls, version in message_versions()
+]
+CLASSES = [pytest.param(cls, id=cls.__name__) for cls in message_classes()]
+
+# The largest lengths and counts there are, in the forms they have in old and in flexible versions.
+HUGE = {False: (b"\x7f\xff\xff\xff", b"\x7f\xff"), True: (b"\xff\xff\xff\xff\x07",)}
+ALLOWED_BYTES = 200_000
+
+
+@pytest.mark.parametrize(("cls", "version"), PAIRS)
+def test_every_truncation_is_refused(cls: type[Message], version: int) -> None:
+    encoded = memoryview(encode(full_message(cls, version), version))
+    read = decoder(cls, version)
+    for end in range(len(encoded)):
+        with pytest.raises(ProtocolError):
+            read(encoded[:end], 0)
+
+
+@pytest.mark.parametrize(("cls", "version"), PAIRS)
+def test_damaged_and_random_bytes(cls: type[Message], version: int) -> None:
+    random = Random(f"{cls.__name__} {version}")
+    outcomes = [
+        _refused(cls, version, damaged)
+        for damaged in (*_damaged(cls, version, random), *_made_up(random))
+    ]
+    assert len(outcomes) == 45
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_huge_lengths_cost_no_memory(cls: type[Message]) -> None:
+    """A length or count is compared with the bytes that are there before anything is made."""
+    for version in {cls.INFO.versions.low, cls.INFO.versions.high}:
+        encoded = encode(full_message(cls, version), version)
+        decoder(cls, version)
+        tracemalloc.start()
+        try:
+            for position in range(len(encoded)):
+                for huge in HUGE[version in cls.INFO.flexible]:
+                    _refused(cls, version, encoded[:position] + huge + encoded[position + 1 :])
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < ALLOWED_BYTES
+
+
+def _refused(cls: type[Message], version: int, data: bytes) -> bool:
+    """Whether decoding gave a ProtocolError; any other exception fails the test."""
+    try:
+        message, end = decode(cls, version, data)
+    except ProtocolError:
+        return True
+    assert isinstance(message, cls)
+    assert 0 <= end <= len(data)
+    return False
+
+
+def _damaged(cls: type[Message], version: int, random: Random) -> Iterator[bytes]:
+    for _ in range(25):
+        damaged = bytearray(encode(random_message(cls, version, random), version))
+        for _ in range(random.randint(1, 3)):
+            if damaged:
+                damaged[random.randrange(len(damaged))] = random.choice((0, 1, 0x7F, 0x80, 0xFF))
+        yield bytes(damaged)
+
+
+def _made_up(random: Random) -> Iterator[bytes]:
+    for _ in range(20):
+        yield random.randbytes(random.randrange(80))
