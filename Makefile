@@ -1,0 +1,73 @@
+# Everything a developer does here. `make help` lists the targets.
+# PYTHON=python3.12 chooses the interpreter for .venv; ARGS="-k segment" goes to pytest or to the bench.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+BIN := .venv/bin
+PYTHON_READY := .venv/.ready
+KAFKA_VERSION := $(shell sed -nE 's/.*<kafka\.version>(.*)<\/.*/\1/p' tools/kafka/pom.xml)
+KAFKA_READY := .parts/kafka-$(KAFKA_VERSION)/.ready
+JOBS ?= 2
+ARGS ?=
+
+# What the installed project is made from: a change in one of these installs and compiles it again.
+# A module that is compiled has a .pxd beside it.
+DECLARATIONS := $(wildcard src/penstock/*/*.pxd)
+BUILD_INPUTS := pyproject.toml constraints.txt tools/setup.sh $(wildcard setup.py) \
+	$(DECLARATIONS) $(DECLARATIONS:.pxd=.py)
+
+.PHONY: help setup setup-python setup-parts demo test lint format bench lock clean distclean
+
+help: ## list the targets
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+
+setup: ## make .venv and fetch what the tests need
+	@PYTHON="$(PYTHON)" tools/setup.sh system $(KAFKA_VERSION)
+	@$(MAKE) --silent --no-print-directory setup-python setup-parts
+
+setup-python: $(PYTHON_READY) ## only .venv: the project, compiled, and its development tools
+
+setup-parts: ## only Java and Apache Kafka's published jars, which the compatibility tests run
+	@tools/setup.sh java
+	@$(MAKE) --silent --no-print-directory $(KAFKA_READY)
+
+$(PYTHON_READY): $(BUILD_INPUTS)
+	@PYTHON="$(PYTHON)" tools/setup.sh python
+	@touch $@
+
+$(KAFKA_READY): tools/kafka/pom.xml tools/setup.sh
+	@tools/setup.sh kafka $(KAFKA_VERSION)
+	@touch $@
+
+demo: setup-python ## a tour of the log: write, read, crash, recover, compact
+	@$(BIN)/python examples/log_tour.py
+
+test: setup ## every test (JOBS=2 at a time)
+	$(BIN)/pytest -n $(JOBS) --dist worksteal $(ARGS)
+
+lint: setup-python ## formatting, lint, types, and who may import whom
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup-python ## put every file in the project's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: setup-python ## the speed figures
+	$(BIN)/python -m bench $(ARGS)
+
+lock: setup-python ## write constraints.txt from what .venv has now
+	$(BIN)/python tools/lock.py
+
+clean: ## remove what was built and cached; .venv and the jars stay
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -f src/penstock/*/*.so $(DECLARATIONS:.pxd=.c) $(PYTHON_READY)
+	find src tests bench tools -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean ## remove .venv and the jars too
+	rm -rf .venv .parts src/*.egg-info

@@ -1,0 +1,32 @@
+"""`python -m bench [NAME…]`: runs the measurements named, or all; exits 1 where a target is missed."""
+
+import importlib
+import platform
+import sys
+from collections.abc import Sequence
+
+from bench.report import Row
+
+SUITES = ("protocol", "records", "log", "cleaner")
+
+
+def main(names: Sequence[str]) -> int:
+    unknown = [name for name in names if name not in SUITES]
+    if unknown:
+        print(f"no such measurement: {', '.join(unknown)}; there are {', '.join(SUITES)}")
+        return 2
+    print(f"Python {platform.python_version()} on {platform.machine()}")
+    missed = 0
+    for name in names or SUITES:
+        print(f"\n{name}")
+        rows: list[Row] = importlib.import_module(f"bench.bench_{name}").run()
+        for row in rows:
+            mark = {True: "met", False: "MISSED", None: ""}[row.met]
+            missed += row.met is False
+            print(f"  {row.name:<58} {row.figure:>12,.2f} {row.unit:<10} {row.target:<12} {mark}")
+    print(f"\n{missed} targets missed" if missed else "\nall targets met")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

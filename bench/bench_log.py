@@ -1,0 +1,142 @@
+"""The log: append beside a bare write loop, finding an offset in 10 GB, recovery (S2, S6, S7)."""
+
+import os
+import random
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.report import Row, at_least, at_most, best_seconds
+from penstock.core.ids import TopicPartition
+from penstock.records.batch import HEADER, BatchHeader, read_header
+from penstock.records.build import build_batch
+from penstock.records.record import Record
+from penstock.storage.config import LogConfig
+from penstock.storage.disk import OsDisk
+from penstock.storage.log import Isolation, Log
+from penstock.storage.recovery import load_log
+from penstock.storage.system_clock import SystemClock
+
+PARTITION = TopicPartition("bench", 0)
+BATCHES = 16_384
+"""Of 16 KB each: 256 MB."""
+
+
+def batch_of(size: int) -> bytes:
+    """One batch of 100-byte records, `size` bytes long or a little more."""
+    records = [Record(n, 1_700_000_000_000 + n, None, b"v" * 100) for n in range(size // 108)]
+    return bytes(build_batch(records))
+
+
+def open_log(folder: str, config: LogConfig = LogConfig()) -> Log:
+    return load_log(OsDisk(), folder, PARTITION, config, SystemClock())
+
+
+def bare_write(folder: str, data: bytes) -> Callable[[], None]:
+    def write() -> None:
+        fd = os.open(f"{folder}/bare", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        for _ in range(BATCHES):
+            os.write(fd, data)
+        os.close(fd)
+
+    return write
+
+
+def leader_append(folder: str, data: bytes) -> Callable[[], None]:
+    buffers = [bytearray(data) for _ in range(64)]
+
+    def append() -> None:
+        log = open_log(folder)
+        log.truncate_fully_and_start_at(0)
+        for n in range(BATCHES):
+            buffer = buffers[n & 63]
+            HEADER.pack_into(buffer, 0, 0, *HEADER.unpack_from(buffer)[1:])
+            log.append_as_leader(buffer, 0)
+        log.local.close_handlers()
+
+    return append
+
+
+def follower_append(folder: str, data: bytes) -> Callable[[], None]:
+    header = read_header(data)
+    count = header.records_count
+    buffer = bytearray(data)
+
+    def append() -> None:
+        log = open_log(folder)
+        log.truncate_fully_and_start_at(0)
+        for n in range(BATCHES):
+            HEADER.pack_into(buffer, 0, n * count, *header[1:])
+            log.append_as_follower(buffer)
+        log.local.close_handlers()
+
+    return append
+
+
+def find_offset(folder: str) -> float:
+    """Microseconds to find a random offset in a log of 10 GB, whose batches are mostly holes."""
+    log = open_log(folder)
+    size = 64 * 1024
+    offset = 0
+    for _ in range(10 * 1024**3 // (log.config.segment_bytes // size * size)):
+        if offset:
+            log.roll()
+        segment = log.local.segments.active
+        for position in range(0, log.config.segment_bytes - size, size):
+            header = BatchHeader(
+                offset, size - 12, 0, 2, 0, 0, 599, offset, offset + 599, -1, -1, -1, 600
+            )
+            segment.file.write_at(HEADER.pack(*header), position)
+            segment.index(header, position)
+            offset += 600
+        segment.file.truncate(log.config.segment_bytes - size)
+        segment.size = log.config.segment_bytes - size
+        log.local.next_offset = offset
+    rng = random.Random(7)
+    targets = [rng.randrange(offset) for _ in range(20_000)]
+
+    def look() -> None:
+        for target in targets:
+            log.read(target, 1, Isolation.LOG_END)
+
+    look()
+    taken = best_seconds(look)
+    log.local.close_handlers()
+    return taken / len(targets) * 1e6
+
+
+def recover(folder: str, data: bytes) -> float:
+    """GB/s of a recovery that reads every batch."""
+    log = open_log(folder)
+    log.truncate_fully_and_start_at(0)
+    for _ in range(BATCHES * 4):
+        log.append_as_leader(bytearray(data), 0)
+    size = log.size
+    log.local.close_handlers()
+
+    def load() -> None:
+        open_log(folder).local.close_handlers()
+
+    return size / best_seconds(load, 3) / 1e9
+
+
+def run() -> list[Row]:
+    data = batch_of(16 * 1024)
+    with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as folder:
+        bare = best_seconds(bare_write(folder, data))
+        leader = best_seconds(leader_append(f"{folder}/leader", data))
+        follower = best_seconds(follower_append(f"{folder}/follower", data))
+        rows = [
+            Row("bare os.write, 16 KB", BATCHES * len(data) / bare / 1e6, "MB/s"),
+            Row("leader append, 16 KB batches", BATCHES * len(data) / leader / 1e6, "MB/s"),
+            at_least("leader append / bare os.write", bare / leader * 100, "%", 60),
+            at_least("follower append / bare os.write", bare / follower * 100, "%", 60),
+            at_most("find a random offset in 10 GB", find_offset(f"{folder}/find"), "µs", 20),
+            at_least("recovery scan", recover(f"{folder}/recover", data), "GB/s", 1),
+        ]
+    return rows
+
+
+if __name__ == "__main__":
+    for row in run():
+        print(row)

@@ -1,0 +1,133 @@
+"""A tour of the log: write, read by offset and by time, crash and recover, compact, look inside.
+
+    python examples/log_tour.py [FOLDER]
+
+The files are Apache Kafka's, byte for byte. They go to FOLDER, a temporary one if none is named.
+"""
+
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from penstock.core.ids import TopicPartition
+from penstock.records.build import build_batch
+from penstock.records.compress import Compression
+from penstock.records.read import read_records
+from penstock.records.record import Record
+from penstock.storage.cleaner import LogCleaner
+from penstock.storage.config import LogConfig
+from penstock.storage.disk import OsDisk
+from penstock.storage.log import Isolation, Log
+from penstock.storage.manager import LogManager
+from penstock.storage.system_clock import SystemClock
+
+ORDERS = TopicPartition("orders", 0)
+CUSTOMERS = TopicPartition("customers", 0)
+CLOCK = SystemClock()
+CONFIGS = {
+    "orders": LogConfig(segment_bytes=64 * 1024),
+    "customers": LogConfig(
+        segment_bytes=16 * 1024,
+        cleanup_policy=frozenset({"compact"}),
+        min_cleanable_dirty_ratio=0.0,
+    ),
+}
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def start(folder: str) -> LogManager:
+    manager = LogManager(OsDisk(), [folder], CLOCK)
+    manager.startup(CONFIGS.__getitem__, node_id=1)
+    return manager
+
+
+def write_orders(log: Log) -> None:
+    """A batch with each codec, over and over; the broker's part is to number the records."""
+    for n in range(200):
+        records = [
+            Record(i, CLOCK.now_ms(), b"order-%d" % (n * 10 + i), b"x" * 100) for i in range(10)
+        ]
+        log.append_as_leader(build_batch(records, compression=Compression(n % 5)), leader_epoch=0)
+    log.update_high_watermark(log.log_end_offset)
+    say(f"wrote {log.log_end_offset} orders: {log.size} bytes in {len(log.local.segments)} segments")
+
+
+def read_orders(log: Log) -> None:
+    found = log.read(1234, max_bytes=4096, isolation=Isolation.HIGH_WATERMARK)
+    assert found.records is not None
+    records = read_records(found.records.read())
+    say(f"offset 1234 is in the batch of offsets {records[0].offset} to {records[-1].offset}")
+    first = log.offset_for_timestamp(records[0].timestamp)
+    assert first is not None
+    say(f"the first order of that millisecond has offset {first.offset}")
+
+
+def crash_and_recover(folder: str) -> None:
+    """A process that dies in the middle of a write leaves half a batch behind."""
+    script = (
+        "import os, signal, examples.log_tour as tour\n"
+        f"manager = tour.start({folder!r})\n"
+        "log = manager.get(tour.ORDERS)\n"
+        "tour.write_orders(log)\n"
+        "file = log.local.segments.active.file\n"
+        "file.write_at(b'half a batch', file.size())\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    root = str(Path(__file__).resolve().parent.parent)
+    died = subprocess.run([sys.executable, "-c", script], cwd=root, check=False)
+    say(f"the writer was killed (exit code {died.returncode}); opening its folder:")
+    manager = start(folder)
+    log = manager.get(ORDERS)
+    assert log is not None
+    say(f"recovered {log.log_end_offset} orders, the half batch is gone")
+    manager.shutdown()
+
+
+def compact(manager: LogManager) -> None:
+    """Only the last value of each key is kept."""
+    log = manager.get_or_create(CUSTOMERS, CONFIGS["customers"])
+    for n in range(500):
+        records = [Record(i, CLOCK.now_ms(), b"customer-%d" % i, b"%d" % n) for i in range(10)]
+        log.append_as_leader(build_batch(records), leader_epoch=0)
+    log.update_high_watermark(log.log_end_offset)
+    log.roll()
+    before = log.size
+    cleaner = LogCleaner(manager, CLOCK)
+    task = cleaner.begin()
+    while task is not None:
+        task.run()
+        task = cleaner.finish(task)
+    say(f"compacted {log.log_end_offset} changes of 10 customers: {before} bytes to {log.size}")
+
+
+def tour(folder: str) -> None:
+    manager = start(folder)
+    log = manager.get_or_create(ORDERS, CONFIGS["orders"])
+    write_orders(log)
+    read_orders(log)
+    compact(manager)
+    manager.shutdown()
+    crash_and_recover(folder)
+    newest = sorted(Path(folder, str(CUSTOMERS)).glob("*.log"))[0]
+    say(f"\n$ penstock dump-log {newest.parent.name}/{newest.name}")
+    command = [str(Path(sys.executable).with_name("penstock")), "dump-log", str(newest)]
+    subprocess.run(command, check=True, env={**os.environ, "NO_COLOR": "1"})
+
+
+def main() -> None:
+    logging.basicConfig(format="  %(message)s", level=logging.WARNING)
+    if len(sys.argv) > 1:
+        tour(sys.argv[1])
+        return
+    with tempfile.TemporaryDirectory(prefix="penstock-tour-") as folder:
+        tour(folder)
+
+
+if __name__ == "__main__":
+    main()
