@@ -1,0 +1,1 @@
+"""The command line: `penstock`. One file per command group."""

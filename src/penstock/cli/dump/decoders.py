@@ -1,0 +1,152 @@
+"""Records of Kafka's own topics made readable, with the schemas of `penstock.protocol`.
+
+A decoder takes a record's key and value and gives what they say. Both are led by an int16: that of
+the key is the record's type, that of the value its version. Bytes that do not fit their schema
+raise a `KafkaError`.
+"""
+
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import NamedTuple
+from uuid import UUID
+
+from penstock.cli.dump.items import Value
+from penstock.core.errors import KafkaError, ProtocolError, UnsupportedVersionError
+from penstock.protocol.fields import Kind, Message, Struct
+from penstock.protocol.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+)
+from penstock.protocol.schema import fields_of
+from penstock.protocol.stored import (
+    classic_group,
+    consumer_group,
+    offsets,
+    share_group,
+    share_state,
+    streams_group,
+    transaction_log,
+)
+from penstock.protocol.versioned import decode_record_key, decode_versioned, read_prefix
+from penstock.storage.checkpoints import uuid_text
+
+Decoder = Callable[[bytes | None, bytes | None], tuple[Value, Value]]
+"""From a record's key and value to what they say; None for a value that is null."""
+
+_CONSUMER_PROTOCOL = "consumer"
+
+
+class _Schema(NamedTuple):
+    key: type[Message]
+    value: type[Message]
+
+
+def decode_consumer_offsets(key: bytes | None, value: bytes | None) -> tuple[Value, Value]:
+    """A record of `__consumer_offsets`: offsets and groups of every kind."""
+    return _decode(_CONSUMER_OFFSETS, "__consumer_offsets", key, value)
+
+
+def decode_transaction_state(key: bytes | None, value: bytes | None) -> tuple[Value, Value]:
+    """A record of `__transaction_state`."""
+    return _decode(_TRANSACTION_STATE, "__transaction_state", key, value)
+
+
+def decode_share_group_state(key: bytes | None, value: bytes | None) -> tuple[Value, Value]:
+    """A record of `__share_group_state`."""
+    return _decode(_SHARE_GROUP_STATE, "__share_group_state", key, value)
+
+
+def _decode(
+    schemas: dict[int, _Schema], topic: str, key: bytes | None, value: bytes | None
+) -> tuple[Value, Value]:
+    if key is None:
+        raise ProtocolError(f"the record has no key, which every record of {topic} has")
+    record_type = read_prefix(key)
+    schema = schemas.get(record_type)
+    if schema is None:
+        raise UnsupportedVersionError(f"record type {record_type} of {topic} is not known")
+    said: dict[str, Value] = {
+        "type": record_type,
+        "data": to_value(decode_record_key(schema.key, key), 0),
+    }
+    if value is None:
+        return said, None
+    message, version = decode_versioned(schema.value, value)
+    data = to_value(message, version)
+    if isinstance(message, classic_group.GroupMetadataValue):
+        _open_members(message, data, version)
+    return said, {"version": version, "data": data}
+
+
+def _open_members(
+    group: classic_group.GroupMetadataValue, data: dict[str, Value], version: int
+) -> None:
+    """Says what the members of a consumer group wrote in their own protocol."""
+    if group.protocol_type == _CONSUMER_PROTOCOL:
+        data["members"] = [
+            to_value(member, version)
+            | {
+                "subscription": _embedded(ConsumerProtocolSubscription, member.subscription),
+                "assignment": _embedded(ConsumerProtocolAssignment, member.assignment),
+            }
+            for member in group.members
+        ]
+
+
+def _embedded(cls: type[Message], data: bytes) -> Value:
+    """The message in bytes that only clients look into; the bytes where it is none."""
+    try:
+        message, version = decode_versioned(cls, data)
+    except KafkaError:
+        return data
+    return to_value(message, version)
+
+
+def to_value(part: Struct, version: int) -> dict[str, Value]:
+    """The fields that a message has in a version, under Kafka's names."""
+    said: dict[str, Value] = {}
+    for field in fields_of(type(part)):
+        found = getattr(part, field.name)
+        if version in field.versions and (field.tag is None or found != field.default):
+            said[_camel_case(field.name)] = _plain(found, version)
+    return said
+
+
+def _plain(found: object, version: int) -> Value:
+    match found:
+        case None | bool() | int() | str() | bytes():
+            return found
+        case UUID():
+            return uuid_text(found)
+        case list():
+            return [_plain(one, version) for one in found]
+        case Struct():
+            return to_value(found, version)
+        case _:
+            return str(found)
+
+
+def _camel_case(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.title() for word in rest)
+
+
+def _schemas(*modules: ModuleType) -> dict[int, _Schema]:
+    keys = {cls.INFO.key: cls for cls in _messages(modules) if cls.INFO.kind is Kind.RECORD_KEY}
+    return {
+        cls.INFO.key: _Schema(keys[cls.INFO.key], cls)
+        for cls in _messages(modules)
+        if cls.INFO.kind is Kind.RECORD_VALUE and cls.INFO.key is not None
+    }
+
+
+def _messages(modules: tuple[ModuleType, ...]) -> Iterator[type[Message]]:
+    for module in modules:
+        for found in vars(module).values():
+            if isinstance(found, type) and issubclass(found, Message) and found is not Message:
+                yield found
+
+
+_CONSUMER_OFFSETS = _schemas(offsets, classic_group, consumer_group, share_group, streams_group)
+_TRANSACTION_STATE = _schemas(transaction_log)
+_SHARE_GROUP_STATE = _schemas(share_state)

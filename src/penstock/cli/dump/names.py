@@ -1,0 +1,94 @@
+"""Which file of a log is what, by its name alone."""
+
+from enum import Enum
+from typing import NamedTuple
+
+from penstock.storage.checkpoints import (
+    CLEAN_SHUTDOWN_MARKER,
+    CLEANER_OFFSET_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+)
+from penstock.storage.epochs import LEADER_EPOCH_CHECKPOINT
+from penstock.storage.files import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    base_offset_of,
+)
+
+
+class FileType(Enum):
+    """The kinds of file that can be dumped."""
+
+    LOG = "log"
+    OFFSET_INDEX = "index"
+    TIME_INDEX = "timeindex"
+    TXN_INDEX = "txnindex"
+    SNAPSHOT = "snapshot"
+    LEADER_EPOCHS = "leader-epoch-checkpoint"
+    OFFSETS = "offset-checkpoint"
+    PARTITION_METADATA = "partition.metadata"
+    META_PROPERTIES = "meta.properties"
+    CLEAN_SHUTDOWN = "clean-shutdown"
+
+    @property
+    def is_index(self) -> bool:
+        return self in (FileType.OFFSET_INDEX, FileType.TIME_INDEX, FileType.TXN_INDEX)
+
+
+class FileName(NamedTuple):
+    """What a name says."""
+
+    type: FileType
+    base_offset: int
+    """The offset that the name starts with, 0 where it has none."""
+    suffix: str
+    """What stands behind: `.cleaned`, `.swap`, `.deleted` or nothing."""
+
+
+_BY_KIND = {
+    LOG_SUFFIX: FileType.LOG,
+    INDEX_SUFFIX: FileType.OFFSET_INDEX,
+    TIME_INDEX_SUFFIX: FileType.TIME_INDEX,
+    TXN_INDEX_SUFFIX: FileType.TXN_INDEX,
+    SNAPSHOT_SUFFIX: FileType.SNAPSHOT,
+}
+
+_BY_NAME = {
+    LEADER_EPOCH_CHECKPOINT: FileType.LEADER_EPOCHS,
+    RECOVERY_POINT_CHECKPOINT: FileType.OFFSETS,
+    REPLICATION_OFFSET_CHECKPOINT: FileType.OFFSETS,
+    LOG_START_OFFSET_CHECKPOINT: FileType.OFFSETS,
+    CLEANER_OFFSET_CHECKPOINT: FileType.OFFSETS,
+    PARTITION_METADATA: FileType.PARTITION_METADATA,
+    META_PROPERTIES: FileType.META_PROPERTIES,
+    CLEAN_SHUTDOWN_MARKER: FileType.CLEAN_SHUTDOWN,
+}
+
+KNOWN_NAMES = (*(f"<20 digits>{kind}" for kind in _BY_KIND), *_BY_NAME)
+"""For an error that tells what would have been a file of a log."""
+
+
+def parse_name(name: str) -> FileName | None:
+    """What kind of file has this name; None where it is none of a log's."""
+    if name in _BY_NAME:
+        return FileName(_BY_NAME[name], 0, "")
+    base_offset = base_offset_of(name)
+    if base_offset is None:
+        return None
+    suffix = ""
+    rest = name[20:]
+    for end in (CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX):
+        if rest.endswith(end):
+            rest, suffix = rest.removesuffix(end), end
+    kind = _BY_KIND.get(rest)
+    return None if kind is None else FileName(kind, base_offset, suffix)
