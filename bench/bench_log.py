@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.report import Row, at_least, at_most, best_seconds
 from penstock.core.ids import TopicPartition
-from penstock.records.batch import HEADER, BatchHeader, read_header
+from penstock.records.batch import HEADER, BatchHeader, read_header, set_base_offset
 from penstock.records.build import build_batch
 from penstock.records.record import Record
 from penstock.storage.config import LogConfig
@@ -50,7 +50,7 @@ def leader_append(folder: str, data: bytes) -> Callable[[], None]:
         log.truncate_fully_and_start_at(0)
         for n in range(BATCHES):
             buffer = buffers[n & 63]
-            HEADER.pack_into(buffer, 0, 0, *HEADER.unpack_from(buffer)[1:])
+            set_base_offset(buffer, 0, 0)
             log.append_as_leader(buffer, 0)
         log.local.close_handlers()
 
@@ -58,15 +58,14 @@ def leader_append(folder: str, data: bytes) -> Callable[[], None]:
 
 
 def follower_append(folder: str, data: bytes) -> Callable[[], None]:
-    header = read_header(data)
-    count = header.records_count
+    count = read_header(data).records_count
     buffer = bytearray(data)
 
     def append() -> None:
         log = open_log(folder)
         log.truncate_fully_and_start_at(0)
         for n in range(BATCHES):
-            HEADER.pack_into(buffer, 0, n * count, *header[1:])
+            set_base_offset(buffer, 0, n * count)
             log.append_as_follower(buffer)
         log.local.close_handlers()
 

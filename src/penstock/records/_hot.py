@@ -1,0 +1,720 @@
+"""The hot loop: records to bytes and back.
+
+This file is plain Python and runs as it is. Where a C compiler was there at installation, the same
+source is compiled by Cython, with the C types that `_hot.pxd` adds, and the compiled module is the
+one that gets imported. The few functions that come from `_plain.py` have C counterparts in the
+`.pxd`; a parity test runs both forms on the same input. All loops are in this one file because a C
+compiler inlines the reading of a record only into what it sees together, and that halves the time.
+
+A record of a v2 batch, all varints zigzag:
+
+    varint   length of the rest
+    int8     attributes, unused
+    varlong  timestamp, less the batch's base timestamp
+    varint   offset, less the batch's base offset
+    varint   length of the key, -1 for null; the key
+    varint   length of the value, -1 for null; the value
+    varint   number of headers; for each: length of its name, the name, length of its value
+             (-1 for null), the value
+
+Bounds are not checked by the compiled form, so nothing here indexes a byte that it has not
+compared with the end before. Positions count from the start of the buffer; a position below 0
+stands for a failure, which the caller reports.
+"""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import TypeAlias
+
+from crc32c import crc32c
+
+from penstock.core.errors import CorruptRecordError, InvalidRecordError
+from penstock.records.batch import BatchHeader
+from penstock.records.record import Record
+
+try:
+    import cython
+except ModuleNotFoundError:
+    cython = SimpleNamespace(compiled=False)
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
+
+if not cython.compiled:
+    from penstock.records._plain import (
+        bytes_of,
+        copy_in,
+        fields_of,
+        int16_at,
+        int32_at,
+        int32s_of,
+        int64_at,
+        int64s_of,
+        move_in,
+        named,
+        put_int32,
+        put_int64,
+        resize,
+        slice_of,
+        source_of,
+        target_of,
+        text_of,
+        to_int64,
+        utf8_of,
+        view_of,
+        wrapping_add,
+        wrapping_subtract,
+        zigzag,
+    )
+
+_NO_TIMESTAMP = -1
+_MAX_INT32 = 2**31 - 1
+_MAX_INT64 = 2**63 - 1
+_MASK_32 = 2**32 - 1
+_MASK_64 = 2**64 - 1
+
+_BAD_LENGTH = -1
+_TOO_LONG = -2
+_BAD_FIELD = -3
+_BAD_HEADERS = -4
+_NOT_FILLED = -5
+
+_REASONS = {
+    _BAD_LENGTH: "its length is no varint, or is cut off",
+    _TOO_LONG: "its length is negative, or more than what is left of the batch",
+    _BAD_FIELD: "a field is no varint, or runs over the end of the record",
+    _BAD_HEADERS: "its headers are broken, or run over the end of the record",
+    _NOT_FILLED: "its fields end before the record does",
+}
+
+
+def _broken(index: int, reason: int) -> CorruptRecordError:
+    return CorruptRecordError(f"record {index} of the batch: {_REASONS[reason]}")
+
+
+def _left_over(count: int, size: int) -> CorruptRecordError:
+    return CorruptRecordError(f"{size} bytes follow the {count} records that the batch announces")
+
+
+# Reading
+
+
+def _varint(p: memoryview, pos: int, end: int) -> tuple[int, int]:
+    """A zigzag varint of up to 32 bits, and the position after it or -1.
+
+    Most take a byte or two, so those are read without the loop.
+    """
+    if pos < end:
+        value = p[pos]
+        if value < 0x80:
+            return (value >> 1) ^ -(value & 1), pos + 1
+        if pos + 1 < end and p[pos + 1] < 0x80:
+            value = (value & 0x7F) | (p[pos + 1] << 7)
+            return (value >> 1) ^ -(value & 1), pos + 2
+    return _longer_varint(p, pos, end, 28, _MASK_32)
+
+
+def _varlong(p: memoryview, pos: int, end: int) -> tuple[int, int]:
+    """A zigzag varint of up to 64 bits, and the position after it or -1."""
+    if pos < end:
+        value = p[pos]
+        if value < 0x80:
+            return (value >> 1) ^ -(value & 1), pos + 1
+        if pos + 1 < end and p[pos + 1] < 0x80:
+            value = (value & 0x7F) | (p[pos + 1] << 7)
+            return (value >> 1) ^ -(value & 1), pos + 2
+    return _longer_varint(p, pos, end, 63, _MASK_64)
+
+
+def _longer_varint(p: memoryview, pos: int, end: int, most: int, mask: int) -> tuple[int, int]:
+    """`most` is the shift of the last byte that there can be."""
+    value = 0
+    shift = 0
+    while pos < end and shift <= most:
+        byte = p[pos]
+        pos += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            value &= mask
+            return (value >> 1) ^ -(value & 1), pos
+        shift += 7
+    return 0, -1
+
+
+def _skip_headers(p: memoryview, pos: int, end: int, count: int) -> int:
+    """The position after `count` headers, or -1."""
+    for _ in range(count):
+        size, pos = _varint(p, pos, end)
+        if pos < 0 or size < 0 or size > end - pos:
+            return -1
+        pos += size
+        size, pos = _varint(p, pos, end)
+        if pos < 0 or size > end - pos:
+            return -1
+        if size > 0:
+            pos += size
+    return pos
+
+
+def _read(p: memoryview, pos: int, end: int) -> tuple[int, int, int, int, int, int, int, int, int]:
+    """Where the parts of the record at `pos` are; everything is checked against `end`.
+
+    The position after the record (below 0: what is wrong), its timestamp delta and offset delta,
+    start and size of its key and of its value (sizes below 0 for null), start and number of its
+    headers.
+    """
+    size, pos = _varint(p, pos, end)
+    if pos < 0:
+        return _BAD_LENGTH, 0, 0, 0, 0, 0, 0, 0, 0
+    if size < 0 or size > end - pos:
+        return _TOO_LONG, 0, 0, 0, 0, 0, 0, 0, 0
+    after = pos + size
+    timestamp, pos = _varlong(p, pos + 1, after)
+    if pos < 0:
+        return _BAD_FIELD, 0, 0, 0, 0, 0, 0, 0, 0
+    offset, pos = _varint(p, pos, after)
+    if pos < 0:
+        return _BAD_FIELD, 0, 0, 0, 0, 0, 0, 0, 0
+    key_size, key_at = _varint(p, pos, after)
+    if key_at < 0 or key_size > after - key_at:
+        return _BAD_FIELD, 0, 0, 0, 0, 0, 0, 0, 0
+    pos = key_at
+    if key_size > 0:
+        pos += key_size
+    value_size, value_at = _varint(p, pos, after)
+    if value_at < 0 or value_size > after - value_at:
+        return _BAD_FIELD, 0, 0, 0, 0, 0, 0, 0, 0
+    pos = value_at
+    if value_size > 0:
+        pos += value_size
+    count, headers_at = _varint(p, pos, after)
+    if headers_at < 0:
+        return _BAD_FIELD, 0, 0, 0, 0, 0, 0, 0, 0
+    pos = headers_at
+    if count != 0:
+        if count < 0 or count > after - pos:
+            return _BAD_HEADERS, 0, 0, 0, 0, 0, 0, 0, 0
+        pos = _skip_headers(p, pos, after, count)
+        if pos < 0:
+            return _BAD_HEADERS, 0, 0, 0, 0, 0, 0, 0, 0
+    if pos != after:
+        return _NOT_FILLED, 0, 0, 0, 0, 0, 0, 0, 0
+    return after, timestamp, offset, key_at, key_size, value_at, value_size, headers_at, count
+
+
+def _decode_headers(
+    p: memoryview, pos: int, end: int, count: int
+) -> tuple[tuple[str, bytes | None], ...]:
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        size, pos = _varint(p, pos, end)
+        name = text_of(p, pos, pos + size)
+        pos += size
+        size, pos = _varint(p, pos, end)
+        if size < 0:
+            headers.append((name, None))
+        else:
+            headers.append((name, slice_of(p, pos, pos + size)))
+            pos += size
+    return tuple(headers)
+
+
+def decode_records(
+    buffer: Buffer,
+    start: int,
+    end: int,
+    count: int,
+    base_offset: int,
+    base_timestamp: int,
+    append_time: int,
+    has_append_time: bool,
+) -> list[Record]:
+    """The `count` records in `buffer[start:end]`, which they must fill exactly.
+
+    With `has_append_time`, every record's timestamp is `append_time`.
+    """
+    view = view_of(buffer, start, end)
+    p = source_of(view)
+    pos = start
+    kind = Record
+    records: list[Record] = []
+    timestamp = append_time
+    for index in range(count):
+        after, ts, delta, key_at, key_n, value_at, value_n, head_at, head_n = _read(p, pos, end)
+        if after < 0:
+            raise _broken(index, after)
+        if not has_append_time:
+            timestamp = wrapping_add(base_timestamp, ts)
+        records.append(
+            named(
+                kind,
+                (
+                    wrapping_add(base_offset, delta),
+                    timestamp,
+                    None if key_n < 0 else slice_of(p, key_at, key_at + key_n),
+                    None if value_n < 0 else slice_of(p, value_at, value_at + value_n),
+                    () if head_n == 0 else _decode_headers(p, head_at, after, head_n),
+                ),
+            )
+        )
+        pos = after
+    if pos != end:
+        raise _left_over(count, end - pos)
+    return records
+
+
+def _scan(
+    p: memoryview, start: int, end: int, count: int, base_timestamp: int
+) -> tuple[bool, int, int, int]:
+    pos = start
+    sequential = True
+    null_keys = 0
+    earliest = _MAX_INT64
+    latest = _NO_TIMESTAMP
+    for index in range(count):
+        after, ts, delta, _ka, key_n, _va, _vn, _ha, _hn = _read(p, pos, end)
+        if after < 0:
+            raise _broken(index, after)
+        timestamp = wrapping_add(base_timestamp, ts)
+        if timestamp < earliest and timestamp != _NO_TIMESTAMP:
+            earliest = timestamp
+        if timestamp > latest:
+            latest = timestamp
+        if delta != index:
+            sequential = False
+        if key_n < 0:
+            null_keys += 1
+        pos = after
+    if pos != end:
+        raise _left_over(count, end - pos)
+    return sequential, null_keys, earliest, latest
+
+
+def scan_records(
+    buffer: Buffer, start: int, end: int, count: int, base_timestamp: int
+) -> tuple[bool, int, int, int]:
+    """What validation wants to know about the `count` records in `buffer[start:end]`.
+
+    Whether their offset deltas are 0, 1, 2 …; how many have no key; the earliest of their
+    timestamps (2**63 - 1 where none has one) and the latest (-1 where none has one).
+    """
+    view = view_of(buffer, start, end)
+    p = source_of(view)
+    sequential, null_keys, earliest, latest = _scan(p, start, end, count, base_timestamp)
+    return sequential, null_keys, earliest, latest
+
+
+def assign_in_place(
+    buffer: Buffer,
+    next_offset: int,
+    leader_epoch: int,
+    max_size: int,
+    earliest: int,
+    latest: int,
+    needs_keys: bool,
+) -> BatchHeader | None:
+    """What nearly every append is, in one go: a client's v2 batch with nothing out of order.
+
+    Checks what `validate` checks, assigns offset and leader epoch in `buffer` and returns the
+    header. None, and nothing changed, for everything that is not plain: read-only, compressed,
+    control, log append time, a max timestamp to be set right, and all that is to be refused.
+    """
+    view = view_of(buffer, 0, 0)
+    size = len(view)
+    if size < 61 or size > max_size or view.readonly:
+        return None
+    p = source_of(view)
+    attributes = int16_at(p, 21)
+    producer_id = int64_at(p, 43)
+    producer_epoch = int16_at(p, 51)
+    base_sequence = int32_at(p, 53)
+    count = int32_at(p, 57)
+    if (
+        int64_at(p, 0) != 0
+        or int32_at(p, 8) != size - 12
+        or p[16] != 2
+        or (attributes != 0 and (attributes != 0x10 or producer_id < 0))
+        or (producer_id >= 0 and (producer_epoch < 0 or base_sequence < 0))
+        or count <= 0
+        or int32_at(p, 23) != count - 1
+    ):
+        return None
+    crc = crc32c(view[21:])
+    if crc != int32_at(p, 17) & _MASK_32:
+        return None
+    base_timestamp = int64_at(p, 27)
+    max_timestamp = int64_at(p, 35)
+    try:
+        sequential, null_keys, found_earliest, found_latest = _scan(
+            p, 61, size, count, base_timestamp
+        )
+    except CorruptRecordError:
+        return None
+    if (
+        not sequential
+        or (needs_keys and null_keys > 0)
+        or found_earliest < earliest
+        or found_latest > latest
+        or found_latest != max_timestamp
+    ):
+        return None
+    q = target_of(view)
+    put_int64(q, 0, next_offset)
+    put_int32(q, 12, leader_epoch)
+    return named(
+        BatchHeader,
+        (
+            next_offset,
+            size - 12,
+            leader_epoch,
+            2,
+            crc,
+            attributes,
+            count - 1,
+            base_timestamp,
+            max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            count,
+        ),
+    )
+
+
+def scan_keys(
+    buffer: Buffer, start: int, end: int, count: int, base_offset: int
+) -> list[tuple[int, bytes | None, bool]]:
+    """(offset, key or None, whether it has a value) of each record in `buffer[start:end]`."""
+    view = view_of(buffer, start, end)
+    p = source_of(view)
+    pos = start
+    keys: list[tuple[int, bytes | None, bool]] = []
+    for index in range(count):
+        after, _ts, delta, key_at, key_n, _va, value_n, _ha, _hn = _read(p, pos, end)
+        if after < 0:
+            raise _broken(index, after)
+        offset = wrapping_add(base_offset, delta)
+        key = None if key_n < 0 else slice_of(p, key_at, key_at + key_n)
+        keys.append((offset, key, value_n >= 0))
+        pos = after
+    if pos != end:
+        raise _left_over(count, end - pos)
+    return keys
+
+
+# Reading into columns
+
+
+def measure_columns(
+    buffer: Buffer,
+    start: int,
+    end: int,
+    count: int,
+    base_offset: int,
+    from_offset: int,
+    to_offset: int,
+    totals: memoryview,
+) -> None:
+    """Add to `totals` the room that the records from `from_offset` to below `to_offset` take.
+
+    `totals` is nine int64: rows, bytes of keys, null keys, bytes of values, null values, headers,
+    bytes of their names, bytes of their values, null values among them.
+    """
+    view = view_of(buffer, start, end)
+    p = source_of(view)
+    t = int64s_of(totals)
+    if len(totals) < 9:
+        raise ValueError("totals are nine int64")
+    pos = start
+    rows = key_bytes = null_keys = value_bytes = null_values = 0
+    headers = name_bytes = head_bytes = null_heads = 0
+    for index in range(count):
+        after, _ts, delta, _ka, key_n, _va, value_n, head_at, head_n = _read(p, pos, end)
+        if after < 0:
+            raise _broken(index, after)
+        pos = after
+        offset = wrapping_add(base_offset, delta)
+        if offset < from_offset or offset >= to_offset:
+            continue
+        rows += 1
+        if key_n < 0:
+            null_keys += 1
+        else:
+            key_bytes += key_n
+        if value_n < 0:
+            null_values += 1
+        else:
+            value_bytes += value_n
+        if head_n != 0:
+            headers += head_n
+            at = head_at
+            for _ in range(head_n):
+                size, at = _varint(p, at, after)
+                name_bytes += size
+                size, at = _varint(p, at + size, after)
+                if size < 0:
+                    null_heads += 1
+                else:
+                    head_bytes += size
+                    at += size
+    if pos != end:
+        raise _left_over(count, end - pos)
+    t[0] += rows
+    t[1] += key_bytes
+    t[2] += null_keys
+    t[3] += value_bytes
+    t[4] += null_values
+    t[5] += headers
+    t[6] += name_bytes
+    t[7] += head_bytes
+    t[8] += null_heads
+
+
+def fill_columns(
+    buffer: Buffer,
+    start: int,
+    end: int,
+    count: int,
+    base_offset: int,
+    base_timestamp: int,
+    append_time: int,
+    has_append_time: bool,
+    from_offset: int,
+    to_offset: int,
+    columns: tuple[memoryview, ...],
+    cursor: memoryview,
+) -> None:
+    """Write the records from `from_offset` to below `to_offset` behind what `columns` hold.
+
+    `columns`: offsets, timestamps (int64); ends of the keys (int32), keys, validity bits of the
+    keys (empty where none is null); the same three for the values; ends of the headers of each
+    row (int32); ends of the header names (int32), names; ends of the header values (int32), header
+    values, validity bits of the header values. Every column of ends starts with a 0 that is there
+    already. `cursor` is six int64 that say how far each is filled: rows, bytes of keys, bytes of
+    values, headers, bytes of names, bytes of header values.
+    """
+    view = view_of(buffer, start, end)
+    p = source_of(view)
+    at = int64s_of(cursor)
+    offsets = int64s_of(columns[0])
+    timestamps = int64s_of(columns[1])
+    key_ends = int32s_of(columns[2])
+    keys = target_of(columns[3])
+    key_bits = target_of(columns[4])
+    value_ends = int32s_of(columns[5])
+    values = target_of(columns[6])
+    value_bits = target_of(columns[7])
+    head_ends = int32s_of(columns[8])
+    name_ends = int32s_of(columns[9])
+    names = target_of(columns[10])
+    head_value_ends = int32s_of(columns[11])
+    head_values = target_of(columns[12])
+    head_bits = target_of(columns[13])
+    room = min(
+        len(columns[0]),
+        len(columns[1]),
+        len(columns[2]) - 1,
+        len(columns[5]) - 1,
+        len(columns[8]) - 1,
+    )
+    key_room = len(columns[3])
+    value_room = len(columns[6])
+    head_room = min(len(columns[9]), len(columns[11])) - 1
+    name_room = len(columns[10])
+    head_value_room = len(columns[12])
+    has_key_bits = len(columns[4]) > 0
+    has_value_bits = len(columns[7]) > 0
+    has_head_bits = len(columns[13]) > 0
+    if (
+        len(cursor) < 6
+        or (has_key_bits and 8 * len(columns[4]) < room)
+        or (has_value_bits and 8 * len(columns[7]) < room)
+        or (has_head_bits and 8 * len(columns[13]) < head_room)
+    ):
+        raise ValueError("columns do not fit together")
+    row, key_pos, value_pos, head_row = at[0], at[1], at[2], at[3]
+    name_pos, head_pos = at[4], at[5]
+    timestamp = append_time
+    pos = start
+    for index in range(count):
+        after, ts, delta, key_at, key_n, value_at, value_n, head_at, head_n = _read(p, pos, end)
+        if after < 0:
+            raise _broken(index, after)
+        pos = after
+        offset = wrapping_add(base_offset, delta)
+        if offset < from_offset or offset >= to_offset:
+            continue
+        if row >= room or key_n > key_room - key_pos or value_n > value_room - value_pos:
+            raise ValueError("columns are too small")
+        offsets[row] = offset
+        if not has_append_time:
+            timestamp = wrapping_add(base_timestamp, ts)
+        timestamps[row] = timestamp
+        if key_n >= 0:
+            move_in(keys, key_pos, p, key_at, key_n)
+            key_pos += key_n
+            if has_key_bits:
+                key_bits[row >> 3] |= 1 << (row & 7)
+        if value_n >= 0:
+            move_in(values, value_pos, p, value_at, value_n)
+            value_pos += value_n
+            if has_value_bits:
+                value_bits[row >> 3] |= 1 << (row & 7)
+        if head_n != 0:
+            if head_n > head_room - head_row:
+                raise ValueError("columns are too small")
+            for _ in range(head_n):
+                size, head_at = _varint(p, head_at, after)
+                if size > name_room - name_pos:
+                    raise ValueError("columns are too small")
+                move_in(names, name_pos, p, head_at, size)
+                name_pos += size
+                size, head_at = _varint(p, head_at + size, after)
+                if size >= 0:
+                    if size > head_value_room - head_pos:
+                        raise ValueError("columns are too small")
+                    move_in(head_values, head_pos, p, head_at, size)
+                    head_pos += size
+                    head_at += size
+                    if has_head_bits:
+                        head_bits[head_row >> 3] |= 1 << (head_row & 7)
+                head_row += 1
+                name_ends[head_row] = name_pos
+                head_value_ends[head_row] = head_pos
+        row += 1
+        key_ends[row] = key_pos
+        value_ends[row] = value_pos
+        head_ends[row] = head_row
+    if pos != end:
+        raise _left_over(count, end - pos)
+    at[0], at[1], at[2], at[3] = row, key_pos, value_pos, head_row
+    at[4], at[5] = name_pos, head_pos
+
+
+# Writing
+
+
+def _varint_size(value: int) -> int:
+    size = 1
+    value >>= 7
+    while value:
+        size += 1
+        value >>= 7
+    return size
+
+
+def _write_varint(q: bytearray, pos: int, value: int) -> int:
+    """Write the already zigzagged `value`; there must be room. Returns the position after it."""
+    while value >= 0x80:
+        q[pos] = (value & 0x7F) | 0x80
+        pos += 1
+        value >>= 7
+    q[pos] = value
+    return pos + 1
+
+
+def _encode_headers(headers: Headers) -> bytes:
+    """The headers with their number, as they follow the value."""
+    out = bytearray(64)
+    q = bytes_of(out)
+    pos = _write_varint(q, 0, zigzag(len(headers)))
+    for name, value in headers:
+        encoded = utf8_of(name)
+        value_size = -1 if value is None else len(value)
+        if len(encoded) + value_size + 10 > len(out) - pos:
+            resize(out, 2 * (pos + len(encoded) + value_size + 10))
+            q = bytes_of(out)
+        pos = _write_varint(q, pos, zigzag(len(encoded)))
+        copy_in(q, pos, encoded)
+        pos = _write_varint(q, pos + len(encoded), zigzag(value_size))
+        if value is not None:
+            copy_in(q, pos, value)
+            pos += value_size
+    return slice_of(source_of(memoryview(out)), 0, pos)
+
+
+def append_record(
+    out: bytearray,
+    pos: int,
+    timestamp_delta: int,
+    offset_delta: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Headers,
+) -> int:
+    """Write a record into `out` at `pos`, making room for it, and return where it ends."""
+    encoded_headers = _encode_headers(headers) if headers else b"\x00"
+    headers_size = len(encoded_headers)
+    key_size = -1 if key is None else len(key)
+    value_size = -1 if value is None else len(value)
+    timestamp_code = zigzag(timestamp_delta)
+    offset_code = zigzag(offset_delta)
+    key_code = zigzag(key_size)
+    value_code = zigzag(value_size)
+    body = 1 + _varint_size(timestamp_code) + _varint_size(offset_code) + headers_size
+    body += _varint_size(key_code) + _varint_size(value_code)
+    if key_size > 0:
+        body += key_size
+    if value_size > 0:
+        body += value_size
+    room = len(out)
+    if pos < 0 or pos > room:
+        raise ValueError(f"position {pos} in a buffer of {room} bytes")
+    if body > _MAX_INT32 - pos:
+        raise InvalidRecordError(f"a record of {body} bytes does not fit into a batch")
+    if body + 5 > room - pos:
+        resize(out, max(2 * room, pos + body + 5))
+    q = bytes_of(out)
+    pos = _write_varint(q, pos, zigzag(body))
+    q[pos] = 0
+    pos = _write_varint(q, pos + 1, timestamp_code)
+    pos = _write_varint(q, pos, offset_code)
+    pos = _write_varint(q, pos, key_code)
+    if key is not None:
+        copy_in(q, pos, key)
+        pos += key_size
+    pos = _write_varint(q, pos, value_code)
+    if value is not None:
+        copy_in(q, pos, value)
+        pos += value_size
+    copy_in(q, pos, encoded_headers)
+    return pos + headers_size
+
+
+def encode_records(
+    records: Sequence[Record], reserve: int, base_offset: int, base_timestamp: int
+) -> tuple[bytearray, int, int]:
+    """The records behind `reserve` bytes for a header; their last offset; their latest timestamp.
+
+    Offsets must rise and stay within 2**31 - 1 of the base offset (`InvalidRecordError`). Where
+    there is no record or no timestamp: the base offset - 1, and -1.
+    """
+    if base_offset < 0:
+        raise InvalidRecordError(f"a batch cannot start at offset {base_offset}")
+    out = bytearray(reserve + 64 * len(records))
+    pos = reserve
+    previous = base_offset - 1
+    latest = _NO_TIMESTAMP
+    for record in records:
+        fields = fields_of(record)
+        offset = to_int64(fields[0])
+        timestamp = to_int64(fields[1])
+        if offset <= previous or offset - base_offset > _MAX_INT32:
+            raise InvalidRecordError(
+                f"offset {offset} after {previous} in a batch from {base_offset}: offsets must "
+                f"rise and stay within {_MAX_INT32} of the base offset"
+            )
+        previous = offset
+        if timestamp > latest:
+            latest = timestamp
+        pos = append_record(
+            out,
+            pos,
+            wrapping_subtract(timestamp, base_timestamp),
+            offset - base_offset,
+            fields[2],
+            fields[3],
+            fields[4],
+        )
+    resize(out, pos)
+    return out, previous, latest

@@ -1,0 +1,329 @@
+"""Batches straight into Arrow columns, with no Python object per record.
+
+pyarrow is an optional part (`pip install penstock[arrow]`) and imported on first use. The columns:
+
+    offset     int64
+    timestamp  int64, milliseconds; -1 where there is none
+    key        binary, nullable
+    value      binary, nullable
+    headers    list of (key: string, value: binary, nullable)
+
+Two passes over each batch: one adds up the room that its records take, one writes them. Arrow's
+buffers are written in place and handed over as they are.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from crc32c import crc32c
+
+from penstock.records import _hot
+from penstock.records.batch import (
+    CODEC_MASK,
+    CONTROL_FLAG,
+    CRC_START,
+    HEADER_SIZE,
+    LEAST_ENTRY,
+    MAGIC,
+    MAGIC_AT,
+    TIMESTAMP_TYPE_FLAG,
+    BatchHeader,
+    Buffer,
+    Entry,
+    first_entry,
+    read_header,
+    verify,
+)
+from penstock.records.compress import DEFAULT_DECOMPRESSED_LIMIT
+from penstock.records.legacy import convert_to_v2
+from penstock.records.read import record_bytes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MAX_OFFSET = 2**63 - 1
+_MAX_INT32 = 2**31 - 1
+
+
+class _Totals(NamedTuple):
+    """Room that the records take, as `_hot.measure_columns` adds it up."""
+
+    rows: int
+    key_bytes: int
+    null_keys: int
+    value_bytes: int
+    null_values: int
+    headers: int
+    name_bytes: int
+    header_value_bytes: int
+    null_header_values: int
+
+
+class ArrowDecoder:
+    """Gathers batches, then turns them into one `pyarrow.RecordBatch`.
+
+    `keep` is asked for each data batch, by its header, whether to decode it: a consumer that reads
+    committed data leaves out what was aborted. Control batches are always left out.
+    `max_bytes` bounds what the compressed batches of one result unpack to, all together.
+    """
+
+    def __init__(
+        self,
+        *,
+        keep: Callable[[BatchHeader], bool] | None = None,
+        check_crcs: bool = True,
+        max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT,
+    ) -> None:
+        self._keep = keep
+        self._check_crcs = check_crcs
+        self._max_bytes = max_bytes
+        self._reset()
+
+    def _reset(self) -> None:
+        self._sources: list[tuple[Buffer, int, int, BatchHeader, int, int]] = []
+        self._unpacked_bytes = 0
+        self._totals = memoryview(bytearray(8 * len(_Totals._fields))).cast("q")
+
+    @property
+    def rows(self) -> int:
+        """Records gathered so far."""
+        return int(self._totals[0])
+
+    def add(self, buffer: Buffer, *, start_offset: int = 0, end_offset: int = MAX_OFFSET) -> None:
+        """Gather the records from `start_offset` to below `end_offset` of the batches in `buffer`.
+
+        A partial batch at the end, as in a fetch response, is left out. The buffer is used until
+        `finish`, and must not change before. `CorruptRecordError`, `DecompressionLimitError`:
+        nothing of the batch at fault or of those behind it is gathered.
+        """
+        view = memoryview(buffer)
+        position = 0
+        while (entry := _whole_entry(view, position)) is not None:
+            if isinstance(entry, BatchHeader):
+                self._add_batch(view, position, entry, start_offset, end_offset)
+            else:
+                self._add_message(view[position : position + entry.size], start_offset, end_offset)
+            position += entry.size
+
+    def _add_batch(
+        self,
+        view: memoryview,
+        position: int,
+        header: BatchHeader,
+        start_offset: int,
+        end_offset: int,
+    ) -> None:
+        count = header.records_count
+        base_offset = header.base_offset
+        attributes = header.attributes
+        if (
+            count == 0
+            or attributes & CONTROL_FLAG
+            or base_offset >= end_offset
+            or base_offset + header.last_offset_delta < start_offset
+            or (self._keep is not None and not self._keep(header))
+        ):
+            return
+        end = position + header.size
+        if self._check_crcs and crc32c(view[position + CRC_START : end]) != header.crc:
+            verify(view, position, header)
+        source: Buffer
+        if attributes & CODEC_MASK:
+            source, start, end = record_bytes(
+                view, position, header, max_bytes=self._max_bytes - self._unpacked_bytes
+            )
+            self._unpacked_bytes += len(source)
+        else:
+            source, start = view, position + HEADER_SIZE
+        _hot.measure_columns(
+            source, start, end, count, base_offset, start_offset, end_offset, self._totals
+        )
+        self._sources.append((source, start, end, header, start_offset, end_offset))
+
+    def _add_message(self, message: memoryview, start_offset: int, end_offset: int) -> None:
+        """A v0/v1 message, by way of a v2 batch."""
+        limit = self._max_bytes - self._unpacked_bytes
+        batch = memoryview(convert_to_v2(message, max_bytes=limit))
+        self._add_batch(batch, 0, read_header(batch), start_offset, end_offset)
+
+    def finish(self) -> "pa.RecordBatch":
+        """The gathered records in one batch; the decoder starts again from nothing.
+
+        `ValueError` where keys, values or headers are more than the 2 GiB that one Arrow batch
+        takes: add fewer buffers at once.
+        """
+        totals = _Totals(*self._totals)
+        too_large = [
+            name for name, total in zip(_Totals._fields, totals, strict=True) if total > _MAX_INT32
+        ]
+        if too_large:
+            raise ValueError(
+                f"too much for one Arrow batch ({', '.join(too_large)}): decode fewer at once"
+            )
+        columns = _Columns(totals)
+        cursor = memoryview(bytearray(8 * 6)).cast("q")
+        for source, start, end, header, start_offset, end_offset in self._sources:
+            _hot.fill_columns(
+                source,
+                start,
+                end,
+                header.records_count,
+                header.base_offset,
+                header.base_timestamp,
+                header.max_timestamp,
+                header.attributes & TIMESTAMP_TYPE_FLAG != 0,
+                start_offset,
+                end_offset,
+                columns.views,
+                cursor,
+            )
+        self._reset()
+        return columns.record_batch()
+
+
+def decode_to_arrow(
+    buffers: Iterable[Buffer],
+    *,
+    start_offset: int = 0,
+    end_offset: int = MAX_OFFSET,
+    keep: Callable[[BatchHeader], bool] | None = None,
+    check_crcs: bool = True,
+    max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT,
+) -> "pa.RecordBatch":
+    """The records from `start_offset` to below `end_offset` of all batches in `buffers`.
+
+    See `ArrowDecoder` for the options, and for several ranges of offsets in one result.
+    """
+    decoder = ArrowDecoder(keep=keep, check_crcs=check_crcs, max_bytes=max_bytes)
+    for buffer in buffers:
+        decoder.add(buffer, start_offset=start_offset, end_offset=end_offset)
+    return decoder.finish()
+
+
+def _whole_entry(view: memoryview, position: int) -> BatchHeader | Entry | None:
+    """The header of the batch, or the v0/v1 entry, at `position`; None where it is not whole."""
+    left = len(view) - position
+    if left < LEAST_ENTRY:
+        return None
+    entry: BatchHeader | Entry
+    if view[position + MAGIC_AT] != MAGIC:
+        entry = first_entry(view, position)
+    elif left < HEADER_SIZE:
+        return None
+    else:
+        entry = read_header(view, position)
+    return entry if entry.size <= left else None
+
+
+class _Columns:
+    """Arrow's buffers, of the right size, and how they make up the columns."""
+
+    def __init__(self, totals: _Totals) -> None:
+        import pyarrow as pa
+
+        self._pa = pa
+        self._totals = totals
+        rows, headers = totals.rows, totals.headers
+        self._offsets = pa.allocate_buffer(8 * rows)
+        self._timestamps = pa.allocate_buffer(8 * rows)
+        self._keys = self._binary(rows, totals.key_bytes, totals.null_keys)
+        self._values = self._binary(rows, totals.value_bytes, totals.null_values)
+        self._header_ends = pa.allocate_buffer(4 * (rows + 1))
+        self._names = self._binary(headers, totals.name_bytes, 0)
+        self._header_values = self._binary(
+            headers, totals.header_value_bytes, totals.null_header_values
+        )
+        self.views = (
+            memoryview(self._offsets).cast("B").cast("q"),
+            memoryview(self._timestamps).cast("B").cast("q"),
+            *self._binary_views(self._keys),
+            *self._binary_views(self._values),
+            self._ends_view(self._header_ends),
+            *self._binary_views(self._names)[:2],
+            *self._binary_views(self._header_values),
+        )
+
+    def _binary(
+        self, items: int, size: int, nulls: int
+    ) -> "tuple[pa.Buffer, pa.Buffer, bytearray]":
+        """Ends, bytes and validity bits of a column; the bits are there if something is null."""
+        bits = bytearray((items + 7) // 8 if nulls else 0)
+        return (
+            self._pa.allocate_buffer(4 * (items + 1)),
+            self._pa.allocate_buffer(size),
+            bits,
+        )
+
+    def _binary_views(
+        self, column: "tuple[pa.Buffer, pa.Buffer, bytearray]"
+    ) -> tuple[memoryview, memoryview, memoryview]:
+        ends, data, bits = column
+        return self._ends_view(ends), memoryview(data).cast("B"), memoryview(bits)
+
+    @staticmethod
+    def _ends_view(ends: "pa.Buffer") -> memoryview:
+        view = memoryview(ends).cast("B").cast("i")
+        view[0] = 0
+        return view
+
+    def _array(
+        self,
+        kind: "pa.DataType",
+        items: int,
+        column: "tuple[pa.Buffer, pa.Buffer, bytearray]",
+        nulls: int,
+    ) -> "pa.Array":
+        ends, data, bits = column
+        validity = self._pa.py_buffer(bits) if nulls else None
+        return self._pa.Array.from_buffers(kind, items, [validity, ends, data], nulls)
+
+    def record_batch(self) -> "pa.RecordBatch":
+        """The columns, once they are filled."""
+        pa, totals = self._pa, self._totals
+        rows, headers = totals.rows, totals.headers
+        header_type = pa.struct(
+            [pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]
+        )
+        entries = pa.Array.from_buffers(
+            header_type,
+            headers,
+            [None],
+            0,
+            children=[
+                self._text(headers),
+                self._array(pa.binary(), headers, self._header_values, totals.null_header_values),
+            ],
+        )
+        headers_type = pa.list_(pa.field("item", header_type, nullable=False))
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.Array.from_buffers(pa.int64(), rows, [None, self._offsets], 0),
+                pa.Array.from_buffers(pa.int64(), rows, [None, self._timestamps], 0),
+                self._array(pa.binary(), rows, self._keys, totals.null_keys),
+                self._array(pa.binary(), rows, self._values, totals.null_values),
+                pa.Array.from_buffers(
+                    headers_type, rows, [None, self._header_ends], 0, children=[entries]
+                ),
+            ],
+            schema=pa.schema(
+                [
+                    pa.field("offset", pa.int64(), nullable=False),
+                    pa.field("timestamp", pa.int64(), nullable=False),
+                    pa.field("key", pa.binary()),
+                    pa.field("value", pa.binary()),
+                    pa.field("headers", headers_type, nullable=False),
+                ]
+            ),
+        )
+
+    def _text(self, headers: int) -> "pa.Array":
+        """The header names as strings, with what is not UTF-8 replaced, as for other readers."""
+        names = self._array(self._pa.string(), headers, self._names, 0)
+        try:
+            names.validate(full=True)
+        except self._pa.ArrowInvalid:
+            raw = self._array(self._pa.binary(), headers, self._names, 0)
+            names = self._pa.array(
+                [str(name, "utf-8", "replace") for name in raw.to_pylist()], self._pa.string()
+            )
+        return names

@@ -1,0 +1,310 @@
+"""A record batch as bytes: its header is read, and three of its fields are set, in place.
+
+A v2 batch (magic 2), the only format that is written:
+
+    offset  size  field
+         0     8  base offset           \\ not covered by the CRC, so that a broker can
+         8     4  batch length (from 12) | assign offsets and its leader epoch without
+        12     4  partition leader epoch | reading the records
+        16     1  magic                 /
+        17     4  CRC-32C of everything from byte 21 to the end of the batch
+        21     2  attributes: codec (3 bits), timestamp type, transactional, control,
+                  delete horizon
+        23     4  last offset delta
+        27     8  base timestamp, or the delete horizon
+        35     8  max timestamp
+        43     8  producer id
+        51     2  producer epoch
+        53     4  base sequence
+        57     4  record count
+        61        the records, compressed as one block where a codec is named
+
+Numbers are big-endian. Nothing here looks at the records.
+"""
+
+from enum import IntEnum
+from struct import Struct
+from struct import error as struct_error
+from typing import NamedTuple, TypeAlias
+
+from crc32c import crc32c
+
+from penstock.core.errors import CorruptRecordError
+from penstock.records.compress import Compression
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+WritableBuffer: TypeAlias = bytearray | memoryview
+
+MAGIC = 2
+HEADER_SIZE = 61
+LOG_OVERHEAD = 12
+"""Bytes of the offset and length fields, which every magic starts with."""
+
+MAGIC_AT = 16
+"""Where every format has its magic."""
+
+LEAST_ENTRY = 17
+"""Bytes that tell an entry's offset, length and magic."""
+
+CRC_START = 21
+"""Where the part of a batch that its CRC covers begins."""
+
+MIN_BATCH_LENGTH = HEADER_SIZE - LOG_OVERHEAD
+MIN_LEGACY_LENGTH = 14
+
+CODEC_MASK = 0x07
+TIMESTAMP_TYPE_FLAG = 0x08
+TRANSACTIONAL_FLAG = 0x10
+CONTROL_FLAG = 0x20
+DELETE_HORIZON_FLAG = 0x40
+
+HEADER = Struct(">qiibIhiqqqhii")
+_ENTRY = Struct(">qiib")
+_OFFSET = Struct(">q")
+_EPOCH = Struct(">i")
+_CRC = Struct(">I")
+_ATTRIBUTES = Struct(">h")
+
+_CODECS = tuple(Compression)
+
+_EPOCH_AT = 12
+_CRC_AT = 17
+_MAX_TIMESTAMP_AT = 35
+
+
+class TimestampType(IntEnum):
+    """Whose clock a batch's timestamps are from."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class BatchHeader(NamedTuple):
+    """The 61 bytes before the records of a v2 batch."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return self.batch_length + LOG_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record (wrapping at 2**31), -1 where there is none."""
+        if self.base_sequence < 0:
+            return -1
+        return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
+
+    @property
+    def compression(self) -> Compression:
+        """The codec; `CorruptRecordError` where the number names none."""
+        codec = self.attributes & CODEC_MASK
+        if codec >= len(_CODECS):
+            raise CorruptRecordError(
+                f"batch at offset {self.base_offset} names the unknown compression codec {codec}"
+            )
+        return _CODECS[codec]
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        if self.attributes & TIMESTAMP_TYPE_FLAG:
+            return TimestampType.LOG_APPEND_TIME
+        return TimestampType.CREATE_TIME
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL_FLAG != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL_FLAG != 0
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id >= 0
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        return self.attributes & DELETE_HORIZON_FLAG != 0
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When compaction may drop the batch's tombstones or marker, once it has said so."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
+
+
+class Entry(NamedTuple):
+    """What every format tells at its start: where it belongs and how long it is."""
+
+    offset: int
+    """Base offset of a v2 batch; of a v0/v1 message its own, or its last inner one's."""
+
+    size: int
+    """Bytes of the whole entry, the offset and length fields included."""
+
+    magic: int
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header at `position`. The records need not be there, the header must be.
+
+    `CorruptRecordError`: fewer than 61 bytes, another magic than 2, or a length below 49.
+    """
+    try:
+        header = tuple.__new__(BatchHeader, HEADER.unpack_from(buffer, position))
+    except struct_error:
+        raise CorruptRecordError(
+            f"batch header needs {HEADER_SIZE} bytes, {len(buffer) - position} are left"
+        ) from None
+    if header.magic != MAGIC:
+        raise CorruptRecordError(f"magic is {header.magic}, not {MAGIC}")
+    if header.batch_length < MIN_BATCH_LENGTH:
+        raise CorruptRecordError(
+            f"batch length is {header.batch_length}, less than the {MIN_BATCH_LENGTH} of a header"
+        )
+    return header
+
+
+def first_entry(buffer: Buffer, position: int = 0) -> Entry:
+    """Offset, size and magic at `position`, for every magic. 17 bytes must be there."""
+    try:
+        offset, length, _, magic = _ENTRY.unpack_from(buffer, position)
+    except struct_error:
+        raise CorruptRecordError(
+            f"an entry needs {_ENTRY.size} bytes, {len(buffer) - position} are left"
+        ) from None
+    if not 0 <= magic <= MAGIC:
+        raise CorruptRecordError(f"magic is {magic}, not 0, 1 or 2")
+    least = MIN_BATCH_LENGTH if magic == MAGIC else MIN_LEGACY_LENGTH
+    if length < least:
+        raise CorruptRecordError(f"length is {length}, less than the {least} of magic {magic}")
+    return Entry(offset, length + LOG_OVERHEAD, magic)
+
+
+def split(buffer: Buffer, *, allow_partial: bool = False) -> list[tuple[int, BatchHeader]]:
+    """Where each batch starts, with its header. The batches fill the buffer exactly.
+
+    `CorruptRecordError` for anything else: a partial batch at the end, or garbage. A fetch
+    response may end with a partial batch: with `allow_partial` that one is left out.
+    """
+    end = len(buffer)
+    position = 0
+    batches: list[tuple[int, BatchHeader]] = []
+    while position < end:
+        if allow_partial and end - position < HEADER_SIZE:
+            break
+        header = read_header(buffer, position)
+        size = header.batch_length + LOG_OVERHEAD
+        if size > end - position:
+            if allow_partial:
+                break
+            raise CorruptRecordError(
+                f"batch at offset {header.base_offset} says {size} bytes, {end - position} are left"
+            )
+        batches.append((position, header))
+        position += size
+    return batches
+
+
+def compute_crc(buffer: Buffer, position: int, size: int) -> int:
+    """CRC-32C of the batch of `size` bytes at `position`."""
+    return crc32c(memoryview(buffer)[position + CRC_START : position + size])
+
+
+def write_crc(buffer: WritableBuffer, position: int, crc: int) -> None:
+    """Set the CRC field of the batch at `position`."""
+    _CRC.pack_into(buffer, position + _CRC_AT, crc)
+
+
+def crc_ok(buffer: Buffer, position: int, header: BatchHeader) -> bool:
+    """Whether the batch at `position` is whole and its CRC right."""
+    if header.size > len(buffer) - position:
+        return False
+    return compute_crc(buffer, position, header.size) == header.crc
+
+
+def verify(buffer: Buffer, position: int, header: BatchHeader) -> None:
+    """`CorruptRecordError` unless the batch at `position` is whole and its CRC right."""
+    if header.size > len(buffer) - position:
+        raise CorruptRecordError(
+            f"batch at offset {header.base_offset} says {header.size} bytes, "
+            f"{len(buffer) - position} are left"
+        )
+    computed = compute_crc(buffer, position, header.size)
+    if computed != header.crc:
+        raise CorruptRecordError(
+            f"batch at offset {header.base_offset} has CRC {header.crc:#010x}, "
+            f"its bytes give {computed:#010x}"
+        )
+
+
+def set_base_offset(buffer: WritableBuffer, position: int, base_offset: int) -> None:
+    """Assign offsets to the batch at `position`; its CRC stays right."""
+    _OFFSET.pack_into(buffer, position, base_offset)
+
+
+def set_partition_leader_epoch(buffer: WritableBuffer, position: int, epoch: int) -> None:
+    """Stamp the leader's epoch on the batch at `position`; its CRC stays right."""
+    _EPOCH.pack_into(buffer, position + _EPOCH_AT, epoch)
+
+
+def set_base_offset_and_epoch(
+    buffer: WritableBuffer, position: int, base_offset: int, epoch: int
+) -> None:
+    """What a leader does to every batch it appends; the CRC stays right."""
+    _OFFSET.pack_into(buffer, position, base_offset)
+    _EPOCH.pack_into(buffer, position + _EPOCH_AT, epoch)
+
+
+def set_max_timestamp(
+    buffer: WritableBuffer,
+    position: int,
+    header: BatchHeader,
+    timestamp_type: TimestampType,
+    max_timestamp: int,
+) -> BatchHeader:
+    """Set type and latest of the timestamps of the batch at `position`, CRC included."""
+    attributes = header.attributes & (
+        CODEC_MASK | TRANSACTIONAL_FLAG | CONTROL_FLAG | DELETE_HORIZON_FLAG
+    )
+    if timestamp_type is TimestampType.LOG_APPEND_TIME:
+        attributes |= TIMESTAMP_TYPE_FLAG
+    _ATTRIBUTES.pack_into(buffer, position + CRC_START, attributes)
+    _OFFSET.pack_into(buffer, position + _MAX_TIMESTAMP_AT, max_timestamp)
+    crc = compute_crc(buffer, position, header.size)
+    write_crc(buffer, position, crc)
+    return header._replace(attributes=attributes, max_timestamp=max_timestamp, crc=crc)
+
+
+def set_log_append_time(
+    buffer: WritableBuffer, position: int, header: BatchHeader, now_ms: int
+) -> BatchHeader:
+    """Give every record of the batch at `position` the broker's time, CRC included.
+
+    Readers take the max timestamp of a log-append-time batch for each of its records, so the
+    records themselves are left alone.
+    """
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME and header.max_timestamp == now_ms:
+        return header
+    return set_max_timestamp(buffer, position, header, TimestampType.LOG_APPEND_TIME, now_ms)

@@ -1,0 +1,270 @@
+"""Message sets of magic 0 and 1, which old clients sent and old logs still hold. Read only.
+
+    offset  size  field
+         0     8  offset; of a compressed wrapper, that of its last inner message
+         8     4  length of the rest
+        12     4  CRC-32 of everything from byte 16 on
+        16     1  magic
+        17     1  attributes: codec (3 bits), timestamp type (magic 1)
+        18     8  timestamp (magic 1 only)
+     18/26     4  length of the key, -1 for null; the key
+               4  length of the value, -1 for null; the value
+
+A wrapper's value is a message set of its own, compressed. In a magic 1 wrapper the inner offsets
+count from 0, in a magic 0 wrapper they are absolute.
+"""
+
+import zlib
+from itertools import groupby
+from struct import Struct
+from struct import error as struct_error
+from typing import NamedTuple
+
+from penstock.core.errors import CorruptRecordError
+from penstock.records.batch import (
+    CODEC_MASK,
+    LOG_OVERHEAD,
+    MAGIC,
+    TIMESTAMP_TYPE_FLAG,
+    Buffer,
+    TimestampType,
+    first_entry,
+)
+from penstock.records.build import build_batch
+from penstock.records.compress import DEFAULT_DECOMPRESSED_LIMIT, Compression, decompress
+from penstock.records.record import Record
+
+NO_TIMESTAMP = -1
+_MAX_OFFSET_DELTA = 2**31 - 1
+
+_CRC_AT = LOG_OVERHEAD
+_MAGIC_AT = 16
+_ATTRIBUTES_AT = 17
+_TIMESTAMP_AT = 18
+_KEY_AT = (18, 26)
+
+_INT32 = Struct(">i")
+_UINT32 = Struct(">I")
+_INT64 = Struct(">q")
+
+
+class Message(NamedTuple):
+    """One message as it stands in the set. The value of a wrapper is a message set."""
+
+    offset: int
+    size: int
+    magic: int
+    attributes: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+
+    @property
+    def compression(self) -> Compression:
+        """The codec; `CorruptRecordError` for one that magic 0 and 1 do not have."""
+        codec = self.attributes & CODEC_MASK
+        if codec > Compression.LZ4:
+            raise CorruptRecordError(
+                f"message at offset {self.offset} names compression codec {codec}, "
+                f"which magic {self.magic} does not have"
+            )
+        return Compression(codec)
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        if self.magic > 0 and self.attributes & TIMESTAMP_TYPE_FLAG:
+            return TimestampType.LOG_APPEND_TIME
+        return TimestampType.CREATE_TIME
+
+
+def crc_ok(buffer: Buffer, position: int = 0) -> bool:
+    """Whether the message at `position` is whole and its CRC right."""
+    size = first_entry(buffer, position).size
+    if size > len(buffer) - position:
+        return False
+    (stored,) = _UINT32.unpack_from(buffer, position + _CRC_AT)
+    return bool(stored == _crc(buffer, position, size))
+
+
+def read_message(buffer: Buffer, position: int = 0) -> Message:
+    """The message at `position`, its CRC checked. `CorruptRecordError` for anything else."""
+    offset, size, magic = first_entry(buffer, position)
+    if magic >= MAGIC:
+        raise CorruptRecordError(f"magic is {magic}, not 0 or 1")
+    if size > len(buffer) - position:
+        raise CorruptRecordError(
+            f"message at offset {offset} says {size} bytes, {len(buffer) - position} are left"
+        )
+    (stored,) = _UINT32.unpack_from(buffer, position + _CRC_AT)
+    computed = _crc(buffer, position, size)
+    if stored != computed:
+        raise CorruptRecordError(
+            f"message at offset {offset} has CRC {stored:#010x}, its bytes give {computed:#010x}"
+        )
+    view = memoryview(buffer)[position : position + size]
+    try:
+        timestamp = _INT64.unpack_from(view, _TIMESTAMP_AT)[0] if magic == 1 else NO_TIMESTAMP
+        key, value_at = _sized(view, _KEY_AT[magic])
+        value, _ = _sized(view, value_at)
+    except struct_error:
+        raise CorruptRecordError(f"message at offset {offset} ends within a field") from None
+    return Message(offset, size, magic, view[_ATTRIBUTES_AT], timestamp, key, value)
+
+
+def _crc(buffer: Buffer, position: int, size: int) -> int:
+    with memoryview(buffer) as view:
+        return zlib.crc32(view[position + _MAGIC_AT : position + size])
+
+
+def _sized(view: memoryview, at: int) -> tuple[bytes | None, int]:
+    """The bytes whose length stands at `at`, and the position after them."""
+    (length,) = _INT32.unpack_from(view, at)
+    at += 4
+    if length < 0:
+        return None, at
+    if length > len(view) - at:
+        raise CorruptRecordError(f"a field says {length} bytes, {len(view) - at} are left")
+    return bytes(view[at : at + length]), at + length
+
+
+def read_entry(
+    buffer: Buffer,
+    position: int = 0,
+    *,
+    max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT,
+    same_magic: bool = False,
+) -> list[Record]:
+    """The records of the message at `position`: itself, or what it wraps, with absolute offsets.
+
+    Wrapped messages have their own timestamps, or, with log append time, the wrapper's. Logs exist
+    whose wrappers hold messages of the other magic; with `same_magic` they are refused.
+    """
+    message = read_message(buffer, position)
+    codec = message.compression
+    if codec is Compression.NONE:
+        return [Record(message.offset, message.timestamp, message.key, message.value)]
+    inner = _unwrap(message, codec, max_bytes)
+    if same_magic and any(each.magic != message.magic for each in inner):
+        raise CorruptRecordError(
+            f"a wrapper of magic {message.magic} holds messages of another magic"
+        )
+    base = 0
+    if message.magic == 1 and message.offset != 0:
+        # Some clients leave the wrapper's offset 0 and count the inner ones from 0.
+        base = message.offset - inner[-1].offset
+        if base < 0:
+            raise CorruptRecordError(
+                f"a wrapper at offset {message.offset} holds a message at {inner[-1].offset}"
+            )
+    append_time = message.timestamp_type is TimestampType.LOG_APPEND_TIME
+    return [
+        Record(
+            base + each.offset,
+            message.timestamp if append_time and each.magic == 1 else each.timestamp,
+            each.key,
+            each.value,
+        )
+        for each in inner
+    ]
+
+
+def _unwrap(message: Message, codec: Compression, max_bytes: int) -> list[Message]:
+    if message.value is None:
+        raise CorruptRecordError(f"wrapper at offset {message.offset} has no value")
+    unpacked = decompress(codec, message.value, max_bytes, magic=message.magic)
+    inner: list[Message] = []
+    position = 0
+    # The last message may be cut off, as at the end of a fetch: clients never saw it.
+    while len(unpacked) - position > _MAGIC_AT:
+        if first_entry(unpacked, position).size > len(unpacked) - position:
+            break
+        each = read_message(unpacked, position)
+        if each.attributes & CODEC_MASK:
+            raise CorruptRecordError(
+                f"wrapper at offset {message.offset} holds a message that is compressed again"
+            )
+        inner.append(each)
+        position += each.size
+    if not inner:
+        raise CorruptRecordError(f"wrapper at offset {message.offset} holds no message")
+    return inner
+
+
+class _Converted(NamedTuple):
+    """A record and what the v2 batch that takes it must be."""
+
+    record: Record
+    compression: Compression
+    timestamp_type: TimestampType
+    append_time: int
+
+    @property
+    def batch(self) -> tuple[Compression, TimestampType, int]:
+        return self.compression, self.timestamp_type, self.append_time
+
+
+def convert_to_v2(
+    buffer: Buffer,
+    *,
+    partition_leader_epoch: int = -1,
+    max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT,
+) -> bytearray:
+    """The messages of `buffer`, whole and in order, as v2 batches: same offsets, same records.
+
+    Neighbours with the same codec and timestamp type share a batch. v2 batches among them are
+    taken over as they are.
+    """
+    converted = bytearray()
+    run: list[_Converted] = []
+    position = 0
+    while position < len(buffer):
+        entry = first_entry(buffer, position)
+        if entry.magic == MAGIC:
+            converted += _build(run, partition_leader_epoch)
+            run = []
+            if entry.size > len(buffer) - position:
+                raise CorruptRecordError(
+                    f"batch at offset {entry.offset} says {entry.size} bytes, "
+                    f"{len(buffer) - position} are left"
+                )
+            converted += memoryview(buffer)[position : position + entry.size]
+        else:
+            message = read_message(buffer, position)
+            log_append = message.timestamp_type is TimestampType.LOG_APPEND_TIME
+            run += (
+                _Converted(
+                    record,
+                    message.compression,
+                    message.timestamp_type,
+                    message.timestamp if log_append else NO_TIMESTAMP,
+                )
+                for record in read_entry(buffer, position, max_bytes=max_bytes)
+            )
+        position += entry.size
+    return converted + _build(run, partition_leader_epoch)
+
+
+def _build(run: list[_Converted], partition_leader_epoch: int) -> bytearray:
+    batches = bytearray()
+    for (compression, timestamp_type, append_time), group in groupby(run, lambda each: each.batch):
+        records = [each.record for each in group]
+        while records:
+            fitting = _fitting(records)
+            batches += build_batch(
+                records[:fitting],
+                base_offset=records[0].offset,
+                compression=compression,
+                timestamp_type=timestamp_type,
+                partition_leader_epoch=partition_leader_epoch,
+                max_timestamp=append_time,
+            )
+            records = records[fitting:]
+    return batches
+
+
+def _fitting(records: list[Record]) -> int:
+    """How many of the records a batch from the first one's offset can hold."""
+    last = records[0].offset + _MAX_OFFSET_DELTA
+    if records[-1].offset <= last:
+        return len(records)
+    return sum(record.offset <= last for record in records)

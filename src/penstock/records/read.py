@@ -1,0 +1,116 @@
+"""Reads the records of batches, of any magic."""
+
+from collections.abc import Iterator
+
+from penstock.core.errors import CorruptRecordError
+from penstock.records import _hot, legacy
+from penstock.records.batch import (
+    HEADER_SIZE,
+    MAGIC,
+    TIMESTAMP_TYPE_FLAG,
+    BatchHeader,
+    Buffer,
+    first_entry,
+    read_header,
+)
+from penstock.records.compress import DEFAULT_DECOMPRESSED_LIMIT, Compression, decompress
+from penstock.records.record import Record
+
+
+def record_bytes(
+    buffer: Buffer,
+    position: int,
+    header: BatchHeader,
+    *,
+    max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT,
+) -> tuple[Buffer, int, int]:
+    """Where the records of a v2 batch are: in `buffer` itself, or in what was unpacked from it.
+
+    A buffer, and where the records start and end in it. `CorruptRecordError` where the batch is
+    not whole or its records cannot be unpacked, `DecompressionLimitError` for more than
+    `max_bytes` of them.
+    """
+    start = position + HEADER_SIZE
+    end = position + header.size
+    if end > len(buffer):
+        raise CorruptRecordError(
+            f"batch at offset {header.base_offset} says {header.size} bytes, "
+            f"{len(buffer) - position} are left"
+        )
+    if header.records_count < 0:
+        raise CorruptRecordError(
+            f"batch at offset {header.base_offset} announces {header.records_count} records"
+        )
+    codec = header.compression
+    if codec is Compression.NONE:
+        return buffer, start, end
+    unpacked = decompress(codec, memoryview(buffer)[start:end], max_bytes)
+    return unpacked, 0, len(unpacked)
+
+
+def read_records(
+    buffer: Buffer,
+    position: int = 0,
+    header: BatchHeader | None = None,
+    *,
+    max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT,
+) -> list[Record]:
+    """The records of the batch (or v0/v1 message) at `position`; of a v2 batch the header helps.
+
+    The CRC of a v2 batch is not checked: see `batch.verify`. `CorruptRecordError` for records
+    that do not fill the batch exactly, `DecompressionLimitError` for more than `max_bytes`.
+    """
+    if header is None:
+        if first_entry(buffer, position).magic < MAGIC:
+            return legacy.read_entry(buffer, position, max_bytes=max_bytes)
+        header = read_header(buffer, position)
+    if header.records_count == 0:
+        return []
+    source, start, end = record_bytes(buffer, position, header, max_bytes=max_bytes)
+    return _hot.decode_records(
+        source,
+        start,
+        end,
+        header.records_count,
+        header.base_offset,
+        header.base_timestamp,
+        header.max_timestamp,
+        header.attributes & TIMESTAMP_TYPE_FLAG != 0,
+    )
+
+
+def iter_records(
+    buffer: Buffer, *, max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT
+) -> Iterator[Record]:
+    """The records of all batches in `buffer`, whatever their magic, those of control batches too.
+
+    The batches fill the buffer exactly; `max_bytes` bounds each of them.
+    """
+    position = 0
+    while position < len(buffer):
+        yield from read_records(buffer, position, max_bytes=max_bytes)
+        position += first_entry(buffer, position).size
+
+
+def scan_keys(
+    buffer: Buffer,
+    position: int = 0,
+    header: BatchHeader | None = None,
+    *,
+    max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT,
+) -> list[tuple[int, bytes | None, bool]]:
+    """(offset, key or None, whether it has a value) of each record, for compaction.
+
+    Half the cost of `read_records`: values and headers stay where they are.
+    """
+    if header is None:
+        if first_entry(buffer, position).magic < MAGIC:
+            return [
+                (record.offset, record.key, record.value is not None)
+                for record in legacy.read_entry(buffer, position, max_bytes=max_bytes)
+            ]
+        header = read_header(buffer, position)
+    if header.records_count == 0:
+        return []
+    source, start, end = record_bytes(buffer, position, header, max_bytes=max_bytes)
+    return _hot.scan_keys(source, start, end, header.records_count, header.base_offset)

@@ -1,0 +1,433 @@
+"""What a leader checks before it appends, and the offsets it gives.
+
+Kafka's rules in Kafka's order: the batch's own bytes (size, CRC), then who may write what, then
+the records. A batch that needs no change keeps its bytes: offset and leader epoch are written into
+its header, which its CRC does not cover. Followers append what the leader gave them and only call
+`verify_batches`.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from penstock.core.errors import (
+    CorruptRecordError,
+    ErrorCode,
+    InvalidRecordError,
+    KafkaError,
+)
+from penstock.records import _hot, legacy
+from penstock.records.batch import (
+    CODEC_MASK,
+    CONTROL_FLAG,
+    MAGIC,
+    TIMESTAMP_TYPE_FLAG,
+    BatchHeader,
+    Buffer,
+    Entry,
+    TimestampType,
+    WritableBuffer,
+    first_entry,
+    read_header,
+    set_base_offset_and_epoch,
+    set_max_timestamp,
+    split,
+    verify,
+)
+from penstock.records.build import build_batch
+from penstock.records.compress import DEFAULT_DECOMPRESSED_LIMIT, Compression
+from penstock.records.errors import RecordError, RecordValidationError
+from penstock.records.read import read_records, record_bytes
+from penstock.records.record import Record
+
+NO_TIMESTAMP = -1
+NO_OFFSET = -1
+_MAX_INT64 = 2**63 - 1
+
+
+class AppendOrigin(Enum):
+    """Who appends, which decides what is checked."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+    """The group or the transaction coordinator: may write control batches."""
+    REPLICATION = "replication"
+    """A follower that copies its leader."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppendPolicy:
+    """The configs of a topic that decide what may be appended, and how it is stored."""
+
+    compression: Compression | None = None
+    """`compression.type`: the codec on disk; None is `producer`, whatever the producer chose."""
+    level: int | None = None
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    timestamp_before_max_ms: int = 2**63 - 1
+    timestamp_after_max_ms: int = 3_600_000
+    compacted: bool = False
+    """`cleanup.policy` has `compact`: every record needs a key."""
+    max_message_bytes: int = 1_048_588
+    max_decompressed_bytes: int = DEFAULT_DECOMPRESSED_LIMIT
+    is_plain: bool = field(init=False, repr=False, compare=False)
+    """Whether an uncompressed batch of a client is stored as it came."""
+
+    def __post_init__(self) -> None:
+        plain = self.timestamp_type is TimestampType.CREATE_TIME and not self.compression
+        object.__setattr__(self, "is_plain", plain)
+
+    def target(self, source: Compression) -> Compression:
+        """The codec on disk of what came with the codec `source`."""
+        return source if self.compression is None else self.compression
+
+    @property
+    def target_level(self) -> int | None:
+        """The level belongs to the codec of the topic, not to the producer's."""
+        return None if self.compression is None else self.level
+
+
+class Assigned(Struct, frozen=True, gc=False):
+    """Batches ready to be written, with their offsets."""
+
+    buffer: Buffer
+    """What to write: the caller's buffer, changed in place, unless something forced a rewrite."""
+    headers: list[BatchHeader]
+    """The headers of the batches in `buffer`, in order."""
+
+    @property
+    def first_offset(self) -> int:
+        return self.headers[0].base_offset
+
+    @property
+    def last_offset(self) -> int:
+        return self.headers[-1].last_offset
+
+    @property
+    def max_timestamp(self) -> int:
+        return max(header.max_timestamp for header in self.headers)
+
+    @property
+    def offset_of_max_timestamp(self) -> int:
+        """Last offset of the first batch that has the latest timestamp; -1 where there is none."""
+        latest = max(self.headers, key=lambda header: header.max_timestamp)
+        return NO_OFFSET if latest.max_timestamp == NO_TIMESTAMP else latest.last_offset
+
+
+def validate_and_assign(
+    buffer: Buffer,
+    *,
+    next_offset: int,
+    leader_epoch: int,
+    now_ms: int,
+    policy: AppendPolicy,
+    origin: AppendOrigin = AppendOrigin.CLIENT,
+) -> Assigned:
+    """Check `buffer` as a leader, and give its records the offsets from `next_offset` on.
+
+    A client sends one v2 batch, or a v0/v1 message set, which is converted; a coordinator may send
+    several batches. Refused, as Kafka refuses it: CORRUPT_MESSAGE (bytes that disagree with their
+    header), MESSAGE_TOO_LARGE (beyond `max.message.bytes`, or unpacked beyond the limit),
+    INVALID_RECORD (a rule broken), INVALID_TIMESTAMP (too far from now). `RecordValidationError`
+    names the records at fault. What is refused is left unchanged.
+    """
+    if origin is AppendOrigin.CLIENT and policy.is_plain:
+        header = _hot.assign_in_place(
+            buffer,
+            next_offset,
+            leader_epoch,
+            policy.max_message_bytes,
+            now_ms - policy.timestamp_before_max_ms,
+            min(now_ms + policy.timestamp_after_max_ms, _MAX_INT64),
+            policy.compacted,
+        )
+        if header is not None:
+            return Assigned(buffer, [header])
+    return validate_any(buffer, Append(next_offset, leader_epoch, now_ms, policy, origin))
+
+
+class Append(NamedTuple):
+    """What an append is about, beside its bytes."""
+
+    next_offset: int
+    leader_epoch: int
+    now_ms: int
+    policy: AppendPolicy
+    origin: AppendOrigin
+
+
+def validate_any(buffer: Buffer, append: Append) -> Assigned:
+    """`validate_and_assign` without the short way: says what is wrong with what it refuses."""
+    if not buffer:
+        raise InvalidRecordError("an append needs at least one batch")
+    if first_entry(buffer).magic < MAGIC:
+        return _convert(buffer, append)
+    policy, origin = append.policy, append.origin
+    batches = split(buffer)
+    for position, header in batches:
+        if header.base_offset != 0 and origin is AppendOrigin.CLIENT:
+            raise InvalidRecordError(
+                f"a client's batch starts at offset 0, this one at {header.base_offset}"
+            )
+        _check_size(header.size, policy)
+        verify(buffer, position, header)
+    if len(batches) == 1:
+        return _assign(buffer, batches[0][1], append)
+    if origin is AppendOrigin.CLIENT:
+        raise InvalidRecordError(f"an append has one batch, this one has {len(batches)}")
+    parts = []
+    for position, header in batches:
+        batch = bytearray(memoryview(buffer)[position : position + header.size])
+        part = _assign(batch, header, append)
+        parts.append(part)
+        append = append._replace(next_offset=part.last_offset + 1)
+    return _join(parts)
+
+
+def verify_batches(buffer: Buffer) -> list[tuple[int, BatchHeader]]:
+    """What a follower checks: whole v2 batches, their CRCs, offsets that rise.
+
+    Position and header of each. `CorruptRecordError`, or `InvalidRecordError` for the offsets.
+    """
+    batches = split(buffer)
+    last_offset = NO_OFFSET
+    for position, header in batches:
+        verify(buffer, position, header)
+        last_offset = _check_rising(last_offset, header.last_offset)
+    return batches
+
+
+def verify_entries(buffer: Buffer) -> list[tuple[int, Entry]]:
+    """`verify_batches` for every magic, for logs that still hold v0/v1 messages."""
+    entries: list[tuple[int, Entry]] = []
+    last_offset = NO_OFFSET
+    position = 0
+    while position < len(buffer):
+        entry = first_entry(buffer, position)
+        if entry.magic < MAGIC:
+            legacy.read_message(buffer, position)
+            last_offset = _check_rising(last_offset, entry.offset)
+        else:
+            header = read_header(buffer, position)
+            verify(buffer, position, header)
+            last_offset = _check_rising(last_offset, header.last_offset)
+        entries.append((position, entry))
+        position += entry.size
+    return entries
+
+
+def _check_rising(previous: int, last_offset: int) -> int:
+    if last_offset <= previous:
+        raise InvalidRecordError(f"last offset {last_offset} follows {previous}: it must rise")
+    return last_offset
+
+
+def _check_size(size: int, policy: AppendPolicy) -> None:
+    if size > policy.max_message_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a batch of {size} bytes is larger than max.message.bytes, "
+            f"{policy.max_message_bytes}: send smaller batches or raise the limit of the topic",
+        )
+
+
+def _check_header(header: BatchHeader, origin: AppendOrigin) -> None:
+    if header.records_count <= 0 or header.last_offset_delta != header.records_count - 1:
+        raise InvalidRecordError(
+            f"a batch says that it has {header.records_count} records, and that the last one has "
+            f"offset delta {header.last_offset_delta}"
+        )
+    if origin is not AppendOrigin.CLIENT:
+        return
+    if header.attributes & CONTROL_FLAG:
+        raise InvalidRecordError("clients must not write control batches")
+    if header.producer_id < 0:
+        if header.is_transactional:
+            raise InvalidRecordError("a transactional batch needs a producer id")
+    elif header.base_sequence < 0 or header.producer_epoch < 0:
+        raise InvalidRecordError(
+            f"producer {header.producer_id} sends sequence {header.base_sequence} in epoch "
+            f"{header.producer_epoch}: both must be 0 or more"
+        )
+
+
+def _assign(buffer: Buffer, header: BatchHeader, append: Append) -> Assigned:
+    """One whole v2 batch with a right CRC."""
+    policy, now_ms = append.policy, append.now_ms
+    _check_header(header, append.origin)
+    try:
+        source, start, end = record_bytes(
+            buffer, 0, header, max_bytes=policy.max_decompressed_bytes
+        )
+        sequential, null_keys, earliest, latest = _hot.scan_records(
+            source, start, end, header.records_count, header.base_timestamp
+        )
+    except CorruptRecordError as error:
+        # The CRC is right, so this is what the client meant to send, and sending it again would
+        # not help: CORRUPT_MESSAGE would have the client try.
+        raise InvalidRecordError(error.message) from None
+    append_time = header.attributes & TIMESTAMP_TYPE_FLAG != 0
+    if append_time:
+        earliest = latest = header.max_timestamp
+    if (null_keys and policy.compacted) or not _time_ok(
+        earliest, latest, append_time, now_ms, policy
+    ):
+        _check_records(
+            read_records(buffer, 0, header, max_bytes=policy.max_decompressed_bytes),
+            append_time,
+            now_ms,
+            policy,
+        )
+    codec = header.attributes & CODEC_MASK
+    keeps_codec = (
+        policy.compression is None
+        or policy.compression == codec
+        or (codec == Compression.NONE and header.is_control)
+    )
+    if not sequential or not keeps_codec:
+        return _rewrite(buffer, header, append)
+    if policy.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        latest = now_ms
+    return _stamp(buffer, header, latest, append)
+
+
+def _time_ok(
+    earliest: int, latest: int, append_time: bool, now_ms: int, policy: AppendPolicy
+) -> bool:
+    """Records without a timestamp are not in `earliest`; `append_time` is the batch's own type."""
+    if policy.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        return not append_time
+    return (
+        earliest >= now_ms - policy.timestamp_before_max_ms
+        and latest <= now_ms + policy.timestamp_after_max_ms
+        and not (append_time and latest == NO_TIMESTAMP)
+    )
+
+
+def _check_records(
+    records: Iterable[Record], append_time: bool, now_ms: int, policy: AppendPolicy
+) -> None:
+    """`RecordValidationError` that says which of the records are at fault, and why."""
+    errors: list[RecordError] = []
+    code = ErrorCode.INVALID_RECORD
+    for index, record in enumerate(records):
+        timestamp = record.timestamp
+        earliest = _MAX_INT64 if timestamp == NO_TIMESTAMP and not append_time else timestamp
+        if record.key is None and policy.compacted:
+            errors.append(RecordError(index, "a record of a compacted topic needs a key"))
+        elif not _time_ok(earliest, timestamp, append_time, now_ms, policy):
+            code = ErrorCode.INVALID_TIMESTAMP
+            if append_time and (
+                timestamp == NO_TIMESTAMP or policy.timestamp_type is TimestampType.LOG_APPEND_TIME
+            ):
+                reason = "producers must not send log append time, brokers set it"
+            else:
+                reason = (
+                    f"timestamp {timestamp} is not between "
+                    f"{now_ms - policy.timestamp_before_max_ms} and "
+                    f"{now_ms + policy.timestamp_after_max_ms}"
+                )
+            errors.append(RecordError(index, reason))
+    if not errors:
+        return
+    shown = "; ".join(f"record {error.batch_index}: {error.message}" for error in errors[:3])
+    message = f"{len(errors)} of the batch's records are invalid. {shown}"
+    raise RecordValidationError(code, message, tuple(errors))
+
+
+def _stamp(buffer: Buffer, header: BatchHeader, latest: int, append: Append) -> Assigned:
+    """Nothing forces a rewrite: only header fields change."""
+    next_offset, leader_epoch = append.next_offset, append.leader_epoch
+    timestamp_type = append.policy.timestamp_type
+    target = _writable(buffer)
+    if header.max_timestamp != latest or header.timestamp_type is not timestamp_type:
+        header = set_max_timestamp(target, 0, header, timestamp_type, latest)
+    set_base_offset_and_epoch(target, 0, next_offset, leader_epoch)
+    header = BatchHeader._make((next_offset, header[1], leader_epoch, *header[3:]))
+    return Assigned(target, [header])
+
+
+def _writable(buffer: Buffer) -> WritableBuffer:
+    """The buffer itself if it can be changed, otherwise a copy."""
+    if isinstance(buffer, bytes) or (isinstance(buffer, memoryview) and buffer.readonly):
+        return bytearray(buffer)
+    return buffer
+
+
+def _rewrite(buffer: Buffer, header: BatchHeader, append: Append) -> Assigned:
+    """Another codec, or offset deltas that old clients got wrong: build the batch anew."""
+    policy = append.policy
+    records = read_records(buffer, 0, header, max_bytes=policy.max_decompressed_bytes)
+    batch = build_batch(
+        _numbered(records, append.next_offset),
+        base_offset=append.next_offset,
+        compression=policy.target(header.compression),
+        level=policy.target_level,
+        timestamp_type=policy.timestamp_type,
+        max_timestamp=append.now_ms,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        partition_leader_epoch=append.leader_epoch,
+        is_transactional=header.is_transactional,
+        is_control=header.is_control,
+    )
+    return _built(batch, policy)
+
+
+def _numbered(records: Sequence[Record], next_offset: int) -> list[Record]:
+    return [
+        Record(offset, record.timestamp, record.key, record.value, record.headers)
+        for offset, record in enumerate(records, next_offset)
+    ]
+
+
+def _built(batch: bytearray, policy: AppendPolicy) -> Assigned:
+    _check_size(len(batch), policy)
+    return Assigned(batch, [read_header(batch)])
+
+
+def _convert(buffer: Buffer, append: Append) -> Assigned:
+    """A v0/v1 message set becomes one v2 batch."""
+    policy = append.policy
+    magic = first_entry(buffer).magic
+    source = Compression.NONE
+    records: list[Record] = []
+    position = 0
+    while position < len(buffer):
+        entry = first_entry(buffer, position)
+        if entry.magic != magic:
+            raise InvalidRecordError(f"messages of magic {magic} and {entry.magic} in one append")
+        _check_size(entry.size, policy)
+        message = legacy.read_message(buffer, position)
+        if message.compression is not Compression.NONE:
+            source = message.compression
+        append_time = message.timestamp_type is TimestampType.LOG_APPEND_TIME
+        try:
+            inner = legacy.read_entry(
+                buffer, position, max_bytes=policy.max_decompressed_bytes, same_magic=True
+            )
+        except CorruptRecordError as error:
+            raise InvalidRecordError(error.message) from None
+        _check_records(inner, append_time, append.now_ms, policy)
+        records += inner
+        position += entry.size
+        if source is not Compression.NONE and position < len(buffer):
+            raise InvalidRecordError("a compressed message must be the only one of its append")
+    batch = build_batch(
+        _numbered(records, append.next_offset),
+        base_offset=append.next_offset,
+        compression=policy.target(source),
+        level=policy.target_level,
+        timestamp_type=policy.timestamp_type,
+        max_timestamp=append.now_ms,
+        partition_leader_epoch=append.leader_epoch,
+    )
+    return _built(batch, policy)
+
+
+def _join(parts: Sequence[Assigned]) -> Assigned:
+    buffer = b"".join(part.buffer for part in parts)
+    return Assigned(buffer, [header for part in parts for header in part.headers])

@@ -1,0 +1,177 @@
+"""The compiled hot loop and the plain Python of it do the same, on good bytes and on bad ones."""
+
+from collections.abc import Callable
+from types import ModuleType
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.core.errors import KafkaError
+from penstock.records import _hot
+from penstock.records.batch import HEADER_SIZE, compute_crc, write_crc
+from penstock.records.build import build_batch
+from penstock.records.record import Record
+from tests.support.batches import header_lists, int64s, payloads, record_lists
+from tests.support.hot import load_plain
+
+PLAIN = load_plain()
+
+varints = st.binary(min_size=1, max_size=11)
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """The records of a batch with a few bytes changed, taken out or put in."""
+    records = draw(record_lists(min_size=1, max_size=4))
+    data = bytearray(build_batch(records, base_offset=records[0].offset)[HEADER_SIZE:])
+    for _ in range(draw(st.integers(0, 3))):
+        at = draw(st.integers(0, len(data)))
+        size = draw(st.integers(0, 3))
+        data[at : at + size] = draw(st.binary(max_size=3) | st.sampled_from([b"\xff" * 5, b"\x80"]))
+    return bytes(data)
+
+
+regions = damaged() | st.binary(max_size=60) | st.lists(varints, max_size=8).map(b"".join)
+counts = st.integers(0, 6) | st.sampled_from([-1, 2**31 - 1])
+
+
+def outcome(call: Callable[[], object]) -> tuple[str, object]:
+    """What a call returns, or what it raises."""
+    try:
+        return "returned", call()
+    except (KafkaError, ValueError, OverflowError, IndexError) as error:
+        kind = type(error).__name__
+        return kind, str(error) if isinstance(error, KafkaError) else None
+
+
+def same(call: Callable[[ModuleType], object]) -> None:
+    assert outcome(lambda: call(_hot)) == outcome(lambda: call(PLAIN))
+
+
+@settings(max_examples=300)
+@given(regions, counts, int64s, int64s, st.booleans())
+def test_decode(
+    region: bytes, count: int, base_offset: int, base_timestamp: int, append_time: bool
+) -> None:
+    same(
+        lambda hot: hot.decode_records(
+            region, 0, len(region), count, base_offset, base_timestamp, 77, append_time
+        )
+    )
+
+
+@settings(max_examples=300)
+@given(regions, counts, int64s)
+def test_scan(region: bytes, count: int, base: int) -> None:
+    same(lambda hot: hot.scan_records(region, 0, len(region), count, base))
+    same(lambda hot: hot.scan_keys(region, 0, len(region), count, base))
+
+
+@settings(max_examples=300)
+@given(regions, counts, int64s, int64s, int64s, st.booleans())
+def test_columns(
+    region: bytes, count: int, base_offset: int, start: int, end: int, append_time: bool
+) -> None:
+    def columns(hot: ModuleType) -> object:
+        totals = memoryview(bytearray(72)).cast("q")
+        hot.measure_columns(region, 0, len(region), count, base_offset, start, end, totals)
+        rows, keys, _, values, _, headers, names, contents, _ = totals
+        bits = bytearray((rows + 7) // 8), bytearray((rows + 7) // 8)
+        made = (
+            memoryview(bytearray(8 * rows)).cast("q"),
+            memoryview(bytearray(8 * rows)).cast("q"),
+            memoryview(bytearray(4 * rows + 4)).cast("i"),
+            memoryview(bytearray(keys)),
+            memoryview(bits[0]),
+            memoryview(bytearray(4 * rows + 4)).cast("i"),
+            memoryview(bytearray(values)),
+            memoryview(bits[1]),
+            memoryview(bytearray(4 * rows + 4)).cast("i"),
+            memoryview(bytearray(4 * headers + 4)).cast("i"),
+            memoryview(bytearray(names)),
+            memoryview(bytearray(4 * headers + 4)).cast("i"),
+            memoryview(bytearray(contents)),
+            memoryview(bytearray((headers + 7) // 8)),
+        )
+        cursor = memoryview(bytearray(48)).cast("q")
+        hot.fill_columns(
+            region,
+            0,
+            len(region),
+            count,
+            base_offset,
+            5,
+            77,
+            append_time,
+            start,
+            end,
+            made,
+            cursor,
+        )
+        return list(totals), [list(column) for column in made], list(cursor)
+
+    same(columns)
+
+
+@given(record_lists(max_size=6), int64s, int64s | st.sampled_from([0, 1]))
+def test_encode(records: list[Record], base_timestamp: int, base_offset: int) -> None:
+    base = records[0].offset if records and base_offset == 1 else base_offset
+    same(lambda hot: hot.encode_records(records, 61, base, base_timestamp)[1:])
+
+    def payload(hot: ModuleType) -> object:
+        return bytes(hot.encode_records(records, 61, base, base_timestamp)[0])[61:]
+
+    same(payload)
+
+
+@given(
+    st.integers(0, 20),
+    int64s,
+    st.integers(0, 2**31 - 1),
+    payloads,
+    payloads,
+    header_lists,
+)
+def test_append(
+    room: int,
+    timestamp_delta: int,
+    offset_delta: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: tuple[tuple[str, bytes | None], ...],
+) -> None:
+    def append(hot: ModuleType) -> object:
+        out = bytearray(room)
+        end = hot.append_record(out, 0, timestamp_delta, offset_delta, key, value, headers)
+        return end, bytes(out[:end])
+
+    same(append)
+
+
+@st.composite
+def appended(draw: st.DrawFn) -> bytearray:
+    """Batches as clients send them, some with header fields that are wrong, mostly with a CRC."""
+    records = draw(record_lists(min_size=1, max_size=4, gaps=draw(st.booleans())))
+    batch = build_batch(
+        [record._replace(offset=record.offset - records[0].offset) for record in records]
+    )
+    for _ in range(draw(st.integers(0, 2))):
+        at = draw(st.integers(0, len(batch) - 1))
+        batch[at] = draw(st.integers(0, 255))
+    if draw(st.integers(0, 9)):
+        write_crc(batch, 0, compute_crc(batch, 0, len(batch)))
+    return batch
+
+
+@settings(max_examples=300)
+@given(appended(), st.integers(0, 2**62), st.integers(0, 9), int64s, int64s, st.booleans())
+def test_assign(
+    batch: bytearray, offset: int, epoch: int, earliest: int, latest: int, keys: bool
+) -> None:
+    def assign(hot: ModuleType) -> object:
+        copy = bytearray(batch)
+        header = hot.assign_in_place(copy, offset, epoch, 10_000, earliest, latest, keys)
+        assert header is not None or copy == batch
+        return header, bytes(copy)
+
+    same(assign)

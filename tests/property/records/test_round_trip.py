@@ -1,0 +1,149 @@
+"""What goes into a batch comes out of it, with every codec and at every extreme."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.records.arrow import decode_to_arrow
+from penstock.records.batch import (
+    TimestampType,
+    read_header,
+    set_base_offset_and_epoch,
+    set_log_append_time,
+    split,
+    verify,
+)
+from penstock.records.build import BatchBuilder, build_batch
+from penstock.records.compress import Compression, compress, decompress
+from penstock.records.filter import filter_batch
+from penstock.records.read import read_records, scan_keys
+from penstock.records.record import Record
+from tests.support.batches import int64s, record_lists
+
+codecs = st.sampled_from(Compression)
+
+
+def base_of(records: list[Record]) -> int:
+    return records[0].offset if records else 0
+
+
+@given(record_lists(min_size=1), codecs, st.none() | st.integers(0, 2**62))
+def test_records(records: list[Record], codec: Compression, horizon: int | None) -> None:
+    """P6, S1."""
+    batch = build_batch(
+        records, base_offset=base_of(records), compression=codec, delete_horizon_ms=horizon
+    )
+    header = read_header(batch)
+    verify(batch, 0, header)
+    assert header.records_count == len(records)
+    assert header.last_offset == records[-1].offset
+    assert header.max_timestamp == max(-1, *(record.timestamp for record in records))
+    assert header.delete_horizon_ms == horizon
+    assert read_records(batch) == records
+
+
+@given(record_lists(min_size=1, max_size=5), st.lists(int64s, min_size=5, max_size=5))
+def test_any_timestamps(records: list[Record], timestamps: list[int]) -> None:
+    """Deltas that overflow 64 bits wrap on the way in and on the way out."""
+    records = [
+        record._replace(timestamp=timestamp)
+        for record, timestamp in zip(records, timestamps, strict=False)
+    ]
+    batch = build_batch(records, base_offset=base_of(records))
+    assert read_records(batch) == records
+
+
+@given(record_lists(min_size=1), st.integers(0, 2**62), st.integers(-1, 2**31 - 1), codecs)
+def test_what_is_set_in_place(
+    records: list[Record], offset: int, epoch: int, codec: Compression
+) -> None:
+    """A new offset moves all records; log append time changes all their timestamps."""
+    first = base_of(records)
+    batch = build_batch(records, base_offset=first, compression=codec)
+    set_base_offset_and_epoch(batch, 0, offset, epoch)
+    header = read_header(batch)
+    verify(batch, 0, header)
+    assert header.partition_leader_epoch == epoch
+    moved = [record._replace(offset=record.offset - first + offset) for record in records]
+    assert read_records(batch) == moved
+    header = set_log_append_time(batch, 0, header, 12345)
+    verify(batch, 0, header)
+    assert header == read_header(batch)
+    assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert read_records(batch) == [record._replace(timestamp=12345) for record in moved]
+
+
+@given(record_lists(max_size=20), codecs)
+def test_builder_and_build_batch_agree(records: list[Record], codec: Compression) -> None:
+    """P5."""
+    builder = BatchBuilder(write_limit=2**20, compression=codec)
+    taken = [record for record in records if record.timestamp >= -1]
+    for record in taken:
+        assert builder.append(record.timestamp, record.key, record.value, record.headers)
+    if not taken:
+        return
+    renumbered = [record._replace(offset=index) for index, record in enumerate(taken)]
+    assert builder.close() == build_batch(renumbered, compression=codec)
+
+
+@given(record_lists(min_size=1), codecs, st.data())
+def test_filter(records: list[Record], codec: Compression, data: st.DataObject) -> None:
+    """S5."""
+    keep = data.draw(st.lists(st.booleans(), min_size=len(records), max_size=len(records)))
+    batch = build_batch(records, base_offset=base_of(records), compression=codec)
+    header = read_header(batch)
+    kept = filter_batch(batch, 0, header, keep, keep_empty=True)
+    assert kept is not None
+    after = read_header(kept)
+    verify(kept, 0, after)
+    assert (after.base_offset, after.last_offset) == (header.base_offset, header.last_offset)
+    assert read_records(kept) == [
+        record for record, chosen in zip(records, keep, strict=True) if chosen
+    ]
+
+
+@given(record_lists(), codecs)
+def test_keys(records: list[Record], codec: Compression) -> None:
+    if not records:
+        return
+    batch = build_batch(records, base_offset=base_of(records), compression=codec)
+    assert scan_keys(batch) == [
+        (record.offset, record.key, record.value is not None) for record in records
+    ]
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(record_lists(max_size=6), codecs), max_size=5), int64s, int64s)
+def test_arrow(batches: list[tuple[list[Record], Compression]], start: int, end: int) -> None:
+    """D1: Arrow's columns hold the records between the two offsets."""
+    log = b"".join(
+        build_batch(records, base_offset=base_of(records), compression=codec)
+        for records, codec in batches
+        if records
+    )
+    table = decode_to_arrow([log], start_offset=start, end_offset=end)
+    table.validate(full=True)
+    assert [
+        Record(
+            row["offset"],
+            row["timestamp"],
+            row["key"],
+            row["value"],
+            tuple((header["key"], header["value"]) for header in row["headers"]),
+        )
+        for row in table.to_pylist()
+    ] == [record for records, _ in batches for record in records if start <= record.offset < end]
+
+
+@given(st.lists(record_lists(min_size=1, max_size=3), max_size=4))
+def test_split(lists: list[list[Record]]) -> None:
+    batches = [build_batch(records, base_offset=base_of(records)) for records in lists]
+    found = split(b"".join(batches))
+    assert [header for _, header in found] == [read_header(batch) for batch in batches]
+    assert [position for position, _ in found] == [
+        sum(map(len, batches[:index])) for index in range(len(batches))
+    ]
+
+
+@given(codecs, st.lists(st.binary(max_size=2000), max_size=40).map(b"".join))
+def test_compression(codec: Compression, data: bytes) -> None:
+    assert bytes(decompress(codec, compress(codec, data), len(data))) == data
