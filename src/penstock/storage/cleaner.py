@@ -1,0 +1,392 @@
+"""Compacts the logs of a broker, one after the other, off the event loop (S5).
+
+The host asks `begin` for work on the logs' own thread, runs it on any other, and hands it back::
+
+    task = cleaner.begin()                    # None: nothing to do for log.cleaner.backoff.ms
+    while task is not None:
+        await loop.run_in_executor(pool, task.run)
+        task = cleaner.finish(task)
+
+Between the two nothing is locked: the log goes on appending, rolling and deleting. `finish` takes
+over what was made if the log still has the segments it was made from, and throws it away if not.
+"""
+
+import errno
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import inf
+from typing import TypeAlias
+
+from penstock.core.clock import Clock
+from penstock.core.errors import KafkaError, KafkaStorageError
+from penstock.core.ids import TopicPartition
+from penstock.storage.cleaner_checkpoints import CleanerCheckpoints
+from penstock.storage.cleaner_throttle import CleanerThrottle
+from penstock.storage.cleaning_task import CleaningPlan, CleaningTask
+from penstock.storage.compaction import LogToClean, by_filth, durable_part, log_to_clean
+from penstock.storage.local_log import FlushTask
+from penstock.storage.log import Log
+from penstock.storage.log_dir import LogDir
+from penstock.storage.manager import LogManager
+
+_log = logging.getLogger(__name__)
+
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanerSettings:
+    """Field `threads` is the broker setting `log.cleaner.threads`, and so on for each."""
+
+    enable: bool = True
+    threads: int = 1
+    """How many cleanings may be under way; they share the memory and the rate."""
+    dedupe_buffer_size: int = 128 * 1024 * 1024
+    io_buffer_size: int = 512 * 1024
+    io_buffer_load_factor: float = 0.9
+    """How full the dedupe buffer may become; Kafka gave the setting this name."""
+    io_max_bytes_per_second: float = inf
+    backoff_ms: int = 15_000
+
+
+DEFAULT_SETTINGS = CleanerSettings()
+
+
+class FlushStep:
+    """Makes sealed segments durable before they are cleaned."""
+
+    def __init__(self, log: Log, flush: FlushTask) -> None:
+        self.log = log
+        self.flush = flush
+        self.error: OSError | None = None
+
+    @property
+    def partition(self) -> TopicPartition:
+        return self.log.partition
+
+    def run(self) -> None:
+        try:
+            self.flush.run()
+        except OSError as error:
+            self.error = error
+
+
+CleanerTask: TypeAlias = FlushStep | CleaningTask
+
+
+class LogCleaner:
+    """Picks the filthiest log, has it cleaned, and keeps `cleaner-offset-checkpoint`.
+
+    An error in one log makes that one `uncleanable` until the broker starts again, and no other.
+    """
+
+    def __init__(
+        self,
+        manager: LogManager,
+        clock: Clock,
+        settings: CleanerSettings = DEFAULT_SETTINGS,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.settings = settings
+        self.logs_cleaned = 0
+        """How many cleanings went through to the end."""
+        self._manager = manager
+        self._clock = clock
+        self._sleep = sleep
+        self._throttle = CleanerThrottle(settings.io_max_bytes_per_second, clock)
+        self._checkpoints = CleanerCheckpoints()
+        self._running: dict[TopicPartition, CleanerTask] = {}
+        self._paused: Counter[TopicPartition] = Counter()
+        self._uncleanable: dict[TopicPartition, tuple[Log, str]] = {}
+        self._retry_at_ms: dict[TopicPartition, int] = {}
+        self._closed = not settings.enable
+
+    @property
+    def uncleanable(self) -> dict[TopicPartition, str]:
+        """The partitions that are not cleaned any more, and why."""
+        return {partition: reason for partition, (_, reason) in self._uncleanable.items()}
+
+    def first_dirty_offset(self, partition: TopicPartition) -> int | None:
+        """How far a partition was cleaned; None where it never was."""
+        for log_dir, log in self._logs():
+            if log.partition == partition:
+                return self._checkpoints.get(log_dir, log)
+        return None
+
+    # --- picking
+
+    def begin(self) -> CleanerTask | None:
+        """The next thing to run, None where nothing is due or enough is under way."""
+        if self._closed or len(self._running) >= self.settings.threads:
+            return None
+        self._forget_deleted()
+        for found in by_filth(self._candidates()):
+            task = self._start(found)
+            if task is not None:
+                self._running[task.partition] = task
+                return task
+        return None
+
+    def _logs(self) -> Iterator[tuple[LogDir, Log]]:
+        for log_dir in self._manager.live_dirs:
+            for log in log_dir.logs.values():
+                yield log_dir, log
+
+    def _home_of(self, log: Log) -> LogDir | None:
+        """The folder of a log that is still the manager's."""
+        for log_dir, known in self._logs():
+            if known is log:
+                return log_dir
+        return None
+
+    def _may_clean(self, log: Log) -> bool:
+        partition = log.partition
+        return (
+            log.config.compact
+            and log.failure is None
+            and partition not in self._running
+            and partition not in self._paused
+            and partition not in self._uncleanable
+            and self._retry_at_ms.get(partition, 0) <= self._clock.monotonic_ms()
+        )
+
+    def _candidates(self) -> Iterator[LogToClean]:
+        for log_dir, log in list(self._logs()):
+            if self._may_clean(log):
+                found = self._measure(log_dir, log)
+                if found is not None:
+                    yield found
+
+    def _measure(self, log_dir: LogDir, log: Log) -> LogToClean | None:
+        """What of the log can be cleaned; None where that cannot be found out."""
+        try:
+            checkpoint = self._checkpoints.get(log_dir, log)
+            found = log_to_clean(log, checkpoint, self._clock.now_ms())
+        except OSError as error:
+            log_dir.fail(error)
+            return None
+        except KafkaError as error:
+            self._give_up(log, error)
+            return None
+        if checkpoint is not None and found.first_dirty_offset != checkpoint:
+            self._checkpoints.set(log_dir, log, found.first_dirty_offset)
+        return found
+
+    def _start(self, found: LogToClean) -> CleanerTask | None:
+        log = found.log
+        home = self._home_of(log)
+        if home is None:
+            return None
+        try:
+            # What lies below the log start offset need not be cleaned, it can go.
+            deleted = log.delete_old_segments()
+        except KafkaStorageError:
+            return None
+        if deleted:
+            measured = self._measure(home, log)
+            if measured is None or not measured.is_due:
+                return None
+            found = measured
+        if found.first_uncleanable_offset > log.recovery_point:
+            flush = log.begin_flush()
+            if flush is not None:
+                return FlushStep(log, flush)
+        return self._plan(home, durable_part(found, self._clock.now_ms()))
+
+    def _plan(self, home: LogDir, found: LogToClean) -> CleaningTask | None:
+        if not found.is_due:
+            return None
+        # Recovery must not take the gaps that a cleaning leaves for lost records: it does not
+        # below the recovery point that is on disk.
+        home.checkpoint()
+        if not home.online:
+            return None
+        try:
+            plan = CleaningPlan.of(found, self._clock.now_ms())
+        except OSError as error:
+            home.fail(error)
+            return None
+        return CleaningTask(
+            plan,
+            map_memory=self.settings.dedupe_buffer_size // self.settings.threads,
+            load_factor=self.settings.io_buffer_load_factor,
+            io_buffer=self.settings.io_buffer_size // self.settings.threads,
+            throttle=self._throttle,
+            sleep=self._sleep,
+        )
+
+    # --- taking over
+
+    def finish(self, task: CleanerTask) -> CleanerTask | None:
+        """To be called on the logs' thread after `task.run`; what it returns must be run too."""
+        following = self._finish(task)
+        if following is None:
+            self._running.pop(task.partition, None)
+        else:
+            self._running[task.partition] = following
+        return following
+
+    def _finish(self, task: CleanerTask) -> CleanerTask | None:
+        if isinstance(task, FlushStep):
+            return self._finish_flush(task)
+        home = self._home_of(task.plan.log)
+        wanted = not (self._closed or task.cancelled)
+        if home is None or not wanted or not task.plan.is_current(task.next_base_offset):
+            task.discard()
+            if home is not None and task.leftover is not None:
+                home.fail(task.leftover)
+            return None
+        if task.leftover is not None:
+            home.fail(task.leftover)
+            return None
+        if task.error is not None:
+            self._explain(home, task.plan.log, task.error)
+            return None
+        if not self._swap(task):
+            return None
+        if not task.done:
+            return task
+        self._checkpoints.set(home, task.plan.log, task.end_offset)
+        self.logs_cleaned += 1
+        self._report(task)
+        return None
+
+    def _finish_flush(self, task: FlushStep) -> CleanerTask | None:
+        log = task.log
+        try:
+            log.finish_flush(task.flush, task.error)
+        except KafkaStorageError:
+            return None
+        home = self._home_of(log)
+        if home is None or self._closed or log.partition in self._paused or log.failure is not None:
+            return None
+        found = self._measure(home, log)
+        return (
+            None if found is None else self._plan(home, durable_part(found, self._clock.now_ms()))
+        )
+
+    def _swap(self, task: CleaningTask) -> bool:
+        replacement = task.replacement
+        if replacement is None:
+            return True
+        try:
+            task.plan.log.replace_segments([replacement.new], replacement.old)
+        except KafkaStorageError:
+            # The log has said so and is offline; a start after that completes or undoes the swap.
+            return False
+        task.replacement = None
+        task.next_base_offset = replacement.end_offset
+        return True
+
+    def _explain(self, home: LogDir, log: Log, error: Exception) -> None:
+        if isinstance(error, OSError) and error.errno in _DISK_FULL:
+            # Nothing of the log is harmed, and deleting or adding space lets the next try succeed.
+            wait_ms = self.settings.backoff_ms
+            self._retry_at_ms[log.partition] = self._clock.monotonic_ms() + wait_ms
+            _log.warning(
+                "%s could not be compacted: %s has no space for the new segment. Free some, or "
+                "lower segment.bytes; the next try is in %d s",
+                log.partition,
+                home.path,
+                wait_ms // 1000,
+            )
+        elif isinstance(error, OSError):
+            home.fail(error)
+        else:
+            self._give_up(log, error)
+
+    def _give_up(self, log: Log, error: Exception) -> None:
+        reason = error.message if isinstance(error, KafkaError) else repr(error)
+        self._uncleanable[log.partition] = (log, reason)
+        _log.error(
+            "%s is not compacted any more: %s. Its records stay readable, but its folder %s grows. "
+            "Look at its segments with `penstock dump-log`; if a replica is whole, delete the "
+            "folder while the broker is stopped, so that it is copied anew. The next start of the "
+            "broker tries again",
+            log.partition,
+            reason,
+            log.folder,
+        )
+
+    def _report(self, task: CleaningTask) -> None:
+        stats = task.stats
+        _log.info(
+            "%s: cleaned offsets %d to %d: %d records and %d bytes became %d and %d; "
+            "%.1f %% of the dedupe buffer in use",
+            task.partition,
+            task.plan.first_dirty_offset,
+            task.end_offset,
+            stats.messages_read,
+            stats.bytes_read,
+            stats.messages_written,
+            stats.bytes_written,
+            100 * task.map_utilization,
+        )
+        if stats.invalid_messages:
+            _log.warning(
+                "%s: dropped %d records without a key: a topic with cleanup.policy=compact keeps "
+                "none of those",
+                task.partition,
+                stats.invalid_messages,
+            )
+
+    # --- what happens to logs meanwhile
+
+    def pause(self, partition: TopicPartition) -> None:
+        """Stops the cleaning of a partition, and keeps it from starting until `resume`."""
+        self._paused[partition] += 1
+        self._cancel(partition)
+
+    def resume(self, partition: TopicPartition) -> None:
+        """Undoes one `pause`."""
+        if partition not in self._paused:
+            raise ValueError(f"the cleaning of {partition} is not paused")
+        self._paused[partition] -= 1
+        if not self._paused[partition]:
+            del self._paused[partition]
+
+    def truncated(self, partition: TopicPartition, offset: int) -> None:
+        """To be called when a log is truncated, before anything is appended to it.
+
+        Otherwise a new tombstone could be taken for one that has done its work already.
+        """
+        self._cancel(partition)
+        for log_dir, log in self._logs():
+            if log.partition == partition:
+                self._checkpoints.lower(log_dir, log, offset)
+
+    def deleted(self, partition: TopicPartition) -> None:
+        """To be called before a log is deleted."""
+        self._cancel(partition)
+        for log_dir, log in self._logs():
+            if log.partition == partition:
+                self._checkpoints.forget(log_dir, log)
+
+    def close(self) -> None:
+        """Starts nothing more, and stops what is running; `finish` may still be called."""
+        self._closed = True
+        for partition in self._running:
+            self._cancel(partition)
+
+    def _cancel(self, partition: TopicPartition) -> None:
+        task = self._running.get(partition)
+        if isinstance(task, CleaningTask):
+            task.cancelled = True
+
+    def _forget_deleted(self) -> None:
+        for partition, (log, _) in list(self._uncleanable.items()):
+            if self._manager.get(partition) is not log:
+                del self._uncleanable[partition]
+
+    def clean(self) -> int:
+        """Cleans all that is due, here and now; returns how many logs that were."""
+        before = self.logs_cleaned
+        task = self.begin()
+        while task is not None:
+            task.run()
+            task = self.finish(task) or self.begin()
+        return self.logs_cleaned - before

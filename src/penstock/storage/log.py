@@ -1,0 +1,575 @@
+"""The log of one partition: what is appended, what may be read, and what everyone agrees on.
+
+    log start offset <= last stable offset <= high watermark <= log end offset
+
+Records below the log start offset are deleted; consumers see up to the high watermark, or with
+`read_committed` up to the last stable offset, before which every transaction is decided. Whoever
+leads the partition tells the log its high watermark.
+
+A log is used by one thread. What would block it is handed out: `begin_flush` gives a task that may
+run on another thread. After an I/O error the log refuses every change with a `KafkaStorageError`
+and stays readable.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum, auto
+from functools import partial
+from typing import NamedTuple, NoReturn, TypeVar
+
+from msgspec import Struct, structs
+
+from penstock.core.buffers import Buffer, WritableBuffer
+from penstock.core.clock import Clock
+from penstock.core.errors import (
+    ErrorCode,
+    InvalidRecordError,
+    KafkaError,
+    KafkaStorageError,
+    OffsetOutOfRangeError,
+)
+from penstock.core.ids import NO_TIMESTAMP, TopicId, TopicPartition
+from penstock.records.batch import BatchHeader, TimestampType
+from penstock.records.validate import AppendOrigin, validate_and_assign, verify_batches
+from penstock.storage.config import INT_MAX, LogConfig
+from penstock.storage.epochs import LeaderEpochCache
+from penstock.storage.local_log import FlushTask, LocalLog
+from penstock.storage.producer_append import VerificationGuard
+from penstock.storage.producer_state import ProducerStateManager
+from penstock.storage.producer_updates import analyze_batches, rebuild_producer_state
+from penstock.storage.retention import Deletion, segments_to_delete
+from penstock.storage.segment import LogSlice, Segment, TimestampAndOffset
+from penstock.storage.txn_index import AbortedTxn
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+
+class Isolation(Enum):
+    """How far a reader may see."""
+
+    LOG_END = auto()
+    """Followers: everything that was appended."""
+    HIGH_WATERMARK = auto()
+    """`read_uncommitted`: what is replicated."""
+    TXN_COMMITTED = auto()
+    """`read_committed`: what is replicated and decided."""
+
+
+class AppendInfo(Struct, frozen=True, gc=False):
+    """What became of an append."""
+
+    first_offset: int
+    last_offset: int
+    log_append_time: int
+    """-1 where the producer's timestamps were kept."""
+    log_start_offset: int
+    duplicate: bool
+    """The batch was in the log already; the offsets are those of the first time."""
+    flush_due: bool
+    """`flush.messages` asks for a flush before the append is acknowledged."""
+    rolled: bool
+    """A segment was sealed; it should be flushed soon, on another thread."""
+
+
+class FetchData(Struct, frozen=True, gc=False):
+    """What a read found: whole batches of one segment, or nothing (`records` is None)."""
+
+    records: LogSlice | None
+    aborted_transactions: list[AbortedTxn] | None
+    """With `Isolation.TXN_COMMITTED`: the aborted transactions among the records."""
+
+    @property
+    def size(self) -> int:
+        return self.records.size if self.records else 0
+
+
+class OffsetAndEpoch(NamedTuple):
+    offset: int
+    leader_epoch: int
+
+
+class Log:
+    """One partition's log. `penstock.storage.recovery.load_log` opens one."""
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        local: LocalLog,
+        epochs: LeaderEpochCache,
+        producers: ProducerStateManager,
+        clock: Clock,
+        *,
+        log_start_offset: int,
+        high_watermark: int = 0,
+        topic_id: TopicId | None = None,
+        verify_transactions: bool = False,
+        on_failure: Callable[["Log", OSError], None] = lambda log, error: None,
+        roll_jitter: Callable[[int], int] = lambda limit: 0,
+    ) -> None:
+        self.partition = partition
+        self.local = local
+        self.epochs = epochs
+        self.producers = producers
+        self.topic_id = topic_id
+        self.log_start_offset = log_start_offset
+        self.high_watermark = log_start_offset
+        self.failure: KafkaStorageError | None = None
+        """Why the log takes no more changes."""
+        self.last_flush_ms = clock.now_ms()
+        self._clock = clock
+        self._on_failure = on_failure
+        self._roll_jitter = roll_jitter
+        self._verify_transactions = verify_transactions
+        self._unsynced_snapshots: list[int] = []
+        self.config = local.config
+        local.segments.active.roll_jitter_ms = self._draw_jitter()
+        self.update_high_watermark(high_watermark)
+
+    def __repr__(self) -> str:
+        return f"Log({self.partition}, {self.log_start_offset}..{self.log_end_offset})"
+
+    # --- offsets
+
+    @property
+    def folder(self) -> str:
+        return self.local.folder
+
+    @property
+    def config(self) -> LogConfig:
+        return self.local.config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self.local.config = config
+        self._policy = config.append_policy
+        self._is_append_time = self._policy.timestamp_type is TimestampType.LOG_APPEND_TIME
+
+    @property
+    def log_end_offset(self) -> int:
+        """Offset that the next record gets."""
+        return self.local.next_offset
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything below is on disk."""
+        return self.local.recovery_point
+
+    @property
+    def size(self) -> int:
+        """Bytes of the records."""
+        return self.local.segments.size
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where the first transaction that is not decided starts, at most the high watermark."""
+        unstable = self.producers.first_unstable_offset
+        if unstable is None:
+            return self.high_watermark
+        return min(max(unstable, self.log_start_offset), self.high_watermark)
+
+    def update_high_watermark(self, offset: int) -> int:
+        """Sets the high watermark, kept within the log; returns what it is now."""
+        self.high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
+        self.producers.on_high_watermark_updated(self.high_watermark)
+        return self.high_watermark
+
+    # --- append
+
+    def append_as_leader(
+        self,
+        data: WritableBuffer,
+        leader_epoch: int,
+        *,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        verification_guard: VerificationGuard | None = None,
+        transaction_version: int = -1,
+    ) -> AppendInfo:
+        """Validates the batches, gives them offsets (in place where possible) and appends them.
+
+        All or nothing: an error that says why leaves the log as it was. A batch that was
+        appended before is answered with its first offsets (P3).
+        """
+        if self.failure is not None:
+            raise self.failure
+        now_ms = self._clock.now_ms()
+        assigned = validate_and_assign(
+            data,
+            next_offset=self.local.next_offset,
+            leader_epoch=leader_epoch,
+            now_ms=now_ms,
+            policy=self._policy,
+            origin=origin,
+        )
+        info = self._append(
+            assigned.buffer,
+            assigned.headers,
+            now_ms,
+            origin,
+            verification_guard,
+            transaction_version,
+        )
+        if self._is_append_time and not info.duplicate:
+            return structs.replace(info, log_append_time=now_ms)
+        return info
+
+    def append_as_follower(self, data: Buffer) -> AppendInfo:
+        """Appends batches that a leader has given their offsets and epochs."""
+        self._require_writable()
+        headers = [header for _, header in verify_batches(data)]
+        if not headers:
+            raise InvalidRecordError("no batch to append")
+        if headers[0].base_offset < self.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.partition} ends at {self.log_end_offset}; the leader sent offset "
+                f"{headers[0].base_offset}: truncate first",
+            )
+        return self._append(data, headers, self._clock.now_ms(), AppendOrigin.REPLICATION)
+
+    def _append(
+        self,
+        data: Buffer,
+        headers: Sequence[BatchHeader],
+        now_ms: int,
+        origin: AppendOrigin,
+        verification_guard: VerificationGuard | None = None,
+        transaction_version: int = -1,
+    ) -> AppendInfo:
+        local = self.local
+        config = local.config
+        if len(data) > config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"{len(data)} bytes for {self.partition} are more than its segment.bytes "
+                f"{config.segment_bytes}: send smaller batches or raise segment.bytes",
+            )
+        analysis = None
+        if headers[0].producer_id >= 0 or len(headers) > 1:
+            analysis = analyze_batches(
+                self.producers,
+                data,
+                headers,
+                origin,
+                verify=self._verify_transactions,
+                guard=verification_guard,
+                transaction_version=transaction_version,
+            )
+        if analysis is not None and analysis.duplicate is not None:
+            duplicate = analysis.duplicate
+            return AppendInfo(
+                duplicate.first_offset,
+                duplicate.last_offset,
+                duplicate.timestamp if self._is_append_time else NO_TIMESTAMP,
+                self.log_start_offset,
+                duplicate=True,
+                flush_due=False,
+                rolled=False,
+            )
+        first, last = headers[0], headers[-1]
+        max_timestamp = first.max_timestamp
+        if first is not last:
+            max_timestamp = max(header.max_timestamp for header in headers)
+        last_offset = last.base_offset + last.last_offset_delta
+        try:
+            latest = self.epochs.latest_epoch
+            if latest is None or last.partition_leader_epoch > latest:
+                self._note_epochs(headers)
+            active = local.segments.active
+            rolled = active.should_roll(config, len(data), max_timestamp, last_offset, now_ms)
+            if rolled:
+                # A compacted leader sends batches with gaps between them. The segment starts at
+                # the log's end where it can: recovery takes a gap between segments for a loss.
+                near = last_offset - local.next_offset <= INT_MAX
+                active = self._roll(local.next_offset if near else first.base_offset, now_ms)
+            local.append(data, headers)
+            if analysis is not None:
+                analysis.apply(self.producers, active)
+        except OSError as error:
+            self._fail(error)
+        end_offset = local.next_offset
+        self.producers.update_map_end_offset(end_offset)
+        return AppendInfo(
+            first.base_offset,
+            end_offset - 1,
+            NO_TIMESTAMP,
+            self.log_start_offset,
+            False,
+            end_offset - local.recovery_point >= config.flush_messages,
+            rolled,
+        )
+
+    def _note_epochs(self, headers: Sequence[BatchHeader]) -> None:
+        for header in headers:
+            if header.partition_leader_epoch >= 0:
+                self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+
+    # --- read
+
+    def read(
+        self, offset: int, max_bytes: int, isolation: Isolation, *, min_one: bool = True
+    ) -> FetchData:
+        """Whole batches from the one that holds `offset` on, at most `max_bytes`.
+
+        `min_one` gives the first batch even where it is larger, so that a reader gets on. Nothing
+        is decoded; the first batch may start before `offset`.
+        """
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRangeError(
+                f"{self.partition} has offsets {self.log_start_offset} to {self.log_end_offset}, "
+                f"not {offset}"
+            )
+        return self._guarded(lambda: self._read(offset, max_bytes, isolation, min_one))
+
+    def _read(self, offset: int, max_bytes: int, isolation: Isolation, min_one: bool) -> FetchData:
+        bound = self._bound(isolation)
+        committed = isolation is Isolation.TXN_COMMITTED
+        found = None
+        if offset < bound:
+            found = self.local.read(offset, max_bytes, bound, min_one=min_one)
+        if found is None:
+            return FetchData(None, [] if committed else None)
+        records, segment = found
+        if not committed:
+            return FetchData(records, None)
+        end = segment.offset_index.fetch_upper_bound(records.position, records.size)
+        following = self.local.segments.higher(segment.base_offset)
+        if end is not None:
+            end_offset = end.offset
+        else:
+            end_offset = self.log_end_offset if following is None else following.base_offset
+        return FetchData(records, self.local.aborted_transactions(offset, end_offset))
+
+    def _bound(self, isolation: Isolation) -> int:
+        if isolation is Isolation.LOG_END:
+            return self.log_end_offset
+        if isolation is Isolation.HIGH_WATERMARK:
+            return self.high_watermark
+        return self.last_stable_offset
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTxn]:
+        """The aborted transactions that touch the offsets `start <= offset < end`."""
+        return self._guarded(lambda: self.local.aborted_transactions(start, end))
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
+        """The first record at or after `timestamp`; None where all are earlier (Q5)."""
+        return self._guarded(lambda: self._find_timestamp(timestamp))
+
+    def _find_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
+        for segment in self.local.segments:
+            if segment.largest_timestamp >= timestamp:
+                found = segment.find_timestamp(timestamp, self.log_start_offset)
+                if found is not None:
+                    return found
+        return None
+
+    def offset_of_max_timestamp(self) -> TimestampAndOffset | None:
+        """The first record that has the largest timestamp of all."""
+        return self._guarded(self._find_max_timestamp)
+
+    def _find_max_timestamp(self) -> TimestampAndOffset | None:
+        latest = max(self.local.segments, key=lambda segment: segment.max_timestamp)
+        return latest.find_max_timestamp()
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> OffsetAndEpoch | None:
+        """Where the last epoch at or before `leader_epoch` ends in this log (R4)."""
+        epoch, offset = self.epochs.end_offset_for(leader_epoch, self.log_end_offset)
+        return OffsetAndEpoch(offset, epoch) if offset >= 0 else None
+
+    # --- roll, truncate, delete
+
+    def roll(self) -> Segment:
+        """Seals the active segment and starts a new one at the log end offset."""
+        self._require_writable()
+        return self._guarded(lambda: self._roll(self.log_end_offset, self._clock.now_ms()))
+
+    def _roll(self, base_offset: int, now_ms: int) -> Segment:
+        segment = self.local.roll(base_offset, now_ms, roll_jitter_ms=self._draw_jitter())
+        # With a snapshot at each segment's start, recovery reads no more than one segment.
+        self.producers.update_map_end_offset(base_offset)
+        if self.producers.take_snapshot(sync=False) is not None:
+            self._unsynced_snapshots.append(base_offset)
+        return segment
+
+    def _draw_jitter(self) -> int:
+        return self._roll_jitter(min(self.config.segment_jitter_ms, self.config.segment_ms))
+
+    def truncate_to(self, offset: int) -> bool:
+        """Drops the records from `offset` on; says whether there were any (R4).
+
+        The recovery points must be stored after it, before anything is appended.
+        """
+        self._require_writable()
+        if offset < 0:
+            raise ValueError(f"cannot truncate to {offset}")
+        if offset >= self.log_end_offset:
+            # A leader that never appended may have left an epoch behind at the end.
+            self._guarded(lambda: self.epochs.truncate_from_end(self.log_end_offset))
+            return False
+        if offset < self.local.segments.first.base_offset:
+            self.truncate_fully_and_start_at(offset)
+            return True
+        self._guarded(lambda: self._truncate(offset))
+        return True
+
+    def _truncate(self, offset: int) -> None:
+        now_ms = self._clock.now_ms()
+        gone = self.local.truncate_to(offset, now_ms)
+        self._drop_snapshots(gone)
+        self.epochs.truncate_from_end(offset)
+        self.log_start_offset = min(self.log_start_offset, offset)
+        rebuild_producer_state(
+            self.producers, self.local.segments, self.log_start_offset, offset, now_ms
+        )
+        self.update_high_watermark(min(self.high_watermark, offset))
+
+    def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
+        """Drops everything; the next record gets `offset`."""
+        self._require_writable()
+        self._guarded(lambda: self._truncate_fully(offset, log_start_offset))
+
+    def _truncate_fully(self, offset: int, log_start_offset: int | None) -> None:
+        gone = self.local.truncate_fully(offset, self._clock.now_ms())
+        self._drop_snapshots(gone)
+        self.epochs.clear()
+        self.producers.truncate_fully_and_start_at(offset)
+        self.log_start_offset = offset if log_start_offset is None else log_start_offset
+        self.update_high_watermark(offset)
+
+    def _drop_snapshots(self, gone: Iterable[Segment]) -> None:
+        for segment in gone:
+            self.producers.delete_snapshot(segment.base_offset)
+
+    def increment_log_start_offset(self, offset: int) -> bool:
+        """Makes `offset` the first one that can be read (DeleteRecords); says whether it rose."""
+        self._require_writable()
+        if offset > self.high_watermark:
+            raise OffsetOutOfRangeError(
+                f"{self.partition} cannot start at {offset}: its high watermark is "
+                f"{self.high_watermark}"
+            )
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        self._guarded(lambda: self.epochs.truncate_from_start(offset))
+        self.producers.on_log_start_offset_incremented(offset)
+        return True
+
+    def delete_old_segments(self) -> list[Deletion]:
+        """Deletes what retention no longer keeps (S4); says what and why."""
+        self._require_writable()
+        now_ms = self._clock.now_ms()
+        deletions = segments_to_delete(
+            list(self.local.segments),
+            self.config,
+            log_start_offset=self.log_start_offset,
+            high_watermark=self.high_watermark,
+            log_end_offset=self.log_end_offset,
+            now_ms=now_ms,
+        )
+        if deletions:
+            self._guarded(lambda: self._delete([item.segment for item in deletions], now_ms))
+            for item in deletions:
+                _log.info("%s: deleted %r, %s", self.partition, item.segment, item.reason)
+        return deletions
+
+    def _delete(self, gone: list[Segment], now_ms: int) -> None:
+        if len(gone) == len(self.local.segments):
+            self._roll(self.log_end_offset, now_ms)
+        following = self.local.segments.higher(gone[-1].base_offset)
+        if following is not None:
+            self.increment_log_start_offset(following.base_offset)
+        self.local.remove(gone, now_ms)
+        self._drop_snapshots(gone)
+
+    def purge_deleted(self) -> int:
+        """Removes files whose `file.delete.delay.ms` has passed."""
+        return self._guarded(lambda: self.local.purge(self._clock.now_ms()))
+
+    def replace_segments(self, new: Sequence[Segment], old: Sequence[Segment]) -> None:
+        """Puts compacted segments in the place of the ones they were made from (S5)."""
+        self._require_writable()
+        self._guarded(lambda: self.local.replace(new, old, self._clock.now_ms()))
+        kept = {segment.base_offset for segment in new}
+        self._drop_snapshots(segment for segment in old if segment.base_offset not in kept)
+
+    # --- flush, close
+
+    def begin_flush(self) -> FlushTask | None:
+        """A flush to be run on any thread and then given to `finish_flush`.
+
+        None where everything is durable, or another flush is under way.
+        """
+        return None if self.local.is_flushing else self._flush_task()
+
+    def _flush_task(self) -> FlushTask | None:
+        task = self.local.begin_flush()
+        if task is not None:
+            for offset in self._unsynced_snapshots:
+                task.also.append(partial(self.producers.flush_snapshot, offset))
+            self._unsynced_snapshots = []
+        return task
+
+    def finish_flush(self, task: FlushTask, error: OSError | None = None) -> None:
+        """Takes note of a flush. After a failed one nothing can be trusted to be on disk."""
+        self.local.finish_flush(task, done=error is None)
+        if error is not None:
+            self._fail(error)
+        self.last_flush_ms = self._clock.now_ms()
+
+    def flush(self) -> None:
+        """Makes everything that was appended durable, here and now."""
+        task = self._flush_task()
+        if task is not None:
+            try:
+                task.run()
+            except OSError as error:
+                self.finish_flush(task, error)
+            self.finish_flush(task)
+
+    @property
+    def flush_due(self) -> bool:
+        """Whether `flush.ms` or `flush.messages` asks for a flush, or a sealed segment waits."""
+        if not self.local.unflushed:
+            return False
+        return (
+            self.local.has_unflushed_sealed_segment
+            or self.local.unflushed >= self.config.flush_messages
+            or self._clock.now_ms() - self.last_flush_ms >= self.config.flush_ms
+        )
+
+    def close(self) -> None:
+        """Flushes everything and lets go of the files."""
+        if self.failure is not None:
+            self.local.close_handlers()
+            return
+        self._guarded(self._close)
+
+    def _close(self) -> None:
+        # The snapshot spares the next start a scan of the last segment.
+        self.producers.take_snapshot()
+        self.local.close()
+
+    # --- failure
+
+    def _require_writable(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    def _guarded(self, action: Callable[[], _T]) -> _T:
+        try:
+            return action()
+        except OSError as error:
+            self._fail(error)
+
+    def _fail(self, error: OSError) -> NoReturn:
+        """Stops the partition: what is on disk after a failed write or sync is not known."""
+        if self.failure is None:
+            self.failure = KafkaStorageError(
+                f"{self.partition} is offline: {error.strerror or error} in {self.folder}. "
+                f"What was acknowledged stays readable. Mend the disk or free space on it, "
+                f"then restart the broker"
+            )
+            _log.error("%s", self.failure.message)
+            self._on_failure(self, error)
+        raise self.failure from error

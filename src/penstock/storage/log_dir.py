@@ -1,0 +1,373 @@
+"""One folder of `log.dirs`: its lock, its identity, its checkpoints, the partitions in it.
+
+A folder fails as a whole: an I/O error in one partition takes all that share the disk offline,
+and none on another one.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from uuid import UUID, uuid4
+
+from penstock.core.clock import Clock
+from penstock.core.errors import KafkaError, KafkaStorageError
+from penstock.core.ids import TopicId, TopicPartition
+from penstock.storage import checkpoints
+from penstock.storage.checkpoints import CorruptCheckpointError, MetaProperties
+from penstock.storage.config import LogConfig
+from penstock.storage.disk import Disk, Lock
+from penstock.storage.files import (
+    CLUSTER_METADATA_TOPIC,
+    DELETE_FOLDER_SUFFIX,
+    deleted_folder_name,
+    parse_partition_folder,
+)
+from penstock.storage.log import Log
+from penstock.storage.mapped_index import CorruptIndexError
+from penstock.storage.recovery import ProducerLimits, load_log
+
+_log = logging.getLogger(__name__)
+
+
+class LogDir:
+    """A folder with the logs in it. `open` loads them; after a failure `error` says why."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        path: str,
+        clock: Clock,
+        limits: ProducerLimits,
+        *,
+        roll_jitter: Callable[[int], int],
+    ) -> None:
+        self.path = path
+        self.logs: dict[TopicPartition, Log] = {}
+        self.error: KafkaStorageError | None = None
+        self.broken: dict[TopicPartition, KafkaStorageError] = {}
+        """Partitions whose files could not be understood; they are offline, the others are not."""
+        self.loaded = False
+        """Whether it is known which partitions are in the folder."""
+        self.directory_id: UUID | None = None
+        self._disk = disk
+        self._clock = clock
+        self._limits = limits
+        self._roll_jitter = roll_jitter
+        self._lock: Lock | None = None
+        self._condemned: list[tuple[int, str, Log | None]] = []
+        self._of_broken: dict[str, dict[TopicPartition, int]] = {}
+        """What the checkpoints say of broken partitions, kept for when they are mended."""
+
+    def __repr__(self) -> str:
+        state = "online" if self.error is None else "offline"
+        return f"LogDir({self.path!r}, {state}, {len(self.logs)} logs)"
+
+    @property
+    def online(self) -> bool:
+        return self.error is None
+
+    # --- opening
+
+    def open(
+        self, config_of: Callable[[str], LogConfig], *, cluster_id: str | None, node_id: int
+    ) -> None:
+        """Locks the folder and loads every log in it; a disk error takes the folder offline.
+
+        Raises where the folder is another broker's: it is in use, or belongs to another node.
+        """
+        try:
+            self._make_folder()
+            self._take_lock()
+            self._check_identity(cluster_id, node_id)
+            self._load_all(config_of)
+        except OSError as error:
+            self.fail(error)
+
+    def _make_folder(self) -> None:
+        folder = Path(self.path)
+        new = [path for path in (folder, *folder.parents) if not self._disk.exists(str(path))]
+        self._disk.make_folder(self.path)
+        for path in new:
+            # Whatever is synced in a folder is lost with the folder's own name.
+            self._disk.sync_folder(str(path.parent))
+
+    def _take_lock(self) -> None:
+        self._lock = self._disk.lock(self._file(".lock"))
+        if self._lock is None:
+            raise KafkaStorageError(
+                f"{self.path} is in use by another process, or named twice in log.dirs: stop that "
+                f"process, or name another folder"
+            )
+
+    def _check_identity(self, cluster_id: str | None, node_id: int) -> None:
+        known = checkpoints.load_meta_properties(self._disk, self.path)
+        if known is None:
+            # Version 1 is not valid without the id of a cluster.
+            version = 0 if cluster_id is None else 1
+            known = MetaProperties(version, cluster_id, node_id, uuid4())
+            checkpoints.store_meta_properties(self._disk, self.path, known)
+        if known.node_id is not None and known.node_id != node_id:
+            raise KafkaStorageError(
+                f"{self.path} belongs to node {known.node_id}, this is node {node_id}: "
+                f"set node.id={known.node_id}, or name another folder in log.dirs"
+            )
+        if None not in (cluster_id, known.cluster_id) and known.cluster_id != cluster_id:
+            raise KafkaStorageError(
+                f"{self.path} belongs to cluster {known.cluster_id}, this is cluster "
+                f"{cluster_id}: name another folder in log.dirs"
+            )
+        self.directory_id = known.directory_id
+
+    def _load_all(self, config_of: Callable[[str], LogConfig]) -> None:
+        clean = checkpoints.has_clean_shutdown(self._disk, self.path)
+        # From the first append on the folder is not clean any more.
+        checkpoints.remove_clean_shutdown(self._disk, self.path)
+        recovery_points = self._load(checkpoints.RECOVERY_POINT_CHECKPOINT)
+        high_watermarks = self._load(checkpoints.REPLICATION_OFFSET_CHECKPOINT)
+        start_offsets = self._load(checkpoints.LOG_START_OFFSET_CHECKPOINT)
+        cleaned_to = self._load(checkpoints.CLEANER_OFFSET_CHECKPOINT)
+        for name in self._disk.names(self.path):
+            folder = self._file(name)
+            if not self._disk.is_folder(folder):
+                continue
+            if name.endswith(DELETE_FOLDER_SUFFIX):
+                self._disk.remove_folder(folder)
+                continue
+            partition = parse_partition_folder(name)
+            if partition is None or partition.topic == CLUSTER_METADATA_TOPIC:
+                _log.warning("%s is no partition; left alone", folder)
+                continue
+            try:
+                metadata = checkpoints.load_partition_metadata(self._disk, folder)
+                self.logs[partition] = self._load_log(
+                    partition,
+                    config_of(partition.topic),
+                    topic_id=None if metadata is None else metadata.topic_id,
+                    clean=clean,
+                    recovery_point=recovery_points.get(partition, 0),
+                    cleaned_to=cleaned_to.get(partition, 0),
+                    high_watermark=high_watermarks.get(partition, 0),
+                    log_start_offset=start_offsets.get(partition, 0),
+                )
+            except (KafkaError, CorruptIndexError) as error:
+                self._set_broken(partition, error)
+        loaded = {
+            checkpoints.RECOVERY_POINT_CHECKPOINT: recovery_points,
+            checkpoints.REPLICATION_OFFSET_CHECKPOINT: high_watermarks,
+            checkpoints.LOG_START_OFFSET_CHECKPOINT: start_offsets,
+        }
+        for name, offsets in loaded.items():
+            self._of_broken[name] = {
+                partition: offset
+                for partition, offset in offsets.items()
+                if partition in self.broken
+            }
+        if self._are_outdated(loaded):
+            self.checkpoint()
+        self.loaded = True
+
+    def _set_broken(self, partition: TopicPartition, error: KafkaError | CorruptIndexError) -> None:
+        if not isinstance(error, KafkaStorageError):
+            error = KafkaStorageError(
+                f"{partition} cannot be loaded: {error}. Restore {self._file(str(partition))}, or "
+                f"move it away and have it copied from another replica"
+            )
+        _log.error("%s is offline: %s", partition, error.message)
+        self.broken[partition] = error
+
+    def _are_outdated(self, loaded: Mapping[str, Mapping[TopicPartition, int]]) -> bool:
+        """Whether a checkpoint must not be read again.
+
+        A partition that is gone may come again, with other records at the same offsets. So may
+        records between the end of a log and its recovery point, if some were lost.
+        """
+        known = self.logs.keys() | self.broken.keys()
+        if any(offsets.keys() - known for offsets in loaded.values()):
+            return True
+        recovery_points = loaded[checkpoints.RECOVERY_POINT_CHECKPOINT]
+        return any(
+            log.recovery_point < recovery_points.get(partition, 0)
+            for partition, log in self.logs.items()
+        )
+
+    def _load(self, checkpoint: str) -> dict[TopicPartition, int]:
+        try:
+            return checkpoints.load_offsets(self._disk, self._file(checkpoint))
+        except CorruptCheckpointError as error:
+            # Offset 0 is always safe: more is recovered, and less shown, than would be needed.
+            _log.error("%s; going on from offset 0", error.message)
+            return {}
+
+    def _load_log(
+        self,
+        partition: TopicPartition,
+        config: LogConfig,
+        *,
+        topic_id: TopicId | None,
+        clean: bool = False,
+        recovery_point: int = 0,
+        cleaned_to: int = 0,
+        high_watermark: int = 0,
+        log_start_offset: int = 0,
+    ) -> Log:
+        return load_log(
+            self._disk,
+            self._file(str(partition)),
+            partition,
+            config,
+            self._clock,
+            clean=clean,
+            log_start_offset=log_start_offset,
+            recovery_point=recovery_point,
+            cleaned_to=cleaned_to,
+            high_watermark=high_watermark,
+            topic_id=topic_id,
+            limits=self._limits,
+            on_failure=lambda log, error: self.fail(error),
+            roll_jitter=self._roll_jitter,
+        )
+
+    def _file(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
+    # --- logs come and go
+
+    def has(self, partition: TopicPartition) -> bool:
+        return partition in self.logs or partition in self.broken
+
+    def log(self, partition: TopicPartition) -> Log:
+        """The partition's log; raises where its files are broken."""
+        if partition in self.broken:
+            raise self.broken[partition]
+        return self.logs[partition]
+
+    def create(self, partition: TopicPartition, config: LogConfig, topic_id: TopicId | None) -> Log:
+        """A new, empty log."""
+        self.require_online()
+        folder = self._file(str(partition))
+        try:
+            self._disk.make_folder(folder)
+            if topic_id is not None:
+                # Before any record: records without a topic id could be taken for another topic's.
+                checkpoints.store_partition_metadata(self._disk, folder, topic_id)
+            log = self._load_log(partition, config, topic_id=topic_id)
+            self._disk.sync_folder(folder)
+            self._disk.sync_folder(self.path)
+        except OSError as error:
+            self.fail(error)
+            self.require_online()
+            raise
+        self.logs[partition] = log
+        return log
+
+    def delete(self, partition: TopicPartition) -> None:
+        """Takes a log away, a broken one too. Its folder is renamed at once, removed later."""
+        self.require_online()
+        name = deleted_folder_name(partition, uuid4().hex)
+        try:
+            self._disk.rename(self._file(str(partition)), self._file(name))
+            self._disk.sync_folder(self.path)
+        except OSError as error:
+            self.fail(error)
+            self.require_online()
+        log = self.logs.pop(partition, None)
+        self.broken.pop(partition, None)
+        for offsets in self._of_broken.values():
+            offsets.pop(partition, None)
+        delay_ms = 0
+        if log is not None:
+            # Nobody may append to its files, and a flush that misses them is no failed disk.
+            log.failure = log.failure or KafkaStorageError(f"{partition} was deleted")
+            delay_ms = log.config.file_delete_delay_ms
+        self._condemned.append((self._clock.now_ms() + delay_ms, name, log))
+        self.checkpoint()
+
+    def purge(self) -> None:
+        """Removes what was deleted long enough ago."""
+        now_ms = self._clock.now_ms()
+        due = [item for item in self._condemned if item[0] <= now_ms]
+        self._condemned = [item for item in self._condemned if item[0] > now_ms]
+        try:
+            for _, name, log in due:
+                if log is not None:
+                    log.local.close_handlers()
+                self._disk.remove_folder(self._file(name))
+            for log in self.logs.values():
+                log.purge_deleted()
+        except OSError as error:
+            self.fail(error)
+        except KafkaStorageError as error:
+            _log.error("%s", error.message)
+
+    # --- checkpoints, failure, end
+
+    def checkpoint(self) -> None:
+        """Stores the recovery points, high watermarks and log start offsets."""
+        if self.error is not None:
+            return
+        # Also where the first segment starts there: segments that were deleted before it are not
+        # gone for sure until their folder is synced.
+        starts = {
+            partition: log.log_start_offset
+            for partition, log in self.logs.items()
+            if log.log_start_offset > 0
+        }
+        try:
+            self._store(checkpoints.RECOVERY_POINT_CHECKPOINT, self._each("recovery_point"))
+            self._store(checkpoints.REPLICATION_OFFSET_CHECKPOINT, self._each("high_watermark"))
+            self._store(checkpoints.LOG_START_OFFSET_CHECKPOINT, starts)
+        except OSError as error:
+            self.fail(error)
+
+    def _each(self, offset: str) -> dict[TopicPartition, int]:
+        return {partition: getattr(log, offset) for partition, log in self.logs.items()}
+
+    def _store(self, checkpoint: str, offsets: Mapping[TopicPartition, int]) -> None:
+        offsets = {**self._of_broken.get(checkpoint, {}), **offsets}
+        checkpoints.store_offsets(self._disk, self._file(checkpoint), offsets)
+
+    def fail(self, error: OSError) -> None:
+        """Takes the folder and all its logs offline."""
+        if self.error is not None:
+            return
+        self.error = KafkaStorageError(
+            f"{self.path} is offline: {error.strerror or error}. Its partitions take no more "
+            f"records; mend the disk or free space on it, then restart the broker"
+        )
+        _log.error("%s", self.error.message)
+        for log in self.logs.values():
+            if log.failure is None:
+                log.failure = self.error
+
+    def require_online(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def close(self) -> None:
+        """Closes the logs and marks the folder clean, if all of it could be written.
+
+        A folder that could not be opened is let go of as it is: it may be another broker's.
+        """
+        lock, self._lock = self._lock, None
+        if lock is None:
+            return
+        for log in self.logs.values():
+            try:
+                log.close()
+            except KafkaStorageError as error:
+                _log.error("could not close %s: %s", log.partition, error.message)
+        for _, _, deleted in self._condemned:
+            if deleted is not None:
+                deleted.local.close_handlers()
+        if self.loaded:
+            self.checkpoint()
+            self._mark_clean()
+        lock.release()
+
+    def _mark_clean(self) -> None:
+        # A broken partition was not recovered: the next start must not take it for clean.
+        if self.error is None and not self.broken:
+            try:
+                checkpoints.store_clean_shutdown(self._disk, self.path)
+            except OSError as error:
+                self.fail(error)

@@ -1,0 +1,255 @@
+"""What the offset index and the time index share: fixed-size entries in a memory-mapped file.
+
+An index that is being written has its full size from the start (`segment.index.bytes`), as a hole
+with zeros behind the entries; it is cut to its entries when its segment is rolled or closed. So
+after a crash an index file may have its full size, and its zeros count as entries: Kafka takes
+the size for the number of entries too. Nothing in the file tells; the log knows that it was not
+closed, and rebuilds the indexes of what it recovers.
+
+A sealed index is mapped when it is first looked into, not when it is opened: most segments of a
+large log are never read.
+"""
+
+import mmap
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import ClassVar, TypeAlias
+
+from penstock.storage.disk import Disk, Mapping
+
+_FIRST_STEP = 4 << 10
+_LARGEST_STEP = 64 << 10
+_WARM_BYTES = 8192
+MAX_RELATIVE_OFFSET = 0x7FFFFFFF
+
+_Bytes: TypeAlias = mmap.mmap | bytearray | bytes
+_UNMAPPED = b""
+
+
+class CorruptIndexError(Exception):
+    """An index file that cannot be right; it is deleted and rebuilt from the log."""
+
+
+class InvalidOffsetError(ValueError):
+    """An entry that does not come after the last one, or is too far from the base offset."""
+
+
+class MappedIndex(ABC):
+    """Entries of `entry_size` bytes, sorted, appended at the end and found by bisection.
+
+    `writable=False` reads a file as it is (tools do), and neither creates nor trims it.
+    """
+
+    entry_size: ClassVar[int]
+
+    __slots__ = (
+        "_buffer",
+        "_disk",
+        "_entries",
+        "_length",
+        "_mapping",
+        "_max_entries",
+        "_reserved",
+        "_step",
+        "base_offset",
+        "max_bytes",
+        "path",
+        "writable",
+    )
+
+    def __init__(
+        self, disk: Disk, path: str, base_offset: int, max_bytes: int, *, writable: bool = True
+    ) -> None:
+        self._disk = disk
+        self.path = path
+        self.base_offset = base_offset
+        self.max_bytes = max_bytes
+        self.writable = writable
+        self._mapping: Mapping | None = None
+        self._buffer: _Bytes = _UNMAPPED
+        self._reserved = 0
+        self._step = _FIRST_STEP
+        if not writable or disk.exists(path):
+            self._length = disk.size(path)
+            self._entries = self._length // self.entry_size
+        else:
+            if max_bytes < self.entry_size:
+                raise ValueError(
+                    f"an index of {max_bytes} bytes holds no entry of {self.entry_size} bytes: "
+                    f"raise segment.index.bytes"
+                )
+            self._length = max_bytes - max_bytes % self.entry_size
+            self._entries = 0
+            self._map()
+        self._max_entries = self._length // self.entry_size
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.path!r}, {self._entries}/{self.max_entries} entries)"
+
+    @property
+    def entries(self) -> int:
+        return self._entries
+
+    @property
+    def max_entries(self) -> int:
+        """Entries that fit into the file at its present length."""
+        return self._max_entries
+
+    @property
+    def is_full(self) -> bool:
+        return self._entries >= self._max_entries
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Bytes of the entries."""
+        return self._entries * self.entry_size
+
+    @property
+    def length(self) -> int:
+        """Bytes of the file, the empty slots included."""
+        return self._length
+
+    def can_append_offset(self, offset: int) -> bool:
+        """Whether the offset is near enough to the base offset to be told in 4 bytes."""
+        return 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET
+
+    @abstractmethod
+    def truncate_to(self, offset: int) -> None:
+        """Drops the entries at this offset and above."""
+
+    def truncate(self) -> None:
+        """Drops all entries; the file keeps its length."""
+        self._truncate_to_entries(0)
+
+    def sanity_check(self) -> None:
+        """`CorruptIndexError` where the last entry or the length cannot be right."""
+        if self._length % self.entry_size:
+            raise CorruptIndexError(
+                f"{self.path} has {self._length} bytes, not a multiple of {self.entry_size}"
+            )
+
+    def resize(self, size: int) -> bool:
+        """Gives the file a new length, rounded down to whole entries; says whether it changed.
+
+        A segment that becomes active again gets its full index back, a sealed one is trimmed.
+        """
+        size -= size % self.entry_size
+        if size == self._length:
+            return False
+        if size < self.size_in_bytes:
+            raise ValueError(f"{self.path} has {self._entries} entries, {size} bytes are too few")
+        self.close_handle()
+        file = self._disk.open(self.path)
+        try:
+            file.truncate(size)
+        finally:
+            file.close()
+        self._length = size
+        self._max_entries = size // self.entry_size
+        return True
+
+    def trim(self) -> None:
+        """Cuts the empty slots off the file."""
+        if self.writable:
+            self.resize(self.size_in_bytes)
+
+    def reset(self) -> None:
+        """Drops all entries and gives the file its full length, ready to be rebuilt."""
+        self.truncate()
+        self.resize(self.max_bytes)
+
+    def flush(self) -> None:
+        """Returns when the entries are durable. May run on any thread, whatever else happens.
+
+        The file is opened for it: a sync of a file writes what was written through a mapping too,
+        and a handle of one's own cannot be closed by anybody else.
+        """
+        file = self._disk.open(self.path)
+        try:
+            file.sync()
+        finally:
+            file.close()
+
+    def close_handle(self) -> None:
+        """Lets go of the file as it is; the next use maps it again."""
+        mapping, self._mapping = self._mapping, None
+        self._buffer = _UNMAPPED
+        self._reserved = 0
+        if mapping is not None:
+            mapping.close()
+
+    def close(self) -> None:
+        """Trims the file and lets go of it. What was not flushed is not durable yet."""
+        try:
+            self.trim()
+        finally:
+            self.close_handle()
+
+    def delete(self) -> None:
+        """Removes the file; fine where it is gone already."""
+        self.close_handle()
+        self._length = self._max_entries = 0
+        self._truncate_to_entries(0)
+        self._disk.remove(self.path)
+
+    def rename_to(self, path: str) -> None:
+        """Renames the file, or takes note where it has its new name already."""
+        if self._disk.exists(self.path) or not self._disk.exists(path):
+            self._disk.rename(self.path, path)
+        self.path = path
+
+    def _map(self) -> _Bytes:
+        if self._length == 0:
+            return _UNMAPPED
+        if not self.writable:
+            self._buffer = self._disk.read_file(self.path)
+            return self._buffer
+        self._mapping = self._disk.map(self.path, self._length)
+        self._buffer = self._mapping.buffer
+        return self._buffer
+
+    def _reserve(self, end: int) -> None:
+        """Makes the bytes below `end` safe to write: mapped, and backed by blocks of the disk."""
+        if not self.writable:
+            raise ValueError(f"{self.path} is open for reading only")
+        if end > self._length:
+            raise ValueError(f"{self.path} is full: it has {self._entries} entries")
+        if self._mapping is None:
+            self._map()
+        mapping = self._mapping
+        assert mapping is not None, "an index with room for an entry is not empty"
+        size = min(max(self._reserved + self._step, end), self._length)
+        mapping.reserve(size)
+        self._reserved = size
+        self._step = min(self._step * 2, _LARGEST_STEP)
+
+    def _truncate_to_entries(self, entries: int) -> None:
+        self._entries = entries
+
+    def _count_up_to(
+        self, target: int, field: Callable[[_Bytes, int], tuple[int, ...]], at: int
+    ) -> int:
+        """How many entries have a field (at byte `at` of the entry) that is <= `target`.
+
+        The end of the index is searched first. Followers and most consumers read there, so its
+        pages stay in the page cache, while those that a plain bisection would touch are cold.
+        """
+        high = self._entries
+        if high == 0:
+            return 0
+        buffer = self._buffer or self._map()
+        size = self.entry_size
+        low = 0
+        warm = high - 1 - _WARM_BYTES // size
+        if warm > 0:
+            if field(buffer, warm * size + at)[0] <= target:
+                low = warm + 1
+            else:
+                high = warm
+        while low < high:
+            middle = (low + high) >> 1
+            if field(buffer, middle * size + at)[0] <= target:
+                low = middle + 1
+            else:
+                high = middle
+        return low

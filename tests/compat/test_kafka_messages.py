@@ -1,0 +1,30 @@
+"""Kafka's own classes read our messages and write the same bytes, record schemas included (M4)."""
+
+from random import Random
+
+from penstock.protocol.codec import encode
+from tests.support.kafka import JAVA_FOLDER, KafkaParts
+from tests.support.message_samples import full_message, message_versions, random_message
+
+SAMPLES = 10
+
+
+def test_kafka_writes_what_it_read(kafka_parts: KafkaParts) -> None:
+    sent: list[str] = []
+    for cls, version in message_versions():
+        random = Random(f"{cls.__name__} {version}")
+        messages = [full_message(cls, version, elements=2), cls()]
+        messages += [random_message(cls, version, random) for _ in range(SAMPLES)]
+        sent += [
+            f"{cls.__name__} {version} {encode(message, version).hex()}" for message in messages
+        ]
+    run = kafka_parts.run(JAVA_FOLDER / "RewriteMessages.java", stdin="\n".join(sent))
+    answers = run.stdout.splitlines()
+    assert len(answers) == len(sent)
+    wrong = [
+        f"{line}\n  {answer}"
+        for line, answer in zip(sent, answers, strict=True)
+        if answer not in ("same", "unknown")
+    ]
+    assert wrong == []
+    assert answers.count("same") > 680 * (SAMPLES + 2)

@@ -1,0 +1,267 @@
+"""We open the folders that a real Kafka wrote, after a clean stop and after kill -9 (S1, S7)."""
+
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.dump.decoders import Decoder, decode_consumer_offsets, decode_transaction_state
+from penstock.cli.dump.items import ERROR, PROBLEM
+from penstock.cli.dump.paths import DumpOptions, dump
+from penstock.cli.dump.segment import SegmentOptions
+from penstock.core.clock import ManualClock
+from penstock.core.ids import TopicPartition
+from penstock.storage.log import Log
+from penstock.storage.manager import LogManager
+from penstock.storage.producer_append import ProducerStateEntry
+from tests.support.consumer import consume
+from tests.support.dump_lines import Row, kafka_lines, our_lines, row
+from tests.support.exchange import SOON_AFTER, opened
+from tests.support.kafka import Dump, KafkaParts, dump_log_segments
+from tests.support.kafka_logs import (
+    FoundOffset,
+    KafkaWrittenLogs,
+    ServedPartition,
+    read_checkpoint,
+)
+from tests.support.logs import read_all
+from tests.support.once import once_per_run
+from tests.support.written_files import copy_of, epochs_in, files_in
+
+FILES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
+TEXT = ("codec-", "append-time", "compacted", "not-idempotent", "records-deleted", "transaction")
+"""Topics whose keys and values are text, so that a dump can show them."""
+
+DELETED = TopicPartition("records-deleted", 0)
+
+
+@dataclass(frozen=True)
+class Dumps:
+    """What Kafka's tool says of its own files."""
+
+    every: Dump
+    with_data: Dump
+    offsets: Dump
+    transactions: Dump
+
+
+@pytest.fixture(scope="module")
+def dumps(
+    kafka_parts: KafkaParts,
+    kafka_written_logs: KafkaWrittenLogs,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Dumps:
+    kafka = kafka_written_logs
+
+    def logs(*topics: str) -> list[Path]:
+        return [path for path in kafka.files(".log") if path.parent.name.startswith(topics)]
+
+    def ask(folder: Path) -> Dumps:
+        every = [path for suffix in FILES for path in kafka.files(suffix)]
+        return Dumps(
+            every=dump_log_segments(every, "--deep-iteration"),
+            with_data=dump_log_segments(logs(*TEXT), "--print-data-log"),
+            offsets=dump_log_segments(logs("__consumer_offsets"), "--offsets-decoder"),
+            transactions=dump_log_segments(logs("__transaction"), "--transaction-log-decoder"),
+        )
+
+    return once_per_run(tmp_path_factory, "dumps-of-kafka", ask)
+
+
+def _every(manager: LogManager, kafka: KafkaWrittenLogs) -> Iterator[tuple[Log, ServedPartition]]:
+    for where, served in kafka.served.items():
+        log = manager.get(where)
+        assert log is not None
+        yield log, served
+
+
+def _answers(log: Log, served: ServedPartition) -> ServedPartition:
+    """What Kafka says, with more answers where it has none although there is one.
+
+    It looks into the first segment that is late enough and no further. That may be one that is
+    all below the log start offset and waits to be deleted, or one that compaction has emptied:
+    without timestamps it is as late as its file.
+    """
+    if log.partition != DELETED and not log.config.compact:
+        return served
+    records = read_all(log)
+    answers = dict(served.offsets_for_timestamps)
+    for asked in [asked for asked, found in answers.items() if found is None]:
+        late = [record for record in records if record.timestamp >= asked]
+        if late:
+            answers[asked] = FoundOffset(late[0].offset, late[0].timestamp)
+    return replace(served, offsets_for_timestamps=answers)
+
+
+def test_we_serve_what_kafka_served(
+    kafka_written_logs: KafkaWrittenLogs, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """S1, S2: every record under both isolation levels, every offset, every answer by time."""
+    with opened(copy_of(kafka_written_logs.data, tmp_path)) as manager:
+        for log, served in _every(manager, kafka_written_logs):
+            assert consume(log, served.offsets_for_timestamps) == _answers(log, served), log
+    warnings = [one for one in caplog.records if one.levelno >= logging.WARNING]
+    assert warnings == [], "no index and no checkpoint of Kafka's is doubted"
+
+
+def test_we_recover_what_kafka_left(kafka_written_logs: KafkaWrittenLogs, tmp_path: Path) -> None:
+    """S7: after kill -9 nothing is missing, though no index was complete."""
+    with opened(copy_of(kafka_written_logs.crashed, tmp_path)) as manager:
+        for log, served in _every(manager, kafka_written_logs):
+            assert log.high_watermark <= served.high_watermark
+            log.update_high_watermark(log.log_end_offset)
+            if log.partition == DELETED:
+                # Kafka notes it once a minute. It had the offset of its first stop on disk.
+                assert log.log_start_offset == 130
+                log.increment_log_start_offset(served.first_offset)
+            assert consume(log, served.offsets_for_timestamps) == _answers(log, served), log
+
+
+def test_we_take_over_its_checkpoints(kafka_written_logs: KafkaWrittenLogs, tmp_path: Path) -> None:
+    """S1: high watermarks, recovery points, log start offsets and leader epochs; and ours are
+    the same when we stop."""
+    kafka = kafka_written_logs
+    names = [f"{name}-offset-checkpoint" for name in ("recovery-point", "replication", "log-start")]
+    recovery_points, high_watermarks, starts = (read_checkpoint(kafka.data / n) for n in names)
+    assert len(recovery_points) == len(high_watermarks) > 20
+    folder = copy_of(kafka.data, tmp_path)
+    with opened(folder) as manager:
+        for log in manager:
+            assert log.recovery_point == recovery_points[log.partition]
+            assert log.high_watermark == high_watermarks[log.partition]
+            assert log.log_start_offset == starts.get(log.partition, 0)
+            epochs = epochs_in(files_in(kafka.folder(log.partition)))
+            assert [tuple(entry) for entry in log.epochs.entries()] == epochs
+            assert log.topic_id is not None
+    for name in [*names, "cleaner-offset-checkpoint"]:
+        assert read_checkpoint(folder / name) == read_checkpoint(kafka.data / name)
+
+
+def _rows(entries: dict[int, ProducerStateEntry]) -> dict[str, Row]:
+    """Producers as Kafka's tool prints them."""
+    rows: dict[str, Row] = {}
+    for entry in entries.values():
+        first = entry.current_txn_first_offset
+        found: dict[str, int] = {
+            "producerId": entry.producer_id,
+            "producerEpoch": entry.producer_epoch,
+            "coordinatorEpoch": entry.coordinator_epoch,
+            "lastTimestamp": entry.last_timestamp,
+        }
+        if entry.batches:
+            last = entry.batches[-1]
+            found |= {
+                "firstSequence": last.first_sequence,
+                "lastSequence": last.last_sequence,
+                "lastOffset": last.last_offset,
+                "offsetDelta": last.offset_delta,
+                "timestamp": entry.last_timestamp,
+            }
+        rows[str(entry.producer_id)] = {
+            **{name: str(value) for name, value in found.items()},
+            "currentTxnFirstOffset": "none" if first is None else str(first),
+        }
+    return rows
+
+
+def _last_snapshot(folder: Path, dumps: Dumps) -> dict[str, Row]:
+    last = max(folder.glob("*.snapshot"))
+    rows = map(row, kafka_lines(dumps.every.files[last]))
+    return {found["producerId"]: found for found in rows}
+
+
+def test_we_know_its_producers(
+    kafka_written_logs: KafkaWrittenLogs, dumps: Dumps, tmp_path: Path
+) -> None:
+    """P3: from its snapshots after a clean stop, from its records after a crash."""
+    kafka = kafka_written_logs
+    for root in (kafka.data, kafka.crashed):
+        producers = 0
+        with opened(copy_of(root, tmp_path / root.name), ManualClock(SOON_AFTER)) as manager:
+            for log in manager:
+                found = _rows(dict(log.producers.active_producers()))
+                assert found == _last_snapshot(kafka.folder(log.partition), dumps), log
+                producers += len(found)
+        assert producers > 20
+
+
+def test_we_know_its_aborted_transactions(
+    kafka_written_logs: KafkaWrittenLogs, dumps: Dumps, tmp_path: Path
+) -> None:
+    """P4: from its transaction indexes after a clean stop, from its markers after a crash."""
+    kafka = kafka_written_logs
+    fields = ("producerId", "firstOffset", "lastOffset", "lastStableOffset")
+    for root in (kafka.data, kafka.crashed):
+        aborted = 0
+        with opened(copy_of(root, tmp_path / root.name)) as manager:
+            for log in manager:
+                if log.config.compact and root == kafka.crashed:
+                    # What it finds then is for test_same_bytes: records and markers are missing.
+                    continue
+                rows = [
+                    row(line)
+                    for path in sorted(kafka.folder(log.partition).glob("*.txnindex"))
+                    for line in kafka_lines(dumps.every.files[path])
+                ]
+                expected = [tuple(int(found[name]) for name in fields) for found in rows]
+                txns = log.aborted_transactions(log.log_start_offset, log.log_end_offset)
+                assert [tuple(txn) for txn in txns] == expected, log
+                aborted += len(txns)
+        assert aborted >= 16
+
+
+def test_we_dump_what_kafka_dumps(dumps: Dumps) -> None:
+    """S1: `penstock dump-log` and DumpLogSegments print the same lines of all its files."""
+    kinds: dict[str, int] = {}
+    for path, lines in dumps.every.files.items():
+        printed = kafka_lines(lines)
+        if printed == [f"{path} is empty."]:
+            printed = []
+        assert our_lines(path, SegmentOptions(records=True)) == printed, path
+        kinds[path.suffix] = kinds.get(path.suffix, 0) + len(printed)
+    assert sorted(kinds) == sorted(FILES)
+    assert min(kinds.values()) > 16
+
+
+def test_we_find_nothing_wrong_with_its_files(
+    kafka_written_logs: KafkaWrittenLogs, dumps: Dumps
+) -> None:
+    """S1, S2: and it finds one thing, which is none.
+
+    Its cleaner keeps the last batch of a producer without records, and the timestamp of that batch
+    in the index; its tool then looks for a record with it.
+    """
+    folders = {str(path.parent) for path in dumps.every.files}
+    found = dump([str(kafka_written_logs.data), *folders], DumpOptions(SegmentOptions(True)))
+    assert [one for one in found if one.item.kind in (PROBLEM, ERROR)] == []
+    for complaint in dumps.every.complaints:
+        assert "/compacted-transactions-0/" in complaint
+        assert complaint.endswith("log timestamp: -1")
+
+
+def test_we_dump_the_same_data(dumps: Dumps) -> None:
+    """S1: keys and values as well. We show headers too, Kafka's tool their names only."""
+    for path, lines in dumps.with_data.files.items():
+        ours = our_lines(path, SegmentOptions(records=True, data=True))
+        without = [re.sub(r" headers: \[\{.*?\}\]", "", line) for line in ours]
+        assert without == kafka_lines(lines), path
+
+
+@pytest.mark.parametrize(
+    ("topic", "decoder"),
+    [
+        ("__consumer_offsets", decode_consumer_offsets),
+        ("__transaction_state", decode_transaction_state),
+    ],
+)
+def test_we_decode_its_coordinator_topics(topic: str, decoder: Decoder, dumps: Dumps) -> None:
+    found = dumps.offsets if topic == "__consumer_offsets" else dumps.transactions
+    options = SegmentOptions(records=True, data=True, decoder=decoder)
+    for path, lines in found.files.items():
+        # Its tool has versions as text.
+        printed = [re.sub(r'"(type|version)":"(\d+)"', r'"\1":\2', line) for line in lines]
+        assert our_lines(path, options) == kafka_lines(printed)
+        assert len(printed) > 4

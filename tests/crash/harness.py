@@ -1,0 +1,249 @@
+"""Crashes at every operation of a workload.
+
+The workload runs once, on a disk that stops before each operation to look at what a crash there
+could leave: only what is durable, all that is written, and torn mixtures. Each such image is
+recovered and held against the scene's histories. A failure names the operation, the kind of image
+and the seed, which make the same image again.
+
+`PENSTOCK_CRASH_SEEDS=50` looks at 50 torn images at each operation instead of a few.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+
+from penstock.core.clock import ManualClock
+from penstock.core.ids import TopicPartition
+from penstock.storage.config import LogConfig
+from penstock.storage.log import Log
+from penstock.storage.manager import LogManager
+from tests.support.crash_disk import OPERATIONS, CrashDisk, CrashMode, Fault
+from tests.support.log_invariants import check_against, check_consistent
+from tests.support.log_model import ProducerSummary, StoredBatch
+from tests.support.log_workloads import NODE, Scene, as_appended, contents, data_batch
+
+SEEDS = int(os.environ.get("PENSTOCK_CRASH_SEEDS", "0"))
+"""Torn images at each operation; 0: as few as each test asks for."""
+
+Workload = Callable[[Scene], object]
+Setup = Callable[[CrashDisk], Scene]
+
+
+class ProbedDisk(CrashDisk):
+    """A disk that calls `probe` before each operation, with the operation and its path."""
+
+    def __init__(self, content: CrashDisk | None = None) -> None:
+        super().__init__()
+        self.probe: Callable[[str, str], None] | None = None
+        if content is not None:
+            self._root = content._root
+            self.now_ms = content.now_ms
+
+    def step(self, operation: str, path: str) -> Fault | None:
+        if self.probe is not None and operation in OPERATIONS:
+            self.probe(operation, path)
+        return super().step(operation, path)
+
+
+def images(disk: CrashDisk, seeds: int) -> Iterator[tuple[str, CrashDisk]]:
+    """What a crash at this moment could leave, each with how to make it again."""
+    yield "durable", disk.image(CrashMode.DURABLE)
+    yield "written", disk.image(CrashMode.WRITTEN)
+    for seed in range(SEEDS or seeds):
+        rng = Random(f"{disk.operations}:{seed}")
+        yield f"torn, seed {seed}", disk.image(CrashMode.TORN, rng)
+
+
+def fingerprint(disk: CrashDisk, folder: str = "") -> tuple[object, ...]:
+    """All names and bytes on a disk."""
+    found: list[object] = []
+    for name in disk.names(folder):
+        path = f"{folder}/{name}"
+        content = fingerprint(disk, path) if disk.is_folder(path) else disk.read_file(path)
+        found.append((name, content))
+    return tuple(found)
+
+
+@contextmanager
+def told_where(where: str) -> Iterator[None]:
+    """Puts into an error where the crash was."""
+    try:
+        yield
+    except Exception as error:
+        raise AssertionError(f"{where}: {type(error).__name__}: {error}") from error
+
+
+def open_logs(disk: CrashDisk, scene: Scene) -> LogManager:
+    """A broker that starts on what the crash left."""
+    manager = LogManager(disk, scene.folders, ManualClock(scene.clock.now_ms()))
+    manager.startup(lambda topic: scene.config, node_id=NODE)
+    for log_dir in manager.dirs:
+        assert log_dir.online, f"{log_dir}: {log_dir.error}"
+        assert not log_dir.broken, f"{log_dir}: {log_dir.broken}"
+    return manager
+
+
+def check_logs(manager: LogManager, scene: Scene) -> None:
+    """Every log is as its history allows, and there is no other one."""
+    found = {log.partition: log for log in manager}
+    for partition, history in scene.histories.items():
+        log = found.pop(partition, None)
+        if history.sure:
+            assert (log is not None) == history.present, f"{partition} is there: {log}"
+        if log is not None:
+            with told_where(str(partition)):
+                check_against(log, history.outcomes())
+    assert not found, f"logs from nowhere: {found}"
+
+
+def everything_in(manager: LogManager) -> dict[TopicPartition, tuple[object, ...]]:
+    """What recovery made of the logs, to be compared with what it makes of them again."""
+    return {
+        log.partition: (
+            log.log_start_offset,
+            log.log_end_offset,
+            contents(log),
+            log.local.segments.base_offsets,
+            log.epochs.entries(),
+            {
+                key: ProducerSummary.of(entry)
+                for key, entry in log.producers.active_producers().items()
+            },
+        )
+        for log in manager
+    }
+
+
+def use_and_crash_again(manager: LogManager, disk: CrashDisk, scene: Scene, rng: Random) -> None:
+    """The recovered logs take appends; a crash then leaves what was flushed, and no mixture."""
+    expected: dict[TopicPartition, tuple[list[StoredBatch], list[StoredBatch], int]] = {}
+    for log in manager:
+        batches = contents(log)
+        known = _appended(scene, log)
+        log.update_high_watermark(log.log_end_offset)
+        new = _append_to(log, rng, 1 + rng.randrange(3))
+        flushed = 0
+        if rng.random() < 0.5:
+            log.flush()
+            flushed = log.log_end_offset
+        new += _append_to(log, rng, 1 + rng.randrange(6))
+        check_consistent(log, [*batches, *new], [*known, *new])
+        expected[log.partition] = [*batches, *new], [*known, *new], flushed
+    again = open_logs(disk.image(CrashMode.TORN, rng), scene)
+    for partition, (batches, known, flushed) in expected.items():
+        log = _log_of(again, partition)
+        found = contents(log)
+        assert found == batches[: len(found)], f"{found} after {batches}"
+        assert log.log_end_offset >= flushed, f"{log} lost what was flushed to {flushed}"
+        check_consistent(log, found, known)
+
+
+def _log_of(manager: LogManager, partition: TopicPartition) -> Log:
+    log = manager.get(partition)
+    assert log is not None, f"{partition} is gone"
+    return log
+
+
+def _appended(scene: Scene, log: Log) -> list[StoredBatch]:
+    outcomes = scene.histories[log.partition].outcomes()
+    known = [batch for outcome in outcomes[:1] for batch in outcome.appended]
+    return [batch for batch in known if batch.next_offset <= log.log_end_offset]
+
+
+def _append_to(log: Log, rng: Random, count: int) -> list[StoredBatch]:
+    epoch = (log.epochs.latest_epoch or 0) + rng.randrange(2)
+    new: list[StoredBatch] = []
+    for _ in range(count):
+        timestamp = 1_700_000_000_000 + rng.randrange(1000)
+        producer = _next_of_some_producer(log, rng)
+        size = rng.choice((150, rng.randrange(300)))
+        data = data_batch([size], timestamps=[timestamp], producer=producer)
+        new += as_appended(data, log.log_end_offset, epoch)
+        info = log.append_as_leader(data, epoch)
+        assert info.first_offset == new[-1].base_offset, "not at the end"
+        if producer is not None:
+            again = data_batch([0], timestamps=[timestamp], producer=producer)
+            assert log.append_as_leader(again, epoch).duplicate, f"{producer} was not recognised"
+    return new
+
+
+def _next_of_some_producer(log: Log, rng: Random) -> tuple[int, int, int] | None:
+    """A producer that has no transaction open goes on where the log says that it was."""
+    idle = [
+        entry
+        for entry in log.producers.active_producers().values()
+        if entry.current_txn_first_offset is None
+    ]
+    if not idle or rng.random() < 0.3:
+        return None
+    entry = rng.choice(idle)
+    return entry.producer_id, entry.producer_epoch, entry.last_sequence + 1
+
+
+class CrashTest:
+    """Runs a workload and recovers from a crash at each of its operations."""
+
+    def __init__(
+        self,
+        config: LogConfig,
+        *,
+        seeds: int = 2,
+        reuse_every: int = 4,
+        nested_every: int = 40,
+        folders: tuple[str, ...] = ("/logs",),
+    ) -> None:
+        self.config = config
+        self.folders = folders
+        self.seeds = seeds
+        self.reuse_every = reuse_every
+        self.nested_every = nested_every
+        self.recovered = 0
+        """How many images were recovered."""
+        self._seen: set[int] = set()
+
+    def run(self, workload: Workload) -> "CrashTest":
+        rehearsal = Scene(CrashDisk(), self.config, folders=self.folders)
+        workload(rehearsal)
+        disk = ProbedDisk()
+        scene = Scene(disk, self.config, folders=self.folders)
+        scene.compacted = rehearsal.compacted
+        disk.probe = lambda operation, path: self._crash(disk, scene, f"{operation} {path}")
+        workload(scene)
+        self._crash(disk, scene, "the end")
+        return self
+
+    def _crash(self, disk: ProbedDisk, scene: Scene, operation: str) -> None:
+        for kind, image in images(disk, self.seeds):
+            changes = sum(history.changes for history in scene.histories.values())
+            seen = hash((fingerprint(image), changes))
+            if seen in self._seen:
+                continue
+            self._seen.add(seen)
+            with told_where(f"crash at operation {disk.operations} ({operation}), {kind}"):
+                self._recover(image, scene)
+
+    def _recover(self, image: CrashDisk, scene: Scene) -> None:
+        self.recovered += 1
+        rng = Random(self.recovered)
+        if self.recovered % self.nested_every == 0:
+            self._crash_while_recovering(image, scene, rng)
+        manager = open_logs(image, scene)
+        check_logs(manager, scene)
+        if self.recovered % self.reuse_every == 0:
+            use_and_crash_again(manager, image, scene, rng)
+
+    def _crash_while_recovering(self, image: CrashDisk, scene: Scene, rng: Random) -> None:
+        """A crash at any operation of a recovery changes nothing of what is recovered."""
+        wanted = everything_in(open_logs(image.image(CrashMode.DURABLE), scene))
+        disk = ProbedDisk(image.image(CrashMode.DURABLE))
+
+        def crash_again(operation: str, path: str) -> None:
+            mode = rng.choice(list(CrashMode))
+            with told_where(f"then at {disk.operations} ({operation} {path}), {mode.value}"):
+                found = everything_in(open_logs(disk.image(mode, rng), scene))
+                assert found == wanted, f"{found} instead of {wanted}"
+
+        disk.probe = crash_again
+        open_logs(disk, scene)
+        disk.probe = None

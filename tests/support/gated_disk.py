@@ -1,0 +1,35 @@
+"""A real disk whose syncs take as long as a test wants."""
+
+import threading
+
+from penstock.storage.disk import OsDisk, OsFile
+
+
+class GatedFile(OsFile):
+    """Its sync waits until it is let go."""
+
+    __slots__ = ("_gate", "_reached")
+
+    def __init__(self, fd: int, reached: threading.Event, gate: threading.Event) -> None:
+        super().__init__(fd)
+        self._reached = reached
+        self._gate = gate
+
+    def sync(self) -> None:
+        self._reached.set()
+        assert self._gate.wait(10), "the flush was never let go"
+        super().sync()
+
+
+class GatedDisk(OsDisk):
+    """`reached` is set when a `.log` file is about to be synced, which goes on after `gate`."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.gate = threading.Event()
+
+    def open(self, path: str, *, create: bool = False) -> OsFile:
+        file = super().open(path, create=create)
+        if path.endswith(".log"):
+            return GatedFile(file.fileno(), self.reached, self.gate)
+        return file
