@@ -1,16 +1,17 @@
-"""Builds the compiled form of the hot loop over records; everything else is in pyproject.toml.
+"""Compiles the modules that have a `.pxd` beside them; everything else is in pyproject.toml.
 
-Without a C compiler the installation goes on, and the same source runs uncompiled.
+Without a C compiler the installation goes on, and the same sources run uncompiled.
 """
 
 import warnings
+from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import BaseError, CCompilerError
 
-HOT = "penstock.records._hot"
+COMPILED = sorted(Path("src").glob("penstock/**/*.pxd"))
 
 GCC_OPTIONS = [
     # The loops call small functions for every field of a record. With these inlined, a scan takes
@@ -19,13 +20,13 @@ GCC_OPTIONS = [
     "-finline-functions",
     "-finline-limit=4000",
     "--param=inline-unit-growth=1000",
-    # Python's own flags make signed overflow wrap, which costs a quarter. _hot.py says where
-    # numbers wrap, and compares before it adds everywhere else.
+    # Python's own flags make signed overflow wrap, which costs a quarter. The sources say where
+    # numbers wrap, and compare before they add everywhere else.
     "-fno-wrapv",
 ]
 
 
-class BuildHot(build_ext):
+class BuildOptional(build_ext):
     """Says in plain words what a missing compiler costs."""
 
     def build_extensions(self) -> None:
@@ -39,26 +40,31 @@ class BuildHot(build_ext):
             super().build_extension(ext)
         except (CCompilerError, BaseError, OSError) as error:
             warnings.warn(
-                f"{ext.name} was not compiled ({error}). Penstock works without it, but encodes "
-                "and decodes records many times slower. Install a C compiler and Python's "
-                "headers (Debian: gcc, python3-dev), then install Penstock again.",
+                f"{ext.name} was not compiled ({error}). Penstock works without it, but handles "
+                "records many times slower. Install a C compiler and Python's headers (Debian: "
+                "gcc, python3-dev), then install Penstock again.",
                 stacklevel=1,
             )
 
 
+def extension(pxd: Path) -> Extension:
+    module = ".".join(pxd.with_suffix("").parts[1:])
+    return Extension(module, [str(pxd.with_suffix(".py"))], optional=True)
+
+
 setup(
     ext_modules=cythonize(
-        [Extension(HOT, ["src/penstock/records/_hot.py"], optional=True)],
+        [extension(pxd) for pxd in COMPILED],
         build_dir="build",
         language_level=3,
         compiler_directives={
-            # Types come from _hot.pxd; annotations are for mypy.
+            # Types come from the .pxd files; annotations are for mypy.
             "annotation_typing": False,
-            # _hot.py compares every position with the end itself.
+            # These sources compare every position with the end themselves.
             "boundscheck": False,
             "wraparound": False,
             "cdivision": True,
         },
     ),
-    cmdclass={"build_ext": BuildHot},
+    cmdclass={"build_ext": BuildOptional},
 )
