@@ -1,4 +1,4 @@
-"""`python -m bench [NAME…]`: runs the measurements named, or all; exits 1 where a target is missed."""
+"""`python -m bench [NAME…]`: the measurements named, or all. Exits 1 where a target is missed."""
 
 import importlib
 import platform

@@ -9,7 +9,7 @@ from penstock.records.arrow import decode_to_arrow
 from penstock.records.batch import HEADER_SIZE, read_header, set_base_offset, verify
 from penstock.records.build import BatchBuilder, build_batch
 from penstock.records.compress import Compression, compress, decompress
-from penstock.records.read import read_records, scan_keys
+from penstock.records.read import read_records
 from penstock.records.record import Record
 from penstock.records.validate import AppendPolicy, validate_and_assign, verify_batches
 
@@ -76,9 +76,6 @@ def record_rows() -> list[Row]:
             "M/s",
         ),
         Row("append to a producer's batch, one by one", rate(append, 50), "M/s"),
-        Row(
-            "keys of a batch, for compaction", rate(lambda: scan_keys(batch, 0, header), 300), "M/s"
-        ),
         at_most("scan of a 16 KB batch", scanned * 1e6, "µs", 1.5),
     ]
 

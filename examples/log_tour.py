@@ -55,7 +55,9 @@ def write_orders(log: Log) -> None:
         ]
         log.append_as_leader(build_batch(records, compression=Compression(n % 5)), leader_epoch=0)
     log.update_high_watermark(log.log_end_offset)
-    say(f"wrote {log.log_end_offset} orders: {log.size} bytes in {len(log.local.segments)} segments")
+    say(
+        f"wrote {log.log_end_offset} orders: {log.size} bytes in {len(log.local.segments)} segments"
+    )
 
 
 def read_orders(log: Log) -> None:
@@ -114,9 +116,9 @@ def tour(folder: str) -> None:
     compact(manager)
     manager.shutdown()
     crash_and_recover(folder)
-    newest = sorted(Path(folder, str(CUSTOMERS)).glob("*.log"))[0]
-    say(f"\n$ penstock dump-log {newest.parent.name}/{newest.name}")
-    command = [str(Path(sys.executable).with_name("penstock")), "dump-log", str(newest)]
+    compacted = min(Path(folder, str(CUSTOMERS)).glob("*.log"))
+    say(f"\n$ penstock dump-log {compacted.parent.name}/{compacted.name}")
+    command = [str(Path(sys.executable).with_name("penstock")), "dump-log", str(compacted)]
     subprocess.run(command, check=True, env={**os.environ, "NO_COLOR": "1"})
 
 

@@ -1,6 +1,7 @@
 """Fixtures of the tests that run beside a real Apache Kafka."""
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -86,24 +87,6 @@ def to_clean(
 
 
 @pytest.fixture(scope="session")
-def served(
-    kafka_parts: KafkaParts,
-    penstock_written_logs: PenstockWrittenLogs,
-    given_back: Mapping[bool, GivenBack],
-    to_clean: Mapping[TopicPartition, Path],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> ServedLogs:
-    """What Kafka made of our logs, and of its own after us, when all were closed cleanly."""
-    return once_per_run(
-        tmp_path_factory,
-        "served",
-        lambda folder: serve_after_clean_stop(
-            kafka_parts, folder, penstock_written_logs, given_back[False], to_clean
-        ),
-    )
-
-
-@pytest.fixture(scope="session")
 def to_rebuild(
     kafka_written_logs: KafkaWrittenLogs,
     old_format_logs: tuple[Path, list[WrittenRecord]],
@@ -118,22 +101,49 @@ def to_rebuild(
 
 
 @pytest.fixture(scope="session")
-def recovered(
+def exchanged(
     kafka_parts: KafkaParts,
     penstock_written_logs: PenstockWrittenLogs,
+    kafka_written_logs: KafkaWrittenLogs,
     given_back: Mapping[bool, GivenBack],
+    to_clean: Mapping[TopicPartition, Path],
     to_rebuild: Mapping[str, Path],
     tmp_path_factory: pytest.TempPathFactory,
-) -> ServedLogs:
+) -> tuple[ServedLogs, ServedLogs]:
+    """What `served` and `recovered` are, from two brokers at once: most of it is waiting."""
+
+    def serve(folder: Path) -> tuple[ServedLogs, ServedLogs]:
+        with ThreadPoolExecutor(2) as pool:
+            clean = pool.submit(
+                serve_after_clean_stop,
+                kafka_parts,
+                folder / "served",
+                penstock_written_logs,
+                kafka_written_logs,
+                given_back[False],
+                to_clean,
+            )
+            crashed = pool.submit(
+                serve_after_crash,
+                kafka_parts,
+                folder / "recovered",
+                penstock_written_logs,
+                kafka_written_logs,
+                given_back[True],
+                {TopicPartition(topic, 0): path for topic, path in to_rebuild.items()},
+            )
+            return clean.result(), crashed.result()
+
+    return once_per_run(tmp_path_factory, "exchanged", serve)
+
+
+@pytest.fixture(scope="session")
+def served(exchanged: tuple[ServedLogs, ServedLogs]) -> ServedLogs:
+    """What Kafka made of our logs, and of its own after us, when all were closed cleanly."""
+    return exchanged[0]
+
+
+@pytest.fixture(scope="session")
+def recovered(exchanged: tuple[ServedLogs, ServedLogs]) -> ServedLogs:
     """What Kafka made of our logs after a crash of ours, and of others that it must recover."""
-    return once_per_run(
-        tmp_path_factory,
-        "recovered",
-        lambda folder: serve_after_crash(
-            kafka_parts,
-            folder,
-            penstock_written_logs,
-            given_back[True],
-            {TopicPartition(topic, 0): path for topic, path in to_rebuild.items()},
-        ),
-    )
+    return exchanged[1]

@@ -8,13 +8,14 @@ import pytest
 
 from penstock.core.ids import TopicPartition
 from tests.support import kafka
+from tests.support.exchange import MOVED
 from tests.support.kafka import KafkaBroker, KafkaParts, MissingPartError, dump_log_segments
 from tests.support.kafka_logs import (
     KafkaRecord,
     KafkaWrittenLogs,
+    ServedLogs,
     WrittenRecord,
     read_checkpoint,
-    serve_logs,
 )
 
 CODEC_TOPICS = [f"codec-{codec}" for codec in ("none", "gzip", "snappy", "lz4", "zstd")]
@@ -207,34 +208,19 @@ def test_dump_reads_the_old_formats(
         assert re.findall(r"payload: (.*)", lines) == [one.decode() for one in values if one]
 
 
-@pytest.mark.parametrize("clean", [True, False], ids=["clean", "recovering"])
 def test_kafka_serves_folders_put_in_its_place(
-    *, clean: bool, kafka_parts: KafkaParts, kafka_written_logs: KafkaWrittenLogs, tmp_path: Path
+    kafka_written_logs: KafkaWrittenLogs, served: ServedLogs, recovered: ServedLogs
 ) -> None:
     """S1, S7: a broker that never wrote them opens the folders, also when it must recover them."""
-    sources = {
-        TopicPartition("moved-transactions", 0): TopicPartition("transactions", 1),
-        TopicPartition("moved-codecs", 0): TopicPartition("codec-lz4", 0),
-        TopicPartition("moved-codecs", 1): TopicPartition("codec-zstd", 0),
-    }
-    served = serve_logs(
-        kafka_parts,
-        tmp_path,
-        {moved: kafka_written_logs.folder(source) for moved, source in sources.items()},
-        timestamps={
-            moved: list(kafka_written_logs.served[source].offsets_for_timestamps)
-            for moved, source in sources.items()
-        },
-        clean=clean,
-    )
-    for moved, source in sources.items():
-        assert served.partitions[moved] == kafka_written_logs.served[source]
-    recovering = [
-        line
-        for line in served.broker_log
-        if "Recovering unflushed segment" in line and "partition=moved" in line
-    ]
-    assert bool(recovering) == (not clean)
+    for how in (served, recovered):
+        for moved, source in MOVED.items():
+            assert how.partitions[moved] == kafka_written_logs.served[source]
+        recovering = [
+            line
+            for line in how.broker_log
+            if "Recovering unflushed segment" in line and "partition=moved" in line
+        ]
+        assert bool(recovering) == (how is recovered)
 
 
 def test_a_killed_broker_is_gone_and_starts_again(kafka_parts: KafkaParts, tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ could leave: only what is durable, all that is written, and torn mixtures. Each 
 recovered and held against the scene's histories. A failure names the operation, the kind of image
 and the seed, which make the same image again.
 
-`PENSTOCK_CRASH_SEEDS=50` looks at 50 torn images at each operation instead of a few.
+`PENSTOCK_CRASH_SEEDS=50` looks at 50 torn images at each operation instead of a few, and at 50
+random workloads.
 """
 
 import os
@@ -24,10 +25,9 @@ from tests.support.log_model import ProducerSummary, StoredBatch
 from tests.support.log_workloads import NODE, Scene, as_appended, contents, data_batch
 
 SEEDS = int(os.environ.get("PENSTOCK_CRASH_SEEDS", "0"))
-"""Torn images at each operation; 0: as few as each test asks for."""
+"""How long to look; 0: as briefly as the tests are meant to be run every day."""
 
 Workload = Callable[[Scene], object]
-Setup = Callable[[CrashDisk], Scene]
 
 
 class ProbedDisk(CrashDisk):
@@ -50,7 +50,7 @@ def images(disk: CrashDisk, seeds: int) -> Iterator[tuple[str, CrashDisk]]:
     """What a crash at this moment could leave, each with how to make it again."""
     yield "durable", disk.image(CrashMode.DURABLE)
     yield "written", disk.image(CrashMode.WRITTEN)
-    for seed in range(SEEDS or seeds):
+    for seed in range(seeds):
         rng = Random(f"{disk.operations}:{seed}")
         yield f"torn, seed {seed}", disk.image(CrashMode.TORN, rng)
 
@@ -188,12 +188,14 @@ class CrashTest:
         self,
         config: LogConfig,
         *,
-        seeds: int = 2,
+        seeds: int = SEEDS or 2,
         reuse_every: int = 4,
         nested_every: int = 40,
         folders: tuple[str, ...] = ("/logs",),
+        workload_seed: int = 0,
     ) -> None:
         self.config = config
+        self.workload_seed = workload_seed
         self.folders = folders
         self.seeds = seeds
         self.reuse_every = reuse_every
@@ -203,15 +205,18 @@ class CrashTest:
         self._seen: set[int] = set()
 
     def run(self, workload: Workload) -> "CrashTest":
-        rehearsal = Scene(CrashDisk(), self.config, folders=self.folders)
+        rehearsal = self._scene(CrashDisk())
         workload(rehearsal)
         disk = ProbedDisk()
-        scene = Scene(disk, self.config, folders=self.folders)
+        scene = self._scene(disk)
         scene.compacted = rehearsal.compacted
         disk.probe = lambda operation, path: self._crash(disk, scene, f"{operation} {path}")
         workload(scene)
         self._crash(disk, scene, "the end")
         return self
+
+    def _scene(self, disk: CrashDisk) -> Scene:
+        return Scene(disk, self.config, folders=self.folders, seed=self.workload_seed)
 
     def _crash(self, disk: ProbedDisk, scene: Scene, operation: str) -> None:
         for kind, image in images(disk, self.seeds):

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.core.ids import TopicPartition
 from penstock.records.compress import Compression
-from tests.crash.harness import CrashTest, check_logs, open_logs, told_where
+from tests.crash.harness import SEEDS, CrashTest, check_logs, open_logs, told_where
 from tests.support.crash_disk import CrashDisk, CrashMode
 from tests.support.log_history import History
 from tests.support.log_workloads import TINY, TP, Scene, contents
@@ -114,7 +114,7 @@ def test_truncations_and_leader_epochs() -> None:
         scene.append(150)
         scene.checkpoint()
 
-    assert CrashTest(TINY, seeds=4).run(work).recovered > 300
+    assert CrashTest(TINY, seeds=SEEDS or 4).run(work).recovered > 300
 
 
 def test_truncation_far_below_the_recovery_point() -> None:
@@ -129,7 +129,7 @@ def test_truncation_far_below_the_recovery_point() -> None:
         scene.truncate(1)
         scene.append(600)
 
-    assert CrashTest(TINY, seeds=6).run(work).recovered > 80
+    assert CrashTest(TINY, seeds=SEEDS or 6).run(work).recovered > 80
 
 
 def test_a_log_that_starts_anew() -> None:

@@ -16,7 +16,7 @@ def golden(name: str) -> dict[str, bytes]:
     """The batches in `golden_<name>.txt`, one `name hex` per line, as Kafka's classes wrote them.
 
     v2: kafka-clients 4.4.0, MemoryRecordsBuilder with `golden_records` (or, for `…_blocks`, one
-    record of 40 or 200 kB), MemoryRecords.withEndTransactionMarker, MemoryRecords.filterTo and
+    record of 40 or 200 kB), MemoryRecords.withEndTransactionMarker and
     DefaultRecordBatch.writeEmptyHeader. legacy: kafka-clients 3.9.1, MemoryRecordsBuilder with
     magic 0 and 1 and `legacy_records`.
     """

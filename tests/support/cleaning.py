@@ -1,16 +1,17 @@
 """A broker's compacted logs on a disk in memory: written to, cleaned, and read by consumers."""
 
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
 
 from penstock.core.clock import ManualClock
 from penstock.core.ids import TopicPartition
+from penstock.records.batch import BatchHeader
 from penstock.records.build import build_batch
 from penstock.records.compress import Compression
 from penstock.records.control import build_end_txn_marker
 from penstock.records.read import read_records
 from penstock.records.record import Record
 from penstock.records.validate import AppendOrigin
+from penstock.storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, load_offsets
 from penstock.storage.cleaner import CleanerSettings, FlushStep, LogCleaner
 from penstock.storage.cleaning_task import CleaningTask
 from penstock.storage.config import LogConfig
@@ -34,8 +35,6 @@ COMPACT = LogConfig(
 )
 """Cleans whenever there is something dirty."""
 
-Pairs: TypeAlias = Sequence[tuple[bytes | None, bytes | None]]
-
 
 class Broker:
     """One broker with its logs and its cleaner. It can be stopped, killed and started again."""
@@ -53,6 +52,8 @@ class Broker:
         self.config = config
         self.settings = settings or CleanerSettings()
         self.slept: list[float] = []
+        """How long the cleaner slept each time, in seconds."""
+        self.on_sleep: Callable[[], None] = lambda: None
         self._folders = folders
         self._limits = limits or ProducerLimits()
         self.sequences: dict[int, int] = {}
@@ -61,9 +62,14 @@ class Broker:
     def start(self) -> None:
         self.manager = LogManager(self.disk, self._folders, self.clock, limits=self._limits)
         self.manager.startup(lambda topic: self.config, node_id=1)
-        self.cleaner = LogCleaner(self.manager, self.clock, self.settings, sleep=self._sleep)
+        self.use(self.settings)
         log = self.manager.get(TP)
         self.log = log if log is not None else self.create(TP)
+
+    def use(self, settings: CleanerSettings) -> None:
+        """Gives the broker another cleaner."""
+        self.settings = settings
+        self.cleaner = LogCleaner(self.manager, self.clock, settings, sleep=self._sleep)
 
     def create(self, partition: TopicPartition) -> Log:
         return self.manager.get_or_create(partition, self.config)
@@ -82,6 +88,7 @@ class Broker:
 
     def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
+        self.on_sleep()
         self.clock.advance(round(seconds * 1000))
 
     def advance(self, ms: int) -> None:
@@ -207,3 +214,53 @@ def as_table(records: Sequence[Record]) -> dict[bytes, bytes]:
         record.key: record.value for record in records if record.key is not None
     }
     return {key: value for key, value in latest.items() if value is not None}
+
+
+# --- what tests do again and again
+
+
+def fill(broker: Broker, log: Log | None = None, *, segments: int = 3, keys: int = 4) -> None:
+    """Sealed segments in which each key is once, and an active one."""
+    for segment in range(segments):
+        for key in range(keys):
+            broker.append((b"k%d" % key, b"v%d" % segment), log=log)
+        broker.roll(log)
+    broker.append((b"active", b"-"), log=log)
+
+
+def settle(broker: Broker) -> None:
+    """Ends the segment, so that all there is can be cleaned."""
+    broker.append((b"active", b"-"))
+    broker.roll()
+    broker.append((b"active", b"-"))
+
+
+def cleaned(broker: Broker) -> list[tuple[bytes | None, bytes | None]]:
+    """Cleans; the keys and values that are left of what came before `settle`."""
+    settle(broker)
+    assert broker.clean() == 1
+    return [pair for pair in broker.pairs() if pair[0] != b"active"]
+
+
+def run_all(broker: Broker, task: CleaningTask) -> None:
+    """Runs one cleaning to its end."""
+    following: object = task
+    while following is not None:
+        task.run()
+        following = broker.cleaner.finish(task)
+
+
+def checkpoint(broker: Broker, folder: str = FOLDER) -> dict[TopicPartition, int]:
+    """How far each log is cleaned, as it is on disk."""
+    return load_offsets(broker.disk, f"{folder}/{CLEANER_OFFSET_CHECKPOINT}")
+
+
+def leftovers(broker: Broker) -> list[str]:
+    """Files of a cleaning that should not be there any more."""
+    names = broker.disk.names(broker.log.folder)
+    return [name for name in names if name.endswith((".cleaned", ".swap"))]
+
+
+def header_of(broker: Broker, offset: int) -> BatchHeader:
+    """The header of the batch that holds an offset, or of the next one."""
+    return next(header for header in headers_of(broker.log) if header.last_offset >= offset)

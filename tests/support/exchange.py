@@ -171,6 +171,13 @@ def _joined(before: ServedPartition, after: ServedPartition) -> ServedPartition:
 
 # --- what Kafka is asked to serve
 
+MOVED = {
+    TopicPartition("moved-transactions", 0): TopicPartition("transactions", 1),
+    TopicPartition("moved-codecs", 0): TopicPartition("codec-lz4", 0),
+    TopicPartition("moved-codecs", 1): TopicPartition("codec-zstd", 0),
+}
+"""Logs of one broker that another one gets as they are, by the names that they have there."""
+
 
 def compaction_inputs(
     ours: PenstockWrittenLogs, kafka: KafkaWrittenLogs
@@ -191,6 +198,7 @@ def serve_after_clean_stop(
     parts: KafkaParts,
     folder: Path,
     ours: PenstockWrittenLogs,
+    kafka: KafkaWrittenLogs,
     given_back: GivenBack,
     to_clean: Mapping[TopicPartition, Path],
 ) -> ServedLogs:
@@ -199,8 +207,8 @@ def serve_after_clean_stop(
     return serve_logs(
         parts,
         folder,
-        {**logs, **given_back.logs, **to_clean},
-        timestamps={where: ours.times(where) for where in ours.notes},
+        {**logs, **given_back.logs, **to_clean, **_moved(kafka)},
+        timestamps=_questions(ours, kafka),
         configs={
             **{topic: topic_properties(config) for topic, config in CONFIGS.items()},
             **{where.topic: topic_properties(COMPACT) for where in to_clean},
@@ -208,6 +216,20 @@ def serve_after_clean_stop(
         checkpoints=ours.data,
         ready=lambda data: _are_cleaned(data, to_clean),
     )
+
+
+def _moved(kafka: KafkaWrittenLogs) -> dict[TopicPartition, Path]:
+    return {where: kafka.folder(source) for where, source in MOVED.items()}
+
+
+def _questions(
+    ours: PenstockWrittenLogs, kafka: KafkaWrittenLogs
+) -> dict[TopicPartition, list[int]]:
+    """The timestamps that Kafka is asked about."""
+    asked = {where: ours.times(where) for where in ours.notes}
+    for where, source in MOVED.items():
+        asked[where] = list(kafka.served[source].offsets_for_timestamps)
+    return asked
 
 
 def _are_cleaned(data: Path, logs: Mapping[TopicPartition, Path]) -> bool:
@@ -222,6 +244,7 @@ def serve_after_crash(
     parts: KafkaParts,
     folder: Path,
     ours: PenstockWrittenLogs,
+    kafka: KafkaWrittenLogs,
     given_back: GivenBack,
     more: Mapping[TopicPartition, Path],
 ) -> ServedLogs:
@@ -230,8 +253,8 @@ def serve_after_crash(
     return serve_logs(
         parts,
         folder,
-        {**logs, **given_back.logs, **more},
-        timestamps={where: ours.times(where) for where in ours.notes},
+        {**logs, **given_back.logs, **more, **_moved(kafka)},
+        timestamps=_questions(ours, kafka),
         configs={
             **{topic: topic_properties(config) for topic, config in CONFIGS.items()},
             **{where.topic: topic_properties(SMALL) for where in more},

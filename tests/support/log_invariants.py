@@ -33,9 +33,7 @@ def check_against(log: Log, outcomes: Sequence[Outcome], *, holes: bool = False)
     check_consistent(log, batches, outcomes[reasons.index(None)].appended, end)
 
 
-def _why_not(
-    log: Log, batches: Sequence[StoredBatch], outcome: Outcome, holes: bool
-) -> str | None:
+def _why_not(log: Log, batches: Sequence[StoredBatch], outcome: Outcome, holes: bool) -> str | None:
     start = log.log_start_offset
     if not outcome.least_start <= start <= outcome.most_start:
         return (
@@ -52,7 +50,7 @@ def _why_not(
     first = wanted.index(batches[0])
     if batches != wanted[first : first + len(batches)]:
         return f"{batches} is no part of {wanted}"
-    if first and batches[0].base_offset > start:
+    if first and wanted[first - 1].next_offset > start:
         return f"{wanted[first - 1]} is missing, the log starts at {start}"
     return None
 

@@ -204,15 +204,6 @@ cpdef object assign_in_place(
 )
 
 @cython.locals(
-    p=source_t, pos=Py_ssize_t, keys=list, offset=int64_t, index=int64_t, after=Py_ssize_t,
-    _ts=int64_t, delta=int64_t, key_at=Py_ssize_t, key_n=int64_t, _va=Py_ssize_t, value_n=int64_t,
-    _ha=Py_ssize_t, _hn=int64_t,
-)
-cpdef list scan_keys(
-    object buffer, Py_ssize_t start, Py_ssize_t end, int64_t count, int64_t base_offset
-)
-
-@cython.locals(
     p=source_t, t=int64s_t, pos=Py_ssize_t, rows=int64_t, key_bytes=int64_t, null_keys=int64_t,
     value_bytes=int64_t, null_values=int64_t, headers=int64_t, name_bytes=int64_t,
     head_bytes=int64_t, null_heads=int64_t, index=int64_t, after=Py_ssize_t, _ts=int64_t,

@@ -381,27 +381,6 @@ def assign_in_place(
     )
 
 
-def scan_keys(
-    buffer: Buffer, start: int, end: int, count: int, base_offset: int
-) -> list[tuple[int, bytes | None, bool]]:
-    """(offset, key or None, whether it has a value) of each record in `buffer[start:end]`."""
-    view = view_of(buffer, start, end)
-    p = source_of(view)
-    pos = start
-    keys: list[tuple[int, bytes | None, bool]] = []
-    for index in range(count):
-        after, _ts, delta, key_at, key_n, _va, value_n, _ha, _hn = _read(p, pos, end)
-        if after < 0:
-            raise _broken(index, after)
-        offset = wrapping_add(base_offset, delta)
-        key = None if key_n < 0 else slice_of(p, key_at, key_at + key_n)
-        keys.append((offset, key, value_n >= 0))
-        pos = after
-    if pos != end:
-        raise _left_over(count, end - pos)
-    return keys
-
-
 # Reading into columns
 
 

@@ -36,6 +36,8 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 WritableBuffer: TypeAlias = bytearray | memoryview
 
 MAGIC = 2
+MAGIC_AT = 16
+"""Where every format has its magic."""
 HEADER_SIZE = 61
 LOG_OVERHEAD = 12
 """Bytes of the offset and length fields, which every magic starts with."""

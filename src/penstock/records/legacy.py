@@ -25,7 +25,9 @@ from penstock.records.batch import (
     CODEC_MASK,
     LOG_OVERHEAD,
     MAGIC,
+    MAGIC_AT,
     TIMESTAMP_TYPE_FLAG,
+    BatchHeader,
     Buffer,
     TimestampType,
     first_entry,
@@ -38,7 +40,6 @@ NO_TIMESTAMP = -1
 _MAX_OFFSET_DELTA = 2**31 - 1
 
 _CRC_AT = LOG_OVERHEAD
-_MAGIC_AT = 16
 _ATTRIBUTES_AT = 17
 _TIMESTAMP_AT = 18
 _KEY_AT = (18, 26)
@@ -46,6 +47,8 @@ _KEY_AT = (18, 26)
 _INT32 = Struct(">i")
 _UINT32 = Struct(">I")
 _INT64 = Struct(">q")
+_HEAD = Struct(">17xbq")
+"""Attributes and, in magic 1, timestamp."""
 
 
 class Message(NamedTuple):
@@ -75,6 +78,24 @@ class Message(NamedTuple):
         if self.magic > 0 and self.attributes & TIMESTAMP_TYPE_FLAG:
             return TimestampType.LOG_APPEND_TIME
         return TimestampType.CREATE_TIME
+
+
+def header_of(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The message at `position` in the form of a batch header, which need not be whole.
+
+    A batch of one record, without producer and leader epoch. Its offset is the message's: of a
+    compressed wrapper, that of its last inner message.
+    """
+    offset, size, magic = first_entry(buffer, position)
+    attributes = timestamp = 0
+    if len(buffer) - position >= _HEAD.size:
+        attributes, timestamp = _HEAD.unpack_from(buffer, position)
+    if magic == 0:
+        timestamp = NO_TIMESTAMP
+    times = (timestamp, timestamp)
+    return BatchHeader(
+        offset, size - LOG_OVERHEAD, -1, magic, 0, attributes, 0, *times, -1, -1, -1, 1
+    )
 
 
 def crc_ok(buffer: Buffer, position: int = 0) -> bool:
@@ -113,7 +134,7 @@ def read_message(buffer: Buffer, position: int = 0) -> Message:
 
 def _crc(buffer: Buffer, position: int, size: int) -> int:
     with memoryview(buffer) as view:
-        return zlib.crc32(view[position + _MAGIC_AT : position + size])
+        return zlib.crc32(view[position + MAGIC_AT : position + size])
 
 
 def _sized(view: memoryview, at: int) -> tuple[bytes | None, int]:
@@ -175,7 +196,7 @@ def _unwrap(message: Message, codec: Compression, max_bytes: int) -> list[Messag
     inner: list[Message] = []
     position = 0
     # The last message may be cut off, as at the end of a fetch: clients never saw it.
-    while len(unpacked) - position > _MAGIC_AT:
+    while len(unpacked) - position > MAGIC_AT:
         if first_entry(unpacked, position).size > len(unpacked) - position:
             break
         each = read_message(unpacked, position)

@@ -90,27 +90,3 @@ def iter_records(
     while position < len(buffer):
         yield from read_records(buffer, position, max_bytes=max_bytes)
         position += first_entry(buffer, position).size
-
-
-def scan_keys(
-    buffer: Buffer,
-    position: int = 0,
-    header: BatchHeader | None = None,
-    *,
-    max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT,
-) -> list[tuple[int, bytes | None, bool]]:
-    """(offset, key or None, whether it has a value) of each record, for compaction.
-
-    Half the cost of `read_records`: values and headers stay where they are.
-    """
-    if header is None:
-        if first_entry(buffer, position).magic < MAGIC:
-            return [
-                (record.offset, record.key, record.value is not None)
-                for record in legacy.read_entry(buffer, position, max_bytes=max_bytes)
-            ]
-        header = read_header(buffer, position)
-    if header.records_count == 0:
-        return []
-    source, start, end = record_bytes(buffer, position, header, max_bytes=max_bytes)
-    return _hot.scan_keys(source, start, end, header.records_count, header.base_offset)

@@ -24,10 +24,10 @@ from penstock.records.batch import (
     CODEC_MASK,
     CONTROL_FLAG,
     MAGIC,
+    MAGIC_AT,
     TIMESTAMP_TYPE_FLAG,
     BatchHeader,
     Buffer,
-    Entry,
     TimestampType,
     WritableBuffer,
     first_entry,
@@ -187,35 +187,26 @@ def validate_any(buffer: Buffer, append: Append) -> Assigned:
 
 
 def verify_batches(buffer: Buffer) -> list[tuple[int, BatchHeader]]:
-    """What a follower checks: whole v2 batches, their CRCs, offsets that rise.
+    """What a follower checks: whole batches, their CRCs, offsets that rise.
 
-    Position and header of each. `CorruptRecordError`, or `InvalidRecordError` for the offsets.
+    Position and header of each; of a v0/v1 message, `legacy.header_of`. `CorruptRecordError`, or
+    `InvalidRecordError` for the offsets.
     """
-    batches = split(buffer)
-    last_offset = NO_OFFSET
-    for position, header in batches:
-        verify(buffer, position, header)
-        last_offset = _check_rising(last_offset, header.last_offset)
-    return batches
-
-
-def verify_entries(buffer: Buffer) -> list[tuple[int, Entry]]:
-    """`verify_batches` for every magic, for logs that still hold v0/v1 messages."""
-    entries: list[tuple[int, Entry]] = []
+    batches: list[tuple[int, BatchHeader]] = []
     last_offset = NO_OFFSET
     position = 0
-    while position < len(buffer):
-        entry = first_entry(buffer, position)
-        if entry.magic < MAGIC:
+    end = len(buffer)
+    while position < end:
+        if end - position > MAGIC_AT and buffer[position + MAGIC_AT] != MAGIC:
             legacy.read_message(buffer, position)
-            last_offset = _check_rising(last_offset, entry.offset)
+            header = legacy.header_of(buffer, position)
         else:
             header = read_header(buffer, position)
             verify(buffer, position, header)
-            last_offset = _check_rising(last_offset, header.last_offset)
-        entries.append((position, entry))
-        position += entry.size
-    return entries
+        last_offset = _check_rising(last_offset, header.last_offset)
+        batches.append((position, header))
+        position += header.size
+    return batches
 
 
 def _check_rising(previous: int, last_offset: int) -> int:

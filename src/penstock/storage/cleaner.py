@@ -34,7 +34,14 @@ from penstock.storage.manager import LogManager
 
 _log = logging.getLogger(__name__)
 
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+_PASSING = {
+    errno.ENOSPC: "free space in {folder}, or lower segment.bytes of the topic",
+    errno.EDQUOT: "raise the quota of {folder}, or lower segment.bytes of the topic",
+    errno.ENOMEM: "lower log.cleaner.dedupe.buffer.size",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "raise the limit of open files (fs.file-max)",
+}
+"""Errors that do not mean that the disk has failed, and what to do about each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +111,7 @@ class LogCleaner:
         self._uncleanable: dict[TopicPartition, tuple[Log, str]] = {}
         self._retry_at_ms: dict[TopicPartition, int] = {}
         self._closed = not settings.enable
+        manager.watchers.append(self)
 
     @property
     def uncleanable(self) -> dict[TopicPartition, str]:
@@ -283,15 +291,16 @@ class LogCleaner:
         return True
 
     def _explain(self, home: LogDir, log: Log, error: Exception) -> None:
-        if isinstance(error, OSError) and error.errno in _DISK_FULL:
-            # Nothing of the log is harmed, and deleting or adding space lets the next try succeed.
+        remedy = _PASSING.get(error.errno or 0) if isinstance(error, OSError) else None
+        if remedy is not None:
             wait_ms = self.settings.backoff_ms
             self._retry_at_ms[log.partition] = self._clock.monotonic_ms() + wait_ms
             _log.warning(
-                "%s could not be compacted: %s has no space for the new segment. Free some, or "
-                "lower segment.bytes; the next try is in %d s",
+                "%s could not be compacted: %s. Nothing of it is harmed; %s. The next try is in "
+                "%d s",
                 log.partition,
-                home.path,
+                error,
+                remedy.format(folder=home.path),
                 wait_ms // 1000,
             )
         elif isinstance(error, OSError):
@@ -350,7 +359,7 @@ class LogCleaner:
             del self._paused[partition]
 
     def truncated(self, partition: TopicPartition, offset: int) -> None:
-        """To be called when a log is truncated, before anything is appended to it.
+        """The manager says so before anything is appended to the log.
 
         Otherwise a new tombstone could be taken for one that has done its work already.
         """
@@ -360,7 +369,7 @@ class LogCleaner:
                 self._checkpoints.lower(log_dir, log, offset)
 
     def deleted(self, partition: TopicPartition) -> None:
-        """To be called before a log is deleted."""
+        """The manager says so before it deletes the log."""
         self._cancel(partition)
         for log_dir, log in self._logs():
             if log.partition == partition:

@@ -166,6 +166,7 @@ class CleaningTask:
         self._legacy_horizon_ms = 0
         self._groups: list[Sequence[Source]] = []
         self._writing: Segment | None = None
+        self._writing_base: int | None = None
 
     def __repr__(self) -> str:
         return (
@@ -198,6 +199,7 @@ class CleaningTask:
         """Removes what the last step has made."""
         if self.replacement is not None:
             self._writing = self.replacement.new
+            self._writing_base = self._writing.base_offset
             self.replacement = None
             self._drop_output()
 
@@ -296,14 +298,14 @@ class CleaningTask:
         segment.flush()
         # Retention and the delete horizon of old formats go by the time of the original.
         segment.set_modified_ms(modified_ms)
-        self._writing = None
+        self._writing = self._writing_base = None
         return Replacement(segment, [source.segment for source in group], group[-1].end_offset)
 
     def _new_segment(self, group: Sequence[Source]) -> Segment:
         plan = self.plan
         base_offset = group[0].facts.base_offset
-        for kind in SEGMENT_SUFFIXES:
-            plan.disk.remove(segment_path(plan.folder, base_offset, kind, CLEANED_SUFFIX))
+        self._remove_files(base_offset)
+        self._writing_base = base_offset
         return Segment(
             plan.disk,
             plan.folder,
@@ -334,12 +336,21 @@ class CleaningTask:
             file.close()
 
     def _drop_output(self) -> None:
+        """Removes what is written of the new segment, were it only some of its files."""
         segment, self._writing = self._writing, None
-        if segment is not None:
-            try:
-                segment.delete()
-            except OSError as error:
-                self.leftover = error
+        base_offset, self._writing_base = self._writing_base, None
+        try:
+            if segment is not None:
+                segment.close_handlers()
+            if base_offset is not None:
+                self._remove_files(base_offset)
+        except OSError as error:
+            self.leftover = error
+
+    def _remove_files(self, base_offset: int) -> None:
+        for kind in SEGMENT_SUFFIXES:
+            path = segment_path(self.plan.folder, base_offset, kind, CLEANED_SUFFIX)
+            self.plan.disk.remove(path)
 
     def _pace(self, size: int) -> None:
         """Keeps to the rate, and stops where that was asked for."""

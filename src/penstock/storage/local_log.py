@@ -252,6 +252,7 @@ class LocalLog:
         for segment in old:
             self.segments.remove(segment.base_offset)
             self._condemn(segment, now_ms, wait=True)
+        self.disk.sync_folder(self.folder)
         for segment in new:
             segment.change_suffix("")
             self.segments.add(segment)

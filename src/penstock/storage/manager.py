@@ -5,7 +5,7 @@ for the host to run on a thread.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError, KafkaStorageError
@@ -26,6 +26,18 @@ class ChoreIntervals(NamedTuple):
     producer_id_expiration_check_interval_ms: int = 10 * 60 * 1000
 
 
+class LogWatcher(Protocol):
+    """Who must know when a log loses its end, or is deleted: the cleaner."""
+
+    def truncated(self, partition: TopicPartition, offset: int) -> None:
+        """The log now ends at `offset`; nothing was appended yet."""
+        ...
+
+    def deleted(self, partition: TopicPartition) -> None:
+        """The log is about to be deleted."""
+        ...
+
+
 class LogManager:
     """Finds, makes, deletes and keeps logs."""
 
@@ -44,6 +56,7 @@ class LogManager:
         self.dirs = [
             LogDir(disk, path, clock, limits, roll_jitter=roll_jitter) for path in log_dirs
         ]
+        self.watchers: list[LogWatcher] = []
         now = clock.monotonic_ms()
         self._next_retention = now + intervals.log_retention_check_interval_ms
         self._next_checkpoint = now + intervals.log_flush_offset_checkpoint_interval_ms
@@ -131,7 +144,10 @@ class LogManager:
 
     def delete(self, partition: TopicPartition) -> None:
         """Deletes the partition's log; its files go after `file.delete.delay.ms`."""
-        self._home_of(partition).delete(partition)
+        home = self._home_of(partition)
+        for watcher in self.watchers:
+            watcher.deleted(partition)
+        home.delete(partition)
 
     def truncate_to(self, partition: TopicPartition, offset: int) -> bool:
         """Truncates a log and stores its recovery point before anything can be appended.
@@ -140,14 +156,19 @@ class LogManager:
         """
         home = self._home_of(partition)
         truncated = home.log(partition).truncate_to(offset)
-        home.checkpoint()
+        self._after_truncation(home, partition, offset)
         return truncated
 
     def truncate_fully_and_start_at(self, partition: TopicPartition, offset: int) -> None:
         """Empties a log, which then starts at `offset`; stores that as `truncate_to` does."""
         home = self._home_of(partition)
         home.log(partition).truncate_fully_and_start_at(offset)
+        self._after_truncation(home, partition, offset)
+
+    def _after_truncation(self, home: LogDir, partition: TopicPartition, offset: int) -> None:
         home.checkpoint()
+        for watcher in self.watchers:
+            watcher.truncated(partition, offset)
 
     def _home_of(self, partition: TopicPartition) -> LogDir:
         for log_dir in self.dirs:

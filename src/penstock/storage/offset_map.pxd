@@ -23,8 +23,8 @@ cdef inline source_t _source(object view) noexcept:
 cdef inline target_t _target(bytearray out) noexcept:
     return <target_t>PyByteArray_AS_STRING(out)
 
-cdef inline words_t _words(bytearray table) noexcept:
-    return <words_t>PyByteArray_AS_STRING(table)
+cdef inline words_t _words(object memory) noexcept:
+    return <words_t>PyMemoryView_GET_BUFFER(memory).buf
 
 cdef inline source_t _seed_of(bytes seed) noexcept:
     return <source_t>PyBytes_AS_STRING(seed)
@@ -129,7 +129,7 @@ cdef class OffsetMap:
     cdef readonly int64_t latest_offset
     cdef bytes _seed_bytes
     cdef source_t _seed
-    cdef bytearray _memory
+    cdef object _memory
     cdef words_t _table
     cdef uint64_t _first
     cdef uint64_t _second

@@ -12,6 +12,7 @@ hash is SipHash-2-4 there and BLAKE2b here: nothing outside of one map sees it.
 
 from contextlib import nullcontext
 from hashlib import blake2b
+from mmap import mmap
 from secrets import token_bytes
 from types import SimpleNamespace
 from typing import NamedTuple, TypeAlias
@@ -33,8 +34,8 @@ if not cython.compiled:
     def _target(out: bytearray) -> memoryview:
         return memoryview(out)
 
-    def _words(table: bytearray) -> memoryview:
-        return memoryview(table).cast("Q")
+    def _words(memory: memoryview) -> memoryview:
+        return memory.cast("Q")
 
     def _seed_of(seed: bytes) -> bytes:
         return seed
@@ -213,8 +214,14 @@ class OffsetMap:
         if len(self._seed_bytes) != _SEED_SIZE:
             raise ValueError(f"a seed has {_SEED_SIZE} bytes, not {len(self._seed_bytes)}")
         self._seed = _seed_of(self._seed_bytes)
-        self._memory = bytearray(self.slots * BYTES_PER_ENTRY)
+        # The system gives pages of zeros as they are touched; a bytearray would be filled at once.
+        self._memory = memoryview(mmap(-1, self.slots * BYTES_PER_ENTRY))
         self._table = _words(self._memory)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the table, all there is but for a few hundred."""
+        return len(self._memory)
 
     def advance(self, offset: int) -> None:
         """Says that the map knows all keys up to `offset`."""

@@ -11,18 +11,12 @@ from struct import Struct as Layout
 from msgspec import Struct
 
 from penstock.core.errors import CorruptRecordError
-from penstock.core.ids import (
-    NO_LEADER_EPOCH,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
-    NO_TIMESTAMP,
-)
 from penstock.records import legacy
 from penstock.records.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC,
+    MAGIC_AT,
     BatchHeader,
     first_entry,
     read_header,
@@ -35,10 +29,6 @@ HOP_BLOCK = 4096
 
 _PREFIX = Layout(">qiibIhi")
 """Offset, length, leader epoch, magic, CRC, attributes, last offset delta of a v2 batch."""
-
-_LEGACY = Layout(">17xbq")
-"""Attributes and, in magic 1, timestamp of a message."""
-_MAGIC_AT = 16
 _ENTRY_SIZE = 17
 """Bytes that tell the size of a batch of any format."""
 
@@ -103,34 +93,10 @@ def scan(
 
 
 def header_at(data: memoryview, at: int) -> BatchHeader:
-    """The header of a batch of any format.
-
-    A message of magic 0 or 1 is shown as a batch of one record without producer and epoch, whose
-    base offset is the message's: of a compressed one, that is its last record's.
-    """
-    if len(data) - at > _MAGIC_AT and data[at + _MAGIC_AT] == MAGIC:
+    """The header of a batch of any format (`legacy.header_of` for magic 0 and 1)."""
+    if len(data) - at > MAGIC_AT and data[at + MAGIC_AT] == MAGIC:
         return read_header(data, at)
-    offset, size, magic = first_entry(data, at)
-    attributes = timestamp = 0
-    if len(data) - at >= _LEGACY.size:
-        attributes, timestamp = _LEGACY.unpack_from(data, at)
-    if magic == 0:
-        timestamp = NO_TIMESTAMP
-    return BatchHeader(
-        offset,
-        size - LOG_OVERHEAD,
-        NO_LEADER_EPOCH,
-        magic,
-        0,
-        attributes,
-        0,
-        timestamp,
-        timestamp,
-        NO_PRODUCER_ID,
-        NO_PRODUCER_EPOCH,
-        NO_SEQUENCE,
-        1,
-    )
+    return legacy.header_of(data, at)
 
 
 def verify_at(data: memoryview, at: int, header: BatchHeader) -> None:

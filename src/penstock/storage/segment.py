@@ -98,12 +98,20 @@ class Segment:
         self._max_timestamp_offset = base_offset
         index_bytes = config.segment_index_bytes
         self.file = disk.open(self._path(LOG_SUFFIX), create=create)
-        self.size = 0 if create else self.file.size()
-        if create and config.preallocate:
-            self.file.reserve(config.segment_bytes)
-        self.offset_index = OffsetIndex(disk, self._path(INDEX_SUFFIX), base_offset, index_bytes)
-        self.time_index = TimeIndex(disk, self._path(TIME_INDEX_SUFFIX), base_offset, index_bytes)
-        self.txn_index = TransactionIndex(disk, self._path(TXN_INDEX_SUFFIX), base_offset)
+        try:
+            self.size = 0 if create else self.file.size()
+            if create and config.preallocate:
+                self.file.reserve(config.segment_bytes)
+            self.offset_index = OffsetIndex(
+                disk, self._path(INDEX_SUFFIX), base_offset, index_bytes
+            )
+            self.time_index = TimeIndex(
+                disk, self._path(TIME_INDEX_SUFFIX), base_offset, index_bytes
+            )
+            self.txn_index = TransactionIndex(disk, self._path(TXN_INDEX_SUFFIX), base_offset)
+        except BaseException:
+            self.file.close()
+            raise
         self._room = 0
         self.indexes_full = False
         """Whether an index has no room for another entry, as those of a sealed segment have not."""

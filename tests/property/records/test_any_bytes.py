@@ -23,7 +23,7 @@ from penstock.records.batch import (
 from penstock.records.build import build_batch
 from penstock.records.compress import Compression, compress, decompress
 from penstock.records.control import read_end_txn_marker
-from penstock.records.read import iter_records, read_records, scan_keys
+from penstock.records.read import iter_records, read_records
 from penstock.records.record import Record
 from penstock.records.validate import (
     AppendOrigin,
@@ -31,7 +31,6 @@ from penstock.records.validate import (
     Assigned,
     validate_and_assign,
     verify_batches,
-    verify_entries,
 )
 from tests.support.batches import T, golden, record_lists
 
@@ -45,7 +44,6 @@ def read_everything(data: bytes) -> None:
     readers: list[Callable[[], object]] = [
         lambda: list(iter_records(data, max_bytes=LIMIT)),
         lambda: read_records(data, max_bytes=LIMIT),
-        lambda: scan_keys(data, max_bytes=LIMIT),
         lambda: read_end_txn_marker(data, 0, read_header(data)),
         lambda: split(data),
         lambda: crc_ok(data, 0, read_header(data)),
@@ -54,7 +52,6 @@ def read_everything(data: bytes) -> None:
         lambda: legacy.convert_to_v2(data, max_bytes=LIMIT),
         lambda: legacy.crc_ok(data),
         lambda: verify_batches(data),
-        lambda: verify_entries(data),
         lambda: decode_to_arrow([data], check_crcs=False, max_bytes=LIMIT),
         lambda: append(data, AppendOrigin.CLIENT),
         lambda: append(data, AppendOrigin.COORDINATOR),

@@ -64,7 +64,6 @@ def test_decode(
 @given(regions, counts, int64s)
 def test_scan(region: bytes, count: int, base: int) -> None:
     same(lambda hot: hot.scan_records(region, 0, len(region), count, base))
-    same(lambda hot: hot.scan_keys(region, 0, len(region), count, base))
 
 
 @settings(max_examples=300)

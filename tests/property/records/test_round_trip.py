@@ -14,8 +14,7 @@ from penstock.records.batch import (
 )
 from penstock.records.build import BatchBuilder, build_batch
 from penstock.records.compress import Compression, compress, decompress
-from penstock.records.filter import filter_batch
-from penstock.records.read import read_records, scan_keys
+from penstock.records.read import read_records
 from penstock.records.record import Record
 from tests.support.batches import int64s, record_lists
 
@@ -83,32 +82,6 @@ def test_builder_and_build_batch_agree(records: list[Record], codec: Compression
         return
     renumbered = [record._replace(offset=index) for index, record in enumerate(taken)]
     assert builder.close() == build_batch(renumbered, compression=codec)
-
-
-@given(record_lists(min_size=1), codecs, st.data())
-def test_filter(records: list[Record], codec: Compression, data: st.DataObject) -> None:
-    """S5."""
-    keep = data.draw(st.lists(st.booleans(), min_size=len(records), max_size=len(records)))
-    batch = build_batch(records, base_offset=base_of(records), compression=codec)
-    header = read_header(batch)
-    kept = filter_batch(batch, 0, header, keep, keep_empty=True)
-    assert kept is not None
-    after = read_header(kept)
-    verify(kept, 0, after)
-    assert (after.base_offset, after.last_offset) == (header.base_offset, header.last_offset)
-    assert read_records(kept) == [
-        record for record, chosen in zip(records, keep, strict=True) if chosen
-    ]
-
-
-@given(record_lists(), codecs)
-def test_keys(records: list[Record], codec: Compression) -> None:
-    if not records:
-        return
-    batch = build_batch(records, base_offset=base_of(records), compression=codec)
-    assert scan_keys(batch) == [
-        (record.offset, record.key, record.value is not None) for record in records
-    ]
 
 
 @settings(max_examples=60)

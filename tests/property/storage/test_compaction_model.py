@@ -15,6 +15,7 @@ from penstock.records.batch import BatchHeader
 from penstock.records.compress import Compression
 from penstock.records.read import read_records
 from penstock.records.record import Record
+from penstock.storage.cleaner import CleanerSettings
 from penstock.storage.cleaning_task import CleaningTask
 from penstock.storage.log import Isolation
 from penstock.storage.scan import scan
@@ -127,11 +128,9 @@ class CompactedLog(RuleBasedStateMachine):
         """One cleaning, with memory for so many keys."""
         broker = self.broker
         broker.roll()
+        broker.use(CleanerSettings(dedupe_buffer_size=24 * (keys + 1), io_buffer_load_factor=1.0))
         task = broker.cleaner.begin()
         while task is not None:
-            if isinstance(task, CleaningTask):
-                task._map_memory = 24 * (keys + 1)
-                task._load_factor = 1.0
             task.run()
             assert task.error is None
             following = broker.cleaner.finish(task)

@@ -7,7 +7,7 @@ from penstock.records.batch import HEADER_SIZE, read_header
 from penstock.records.build import build_batch
 from penstock.records.compress import Compression
 from penstock.records.errors import DecompressionLimitError
-from penstock.records.read import iter_records, read_records, record_bytes, scan_keys
+from penstock.records.read import iter_records, read_records, record_bytes
 from penstock.records.record import Record
 from tests.support.batches import T, golden, golden_records, legacy_records
 
@@ -62,8 +62,6 @@ def test_unpacked_records_are_bounded() -> None:
     assert len(read_records(batch, max_bytes=200_000)) == 1
     with pytest.raises(DecompressionLimitError):
         read_records(batch, max_bytes=100_000)
-    with pytest.raises(DecompressionLimitError):
-        scan_keys(batch, max_bytes=100_000)
 
 
 def test_uncompressed_records_stay_where_they_are() -> None:
@@ -83,28 +81,6 @@ def test_all_records_of_a_log_of_every_magic() -> None:
     )
     with pytest.raises(CorruptRecordError):
         list(iter_records(log[:-1]))
-
-
-@pytest.mark.parametrize("name", ["gaps", "delete_horizon"])
-def test_keys_for_compaction(name: str) -> None:
-    """S5."""
-    assert scan_keys(V2[name], 0, read_header(V2[name])) == [
-        (1000, b"k0", True),
-        (1003, None, False),
-        (1004, b"", True),
-        (1010, b"k" * 70, True),
-        (1100, None, True),
-    ]
-
-
-def test_keys_of_compressed_empty_and_old_batches() -> None:
-    assert [offset for offset, _, _ in scan_keys(V2["zstd"])] == [0, 1, 2, 3, 4]
-    assert scan_keys(V2["empty"]) == []
-    assert scan_keys(LEGACY["v1_snappy"]) == [
-        (500, b"k0", True),
-        (501, None, False),
-        (502, b"", True),
-    ]
 
 
 def test_header_names_that_are_no_utf8() -> None:

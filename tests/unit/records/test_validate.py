@@ -28,7 +28,6 @@ from penstock.records.validate import (
     Assigned,
     validate_and_assign,
     verify_batches,
-    verify_entries,
 )
 from tests.support.batches import T, golden, legacy_records
 
@@ -483,14 +482,14 @@ def test_followers_check_crcs_and_order() -> None:
 
 def test_entries_of_every_magic() -> None:
     log = LEGACY["v0_gzip"] + V2["gaps"]
-    entries = verify_entries(log)
-    assert [(position, entry.offset, entry.magic) for position, entry in entries] == [
+    entries = verify_batches(log)
+    assert [(position, entry.last_offset, entry.magic) for position, entry in entries] == [
         (0, 502, 0),
-        (len(LEGACY["v0_gzip"]), 1000, 2),
+        (len(LEGACY["v0_gzip"]), 1100, 2),
     ]
     with pytest.raises(InvalidRecordError, match="last offset 502 follows 502"):
-        verify_entries(LEGACY["v0_gzip"] * 2)
+        verify_batches(LEGACY["v0_gzip"] * 2)
     with pytest.raises(CorruptRecordError):
-        verify_entries(log[:-1])
+        verify_batches(log[:-1])
     with pytest.raises(CorruptRecordError, match="has CRC"):
-        verify_entries(LEGACY["v0_gzip"][:-1] + b"x" + V2["gaps"])
+        verify_batches(LEGACY["v0_gzip"][:-1] + b"x" + V2["gaps"])
