@@ -318,13 +318,13 @@ def test_compaction(segment_bytes: int) -> None:
         scene.end_transaction(4, commit=True)
         scene.roll()
         scene.append(10, keys=[b"z"])
-        scene.compact()
+        assert scene.compact()
         for n in range(6):
             scene.append(100, keys=[keys[n % 4]])
         scene.checkpoint()
         scene.roll()
         scene.append(10, keys=[b"y"])
-        scene.compact()
+        assert scene.compact()
         scene.pass_time(2000)
         scene.append(10, keys=[b"x"])
 
@@ -341,9 +341,9 @@ def test_compaction_that_leaves_little() -> None:
             scene.append(150 + n, keys=[b"a"])
             if n % 3 == 1:
                 scene.roll()
-        scene.compact()
+        assert scene.compact()
         scene.append(10, keys=[b"a"])
         scene.roll()
-        scene.compact()
+        assert scene.compact()
 
     assert CrashTest(COMPACTED, nested_every=10).run(work).recovered > 100

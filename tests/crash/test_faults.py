@@ -104,7 +104,7 @@ def retain(scene: Scene) -> None:
 def compact(scene: Scene) -> None:
     log = scene.log(HIT)
     log.config = replace(TINY, cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.0)
-    scene.compact(HIT)
+    assert scene.compact(HIT)
 
 
 def checkpoint(scene: Scene) -> None:

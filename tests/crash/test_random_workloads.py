@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from penstock.core.ids import TopicPartition
-from penstock.storage.compaction import log_to_clean
 from penstock.storage.config import LogConfig
 from tests.crash.harness import SEEDS, CrashTest
 from tests.support.log_model import implied
@@ -60,12 +59,6 @@ def delete_records(scene: Scene) -> None:
     scene.delete_records(scene.rng.randint(log.log_start_offset, log.high_watermark))
 
 
-def compact(scene: Scene) -> None:
-    log = scene.log()
-    if log.config.compact and log_to_clean(log, None, scene.clock.now_ms()).cleanable_bytes:
-        scene.compact()
-
-
 def come_and_go(scene: Scene) -> None:
     history = scene.histories.get(OTHER)
     if history is None or not history.present:
@@ -90,7 +83,7 @@ WEIGHTS: dict[Callable[[Scene], object], int] = {
     delete_records: 1,
     Scene.retain: 2,
     Scene.restart: 1,
-    compact: 2,
+    Scene.compact: 2,
     come_and_go: 1,
     lambda scene: scene.pass_time(800): 1,
 }

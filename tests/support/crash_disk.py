@@ -312,6 +312,9 @@ class CrashFile:
         if size > node.size:
             node.resize(size)
 
+    def allocate(self, position: int, size: int) -> None:
+        self._opened()
+
     def sync(self) -> None:
         node = self._opened()
         self._disk.step("sync", self._path)

@@ -273,13 +273,16 @@ class Scene:
         history.most_start = log.log_start_offset
         return before - len(log.local.segments)
 
-    def compact(self, partition: TopicPartition = TP) -> None:
-        """Cleans what is due. What comes out is noted in the first run, and known in the next."""
+    def compact(self, partition: TopicPartition = TP) -> bool:
+        """Cleans what is due, if anything is.
+
+        What comes out of it is noted in the first run of a workload, and known in the next.
+        """
         log = self.log(partition)
         history = self.histories[partition]
         cleaner = LogCleaner(self.manager, self.clock)
         task = cleaner.begin()
-        assert task is not None, "nothing to compact"
+        is_due = task is not None
         while task is not None:
             task.run()
             known = self._compactions < len(self.compacted)
@@ -291,3 +294,4 @@ class Scene:
             self._compactions += 1
             history.flush(log.recovery_point)
         assert not cleaner.uncleanable, f"{cleaner.uncleanable}"
+        return is_due

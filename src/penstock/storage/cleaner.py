@@ -363,7 +363,6 @@ class LogCleaner:
 
         Otherwise a new tombstone could be taken for one that has done its work already.
         """
-        self._cancel(partition)
         for log_dir, log in self._logs():
             if log.partition == partition:
                 self._checkpoints.lower(log_dir, log, offset)

@@ -9,10 +9,12 @@ through a mapping among them; a created, renamed or removed name after `sync_fol
 """
 
 import contextlib
+import ctypes
 import fcntl
 import mmap
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -40,6 +42,14 @@ class File(Protocol):
 
     def reserve(self, size: int) -> None:
         """Allocates blocks up to `size`, growing the file to it (`preallocate`)."""
+        ...
+
+    def allocate(self, position: int, size: int) -> None:
+        """A hint that the bytes from `position` on will be written soon.
+
+        It may give the file blocks, never another size, and never fails. `truncate` takes back
+        what was not used.
+        """
         ...
 
     def sync(self) -> None:
@@ -133,6 +143,23 @@ def replace_file(disk: Disk, path: str, data: bytes) -> None:
     disk.sync_folder(str(Path(path).parent))
 
 
+_FALLOC_FL_KEEP_SIZE = 1
+
+
+def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
+    """Linux's `fallocate`, which Python has only in the form that changes the file's size."""
+    try:
+        function = ctypes.CDLL(None).fallocate64
+    except (OSError, AttributeError):
+        return None
+    function.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    found: Callable[[int, int, int, int], int] = function
+    return found
+
+
+_fallocate = _find_fallocate()
+
+
 class OsFile:
     """A file of the operating system."""
 
@@ -175,6 +202,11 @@ class OsFile:
 
     def reserve(self, size: int) -> None:
         os.posix_fallocate(self._fd, 0, size)
+
+    def allocate(self, position: int, size: int) -> None:
+        if _fallocate is not None:
+            # Without blocks (the disk is full, or cannot do this) the write itself will tell.
+            _fallocate(self._fd, _FALLOC_FL_KEEP_SIZE, position, size)
 
     def sync(self) -> None:
         os.fdatasync(self._fd)

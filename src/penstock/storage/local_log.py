@@ -83,9 +83,8 @@ class LocalLog:
 
     # --- append, read
 
-    def append(self, data: Buffer, headers: Sequence[BatchHeader]) -> None:
-        """Adds the batches to the active segment."""
-        segment = self.segments.active
+    def append(self, segment: Segment, data: Buffer, headers: Sequence[BatchHeader]) -> None:
+        """Adds the batches to `segment`, which is the active one."""
         try:
             segment.append(data, headers)
         except OSError:

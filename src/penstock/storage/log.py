@@ -282,13 +282,13 @@ class Log:
                 # the log's end where it can: recovery takes a gap between segments for a loss.
                 near = last_offset - local.next_offset <= INT_MAX
                 active = self._roll(local.next_offset if near else first.base_offset, now_ms)
-            local.append(data, headers)
+            local.append(active, data, headers)
             if analysis is not None:
                 analysis.apply(self.producers, active)
         except OSError as error:
             self._fail(error)
         end_offset = local.next_offset
-        self.producers.update_map_end_offset(end_offset)
+        self.producers.map_end_offset = end_offset
         return AppendInfo(
             first.base_offset,
             end_offset - 1,
@@ -386,7 +386,7 @@ class Log:
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
         segment = self.local.roll(base_offset, now_ms, roll_jitter_ms=self._draw_jitter())
         # With a snapshot at each segment's start, recovery reads no more than one segment.
-        self.producers.update_map_end_offset(base_offset)
+        self.producers.map_end_offset = base_offset
         if self.producers.take_snapshot(sync=False) is not None:
             self._unsynced_snapshots.append(base_offset)
         return segment

@@ -7,7 +7,7 @@ restart reads the log from the last snapshot only. Appends are decided first and
     completed = info.append(header)      # raises where the batch must be refused
     ...                                  # the batch is written
     state.update(info)
-    state.update_map_end_offset(header.next_offset)
+    state.map_end_offset = header.next_offset
 
 A completed transaction stays unstable until the high watermark has passed its marker.
 """
@@ -105,7 +105,8 @@ class ProducerStateManager:
         self._ongoing = _Transactions()
         self._unreplicated = _Transactions()
         self._snapshots = self._list_snapshots()
-        self._map_end_offset = 0
+        self.map_end_offset = 0
+        """The state covers the log below this offset; whoever appends moves it on."""
         self._last_snapshot_offset = 0
 
     # --- appends
@@ -139,14 +140,6 @@ class ProducerStateManager:
         """The batch that this one repeats, if it is one of its producer's last five."""
         entry = self._producers.get(header.producer_id)
         return None if entry is None else entry.find_duplicate(header)
-
-    @property
-    def map_end_offset(self) -> int:
-        """The state covers the log below this offset."""
-        return self._map_end_offset
-
-    def update_map_end_offset(self, offset: int) -> None:
-        self._map_end_offset = offset
 
     def load_producer_entry(self, entry: ProducerStateEntry) -> None:
         """Puts in a producer as a snapshot tells it."""
@@ -268,7 +261,7 @@ class ProducerStateManager:
         for offset in list(self._snapshots):
             if not log_start < offset <= log_end:
                 self.delete_snapshot(offset)
-        if log_end == self._map_end_offset:
+        if log_end == self.map_end_offset:
             self.on_log_start_offset_incremented(log_start)
             return
         self._clear()
@@ -280,12 +273,12 @@ class ProducerStateManager:
         for snapshot in list(self._snapshots):
             self.delete_snapshot(snapshot)
         self._last_snapshot_offset = 0
-        self._map_end_offset = offset
+        self.map_end_offset = offset
 
     def on_log_start_offset_incremented(self, log_start: int) -> None:
         """The log lost its head. Producers stay known, even if all they wrote is gone."""
         self._unreplicated.remove_ended_before(log_start)
-        self._map_end_offset = max(self._map_end_offset, log_start)
+        self.map_end_offset = max(self.map_end_offset, log_start)
         latest = self.latest_snapshot_offset
         self._last_snapshot_offset = log_start if latest is None else latest
 
@@ -307,9 +300,9 @@ class ProducerStateManager:
             for entry in entries:
                 if not self._is_expired(entry, now_ms):
                     self.load_producer_entry(entry)
-            self._last_snapshot_offset = self._map_end_offset = offset
+            self._last_snapshot_offset = self.map_end_offset = offset
             return
-        self._last_snapshot_offset = self._map_end_offset = log_start
+        self._last_snapshot_offset = self.map_end_offset = log_start
 
     # --- snapshot files
 
@@ -319,7 +312,7 @@ class ProducerStateManager:
         The file is written in place: its CRC tells a torn one, and an older one serves instead.
         Without `sync` it is durable after `flush_snapshot`.
         """
-        offset = self._map_end_offset
+        offset = self.map_end_offset
         if offset <= self._last_snapshot_offset:
             return None
         path = self._snapshot_path(offset)

@@ -136,7 +136,7 @@ def replay(producers: ProducerStateManager, found: Scanned, segment: Segment | N
     )
     if analysis is not None:
         analysis.apply(producers, segment)
-    producers.update_map_end_offset(found.header.next_offset)
+    producers.map_end_offset = found.header.next_offset
 
 
 def rebuild_producer_state(
@@ -159,11 +159,11 @@ def rebuild_producer_state(
     if end_offset > producers.map_end_offset and not nothing_to_load:
         for segment in segments.between(producers.map_end_offset, end_offset):
             start = max(segment.base_offset, producers.map_end_offset, log_start_offset)
-            producers.update_map_end_offset(start)
+            producers.map_end_offset = start
             if segment.base_offset in worth_a_snapshot:
                 producers.take_snapshot()
             _replay_segment(producers, segment, start, end_offset)
-    producers.update_map_end_offset(end_offset)
+    producers.map_end_offset = end_offset
     producers.take_snapshot()
 
 

@@ -285,14 +285,17 @@ class _Loader:
     def _is_loss(self, segment: Segment, cut: int) -> bool:
         """Whether the end of a segment is missing, so that what follows is of no use.
 
-        The file system may have written a later segment before this one. Our compaction makes
-        gaps below the recovery point only. Kafka's makes them wherever it has been.
+        The file system may have written a later segment before this one. Compaction makes gaps
+        that are meant: ours below the recovery point only, Kafka's wherever it has been, which a
+        compacted topic or the cleaner's checkpoint tells.
         """
         following = self.segments.higher(segment.base_offset)
         if following is None or following.base_offset <= self.recovery_point:
             return False
-        is_gap = segment.next_offset() < following.base_offset
-        return is_gap and (cut > 0 or following.base_offset > self.cleaned_to)
+        if segment.next_offset() >= following.base_offset:
+            return False
+        meant = self.config.compact or following.base_offset <= self.cleaned_to
+        return cut > 0 or not meant
 
     def _recover(self, segment: Segment) -> int:
         """Reads the segment, rebuilds what belongs to it; returns how many bytes were cut off."""
@@ -325,7 +328,7 @@ class _Loader:
                     replay(producers, found, segment)
         except (CorruptRecordError, InvalidRecordError) as error:
             _log.warning("%s: %r ends at byte %d: %s", self.partition, segment, valid, error)
-        producers.update_map_end_offset(next_offset)
+        producers.map_end_offset = next_offset
         cut = segment.end_rebuild(valid)
         # So that the next segment's recovery need not read this one again.
         producers.take_snapshot()

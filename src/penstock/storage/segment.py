@@ -29,6 +29,8 @@ from penstock.storage.scan import Found, Scanned, find_batch, last_whole_batch_e
 from penstock.storage.time_index import TimeIndex
 from penstock.storage.txn_index import TransactionIndex
 
+ALLOCATE_BYTES = 1024 * 1024
+
 
 class LogSlice(Struct, frozen=True, gc=False):
     """Whole batches in a file, to be sent with `os.sendfile` or read."""
@@ -53,11 +55,14 @@ class Segment:
     """An open segment. `create` makes its files, otherwise the `.log` file must be there."""
 
     __slots__ = (
+        "_allocate_at",
         "_bytes_since_index",
         "_created_ms",
         "_disk",
         "_first_timestamp",
+        "_has_spare_blocks",
         "_index_interval",
+        "_indexed_timestamp",
         "_max_timestamp",
         "_max_timestamp_offset",
         "_room",
@@ -92,6 +97,8 @@ class Segment:
         self.roll_jitter_ms = roll_jitter_ms
         self._index_interval = config.index_interval_bytes
         self._created_ms = now_ms
+        self._allocate_at = ALLOCATE_BYTES
+        self._has_spare_blocks = False
         self._bytes_since_index = 0
         self._first_timestamp: int | None = None
         self._max_timestamp: int | None = None
@@ -113,6 +120,7 @@ class Segment:
             self.file.close()
             raise
         self._room = 0
+        self._indexed_timestamp: int = NO_TIMESTAMP
         self.indexes_full = False
         """Whether an index has no room for another entry, as those of a sealed segment have not."""
         self._check_room()
@@ -184,6 +192,8 @@ class Segment:
         An `OSError` leaves the segment as it was, as far as readers can see.
         """
         position = self.size
+        if position + len(data) > self._allocate_at:
+            self._allocate(position + len(data))
         self.file.write_at(data, position)
         if not position:
             self._first_timestamp = headers[0].max_timestamp
@@ -192,19 +202,31 @@ class Segment:
             position += header.batch_length + LOG_OVERHEAD
         self.size = position
 
+    def _allocate(self, end: int) -> None:
+        # Blocks ahead of the writes spare the file system work in each of them: 13 % of the time
+        # of a 16 KB write on ext4. Segments with little data do without.
+        self.file.allocate(end, ALLOCATE_BYTES)
+        self._allocate_at = end + ALLOCATE_BYTES
+        self._has_spare_blocks = True
+
     def index(self, header: BatchHeader, position: int) -> None:
         """Takes note of the batch at `position`, with an index entry where one is due."""
         timestamp = header.max_timestamp
+        last_offset = header.base_offset + header.last_offset_delta
         known = self._max_timestamp
-        if timestamp > (self.max_timestamp if known is None else known):
-            self._max_timestamp = timestamp
-            self._max_timestamp_offset = header.base_offset + header.last_offset_delta
+        if known is None:
+            known = self.max_timestamp
+        if timestamp > known:
+            known = self._max_timestamp = timestamp
+            self._max_timestamp_offset = last_offset
         # The log rolls before it appends to a full index. One append may still fill it with its
         # first batches, or a rebuild may have less room than there was: the entries are sparse
         # anyway, and the rest does without.
         if self._bytes_since_index > self._index_interval and not self.indexes_full:
-            self.offset_index.append(header.base_offset + header.last_offset_delta, position)
-            self.time_index.maybe_append(self.max_timestamp, self._max_timestamp_offset)
+            self.offset_index.append(last_offset, position)
+            if known > self._indexed_timestamp:
+                self.time_index.maybe_append(known, self._max_timestamp_offset)
+                self._indexed_timestamp = known
             self._bytes_since_index = 0
             self._room -= 1
             if self._room <= 0:
@@ -317,6 +339,7 @@ class Segment:
         if size < self.file.size():
             self.file.truncate(size)
         self.size = size
+        self._allocate_at = max(size, ALLOCATE_BYTES)
 
     def truncate_to(self, offset: int, now_ms: int) -> int:
         """Drops the batches from the one that holds `offset` on; returns the bytes dropped."""
@@ -359,6 +382,7 @@ class Segment:
         offsets = self.offset_index.max_entries - self.offset_index.entries
         times = self.time_index.max_entries - 1 - self.time_index.entries
         self._room = min(offsets, times)
+        self._indexed_timestamp = NO_TIMESTAMP
         self.indexes_full = self._room <= 0
 
     def seal(self) -> None:
@@ -370,8 +394,9 @@ class Segment:
         self.offset_index.trim()
         self.time_index.trim()
         self.indexes_full = True
-        if self.file.size() > self.size:
+        if self._has_spare_blocks or self.file.size() > self.size:
             self.file.truncate(self.size)
+            self._has_spare_blocks = False
 
     def flush(self) -> None:
         """Makes the segment's bytes durable. May run on another thread while it is appended to."""

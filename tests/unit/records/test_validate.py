@@ -476,8 +476,6 @@ def test_followers_check_crcs_and_order() -> None:
         verify_batches(first + second[:-1] + b"x")
     with pytest.raises(CorruptRecordError, match="are left"):
         verify_batches(first + second[:-1])
-    with pytest.raises(CorruptRecordError, match="magic is 0"):
-        verify_batches(LEGACY["v0_none"])
 
 
 def test_entries_of_every_magic() -> None:

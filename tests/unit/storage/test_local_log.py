@@ -38,7 +38,7 @@ def log(tmp_path: Path) -> Iterator[LocalLog]:
 
 
 def append(log: LocalLog, data: Buffer) -> None:
-    log.append(data, [header for _, header in split(data)])
+    log.append(log.segments.active, data, [header for _, header in split(data)])
 
 
 def fill(log: LocalLog, count: int, *, per_segment: int = 5) -> None:

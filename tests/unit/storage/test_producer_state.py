@@ -58,7 +58,7 @@ class Log:
         assert info.append(header) is None
         self.state.update(info)
         self.end += count
-        self.state.update_map_end_offset(self.end)
+        self.state.map_end_offset = self.end
         return header.base_offset
 
     def finish(self, producer_id: int, *, commit: bool = True) -> tuple[CompletedTxn, int]:
@@ -70,7 +70,7 @@ class Log:
         assert completed is not None
         self.state.update(info)
         self.end += 1
-        self.state.update_map_end_offset(self.end)
+        self.state.map_end_offset = self.end
         stable = self.state.last_stable_offset(completed)
         self.state.complete_txn(completed)
         return completed, stable

@@ -67,7 +67,7 @@ class Bench:
         if analysis is not None:
             analysis.apply(self.producers, self.segments.active)
         self.next_offset = headers[-1].next_offset
-        self.producers.update_map_end_offset(self.next_offset)
+        self.producers.map_end_offset = self.next_offset
 
     def send(self, producer_id: int, sequence: int, *, transactional: bool = False) -> None:
         self.append(
