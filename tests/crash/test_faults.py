@@ -147,7 +147,7 @@ CASES = {
     "flush, sync of an index fails": Case("sync", "/a/hit-0/*.index", EIO, flush_sealed),
     "flush on a thread": Case("sync", "/a/hit-0/*.log", EIO, flush_on_a_thread),
     "truncate, file": Case("truncate", "/a/hit-0/*.log", EIO, truncate),
-    "truncate, removal": Case("remove", "/a/hit-0/*.log", EIO, truncate),
+    "truncate, removal": Case("rename", "/a/hit-0/*.log", EIO, truncate),
     "truncate, epochs": Case("sync", "/a/hit-0/leader-epoch*", EIO, truncate),
     "truncate, folder": Case("sync_folder", "/a/hit-0", EIO, truncate),
     "truncate, checkpoint": Case("write", "/a/recovery*", ENOSPC, truncate, raises=False),

@@ -46,7 +46,6 @@ from penstock.records.record import Record
 NO_TIMESTAMP = -1
 NO_OFFSET = -1
 _MAX_INT64 = 2**63 - 1
-_FAR_FUTURE_MS = 2**62
 
 
 class AppendOrigin(Enum):
@@ -79,9 +78,6 @@ class AppendPolicy:
     def __post_init__(self) -> None:
         plain = self.timestamp_type is TimestampType.CREATE_TIME and not self.compression
         object.__setattr__(self, "is_plain", plain)
-        # So that the sum with a timestamp stays within 64 bits.
-        after = min(self.timestamp_after_max_ms, _FAR_FUTURE_MS)
-        object.__setattr__(self, "timestamp_after_max_ms", after)
 
     def target(self, source: Compression) -> Compression:
         """The codec on disk of what came with the codec `source`."""
@@ -144,7 +140,7 @@ def validate_and_assign(
             leader_epoch,
             policy.max_message_bytes,
             now_ms - policy.timestamp_before_max_ms,
-            now_ms + policy.timestamp_after_max_ms,
+            min(now_ms + policy.timestamp_after_max_ms, _MAX_INT64),
             policy.compacted,
         )
         if header is not None:
