@@ -14,7 +14,8 @@ from penstock.records.build import build_batch
 from penstock.records.record import Record
 from penstock.storage.config import LogConfig
 from penstock.storage.disk import OsDisk
-from penstock.storage.log import Isolation, Log
+from penstock.storage.log import Log
+from penstock.storage.log_results import Isolation
 from penstock.storage.recovery import load_log
 from penstock.storage.system_clock import SystemClock
 

@@ -20,7 +20,8 @@ from penstock.records.record import Record
 from penstock.storage.cleaner import LogCleaner
 from penstock.storage.config import LogConfig
 from penstock.storage.disk import OsDisk
-from penstock.storage.log import Isolation, Log
+from penstock.storage.log import Log
+from penstock.storage.log_results import Isolation
 from penstock.storage.manager import LogManager
 from penstock.storage.system_clock import SystemClock
 
@@ -116,7 +117,8 @@ def tour(folder: str) -> None:
     compact(manager)
     manager.shutdown()
     crash_and_recover(folder)
-    compacted = min(Path(folder, str(CUSTOMERS)).glob("*.log"))
+    files = Path(folder, str(CUSTOMERS)).glob("*.log")
+    compacted = max(files, key=lambda file: file.stat().st_size)
     say(f"\n$ penstock dump-log {compacted.parent.name}/{compacted.name}")
     command = [str(Path(sys.executable).with_name("penstock")), "dump-log", str(compacted)]
     subprocess.run(command, check=True, env={**os.environ, "NO_COLOR": "1"})

@@ -297,10 +297,18 @@ def test_what_recovery_cut_off_does_not_come_back() -> None:
 
 COMPACTED = replace(
     TINY,
-    segment_bytes=2500,
+    segment_bytes=100_000,
+    segment_index_bytes=1000,
     cleanup_policy=frozenset({"compact"}),
     min_cleanable_dirty_ratio=0.0,
 )
+
+
+def compact_into(scene: Scene, segment_bytes: int) -> None:
+    """Compacts, with new segments of that size at most."""
+    scene.log().config = replace(COMPACTED, segment_bytes=segment_bytes)
+    assert scene.compact()
+    scene.log().config = COMPACTED
 
 
 @pytest.mark.parametrize("segment_bytes", [700, 2500])
@@ -312,24 +320,25 @@ def test_compaction(segment_bytes: int) -> None:
         keys = [b"a", b"b", b"c", b"d"]
         for n in range(12):
             scene.append(100, 30, keys=[keys[n % 4], keys[n % 3]], producer=n % 2)
+            if n % 3 == 2:
+                scene.flush_and_roll()
         scene.append(60, keys=[b"e"], producer=3, transactional=True)
         scene.append(60, keys=[b"a"], producer=4, transactional=True)
         scene.end_transaction(3, commit=False)
         scene.end_transaction(4, commit=True)
-        scene.roll()
+        scene.flush_and_roll()
         scene.append(10, keys=[b"z"])
-        assert scene.compact()
+        compact_into(scene, segment_bytes)
         for n in range(6):
             scene.append(100, keys=[keys[n % 4]])
         scene.checkpoint()
-        scene.roll()
+        scene.flush_and_roll()
         scene.append(10, keys=[b"y"])
-        assert scene.compact()
+        compact_into(scene, segment_bytes)
         scene.pass_time(2000)
         scene.append(10, keys=[b"x"])
 
-    config = replace(COMPACTED, segment_bytes=segment_bytes)
-    assert CrashTest(config, nested_every=25).run(work).recovered > 300
+    assert CrashTest(COMPACTED, nested_every=25).run(work).recovered > 300
 
 
 def test_compaction_that_leaves_little() -> None:
@@ -340,10 +349,10 @@ def test_compaction_that_leaves_little() -> None:
         for n in range(24):
             scene.append(150 + n, keys=[b"a"])
             if n % 3 == 1:
-                scene.roll()
-        assert scene.compact()
+                scene.flush_and_roll()
+        compact_into(scene, 2500)
         scene.append(10, keys=[b"a"])
-        scene.roll()
-        assert scene.compact()
+        scene.flush_and_roll()
+        compact_into(scene, 2500)
 
-    assert CrashTest(COMPACTED, nested_every=10).run(work).recovered > 100
+    assert CrashTest(COMPACTED, nested_every=40).run(work).recovered > 100

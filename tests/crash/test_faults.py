@@ -13,7 +13,8 @@ import pytest
 from penstock.core.errors import ErrorCode, KafkaError, KafkaStorageError
 from penstock.core.ids import TopicPartition
 from penstock.records.compress import Compression
-from penstock.storage.log import Isolation, Log
+from penstock.storage.log import Log
+from penstock.storage.log_results import Isolation
 from tests.crash.harness import check_logs, open_logs, told_where
 from tests.support.crash_disk import CrashDisk, CrashMode
 from tests.support.log_model import StoredBatch, stored_batches

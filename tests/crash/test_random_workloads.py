@@ -54,6 +54,13 @@ def flush(scene: Scene) -> None:
         scene.flush()
 
 
+def roll(scene: Scene) -> None:
+    if scene.config.compact:
+        scene.flush_and_roll()
+    else:
+        scene.roll()
+
+
 def delete_records(scene: Scene) -> None:
     log = scene.log()
     scene.delete_records(scene.rng.randint(log.log_start_offset, log.high_watermark))
@@ -79,7 +86,7 @@ WEIGHTS: dict[Callable[[Scene], object], int] = {
     truncate_fully: 1,
     flush: 4,
     Scene.checkpoint: 3,
-    Scene.roll: 2,
+    roll: 2,
     delete_records: 1,
     Scene.retain: 2,
     Scene.restart: 1,
@@ -100,7 +107,8 @@ CONFIGS = (
     replace(TINY, index_interval_bytes=0, segment_index_bytes=36, retention_bytes=2500),
     replace(
         TINY,
-        segment_bytes=2000,
+        segment_bytes=100_000,
+        segment_index_bytes=2000,
         cleanup_policy=frozenset({"compact"}),
         min_cleanable_dirty_ratio=0.0,
     ),

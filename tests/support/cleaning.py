@@ -15,7 +15,8 @@ from penstock.storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, load_offsets
 from penstock.storage.cleaner import CleanerSettings, FlushStep, LogCleaner
 from penstock.storage.cleaning_task import CleaningTask
 from penstock.storage.config import LogConfig
-from penstock.storage.log import Isolation, Log
+from penstock.storage.log import Log
+from penstock.storage.log_results import Isolation
 from penstock.storage.manager import LogManager
 from penstock.storage.recovery import ProducerLimits
 from tests.support.crash_disk import CrashDisk, CrashMode

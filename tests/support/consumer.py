@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 from penstock.records.batch import BatchHeader
 from penstock.records.read import read_records
 from penstock.records.record import Record
-from penstock.storage.log import Isolation, Log
+from penstock.storage.log import Log
+from penstock.storage.log_results import Isolation
 from penstock.storage.segment import TimestampAndOffset
 from penstock.storage.txn_index import AbortedTxn
 from tests.support.kafka_logs import FoundOffset, KafkaRecord, ServedPartition

@@ -96,9 +96,21 @@ class History:
         self.most_start = max(self.most_start, most)
         self._do(call, self._outcome(self.batches))
 
-    def replace(self, batches: list[StoredBatch], call: Callable[[], T]) -> T:
-        """Compaction: either what was there, or what is to be there."""
-        result = self._do(call, self._outcome(self.batches), self._outcome(batches))
+    def replace(
+        self, batches: list[StoredBatch], unknown: Sequence[int], call: Callable[[], T]
+    ) -> T:
+        """Compaction: either what was there, or what is to be there.
+
+        Recovery completes a swap that it finds. It cannot know of old segments at the end, which
+        start at the offsets `unknown`, that they are replaced, because nothing of them was to
+        stay. They wait for the next compaction.
+        """
+        outcomes = [self._outcome(self.batches), self._outcome(batches)]
+        for offset in unknown:
+            new = [batch for batch in batches if batch.base_offset < offset]
+            kept = [batch for batch in self.batches if batch.base_offset >= offset]
+            outcomes.append(self._outcome([*new, *kept]))
+        result = self._do(call, *outcomes)
         self.batches = batches
         return result
 

@@ -24,13 +24,12 @@ MOST_LOOKUPS = 12
 def check_against(log: Log, outcomes: Sequence[Outcome], *, holes: bool = False) -> None:
     """The log is one that the history allows, and everything in it agrees with everything else.
 
-    With `holes` there may be offsets that no batch has, also at the end. A compacted log has
-    holes, so recovery cannot tell one that a crash made between two segments.
+    With `holes` there may be offsets that no batch has, also at the end.
     """
     batches = contents(log)
     reasons = [_why_not(log, batches, outcome, holes) for outcome in outcomes]
     assert None in reasons, "; or ".join(str(reason) for reason in reasons)
-    end = log.log_end_offset if holes or log.config.compact else None
+    end = log.log_end_offset if holes else None
     check_consistent(log, batches, outcomes[reasons.index(None)].appended, end)
 
 
@@ -43,8 +42,6 @@ def _why_not(log: Log, batches: Sequence[StoredBatch], outcome: Outcome, holes: 
     if log.log_end_offset < outcome.least_end:
         return f"the log ends at {log.log_end_offset}, {outcome.least_end} was flushed"
     wanted = list(outcome.batches)
-    if log.config.compact:
-        return _why_not_compacted(start, batches, wanted, outcome.least_end)
     if not batches:
         at_start = holes or log.log_end_offset == start
         return None if at_start else f"an empty log ends at {log.log_end_offset}"
@@ -56,17 +53,6 @@ def _why_not(log: Log, batches: Sequence[StoredBatch], outcome: Outcome, holes: 
     if first and wanted[first - 1].next_offset > start:
         return f"{wanted[first - 1]} is missing, the log starts at {start}"
     return None
-
-
-def _why_not_compacted(
-    start: int, batches: Sequence[StoredBatch], wanted: Sequence[StoredBatch], flushed: int
-) -> str | None:
-    if batches != [batch for batch in wanted if batch in batches]:
-        return f"{batches} is no part of {wanted}"
-    missing = [
-        batch for batch in wanted if batch not in batches and start < batch.next_offset <= flushed
-    ]
-    return f"{missing} were flushed" if missing else None
 
 
 def check_consistent(

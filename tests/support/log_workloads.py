@@ -15,10 +15,12 @@ from penstock.records.compress import Compression
 from penstock.records.control import build_end_txn_marker
 from penstock.records.record import Record
 from penstock.records.validate import AppendOrigin
-from penstock.storage.cleaner import LogCleaner
+from penstock.storage.cleaner import CleanerTask, LogCleaner
+from penstock.storage.cleaning_task import CleaningTask
 from penstock.storage.config import LogConfig
 from penstock.storage.disk import Disk
-from penstock.storage.log import AppendInfo, Log
+from penstock.storage.log import Log
+from penstock.storage.log_results import AppendInfo
 from penstock.storage.manager import LogManager
 from tests.support.log_history import History
 from tests.support.log_model import StoredBatch, implied, stored, stored_batches
@@ -80,6 +82,15 @@ def contents(log: Log) -> list[StoredBatch]:
         assert segment.file.size() == segment.size or log.config.preallocate, f"{segment}: garbage"
         batches += stored_batches(data)
     return batches
+
+
+def _unknown_to_recovery(task: CleanerTask) -> list[int]:
+    """Where the old segments start of which recovery cannot know that they are replaced."""
+    if not isinstance(task, CleaningTask) or task.replacement is None:
+        return []
+    new, old, _ = task.replacement
+    first = max(new.next_offset(), new.base_offset + 1)
+    return [segment.base_offset for segment in old if segment.base_offset >= first]
 
 
 class Scene:
@@ -248,6 +259,14 @@ class Scene:
     def roll(self, partition: TopicPartition = TP) -> None:
         self.log(partition).roll()
 
+    def flush_and_roll(self, partition: TopicPartition = TP) -> None:
+        """Leaves a segment whose end cannot be lost.
+
+        Recovery takes a gap between segments of a compacted topic for one that compaction made.
+        """
+        self.flush(partition)
+        self.roll(partition)
+
     def truncate(self, offset: int, partition: TopicPartition = TP) -> None:
         self.histories[partition].truncate(
             offset, lambda: self.manager.truncate_to(partition, offset)
@@ -285,9 +304,10 @@ class Scene:
         is_due = task is not None
         while task is not None:
             task.run()
+            unknown = _unknown_to_recovery(task)
             known = self._compactions < len(self.compacted)
             after = self.compacted[self._compactions] if known else history.batches
-            task = history.replace(after, partial(cleaner.finish, task))
+            task = history.replace(after, unknown, partial(cleaner.finish, task))
             if not known:
                 self.compacted.append(contents(log))
                 history.batches = self.compacted[-1]

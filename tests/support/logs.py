@@ -20,7 +20,8 @@ from penstock.records.read import read_records
 from penstock.records.record import Record
 from penstock.storage.config import LogConfig
 from penstock.storage.disk import Disk, OsDisk, OsFile
-from penstock.storage.log import Isolation, Log
+from penstock.storage.log import Log
+from penstock.storage.log_results import Isolation
 from penstock.storage.recovery import ProducerLimits, load_log
 from penstock.storage.scan import header_at
 from penstock.storage.segment import LogSlice

@@ -13,11 +13,10 @@ and stays readable.
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from enum import Enum, auto
 from functools import partial
-from typing import NamedTuple, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from penstock.core.buffers import Buffer, WritableBuffer
 from penstock.core.clock import Clock
@@ -34,59 +33,16 @@ from penstock.records.validate import AppendOrigin, validate_and_assign, verify_
 from penstock.storage.config import INT_MAX, LogConfig
 from penstock.storage.epochs import LeaderEpochCache
 from penstock.storage.local_log import FlushTask, LocalLog
+from penstock.storage.log_results import AppendInfo, FetchData, Isolation, OffsetAndEpoch
 from penstock.storage.producer_append import VerificationGuard
 from penstock.storage.producer_state import ProducerStateManager
 from penstock.storage.producer_updates import analyze_batches, rebuild_producer_state
 from penstock.storage.retention import Deletion, segments_to_delete
-from penstock.storage.segment import LogSlice, Segment, TimestampAndOffset
+from penstock.storage.segment import Segment, TimestampAndOffset
 from penstock.storage.txn_index import AbortedTxn
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
-
-
-class Isolation(Enum):
-    """How far a reader may see."""
-
-    LOG_END = auto()
-    """Followers: everything that was appended."""
-    HIGH_WATERMARK = auto()
-    """`read_uncommitted`: what is replicated."""
-    TXN_COMMITTED = auto()
-    """`read_committed`: what is replicated and decided."""
-
-
-class AppendInfo(Struct, frozen=True, gc=False):
-    """What became of an append."""
-
-    first_offset: int
-    last_offset: int
-    log_append_time: int
-    """-1 where the producer's timestamps were kept."""
-    log_start_offset: int
-    duplicate: bool
-    """The batch was in the log already; the offsets are those of the first time."""
-    flush_due: bool
-    """`flush.messages` asks for a flush before the append is acknowledged."""
-    rolled: bool
-    """A segment was sealed; it should be flushed soon, on another thread."""
-
-
-class FetchData(Struct, frozen=True, gc=False):
-    """What a read found: whole batches of one segment, or nothing (`records` is None)."""
-
-    records: LogSlice | None
-    aborted_transactions: list[AbortedTxn] | None
-    """With `Isolation.TXN_COMMITTED`: the aborted transactions among the records."""
-
-    @property
-    def size(self) -> int:
-        return self.records.size if self.records else 0
-
-
-class OffsetAndEpoch(NamedTuple):
-    offset: int
-    leader_epoch: int
 
 
 class Log:

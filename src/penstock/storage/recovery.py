@@ -90,6 +90,15 @@ def load_log(
         raise
 
 
+class _Recovered(NamedTuple):
+    """What recovery found in a segment."""
+
+    size: int
+    """Bytes of the batches before the first one that is broken."""
+    next_offset: int
+    producers: ProducerStateManager
+
+
 class _Loader:
     def __init__(
         self,
@@ -261,19 +270,22 @@ class _Loader:
         after = [] if self.clean else self.segments.from_floor(self.recovery_point - 1)
         unflushed = set(after)
         for segment in self.segments:
-            if segment not in damaged and segment not in unflushed:
-                continue
-            cut = self._recover(segment)
-            if segment in unflushed and self._is_loss(segment, cut):
-                self._drop_after(segment, cut)
-                return
+            if segment in damaged or segment in unflushed:
+                found = self._recover(segment)
+                lost = segment in unflushed and self._is_loss(segment, found)
+                if lost:
+                    # First what follows, then the broken end: the other way round, a crash in
+                    # between would leave a whole segment before a gap.
+                    self._drop_after(segment)
+                self._cut(segment, found)
+                if lost:
+                    return
 
-    def _drop_after(self, segment: Segment, cut: int) -> None:
+    def _drop_after(self, segment: Segment) -> None:
         lost = [other for other in self.segments if other.base_offset > segment.base_offset]
         _log.warning(
-            "%s: cut %d bytes that were never flushed off %r, and %d segments after it",
+            "%s: the end of %r was never flushed; dropping %d segments after it",
             self.partition,
-            cut,
             segment,
             len(lost),
         )
@@ -282,7 +294,7 @@ class _Loader:
             other.delete()
         self.disk.sync_folder(self.folder)
 
-    def _is_loss(self, segment: Segment, cut: int) -> bool:
+    def _is_loss(self, segment: Segment, found: _Recovered) -> bool:
         """Whether the end of a segment is missing, so that what follows is of no use.
 
         The file system may have written a later segment before this one. Compaction makes gaps
@@ -292,13 +304,13 @@ class _Loader:
         following = self.segments.higher(segment.base_offset)
         if following is None or following.base_offset <= self.recovery_point:
             return False
-        if segment.next_offset() >= following.base_offset:
+        if found.next_offset >= following.base_offset:
             return False
         meant = self.config.compact or following.base_offset <= self.cleaned_to
-        return cut > 0 or not meant
+        return found.size < segment.size or not meant
 
-    def _recover(self, segment: Segment) -> int:
-        """Reads the segment, rebuilds what belongs to it; returns how many bytes were cut off."""
+    def _recover(self, segment: Segment) -> _Recovered:
+        """Reads the segment and rebuilds what belongs to it, up to the first broken batch."""
         producers = self._producers()
         rebuild_producer_state(
             producers,
@@ -307,7 +319,7 @@ class _Loader:
             segment.base_offset,
             self.clock.now_ms(),
         )
-        valid = 0
+        size = 0
         segment.begin_rebuild()
         next_offset = segment.base_offset
         latest = self.epochs.latest_epoch
@@ -319,7 +331,7 @@ class _Loader:
                     raise InvalidRecordError(f"offset {last_offset} comes after {next_offset - 1}")
                 segment.rebuild_from(found)
                 next_offset = last_offset + 1
-                valid = found.position + header.size
+                size = found.position + header.size
                 epoch = header.partition_leader_epoch
                 if epoch >= 0 and (latest is None or epoch > latest):
                     self.epochs.assign(epoch, header.base_offset)
@@ -327,12 +339,15 @@ class _Loader:
                 if header.producer_id >= 0:
                     replay(producers, found, segment)
         except (CorruptRecordError, InvalidRecordError) as error:
-            _log.warning("%s: %r ends at byte %d: %s", self.partition, segment, valid, error)
+            _log.warning("%s: %r ends at byte %d: %s", self.partition, segment, size, error)
         producers.map_end_offset = next_offset
-        cut = segment.end_rebuild(valid)
+        return _Recovered(size, next_offset, producers)
+
+    def _cut(self, segment: Segment, found: _Recovered) -> None:
+        """Cuts off what is broken."""
+        segment.end_rebuild(found.size)
         # So that the next segment's recovery need not read this one again.
-        producers.take_snapshot()
-        return cut
+        found.producers.take_snapshot()
 
     def _mend_epochs(self, start_offset: int, end_offset: int) -> None:
         """Finds the epochs at the start of the log that the file lacks.

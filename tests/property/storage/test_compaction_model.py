@@ -17,7 +17,7 @@ from penstock.records.read import read_records
 from penstock.records.record import Record
 from penstock.storage.cleaner import CleanerSettings
 from penstock.storage.cleaning_task import CleaningTask
-from penstock.storage.log import Isolation
+from penstock.storage.log_results import Isolation
 from penstock.storage.scan import scan
 from tests.support.cleaning import COMPACT, TP, Broker, as_table
 from tests.support.logs import batches_in

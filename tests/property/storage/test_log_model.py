@@ -28,7 +28,8 @@ from penstock.records.control import build_end_txn_marker
 from penstock.records.validate import AppendOrigin
 from penstock.storage.config import LogConfig
 from penstock.storage.disk import Disk, OsDisk
-from penstock.storage.log import Isolation, Log
+from penstock.storage.log import Log
+from penstock.storage.log_results import Isolation
 from penstock.storage.recovery import load_log
 from tests.support.crash_disk import CrashDisk, CrashMode
 from tests.support.log_history import Outcome

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.records.build import build_batch
 from penstock.records.record import Record
-from penstock.storage.log import Isolation
+from penstock.storage.log_results import Isolation
 from penstock.storage.recovery import ProducerLimits
 from tests.support.cleaning import COMPACT, Broker, cleaned, header_of
 from tests.support.logs import headers_of

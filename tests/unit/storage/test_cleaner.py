@@ -20,7 +20,7 @@ from penstock.storage.cleaner import CleanerSettings, FlushStep, LogCleaner
 from penstock.storage.cleaning_task import CleaningTask
 from penstock.storage.config import LogConfig
 from penstock.storage.disk import OsDisk
-from penstock.storage.log import Isolation
+from penstock.storage.log_results import Isolation
 from penstock.storage.manager import LogManager
 from tests.support.cleaning import COMPACT, FOLDER, TP, Broker, checkpoint, fill, leftovers, run_all
 from tests.support.logs import headers_of, read_all

@@ -9,7 +9,8 @@ from penstock.core.errors import ErrorCode, OffsetOutOfRangeError
 from penstock.records.compress import Compression
 from penstock.records.validate import AppendOrigin
 from penstock.storage.config import LogConfig
-from penstock.storage.log import FetchData, Isolation, Log, OffsetAndEpoch
+from penstock.storage.log import Log
+from penstock.storage.log_results import FetchData, Isolation, OffsetAndEpoch
 from penstock.storage.segment import TimestampAndOffset
 from tests.support.logs import (
     NOW,

@@ -9,7 +9,8 @@ from penstock.records.batch import read_header
 from penstock.storage.config import LogConfig
 from penstock.storage.disk import OsDisk
 from penstock.storage.epochs import EpochEntry
-from penstock.storage.log import Isolation, Log
+from penstock.storage.log import Log
+from penstock.storage.log_results import Isolation
 from penstock.storage.segment import Segment
 from tests.support.logs import NOW, LogFolder, batch, filler, offsets, values
 
