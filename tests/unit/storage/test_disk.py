@@ -2,6 +2,8 @@
 
 import errno
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -257,6 +259,27 @@ def test_a_lock_is_held_once(place: Place) -> None:
     assert again is not None
     again.release()
     assert place.disk.exists(path)
+
+
+def test_a_lock_keeps_out_programs_with_locks_of_the_other_kind(tmp_path: Path) -> None:
+    """S1: Apache Kafka locks its folders with POSIX record locks, which Java's are."""
+    path = str(tmp_path / ".lock")
+    take = (
+        "import fcntl, sys\n"
+        "try:\n"
+        "    fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
+        "except BlockingIOError:\n"
+        "    sys.exit(3)\n"
+    )
+
+    def other_program() -> int:
+        return subprocess.run([sys.executable, "-c", take, path], check=False).returncode
+
+    lock = OsDisk().lock(path)
+    assert lock is not None
+    assert other_program() == 3
+    lock.release()
+    assert other_program() == 0
 
 
 def test_replace_file_leaves_no_trace_but_the_new_content(place: Place) -> None:

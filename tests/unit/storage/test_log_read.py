@@ -1,6 +1,8 @@
 """Reading a log: whole batches, bounds, isolation, time, epochs (R2, R4, P4, Q5)."""
 
 import gzip
+import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from penstock.records.validate import AppendOrigin
 from penstock.storage.config import LogConfig
 from penstock.storage.log import Log
 from penstock.storage.log_results import FetchData, Isolation, OffsetAndEpoch
-from penstock.storage.segment import TimestampAndOffset
+from penstock.storage.segment import LogSlice, TimestampAndOffset
 from tests.support.logs import (
     NOW,
     LogFolder,
@@ -41,6 +43,15 @@ def bases(fetched: FetchData) -> list[int]:
     if fetched.records is None:
         return []
     return [header.base_offset for _, _, header in batches_in(fetched.records)]
+
+
+def sent(records: LogSlice) -> bytes:
+    """What a consumer gets of it, without a copy through this process."""
+    here, there = socket.socketpair()
+    with here, there:
+        count = os.sendfile(here.fileno(), records.file.fileno(), records.position, records.size)
+        assert count == records.size
+        return there.recv(count, socket.MSG_WAITALL)
 
 
 # --- bounds
@@ -162,6 +173,19 @@ def test_the_answer_is_a_range_of_a_file(tmp_path: Path) -> None:
         log.delete_old_segments()
         assert folder.names(".log.deleted") != []
         assert fetched.records.read() == content
+        assert sent(fetched.records) == content
+
+
+def test_a_range_survives_a_truncation_that_takes_its_segment(tmp_path: Path) -> None:
+    """S6, R4: whoever is sending from it gets to the end."""
+    with LogFolder(tmp_path, SMALL) as folder:
+        log = folder.open()
+        fill(log, 25)
+        fetched = log.read(22, 100, Isolation.LOG_END)
+        assert fetched.records is not None
+        content = folder.file(20).read_bytes()[200:300]
+        log.truncate_to(15)
+        assert sent(fetched.records) == content
 
 
 def test_old_formats_are_read(tmp_path: Path) -> None:

@@ -240,6 +240,21 @@ def test_a_broken_partition_is_told_when_it_is_asked_for(broker: Broker) -> None
         fill(manager.get_or_create(B, SMALL), 1)
 
 
+def test_a_broken_partition_can_be_deleted(broker: Broker) -> None:
+    """S1: and then made anew."""
+    with broker.running() as manager:
+        fill(manager.get_or_create(A, SMALL), 3)
+    Path(broker.folders[0], "a-0", "leader-epoch-checkpoint").write_text("nonsense\n")
+    with broker.running() as manager:
+        with pytest.raises(KafkaStorageError):
+            manager.truncate_to(A, 0)
+        manager.delete(A)
+        assert manager.get(A) is None
+        assert manager.get_or_create(A, SMALL).log_end_offset == 0
+        manager.tick()
+        assert list(Path(broker.folders[0]).glob("*-delete")) == []
+
+
 # --- folders that cannot be used
 
 
