@@ -78,11 +78,14 @@ class History:
         self.changes += 1
 
     def truncate(self, offset: int, call: Callable[[], object]) -> None:
-        self.flushed = min(self.flushed, offset)
+        left = [batch for batch in self.batches if batch.next_offset <= offset]
+        # Compaction may have taken all that came before; then nothing tells the end any more.
+        end = left[-1].next_offset if left else min(self.least_start, offset)
+        self.flushed = min(self.flushed, end)
         self.least_start = min(self.least_start, offset)
         self._do(call, self._outcome(self.batches))
         self.most_start = min(self.most_start, offset)
-        self.batches = [batch for batch in self.batches if batch.next_offset <= offset]
+        self.batches = left
         self.appended = [batch for batch in self.appended if batch.next_offset <= offset]
 
     def truncate_fully(self, offset: int, call: Callable[[], object]) -> None:
@@ -92,9 +95,9 @@ class History:
         self.batches, self.appended = [], []
         self.flushed = self.least_start = self.most_start = offset
 
-    def raise_start(self, most: int, call: Callable[[], object]) -> None:
+    def raise_start(self, most: int, call: Callable[[], T]) -> T:
         self.most_start = max(self.most_start, most)
-        self._do(call, self._outcome(self.batches))
+        return self._do(call, self._outcome(self.batches))
 
     def replace(
         self, batches: list[StoredBatch], unknown: Sequence[int], call: Callable[[], T]

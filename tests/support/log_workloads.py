@@ -300,7 +300,11 @@ class Scene:
         log = self.log(partition)
         history = self.histories[partition]
         cleaner = LogCleaner(self.manager, self.clock)
-        task = cleaner.begin()
+        # Old segments are deleted before the others are cleaned.
+        task = history.raise_start(log.high_watermark, cleaner.begin)
+        history.most_start = log.log_start_offset
+        left = contents(log)
+        deleted = [batch for batch in history.batches if batch not in left]
         is_due = task is not None
         while task is not None:
             task.run()
@@ -309,7 +313,7 @@ class Scene:
             after = self.compacted[self._compactions] if known else history.batches
             task = history.replace(after, unknown, partial(cleaner.finish, task))
             if not known:
-                self.compacted.append(contents(log))
+                self.compacted.append([*deleted, *contents(log)])
                 history.batches = self.compacted[-1]
             self._compactions += 1
             history.flush(log.recovery_point)

@@ -4,10 +4,10 @@ Segments and indexes are tiny, so that a few appends roll, and every index entry
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import ClassVar
 
 import pytest
 from hypothesis import settings
@@ -59,8 +59,6 @@ CONFIGS = st.builds(
 
 class LogMachine(RuleBasedStateMachine):
     """The model is `batches`, what was ever `appended`, and four offsets."""
-
-    power_cuts: ClassVar[bool] = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -341,6 +339,14 @@ class LogMachine(RuleBasedStateMachine):
         self.stored_recovery_point = self.log.recovery_point
         self.lso_is_exact = True
 
+    @rule(index_bytes=st.sampled_from([24, 60, 500]), interval=st.sampled_from([0, 50, 200]))
+    def change_settings(self, index_bytes: int, interval: int) -> None:
+        """New segments have them at once, old ones when they are opened or rebuilt."""
+        self.config = replace(
+            self.config, segment_index_bytes=index_bytes, index_interval_bytes=interval
+        )
+        self.log.config = self.config
+
     # --- flush and restart
 
     @rule()
@@ -521,12 +527,12 @@ class OsLogMachine(LogMachine):
 def test_random_operations_in_memory() -> None:
     """S1 to S7: a log behaves as a list of batches does, whatever is done to it."""
     run_state_machine_as_test(
-        LogMachine, settings=settings(max_examples=150, stateful_step_count=50)
+        LogMachine, settings=settings(max_examples=200, stateful_step_count=50)
     )
 
 
 def test_random_operations_on_files() -> None:
     """S1 to S7 on the operating system's files and mappings."""
     run_state_machine_as_test(
-        OsLogMachine, settings=settings(max_examples=40, stateful_step_count=50)
+        OsLogMachine, settings=settings(max_examples=50, stateful_step_count=50)
     )
