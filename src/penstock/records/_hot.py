@@ -28,6 +28,7 @@ from typing import TypeAlias
 
 from crc32c import crc32c
 
+from penstock.core.buffers import Buffer
 from penstock.core.errors import CorruptRecordError, InvalidRecordError
 from penstock.records.batch import BatchHeader
 from penstock.records.record import Record
@@ -37,7 +38,6 @@ try:
 except ModuleNotFoundError:
     cython = SimpleNamespace(compiled=False)
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
 if not cython.compiled:

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import TypeAlias, TypeVar, cast
 
+from penstock.core.buffers import Buffer
 from penstock.records.record import Record
 
 T = TypeVar("T", bound=tuple[object, ...])
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
 _INT16 = Struct(">h")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
 
+from penstock.core.buffers import Buffer
 from penstock.records import _hot
 from penstock.records.batch import (
     CODEC_MASK,
@@ -28,7 +29,6 @@ from penstock.records.batch import (
     MAGIC_AT,
     TIMESTAMP_TYPE_FLAG,
     BatchHeader,
-    Buffer,
     Entry,
     first_entry,
     read_header,

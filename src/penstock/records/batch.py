@@ -25,15 +25,13 @@ Numbers are big-endian. Nothing here looks at the records.
 from enum import IntEnum
 from struct import Struct
 from struct import error as struct_error
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from crc32c import crc32c
 
+from penstock.core.buffers import Buffer, WritableBuffer
 from penstock.core.errors import CorruptRecordError
 from penstock.records.compress import Compression
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
-WritableBuffer: TypeAlias = bytearray | memoryview
 
 MAGIC = 2
 MAGIC_AT = 16

@@ -8,8 +8,9 @@ from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
 
+from penstock.core.buffers import Buffer
 from penstock.core.errors import CorruptRecordError, InvalidRecordError
-from penstock.records.batch import BatchHeader, Buffer
+from penstock.records.batch import BatchHeader
 from penstock.records.build import build_batch
 from penstock.records.read import read_records
 from penstock.records.record import Record

@@ -20,6 +20,7 @@ from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
 
+from penstock.core.buffers import Buffer
 from penstock.core.errors import CorruptRecordError
 from penstock.records.batch import (
     CODEC_MASK,
@@ -28,7 +29,6 @@ from penstock.records.batch import (
     MAGIC_AT,
     TIMESTAMP_TYPE_FLAG,
     BatchHeader,
-    Buffer,
     TimestampType,
     first_entry,
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from penstock.core.buffers import Buffer
 from penstock.core.errors import CorruptRecordError
 from penstock.records import _hot, legacy
 from penstock.records.batch import (
@@ -9,7 +10,6 @@ from penstock.records.batch import (
     MAGIC,
     TIMESTAMP_TYPE_FLAG,
     BatchHeader,
-    Buffer,
     first_entry,
     read_header,
 )

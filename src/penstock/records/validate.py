@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from penstock.core.buffers import Buffer, WritableBuffer
 from penstock.core.errors import (
     CorruptRecordError,
     ErrorCode,
@@ -27,9 +28,7 @@ from penstock.records.batch import (
     MAGIC_AT,
     TIMESTAMP_TYPE_FLAG,
     BatchHeader,
-    Buffer,
     TimestampType,
-    WritableBuffer,
     first_entry,
     read_header,
     set_base_offset_and_epoch,

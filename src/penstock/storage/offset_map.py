@@ -15,8 +15,9 @@ from hashlib import blake2b
 from mmap import mmap
 from secrets import token_bytes
 from types import SimpleNamespace
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
+from penstock.core.buffers import Buffer
 from penstock.core.errors import CorruptRecordError
 
 try:
@@ -24,7 +25,6 @@ try:
 except ModuleNotFoundError:
     cython = SimpleNamespace(compiled=False, nogil=nullcontext())
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
 
 if not cython.compiled:
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.errors import KafkaError
+from penstock.core.errors import KafkaError, KafkaStorageError
 from penstock.storage.config import LogConfig
 from penstock.storage.epochs import EpochEntry
 from penstock.storage.segment import TimestampAndOffset
@@ -206,6 +206,17 @@ def test_gaps_in_what_was_flushed_are_no_loss(tmp_path: Path) -> None:
         log.flush()
         log = folder.reopen(clean=False)
         assert offsets(log) == [0, 5, 9, 30, 31, 70]
+
+
+def test_an_offset_too_far_from_its_segment_is_not_cut_off(tmp_path: Path) -> None:
+    """S1, S7: the batch is whole; old brokers made such segments, and their records stay."""
+    with LogFolder(tmp_path) as folder:
+        folder.path.mkdir()
+        content = bytes(filler(100)) + bytes(filler(100, base_offset=2**31))
+        folder.file(0).write_bytes(content)
+        with pytest.raises(KafkaStorageError, match=r"2147483648.*start Apache Kafka"):
+            folder.open()
+        assert folder.file(0).read_bytes() == content
 
 
 # --- the recovery point
