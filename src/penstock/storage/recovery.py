@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock.core.clock import Clock
-from penstock.core.errors import CorruptRecordError, InvalidRecordError
+from penstock.core.errors import CorruptRecordError, InvalidRecordError, KafkaStorageError
 from penstock.core.ids import TopicId, TopicPartition
-from penstock.storage.config import LogConfig
+from penstock.storage.config import INT_MAX, LogConfig
 from penstock.storage.disk import Disk
 from penstock.storage.epochs import EpochEntry, LeaderEpochCache
 from penstock.storage.files import (
@@ -329,6 +329,7 @@ class _Loader:
                 last_offset = header.base_offset + header.last_offset_delta
                 if last_offset < next_offset:
                     raise InvalidRecordError(f"offset {last_offset} comes after {next_offset - 1}")
+                self._refuse_overflow(segment, last_offset)
                 segment.rebuild_from(found)
                 next_offset = last_offset + 1
                 size = found.position + header.size
@@ -342,6 +343,21 @@ class _Loader:
             _log.warning("%s: %r ends at byte %d: %s", self.partition, segment, size, error)
         producers.map_end_offset = next_offset
         return _Recovered(size, next_offset, producers)
+
+    def _refuse_overflow(self, segment: Segment, last_offset: int) -> None:
+        """An offset that no index entry can tell, but that fits in before the next segment.
+
+        It is meant, then: to cut the batch off, as one that is broken, would lose it.
+        """
+        if last_offset - segment.base_offset <= INT_MAX:
+            return
+        following = self.segments.higher(segment.base_offset)
+        if following is not None and last_offset < following.base_offset:
+            raise KafkaStorageError(
+                f"{segment!r} of {self.partition} has offset {last_offset}, too far from its base "
+                f"offset for an index, as Kafka before 1.1 made them: start Apache Kafka on the "
+                f"folder once, which splits such segments"
+            )
 
     def _cut(self, segment: Segment, found: _Recovered) -> None:
         """Cuts off what is broken."""

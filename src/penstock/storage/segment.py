@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from penstock.core.buffers import Buffer
-from penstock.core.errors import InvalidRecordError, KafkaStorageError
+from penstock.core.errors import CorruptRecordError, InvalidRecordError
 from penstock.core.ids import NO_TIMESTAMP
 from penstock.records.batch import LOG_OVERHEAD, BatchHeader
 from penstock.records.read import read_records
@@ -314,11 +314,9 @@ class Segment:
     def rebuild_from(self, found: Scanned) -> None:
         """Indexes a batch that recovery found whole."""
         if found.header.last_offset - self.base_offset > INT_MAX:
-            # The batch is whole: to cut it off, as what is corrupt, would lose it.
-            raise KafkaStorageError(
-                f"{self._path(LOG_SUFFIX)} has offset {found.header.last_offset}, too far from its "
-                f"base offset for an index; Kafka before 1.1 made such segments: start Apache "
-                f"Kafka on the folder once, which splits them"
+            raise CorruptRecordError(
+                f"offset {found.header.last_offset} is too far from the segment's base offset "
+                f"{self.base_offset}"
             )
         if found.header.last_offset < self.base_offset:
             raise InvalidRecordError(

@@ -214,6 +214,7 @@ def test_an_offset_too_far_from_its_segment_is_not_cut_off(tmp_path: Path) -> No
         folder.path.mkdir()
         content = bytes(filler(100)) + bytes(filler(100, base_offset=2**31))
         folder.file(0).write_bytes(content)
+        folder.file(2**32).write_bytes(bytes(filler(100, base_offset=2**32)))
         with pytest.raises(KafkaStorageError, match=r"2147483648.*start Apache Kafka"):
             folder.open()
         assert folder.file(0).read_bytes() == content
