@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.report import Row, at_least, at_most, best_seconds
 from penstock.core.ids import TopicPartition
-from penstock.records.batch import HEADER, BatchHeader, read_header, set_base_offset
+from penstock.records.batch import HEADER, BatchHeader, set_base_offset
 from penstock.records.build import build_batch
 from penstock.records.record import Record
 from penstock.storage.config import LogConfig
@@ -20,27 +20,30 @@ from penstock.storage.recovery import load_log
 from penstock.storage.system_clock import SystemClock
 
 PARTITION = TopicPartition("bench", 0)
+T = 1_700_000_000_000
 BATCHES = 4096
 """Of 16 KB each: 64 MB, which the page cache takes without a pause."""
 ROUNDS = 12
 
 
-def batch_of(size: int) -> bytes:
-    """One batch of 100-byte records, `size` bytes long or a little more."""
-    records = [Record(n, 1_700_000_000_000 + n, None, b"v" * 100) for n in range(size // 108)]
-    return bytes(build_batch(records))
+def batches_of(size: int, count: int) -> list[bytearray]:
+    """Batches of 100-byte records, `size` bytes each or a little more, a millisecond apart."""
+    each = size // 108
+    return [
+        build_batch([Record(i, T + n, None, b"v" * 100) for i in range(each)]) for n in range(count)
+    ]
 
 
 def open_log(folder: str) -> Log:
     return load_log(OsDisk(), folder, PARTITION, LogConfig(), SystemClock())
 
 
-def bare_write(folder: str, data: bytes) -> float:
+def bare_write(folder: str, batches: list[bytearray]) -> float:
     """Seconds for the batches, with nothing but writes."""
     path = f"{folder}/bare"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT)
     start = time.perf_counter()
-    for _ in range(BATCHES):
+    for data in batches:
         os.write(fd, data)
     taken = time.perf_counter() - start
     os.close(fd)
@@ -48,26 +51,23 @@ def bare_write(folder: str, data: bytes) -> float:
     return taken
 
 
-def leader_append(folder: str, data: bytes) -> float:
-    """Seconds for the batches as a producer sends them."""
+def leader_append(folder: str, batches: list[bytearray]) -> float:
+    """Seconds for the batches as producers send them."""
+    for data in batches:
+        set_base_offset(data, 0, 0)
     log = open_log(f"{folder}/log")
-    buffer = bytearray(data)
     start = time.perf_counter()
-    for _ in range(BATCHES):
-        set_base_offset(buffer, 0, 0)
-        log.append_as_leader(buffer, 0)
+    for data in batches:
+        log.append_as_leader(data, 0)
     return _finish(log, start)
 
 
-def follower_append(folder: str, data: bytes) -> float:
-    """Seconds for the batches as a leader hands them on."""
+def follower_append(folder: str, batches: list[bytearray]) -> float:
+    """Seconds for the batches as a leader hands them on, with the offsets it gave them."""
     log = open_log(f"{folder}/log")
-    count = read_header(data).records_count
-    buffer = bytearray(data)
     start = time.perf_counter()
-    for n in range(BATCHES):
-        set_base_offset(buffer, 0, n * count)
-        log.append_as_follower(buffer)
+    for data in batches:
+        log.append_as_follower(data)
     return _finish(log, start)
 
 
@@ -110,11 +110,13 @@ def find_offset(folder: str) -> float:
     return taken / len(targets) * 1e6
 
 
-def recover(folder: str, data: bytes) -> float:
+def recover(folder: str, batches: list[bytearray]) -> float:
     """GB/s of a recovery that reads every batch."""
     log = open_log(folder)
-    for _ in range(BATCHES * 16):
-        log.append_as_leader(bytearray(data), 0)
+    for _ in range(16):
+        for data in batches:
+            set_base_offset(data, 0, 0)
+            log.append_as_leader(data, 0)
     size = log.size
     log.local.close_handlers()
 
@@ -124,18 +126,18 @@ def recover(folder: str, data: bytes) -> float:
     return size / best_seconds(load, 3) / 1e9
 
 
-def side_by_side(folder: str, data: bytes) -> list[float]:
+def side_by_side(folder: str, batches: list[bytearray]) -> list[float]:
     """Least time of each. They take turns, so that a noisy moment hits all of them alike."""
     measures = (bare_write, leader_append, follower_append)
-    rounds = [[measure(folder, data) for measure in measures] for _ in range(ROUNDS)]
+    rounds = [[measure(folder, batches) for measure in measures] for _ in range(ROUNDS)]
     return [min(times) for times in zip(*rounds, strict=True)]
 
 
 def run() -> list[Row]:
-    data = batch_of(16 * 1024)
-    megabytes = BATCHES * len(data) / 1e6
+    batches = batches_of(16 * 1024, BATCHES)
+    megabytes = sum(map(len, batches)) / 1e6
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as folder:
-        bare, leader, follower = side_by_side(folder, data)
+        bare, leader, follower = side_by_side(folder, batches)
         return [
             Row("bare os.write, 16 KB", megabytes / bare, "MB/s"),
             Row("leader append, 16 KB batches", megabytes / leader, "MB/s"),
@@ -143,7 +145,7 @@ def run() -> list[Row]:
             at_least("leader append / bare os.write", bare / leader * 100, "%", 60),
             at_least("follower append / bare os.write", bare / follower * 100, "%", 60),
             at_most("find a random offset in 10 GB", find_offset(f"{folder}/find"), "µs", 20),
-            at_least("recovery scan", recover(f"{folder}/recover", data), "GB/s", 1),
+            at_least("recovery scan", recover(f"{folder}/recover", batches), "GB/s", 1),
         ]
 
 
