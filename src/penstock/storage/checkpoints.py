@@ -197,12 +197,6 @@ def has_clean_shutdown(disk: Disk, log_dir: str) -> bool:
     return disk.exists(f"{log_dir}/{CLEAN_SHUTDOWN_MARKER}")
 
 
-def load_clean_shutdown(disk: Disk, log_dir: str) -> int | None:
-    """The broker epoch that the marker tells; None without a marker or an epoch in it."""
-    path = f"{log_dir}/{CLEAN_SHUTDOWN_MARKER}"
-    return decode_clean_shutdown(disk.read_file(path)) if disk.exists(path) else None
-
-
 def store_clean_shutdown(disk: Disk, log_dir: str, broker_epoch: int = -1) -> None:
     """Notes that every log of the folder was flushed and closed; to be called after that."""
     replace_file(disk, f"{log_dir}/{CLEAN_SHUTDOWN_MARKER}", encode_clean_shutdown(broker_epoch))

@@ -377,6 +377,8 @@ class LogCleaner:
     def close(self) -> None:
         """Starts nothing more, and stops what is running; `finish` may still be called."""
         self._closed = True
+        if self in self._manager.watchers:
+            self._manager.watchers.remove(self)
         for partition in self._running:
             self._cancel(partition)
 

@@ -60,11 +60,6 @@ class LeaderEpochCache:
     def earliest_entry(self) -> EpochEntry | None:
         return self._entries[0] if self._entries else None
 
-    @property
-    def previous_epoch(self) -> int | None:
-        """The epoch before the latest one."""
-        return self._entries[-2].epoch if len(self._entries) > 1 else None
-
     def assign(self, epoch: int, start_offset: int) -> None:
         """Takes note that an epoch starts at an offset; entries that contradict it go.
 

@@ -109,10 +109,6 @@ class MappedIndex(ABC):
         """Bytes of the file, the empty slots included."""
         return self._length
 
-    def can_append_offset(self, offset: int) -> bool:
-        """Whether the offset is near enough to the base offset to be told in 4 bytes."""
-        return 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET
-
     @abstractmethod
     def truncate_to(self, offset: int) -> None:
         """Drops the entries at this offset and above."""

@@ -21,7 +21,7 @@ from penstock.core.ids import NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
 from penstock.records.batch import BatchHeader
 from penstock.records.validate import AppendOrigin
 from penstock.storage.disk import Disk
-from penstock.storage.files import DELETED_SUFFIX, SNAPSHOT_SUFFIX, base_offset_of, segment_path
+from penstock.storage.files import SNAPSHOT_SUFFIX, base_offset_of, segment_path
 from penstock.storage.producer_append import (
     BatchMetadata,
     CompletedTxn,
@@ -346,10 +346,6 @@ class ProducerStateManager:
     def latest_snapshot_offset(self) -> int | None:
         return self._snapshots[-1] if self._snapshots else None
 
-    @property
-    def oldest_snapshot_offset(self) -> int | None:
-        return self._snapshots[0] if self._snapshots else None
-
     def fetch_snapshot(self, offset: int) -> str | None:
         """Path of the snapshot at this offset."""
         return self._snapshot_path(offset) if offset in self._snapshots else None
@@ -371,22 +367,6 @@ class ProducerStateManager:
         if offset in self._snapshots:
             self._snapshots.remove(offset)
             self._disk.remove(self._snapshot_path(offset))
-
-    def delete_snapshots_before(self, offset: int) -> None:
-        for snapshot in self._snapshots[: bisect_left(self._snapshots, offset)]:
-            self.delete_snapshot(snapshot)
-
-    def remove_and_mark_snapshot_for_deletion(self, offset: int) -> str | None:
-        """Renames the snapshot to `.deleted`; returns that path, None where there is no file."""
-        path = self.fetch_snapshot(offset)
-        if path is None:
-            return None
-        self._snapshots.remove(offset)
-        try:
-            self._disk.rename(path, path + DELETED_SUFFIX)
-        except FileNotFoundError:
-            return None
-        return path + DELETED_SUFFIX
 
     def _snapshot_path(self, offset: int) -> str:
         return segment_path(self.folder, offset, SNAPSHOT_SUFFIX)

@@ -183,7 +183,7 @@ def test_a_marker_without_epoch_still_is_one(content: bytes) -> None:
     disk.make_folder("/data")
     disk.open("/data/.kafka_cleanshutdown", create=True).write_at(content, 0)
     assert checkpoints.has_clean_shutdown(disk, "/data")
-    assert checkpoints.load_clean_shutdown(disk, "/data") is None
+    assert checkpoints.decode_clean_shutdown(content) is None
 
 
 def test_the_marker_is_durable_and_so_is_its_removal() -> None:
@@ -192,10 +192,10 @@ def test_the_marker_is_durable_and_so_is_its_removal() -> None:
     disk.make_folder("/data")
     disk.settle()
     assert not checkpoints.has_clean_shutdown(disk, "/data")
-    assert checkpoints.load_clean_shutdown(disk, "/data") is None
     checkpoints.store_clean_shutdown(disk, "/data", 5)
     image = disk.image(CrashMode.DURABLE)
-    assert checkpoints.load_clean_shutdown(image, "/data") == 5
+    marker = image.read_file(f"/data/{checkpoints.CLEAN_SHUTDOWN_MARKER}")
+    assert checkpoints.decode_clean_shutdown(marker) == 5
     checkpoints.remove_clean_shutdown(image, "/data")
     assert not checkpoints.has_clean_shutdown(image.image(CrashMode.DURABLE), "/data")
     checkpoints.remove_clean_shutdown(image, "/data")

@@ -400,3 +400,11 @@ class TestErrors:
         broker.log.config = COMPACT
         assert broker.clean() == 1
         assert "dropped 1 records without a key" in caplog.text
+
+    def test_a_closed_cleaner_is_told_nothing_more(self) -> None:
+        broker = Broker()
+        watchers = broker.manager.watchers
+        assert broker.cleaner in watchers
+        broker.cleaner.close()
+        broker.cleaner.close()
+        assert broker.cleaner not in watchers

@@ -181,9 +181,23 @@ def test_a_log_rolls_while_its_segment_is_flushed(tmp_path: Path) -> None:
         assert offsets(log) == list(range(25))
 
 
-def test_retention_may_delete_a_segment_while_it_is_flushed(tmp_path: Path) -> None:
-    """S4, S6: its files are renamed under the flush, which must not take that for a failure."""
-    disk = GatedDisk()
+class LateDisk(OsDisk):
+    """A flush that is about to open an index by its name has to wait, if it has a thread of its
+    own."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.gate = threading.Event()
+
+    def open(self, path: str, *, create: bool = False) -> OsFile:
+        if path.endswith(".index") and threading.current_thread() is not threading.main_thread():
+            self.reached.set()
+            assert self.gate.wait(10), "the flush was never let go"
+        return super().open(path, create=create)
+
+
+def delete_while_flushing(tmp_path: Path, disk: GatedDisk | LateDisk) -> None:
+    """Retention takes two segments at the moment at which `disk` holds up their flush."""
     config = LogConfig(segment_bytes=1000, segment_index_bytes=1200, retention_bytes=1000)
     with LogFolder(tmp_path, config, disk=disk) as folder, ThreadPoolExecutor(1) as pool:
         log = folder.open()
@@ -201,6 +215,11 @@ def test_retention_may_delete_a_segment_while_it_is_flushed(tmp_path: Path) -> N
         log.finish_flush(task)
         assert log.recovery_point == 35
         assert log.failure is None
+
+
+def test_retention_may_delete_a_segment_while_it_is_flushed(tmp_path: Path) -> None:
+    """S4, S6: its files are renamed under the flush, which must not take that for a failure."""
+    delete_while_flushing(tmp_path, GatedDisk())
 
 
 def test_files_are_not_removed_under_a_flush(tmp_path: Path) -> None:
@@ -249,40 +268,9 @@ def test_an_empty_segment_is_rolled_under_a_flush(tmp_path: Path) -> None:
         assert offsets(log) == list(range(6))
 
 
-class LateDisk(OsDisk):
-    """A flush that is about to open an index by its name has to wait, if it has a thread of its
-    own."""
-
-    def __init__(self) -> None:
-        self.reached = threading.Event()
-        self.gate = threading.Event()
-
-    def open(self, path: str, *, create: bool = False) -> OsFile:
-        if path.endswith(".index") and threading.current_thread() is not threading.main_thread():
-            self.reached.set()
-            assert self.gate.wait(10), "the flush was never let go"
-        return super().open(path, create=create)
-
-
 def test_retention_renames_a_file_that_a_flush_is_about_to_open(tmp_path: Path) -> None:
     """S4, S6: the name is gone, which is no failure of the disk."""
-    disk = LateDisk()
-    config = LogConfig(segment_bytes=1000, segment_index_bytes=1200, retention_bytes=1000)
-    with LogFolder(tmp_path, config, disk=disk) as folder, ThreadPoolExecutor(1) as pool:
-        log = folder.open()
-        fill(log, 35)
-        log.update_high_watermark(35)
-        task = log.begin_flush()
-        assert task is not None
-        running = pool.submit(task.run)
-        try:
-            assert disk.reached.wait(10)
-            assert len(log.delete_old_segments()) == 2
-        finally:
-            disk.gate.set()
-        running.result(10)
-        log.finish_flush(task)
-        assert log.recovery_point == 35
+    delete_while_flushing(tmp_path, LateDisk())
 
 
 def test_a_missing_file_of_a_segment_that_stays_is_a_failure(tmp_path: Path) -> None:

@@ -332,7 +332,6 @@ def test_the_last_five_batches_are_remembered() -> None:
     assert current.find_duplicate(batch(14, 1)) is None
     assert current.find_duplicate(batch(15, 1)) is None
     assert current.find_duplicate(batch(14, 2, epoch=1)) is None
-    assert current.first_data_offset == 6
     assert current.first_sequence == 6
 
 
@@ -342,4 +341,4 @@ def test_entries_compare_by_what_they_say() -> None:
     assert known(1) != "known"
     assert "epoch=1" in repr(known(1))
     empty = ProducerStateEntry(PID)
-    assert (empty.first_sequence, empty.first_data_offset, empty.last_data_offset) == (-1, -1, -1)
+    assert (empty.first_sequence, empty.last_data_offset) == (-1, -1)

@@ -398,7 +398,7 @@ def test_whatever_a_crash_leaves_a_whole_snapshot_is_loaded() -> None:
         for n in range(4):
             log.append(1, n)
             log.state.take_snapshot(sync=n != 2)
-        log.state.delete_snapshots_before(2)
+        log.state.delete_snapshot(1)
 
     whole = new_disk()
     before = whole.operations
@@ -431,19 +431,15 @@ def test_a_failed_snapshot_is_tried_again() -> None:
 def test_snapshots_are_found_fetched_and_deleted() -> None:
     log = three_snapshots()
     state = log.state
-    assert (state.oldest_snapshot_offset, state.latest_snapshot_offset) == (1, 3)
+    assert (log.snapshots(), state.latest_snapshot_offset) == ([1, 2, 3], 3)
     assert state.fetch_snapshot(2) == f"{FOLDER}/00000000000000000002.snapshot"
     assert state.fetch_snapshot(7) is None
     state.delete_snapshot(7)
-    state.delete_snapshots_before(2)
-    assert (state.oldest_snapshot_offset, log.snapshots()) == (2, [2, 3])
-    assert state.remove_and_mark_snapshot_for_deletion(7) is None
-    marked = state.remove_and_mark_snapshot_for_deletion(2)
-    assert marked == f"{FOLDER}/00000000000000000002.snapshot.deleted"
-    assert log.disk.exists(marked)
-    assert log.snapshots() == [3]
+    for offset in (1, 2):
+        state.delete_snapshot(offset)
+    assert (log.snapshots(), state.latest_snapshot_offset) == ([3], 3)
     log.disk.remove(f"{FOLDER}/00000000000000000003.snapshot")
-    assert state.remove_and_mark_snapshot_for_deletion(3) is None
+    state.delete_snapshot(3)
     assert state.latest_snapshot_offset is None
 
 
