@@ -10,6 +10,10 @@ BIN := .venv/bin
 PYTHON_READY := .venv/.ready
 KAFKA_VERSION := $(shell sed -nE 's/.*<kafka\.version>(.*)<\/.*/\1/p' tools/kafka/pom.xml)
 KAFKA_READY := .parts/kafka-$(KAFKA_VERSION)/.ready
+JAVA_CLIENTS_READY := .parts/java-clients/.ready
+KAFKAJS_READY := .parts/node/.ready
+FRANZ_GO := .parts/bin/franz-go-client
+PARTS := $(KAFKA_READY) $(JAVA_CLIENTS_READY) $(KAFKAJS_READY) $(FRANZ_GO)
 JOBS ?= 2
 ARGS ?=
 
@@ -30,9 +34,9 @@ setup: ## make .venv and fetch what the tests need
 
 setup-python: $(PYTHON_READY) ## only .venv: the project, compiled, and its development tools
 
-setup-parts: ## only Java and Apache Kafka's published jars, which the compatibility tests run
-	@tools/setup.sh java
-	@$(MAKE) --silent --no-print-directory $(KAFKA_READY)
+setup-parts: ## only Apache Kafka's published jars and the clients, which the compatibility tests run
+	@tools/setup.sh programs
+	@$(MAKE) --silent --no-print-directory $(PARTS)
 
 $(PYTHON_READY): $(BUILD_INPUTS)
 	@PYTHON="$(PYTHON)" tools/setup.sh python
@@ -40,6 +44,18 @@ $(PYTHON_READY): $(BUILD_INPUTS)
 
 $(KAFKA_READY): tools/kafka/pom.xml tools/setup.sh
 	@tools/setup.sh kafka $(KAFKA_VERSION)
+	@touch $@
+
+$(JAVA_CLIENTS_READY): $(KAFKA_READY) $(wildcard tools/clients/java/*) tools/setup.sh
+	@tools/setup.sh java-clients $(KAFKA_VERSION)
+	@touch $@
+
+$(KAFKAJS_READY): $(wildcard tools/clients/kafkajs/package*.json) tools/setup.sh
+	@tools/setup.sh kafkajs
+	@touch $@
+
+$(FRANZ_GO): $(wildcard tools/clients/franz-go/*) tools/setup.sh
+	@tools/setup.sh franz-go
 	@touch $@
 
 demo: setup-python ## a tour of the log: write, read, crash, recover, compact

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Prepares this machine for the project: setup.sh system VERSION | python | java | kafka VERSION,
-# where VERSION is that of Apache Kafka in tools/kafka/pom.xml.
+# Prepares this machine for the project: setup.sh system VERSION | python | programs | kafka VERSION |
+# java-clients VERSION | kafkajs | franz-go, where VERSION is that of Apache Kafka in
+# tools/kafka/pom.xml. `programs` only looks for what must be installed: Java, Node.js and kcat.
 # What is missing is installed with apt-get when we are root on a Debian-like machine; otherwise
 # every missing part gets one line that says how to get it, and the script fails.
 # pip, Maven and apt-get use whatever package sources the machine is configured for.
@@ -145,22 +146,110 @@ setup_kafka() {
     mv .parts/fetched "$libs"
 }
 
+# --- The other clients ----------------------------------------------------------------------------
+
+check_kcat() {
+    command -v kcat >/dev/null || missing "kcat" kcat
+}
+
+check_node() {
+    local version
+    version=$(node --version 2>/dev/null | sed -nE 's/^v([0-9]+).*/\1/p' || true)
+    ((${version:-0} >= 18)) || missing "Node.js 18 or newer" nodejs
+}
+
+check_npm() { # npm compiles the lz4 codec
+    command -v npm >/dev/null || missing "npm" npm
+    command -v make >/dev/null || missing "make" make
+    command -v "${CXX:-g++}" >/dev/null || missing "a C++ compiler (${CXX:-g++})" g++
+}
+
+check_go() { # from 1.21 on, Go fetches the newer version that go.mod may name
+    local minor
+    minor=$(go version 2>/dev/null | sed -nE 's/^go version go1\.([0-9]+).*/\1/p' || true)
+    ((${minor:-0} >= 21)) || missing "Go 1.21 or newer" "golang-1.26-go|golang-1.24-go|golang-go"
+}
+
+check_programs() {
+    check_java
+    check_node
+    check_kcat
+}
+
+# The program beside the pom, compiled against each version's jars. Kafka's own are there already.
+setup_java_clients() {
+    require check_maven
+    local pom=tools/clients/java/pom.xml version folder libs
+    for version in $(sed -nE 's/.*<clients\.versions>(.*)<\/.*/\1/p' "$pom") "$kafka_version"; do
+        folder=.parts/java-clients/$version
+        rm -rf "$folder.new"
+        mkdir -p "$folder.new/classes"
+        libs=$folder.new/libs
+        if [[ $version == "$kafka_version" ]]; then
+            ln -s "../../kafka-$version/libs" "$libs"
+        elif [[ -e $folder/libs/kafka-clients-$version.jar && $folder/libs -nt $pom ]]; then
+            mv "$folder/libs" "$libs"
+        else
+            say "fetching the jars of Kafka's Java client $version"
+            mvn --batch-mode --quiet --file "$pom" dependency:copy-dependencies \
+                -Dclients.version="$version" -DoutputDirectory="$PWD/$libs" \
+                >.parts/maven.log 2>&1 || {
+                cat .parts/maven.log >&2
+                die "Maven could not fetch the Java client $version; its own message is above"
+            }
+        fi
+        rm -rf "$folder"
+        mv "$folder.new" "$folder"
+        # javac is a module of its own here, because a JRE with the compiler has no such command.
+        java -m jdk.compiler/com.sun.tools.javac.Main -Xmaxerrs 3 \
+            -cp "$(printf '%s:' "$folder"/libs/*.jar)" -d "$folder/classes" \
+            tools/clients/java/KafkaClient.java ||
+            die "KafkaClient.java does not compile with the Java client $version"
+    done
+}
+
+setup_kafkajs() {
+    require check_npm
+    say "installing KafkaJS and its codecs"
+    rm -rf .parts/node
+    mkdir -p .parts/node
+    cp tools/clients/kafkajs/package.json tools/clients/kafkajs/package-lock.json .parts/node
+    npm ci --prefix .parts/node --no-audit --no-fund --loglevel=error >.parts/npm.log 2>&1 || {
+        cat .parts/npm.log >&2
+        die "npm could not install KafkaJS; its own message is above"
+    }
+}
+
+setup_franz_go() {
+    require check_go
+    say "building the franz-go client"
+    mkdir -p .parts/bin
+    go build -C tools/clients/franz-go -trimpath -o "$PWD/.parts/bin/franz-go-client" . ||
+        die "Go could not build tools/clients/franz-go; its own message is above"
+}
+
 # --- All at once ----------------------------------------------------------------------------------
 
 # Before anything is made: whatever this machine lacks is named, or installed, in one go. Tools that
 # only make something are not asked for once that is there.
 check_system() {
     [[ -e .venv/.ready ]] || check_python
-    check_java
-    [[ -e .parts/kafka-$kafka_version/.ready ]] || check_maven
+    check_programs
+    [[ -e .parts/kafka-$kafka_version/.ready && -e .parts/java-clients/.ready ]] || check_maven
+    [[ -e .parts/node/.ready ]] || check_npm
+    [[ -e .parts/bin/franz-go-client ]] || check_go
 }
 
-usage="usage: tools/setup.sh system VERSION | python | java | kafka VERSION"
+usage="usage: tools/setup.sh system VERSION | python | programs | kafka VERSION | \
+java-clients VERSION | kafkajs | franz-go"
 kafka_version=${2:-}
 case "${1:-} $#" in
 "system 2") require check_system ;;
 "python 1") setup_python ;;
-"java 1") require check_java ;;
+"programs 1") require check_programs ;;
 "kafka 2") setup_kafka ;;
+"java-clients 2") setup_java_clients ;;
+"kafkajs 1") setup_kafkajs ;;
+"franz-go 1") setup_franz_go ;;
 *) die "$usage" ;;
 esac

@@ -22,6 +22,7 @@ from random import Random
 from typing import NoReturn
 
 from penstock.core.buffers import Buffer
+from penstock.storage.disk import Space
 from tests.support.crash_nodes import (
     CrashMode,
     FileNode,
@@ -222,6 +223,10 @@ class CrashDisk:
         folder = self._folder(path)
         self.step("sync_folder", path)
         folder.sync()
+
+    def space(self, path: str) -> Space:
+        self._folder(path)
+        return Space(1 << 40, 1 << 39)
 
     def lock(self, path: str) -> "CrashLock | None":
         if path in self._locks:

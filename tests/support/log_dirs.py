@@ -44,7 +44,8 @@ class Folder:
 
     def open(self, *, node_id: int = 1, cluster_id: str | None = "the-cluster") -> LogDir:
         log_dir = self.make()
-        log_dir.open(self.config_of, cluster_id=cluster_id, node_id=node_id)
+        log_dir.open(cluster_id=cluster_id, node_id=node_id)
+        log_dir.load(self.config_of)
         return log_dir
 
     @contextmanager

@@ -170,6 +170,20 @@ class Scene:
     def delete(self, partition: TopicPartition = TP) -> None:
         self.histories[partition].vanish(lambda: self.manager.delete(partition))
 
+    def move(
+        self, folder: str, *meanwhile: Callable[[], object], partition: TopicPartition = TP
+    ) -> bool:
+        """Moves a partition, with other work after each step; says whether it got there."""
+        move = self.manager.begin_move(partition, folder)
+        assert move is not None, "nothing to move"
+        work = list(meanwhile)
+        while not self.manager.advance_move(move):
+            move.run()
+            if work:
+                work.pop(0)()
+        assert move.error is None, f"{move.error}"
+        return move.done
+
     # --- appends
 
     def append(

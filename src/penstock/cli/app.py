@@ -6,16 +6,18 @@ import typer
 
 from penstock import __version__
 from penstock.cli.dump_log import dump_log
+from penstock.cli.serve import serve
 
 app = typer.Typer(
     name="penstock",
-    help="A commit log that writes Kafka's files.",
+    help="Kafka that you can pip install: Kafka's wire protocol and Kafka's files.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("serve")(serve)
 app.command("dump-log")(dump_log)
 
 

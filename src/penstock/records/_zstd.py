@@ -36,31 +36,31 @@ def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
 def decompress(data: bytes | bytearray | memoryview, limit: int) -> memoryview:
     """All frames of `data`."""
     view = memoryview(data)
-    bound = _bound(view, limit)
-    unpacked = bytearray(min(bound, limit))
+    most = bound(view, limit)
+    unpacked = bytearray(min(most, limit))
     try:
         written = cramjam.zstd.decompress_into(view, unpacked)
     except cramjam.DecompressionError as error:
-        if bound > limit and "write whole buffer" in str(error):
+        if most > limit and "write whole buffer" in str(error):
             raise DecompressionLimitError(limit) from None
         raise CorruptRecordError(f"broken zstd data: {error}") from None
     return memoryview(unpacked)[:written]
 
 
-def _bound(view: memoryview, limit: int) -> int:
+def bound(view: memoryview, limit: int) -> int:
     """The most that the frames can unpack to. The walk stops where that passes the limit."""
     position = 0
-    bound = 0
-    while position < len(view) and bound <= limit:
+    most = 0
+    while position < len(view) and most <= limit:
         magic = int.from_bytes(view[position : position + 4], "little")
         if magic & _SKIPPABLE_MASK == _SKIPPABLE_MAGIC:
             position += 8 + int.from_bytes(view[position + 4 : position + 8], "little")
         elif magic == _MAGIC:
-            position, frame_bound = _walk_frame(view, position + 4, limit - bound)
-            bound += frame_bound
+            position, frame_bound = _walk_frame(view, position + 4, limit - most)
+            most += frame_bound
         else:
             raise CorruptRecordError("broken zstd data: it does not start with a frame")
-    return bound
+    return most
 
 
 def _walk_frame(view: memoryview, position: int, limit: int) -> tuple[int, int]:
@@ -71,8 +71,8 @@ def _walk_frame(view: memoryview, position: int, limit: int) -> tuple[int, int]:
     position += 1 + (0 if single_segment else 1)
     position += _DICTIONARY_ID_BYTES[descriptor & 0x03]
     position += 1 if single_segment and size_flag == 0 else _CONTENT_SIZE_BYTES[size_flag]
-    bound = 0
-    while bound <= limit:
+    most = 0
+    while most <= limit:
         header = view[position : position + 3]
         if len(header) < 3:
             raise CorruptRecordError("broken zstd data: it ends too early")
@@ -80,8 +80,8 @@ def _walk_frame(view: memoryview, position: int, limit: int) -> tuple[int, int]:
         kind = block >> 1 & 0x03
         size = block >> 3
         position += 3 + (1 if kind == _RLE else size)
-        bound += size if kind in (_RAW, _RLE) else _LARGEST_BLOCK
+        most += size if kind in (_RAW, _RLE) else _LARGEST_BLOCK
         if block & 1:
             position += 4 if descriptor & 0x04 else 0
             break
-    return position, bound
+    return position, most

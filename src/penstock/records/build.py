@@ -7,6 +7,7 @@
 from collections.abc import Sequence
 from struct import error as struct_error
 
+from penstock.core.buffers import Buffer
 from penstock.core.errors import InvalidRecordError
 from penstock.records import _hot
 from penstock.records.batch import (
@@ -156,6 +157,47 @@ def build_batch(
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
         records_count=len(records),
+    )
+    return _finish(buffer, header, level)
+
+
+def build_encoded(
+    records: Buffer,
+    *,
+    records_count: int,
+    base_offset: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    compression: Compression,
+    level: int | None,
+    timestamp_type: TimestampType,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    partition_leader_epoch: int,
+    is_transactional: bool,
+    is_control: bool,
+) -> bytearray:
+    """`build_batch` for records that are encoded already, one offset after the other."""
+    _check_producer(producer_id, producer_epoch, base_sequence, is_transactional, is_control)
+    buffer = bytearray(HEADER_SIZE)
+    buffer += records
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        partition_leader_epoch=partition_leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=attributes_of(
+            compression, timestamp_type, is_transactional, is_control, has_delete_horizon=False
+        ),
+        last_offset_delta=records_count - 1,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        records_count=records_count,
     )
     return _finish(buffer, header, level)
 

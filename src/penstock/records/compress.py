@@ -45,6 +45,8 @@ class Compression(IntEnum):
 _BY_NAME = {codec.codec_name: codec for codec in Compression}
 _BY_NAME["uncompressed"] = Compression.NONE
 
+_CODECS = frozenset(Compression)
+
 _LEVELS = {
     Compression.GZIP: _gzip.LEVELS,
     Compression.LZ4: _lz4.LEVELS,
@@ -109,3 +111,22 @@ def decompress(
     else:
         unpacked = _zstd.decompress(data, limit)
     return unpacked
+
+
+_LARGEST_RATIO = {Compression.GZIP: 1032, Compression.SNAPPY: 22, Compression.LZ4: 255}
+"""How many bytes one byte can stand for, by the codec's format."""
+
+
+def unpacked_bound(codec: int, data: memoryview, limit: int) -> int:
+    """The most that `data` can unpack to, or more than `limit`, at little cost.
+
+    Bytes that are no data of the codec are refused when they are unpacked; until then they count
+    as nothing.
+    """
+    if codec == Compression.ZSTD:
+        try:
+            return _zstd.bound(data, limit)
+        except CorruptRecordError:
+            return 0
+    ratio = _LARGEST_RATIO.get(Compression(codec), 1) if codec in _CODECS else 1
+    return len(data) * ratio

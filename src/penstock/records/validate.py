@@ -36,7 +36,7 @@ from penstock.records.batch import (
     split,
     verify,
 )
-from penstock.records.build import build_batch
+from penstock.records.build import build_batch, build_encoded
 from penstock.records.compress import DEFAULT_DECOMPRESSED_LIMIT, Compression
 from penstock.records.errors import RecordError, RecordValidationError
 from penstock.records.read import read_records, record_bytes
@@ -276,7 +276,11 @@ def _assign(buffer: Buffer, header: BatchHeader, append: Append) -> Assigned:
         or policy.compression == codec
         or (codec == Compression.NONE and header.is_control)
     )
-    if not sequential or not keeps_codec:
+    if not sequential:
+        return _rewrite(buffer, header, append)
+    if not keeps_codec:
+        if _counts_from_first(source, start, header):
+            return _repack(memoryview(source)[start:end], header, latest, append)
         return _rewrite(buffer, header, append)
     if policy.timestamp_type is TimestampType.LOG_APPEND_TIME:
         latest = now_ms
@@ -367,6 +371,40 @@ def _rewrite(buffer: Buffer, header: BatchHeader, append: Append) -> Assigned:
     return _built(batch, policy)
 
 
+def _counts_from_first(source: Buffer, start: int, header: BatchHeader) -> bool:
+    """Whether timestamps count from that of the first record, as they do in a new batch."""
+    if header.has_delete_horizon:
+        return False
+    position = start
+    while source[position] & 0x80:
+        position += 1
+    # Behind the length come the attributes, then how far the timestamp is from the batch's.
+    return source[position + 2] == 0
+
+
+def _repack(records: memoryview, header: BatchHeader, latest: int, append: Append) -> Assigned:
+    """Another codec for records that need no change: nothing of them is decoded."""
+    policy = append.policy
+    append_time = policy.timestamp_type is TimestampType.LOG_APPEND_TIME
+    batch = build_encoded(
+        records,
+        records_count=header.records_count,
+        base_offset=append.next_offset,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=append.now_ms if append_time else latest,
+        compression=policy.target(header.compression),
+        level=policy.target_level,
+        timestamp_type=policy.timestamp_type,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        partition_leader_epoch=append.leader_epoch,
+        is_transactional=header.is_transactional,
+        is_control=header.is_control,
+    )
+    return _built(batch, policy)
+
+
 def _numbered(records: Sequence[Record], next_offset: int) -> list[Record]:
     return [
         Record(offset, record.timestamp, record.key, record.value, record.headers)
@@ -419,5 +457,5 @@ def _convert(buffer: Buffer, append: Append) -> Assigned:
 
 
 def _join(parts: Sequence[Assigned]) -> Assigned:
-    buffer = b"".join(part.buffer for part in parts)
+    buffer = bytearray().join(part.buffer for part in parts)
     return Assigned(buffer, [header for part in parts for header in part.headers])

@@ -35,6 +35,7 @@ CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
+MOVED_MARKER = ".penstock_moved"
 
 _CHECKPOINT_VERSION = 0
 _NODE_KEYS = ("broker.id", "node.id")
@@ -206,6 +207,25 @@ def remove_clean_shutdown(disk: Disk, log_dir: str) -> None:
     """Takes the marker away for good: one that came back would hide a later crash."""
     disk.remove(f"{log_dir}/{CLEAN_SHUTDOWN_MARKER}")
     disk.sync_folder(log_dir)
+
+
+# --- the mark of a log that was moved
+
+
+def has_moved_marker(disk: Disk, folder: str) -> bool:
+    """Whether the log in a folder was copied from another one, which may still be there."""
+    return disk.exists(f"{folder}/{MOVED_MARKER}")
+
+
+def store_moved_marker(disk: Disk, folder: str, source: str) -> None:
+    """Marks a log that was copied from the folder `source` of `log.dirs`."""
+    replace_file(disk, f"{folder}/{MOVED_MARKER}", f"{source}\n".encode())
+
+
+def remove_moved_marker(disk: Disk, folder: str) -> None:
+    """Takes the mark away for good, also where that was done and is not durable yet."""
+    disk.remove(f"{folder}/{MOVED_MARKER}")
+    disk.sync_folder(folder)
 
 
 # --- identities

@@ -374,6 +374,25 @@ class LogCleaner:
             if log.partition == partition:
                 self._checkpoints.forget(log_dir, log)
 
+    def move_began(self, partition: TopicPartition) -> None:
+        """The manager says so before it copies the log to another folder."""
+        self.pause(partition)
+        for log_dir, log in self._logs():
+            if log.partition == partition:
+                # What is in the file is lost on a log that is gone when it is read.
+                self._measure(log_dir, log)
+
+    def move_ended(self, partition: TopicPartition) -> None:
+        """The manager says so when the copy is done, or given up."""
+        self.resume(partition)
+
+    def moved(self, source: LogDir, target: LogDir, old: Log, new: Log) -> None:
+        """The manager says so when the log is another one, in another folder."""
+        offset = self._checkpoints.get(source, old)
+        if offset is not None:
+            self._checkpoints.set(target, new, offset)
+            self._checkpoints.forget(source, old)
+
     def close(self) -> None:
         """Starts nothing more, and stops what is running; `finish` may still be called."""
         self._closed = True

@@ -16,7 +16,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from penstock.core.buffers import Buffer
 
@@ -25,7 +25,7 @@ class File(Protocol):
     """An open file without a cursor: every call names its position."""
 
     def fileno(self) -> int:
-        """The descriptor, for `os.sendfile`."""
+        """The descriptor, for `os.sendfile`; `ValueError` after `close`."""
         ...
 
     def write_at(self, data: Buffer, position: int) -> None:
@@ -75,6 +75,13 @@ class Mapping(Protocol):
     def close(self) -> None: ...
 
 
+class Space(NamedTuple):
+    """Bytes of a file system: all of them, and those that can still be written."""
+
+    total: int
+    usable: int
+
+
 class Disk(Protocol):
     """A file system. Paths are plain strings."""
 
@@ -119,6 +126,10 @@ class Disk(Protocol):
         ...
 
     def sync_folder(self, path: str) -> None: ...
+
+    def space(self, path: str) -> Space:
+        """The room of the file system that a folder is on."""
+        ...
 
     def lock(self, path: str) -> "Lock | None":
         """Takes the lock file for this process, or gives None where another one holds it."""
@@ -169,6 +180,9 @@ class OsFile:
         self._fd = fd
 
     def fileno(self) -> int:
+        if self._fd < 0:
+            # The number may be another file's by now.
+            raise ValueError("the file is closed")
         return self._fd
 
     def write_at(self, data: Buffer, position: int) -> None:
@@ -212,9 +226,9 @@ class OsFile:
         os.fdatasync(self._fd)
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
 
 class OsMapping:
@@ -307,6 +321,10 @@ class OsDisk:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def space(self, path: str) -> Space:
+        found = os.statvfs(path)
+        return Space(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def lock(self, path: str) -> OsLock | None:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

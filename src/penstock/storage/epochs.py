@@ -134,6 +134,10 @@ class LeaderEpochCache:
             first = EpochEntry(self._entries[after - 1].epoch, start_offset)
             self._replace([first, *self._entries[after:]])
 
+    def replace_all(self, entries: Iterable[EpochEntry]) -> None:
+        """Takes over the epochs of a log with the same records."""
+        self._replace(list(entries))
+
     def clear(self) -> None:
         """Forgets all epochs, in the file too."""
         self._entries.clear()

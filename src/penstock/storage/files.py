@@ -51,7 +51,29 @@ def parse_partition_folder(name: str) -> TopicPartition | None:
     return found if str(found) == name and found.partition < 2**31 else None
 
 
+def parse_future_folder(name: str) -> TopicPartition | None:
+    """The partition whose future log is in a folder of this name; None for any other folder."""
+    if not name.endswith(FUTURE_FOLDER_SUFFIX):
+        return None
+    folder, dot, _ = name.removesuffix(FUTURE_FOLDER_SUFFIX).rpartition(".")
+    return parse_partition_folder(folder) if dot else None
+
+
+def future_folder_name(partition: TopicPartition, unique: str) -> str:
+    """What the folder of a partition is called while it is copied to another one of `log.dirs`."""
+    return f"{partition}.{unique}{FUTURE_FOLDER_SUFFIX}"
+
+
+def stray_folder_name(partition: TopicPartition, unique: str) -> str:
+    """What the folder of a partition is called that does not belong to this broker."""
+    return _with_suffix(partition, unique, STRAY_FOLDER_SUFFIX)
+
+
 def deleted_folder_name(partition: TopicPartition, unique: str) -> str:
     """What the folder of a partition is called until it is removed; long topics are cut."""
-    rest = f"-{partition.partition}.{unique}{DELETE_FOLDER_SUFFIX}"
+    return _with_suffix(partition, unique, DELETE_FOLDER_SUFFIX)
+
+
+def _with_suffix(partition: TopicPartition, unique: str, suffix: str) -> str:
+    rest = f"-{partition.partition}.{unique}{suffix}"
     return partition.topic[: MAX_NAME - len(rest)] + rest

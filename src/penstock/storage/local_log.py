@@ -293,6 +293,12 @@ class LocalLog:
 
     # --- end
 
+    def moved_to(self, folder: str) -> None:
+        """Takes note that the folder was renamed."""
+        self.folder = folder
+        for segment in (*self.segments, *(item.segment for item in self._condemned)):
+            segment.moved_to(folder)
+
     def close(self) -> None:
         """Seals and flushes everything and lets go of the files."""
         self.segments.active.seal()

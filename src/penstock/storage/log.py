@@ -29,6 +29,7 @@ from penstock.core.errors import (
 )
 from penstock.core.ids import NO_TIMESTAMP, TopicId, TopicPartition
 from penstock.records.batch import BatchHeader, TimestampType
+from penstock.records.prepare import PreparedAppend, is_heavy
 from penstock.records.validate import AppendOrigin, validate_and_assign, verify_batches
 from penstock.storage.config import INT_MAX, LogConfig
 from penstock.storage.epochs import LeaderEpochCache
@@ -74,7 +75,7 @@ class Log:
         """Why the log takes no more changes."""
         self.last_flush_ms = clock.now_ms()
         self._clock = clock
-        self._on_failure = on_failure
+        self.on_failure = on_failure
         self._roll_jitter = roll_jitter
         self._verify_transactions = verify_transactions
         self._unsynced_snapshots: list[int] = []
@@ -162,6 +163,52 @@ class Log:
             assigned.headers,
             now_ms,
             origin,
+            verification_guard,
+            transaction_version,
+        )
+        if self._is_append_time and not info.duplicate:
+            return structs.replace(info, log_append_time=now_ms)
+        return info
+
+    def begin_append(
+        self, data: WritableBuffer, *, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> PreparedAppend | None:
+        """The slow part of an append, to be run on any thread and given to `finish_append`.
+
+        None where there is nothing slow about it: call `append_as_leader`.
+        """
+        if not is_heavy(data, self._policy):
+            return None
+        return PreparedAppend(data, self._policy, origin, self._clock.now_ms())
+
+    def finish_append(
+        self,
+        prepared: PreparedAppend,
+        leader_epoch: int,
+        *,
+        verification_guard: VerificationGuard | None = None,
+        transaction_version: int = -1,
+    ) -> AppendInfo:
+        """`append_as_leader` for what `begin_append` gave: same bytes, same errors.
+
+        Where the settings have changed meanwhile, it starts over, here and now.
+        """
+        if prepared.policy != self._policy:
+            return self.append_as_leader(
+                prepared.data,
+                leader_epoch,
+                origin=prepared.origin,
+                verification_guard=verification_guard,
+                transaction_version=transaction_version,
+            )
+        self._require_writable()
+        now_ms = self._clock.now_ms()
+        assigned = prepared.place(self.local.next_offset, leader_epoch, now_ms)
+        info = self._append(
+            assigned.buffer,
+            assigned.headers,
+            now_ms,
+            prepared.origin,
             verification_guard,
             transaction_version,
         )
@@ -334,18 +381,23 @@ class Log:
 
     # --- roll, truncate, delete
 
-    def roll(self) -> Segment:
-        """Seals the active segment and starts a new one at the log end offset."""
+    def roll(self, base_offset: int | None = None) -> Segment:
+        """Seals the active segment and starts a new one, at the log end offset or after it."""
         self._require_writable()
-        return self._guarded(lambda: self._roll(self.log_end_offset, self._clock.now_ms()))
+        start = self.log_end_offset if base_offset is None else base_offset
+        return self._guarded(lambda: self._roll(start, self._clock.now_ms()))
 
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
         segment = self.local.roll(base_offset, now_ms, roll_jitter_ms=self._draw_jitter())
         # With a snapshot at each segment's start, recovery reads no more than one segment.
         self.producers.map_end_offset = base_offset
-        if self.producers.take_snapshot(sync=False) is not None:
-            self._unsynced_snapshots.append(base_offset)
+        self._take_snapshot()
         return segment
+
+    def _take_snapshot(self) -> None:
+        """Writes the producers' state; the next flush makes that durable."""
+        if self.producers.take_snapshot(sync=False) is not None:
+            self._unsynced_snapshots.append(self.producers.map_end_offset)
 
     def _draw_jitter(self) -> int:
         return self._roll_jitter(min(self.config.segment_jitter_ms, self.config.segment_ms))
@@ -449,6 +501,26 @@ class Log:
         kept = {segment.base_offset for segment in new}
         self._drop_snapshots(segment for segment in old if segment.base_offset not in kept)
 
+    # --- move
+
+    def take_over(self, other: "Log") -> None:
+        """Becomes what `other` is: the log has the same records, in another folder."""
+        self._guarded(lambda: self._take_over(other))
+
+    def _take_over(self, other: "Log") -> None:
+        self.epochs.replace_all(other.epochs.entries())
+        self.producers.take_over(other.producers)
+        self._take_snapshot()
+        self.config = other.config
+        self.log_start_offset = other.log_start_offset
+        self.update_high_watermark(other.high_watermark)
+
+    def moved_to(self, folder: str) -> None:
+        """Takes note that the folder was renamed."""
+        self.local.moved_to(folder)
+        self.epochs.folder = folder
+        self.producers.folder = folder
+
     # --- flush, close
 
     def begin_flush(self) -> FlushTask | None:
@@ -527,5 +599,5 @@ class Log:
                 f"then restart the broker"
             )
             _log.error("%s", self.failure.message)
-            self._on_failure(self, error)
+            self.on_failure(self, error)
         raise self.failure from error

@@ -7,6 +7,7 @@ and none on another one.
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 from uuid import UUID, uuid4
 
 from penstock.core.clock import Clock
@@ -20,7 +21,9 @@ from penstock.storage.files import (
     CLUSTER_METADATA_TOPIC,
     DELETE_FOLDER_SUFFIX,
     deleted_folder_name,
+    parse_future_folder,
     parse_partition_folder,
+    stray_folder_name,
 )
 from penstock.storage.log import Log
 from penstock.storage.mapped_index import CorruptIndexError
@@ -29,8 +32,24 @@ from penstock.storage.recovery import ProducerLimits, load_log
 _log = logging.getLogger(__name__)
 
 
+class FoundLog(NamedTuple):
+    """A partition's folder, before anything of it is loaded."""
+
+    log_dir: str
+    partition: TopicPartition
+    topic_id: TopicId | None
+
+
+class StrayLog(NamedTuple):
+    """A partition's folder that does not belong to this broker, under the name it has now."""
+
+    partition: TopicPartition
+    topic_id: TopicId | None
+    folder: str
+
+
 class LogDir:
-    """A folder with the logs in it. `open` loads them; after a failure `error` says why."""
+    """A folder with logs: `open` it, then `load` them. After a failure `error` says why."""
 
     def __init__(
         self,
@@ -46,6 +65,8 @@ class LogDir:
         self.error: KafkaStorageError | None = None
         self.broken: dict[TopicPartition, KafkaStorageError] = {}
         """Partitions whose files could not be understood; they are offline, the others are not."""
+        self.futures: dict[TopicPartition, str] = {}
+        """Names of the folders that a move into this one left behind, when it was loaded."""
         self.loaded = False
         """Whether it is known which partitions are in the folder."""
         self.directory_id: UUID | None = None
@@ -68,10 +89,8 @@ class LogDir:
 
     # --- opening
 
-    def open(
-        self, config_of: Callable[[str], LogConfig], *, cluster_id: str | None, node_id: int
-    ) -> None:
-        """Locks the folder and loads every log in it; a disk error takes the folder offline.
+    def open(self, *, cluster_id: str | None, node_id: int) -> None:
+        """Locks the folder and looks whose it is; a disk error takes the folder offline.
 
         Raises where the folder is another broker's: it is in use, or belongs to another node.
         """
@@ -79,9 +98,70 @@ class LogDir:
             self._make_folder()
             self._take_lock()
             self._check_identity(cluster_id, node_id)
-            self._load_all(config_of)
         except OSError as error:
             self.fail(error)
+
+    def found(self) -> list[FoundLog]:
+        """The partitions that have a folder here, by its name and the topic id in it."""
+        if self.error is not None:
+            return []
+        logs: list[FoundLog] = []
+        try:
+            for name in self._disk.names(self.path):
+                partition = self._partition_of(name)
+                if partition is not None:
+                    logs.append(FoundLog(self.path, partition, self._topic_id_in(name)))
+        except OSError as error:
+            self.fail(error)
+        return logs
+
+    def _partition_of(self, name: str) -> TopicPartition | None:
+        partition = parse_partition_folder(name)
+        if partition is None or partition.topic == CLUSTER_METADATA_TOPIC:
+            return None
+        return partition if self._disk.is_folder(self._file(name)) else None
+
+    def _topic_id_in(self, name: str) -> TopicId | None:
+        try:
+            metadata = checkpoints.load_partition_metadata(self._disk, self._file(name))
+        except CorruptCheckpointError as error:
+            _log.error("%s", error.message)
+            return None
+        return None if metadata is None else metadata.topic_id
+
+    def load(
+        self,
+        config_of: Callable[[str], LogConfig],
+        belongs: Callable[[TopicPartition, TopicId | None], bool] = lambda partition, topic_id: (
+            True
+        ),
+    ) -> list[StrayLog]:
+        """Loads every log that `belongs` here; the folders of others are renamed, and told."""
+        strays: list[StrayLog] = []
+        if self.error is None:
+            try:
+                self._set_aside(belongs, strays)
+                self._load_all(config_of)
+            except OSError as error:
+                self.fail(error)
+        return strays
+
+    def _set_aside(
+        self,
+        belongs: Callable[[TopicPartition, TopicId | None], bool],
+        strays: list[StrayLog],
+    ) -> None:
+        for name in self._disk.names(self.path):
+            partition = self._partition_of(name) or parse_future_folder(name)
+            if partition is None:
+                continue
+            topic_id = self._topic_id_in(name)
+            if not belongs(partition, topic_id):
+                stray = stray_folder_name(partition, uuid4().hex)
+                self._disk.rename(self._file(name), self._file(stray))
+                strays.append(StrayLog(partition, topic_id, self._file(stray)))
+        if strays:
+            self._disk.sync_folder(self.path)
 
     def _make_folder(self) -> None:
         folder = Path(self.path)
@@ -133,8 +213,12 @@ class LogDir:
             if name.endswith(DELETE_FOLDER_SUFFIX):
                 self._disk.remove_folder(folder)
                 continue
-            partition = parse_partition_folder(name)
-            if partition is None or partition.topic == CLUSTER_METADATA_TOPIC:
+            future = parse_future_folder(name)
+            if future is not None:
+                self.futures[future] = name
+                continue
+            partition = self._partition_of(name)
+            if partition is None:
                 _log.warning("%s is no partition; left alone", folder)
                 continue
             try:
@@ -204,6 +288,7 @@ class LogDir:
         config: LogConfig,
         *,
         topic_id: TopicId | None,
+        name: str | None = None,
         clean: bool = False,
         recovery_point: int = 0,
         cleaned_to: int = 0,
@@ -212,7 +297,7 @@ class LogDir:
     ) -> Log:
         return load_log(
             self._disk,
-            self._file(str(partition)),
+            self._file(name or str(partition)),
             partition,
             config,
             self._clock,
@@ -244,14 +329,8 @@ class LogDir:
     def create(self, partition: TopicPartition, config: LogConfig, topic_id: TopicId | None) -> Log:
         """A new, empty log."""
         self.require_online()
-        folder = self._file(str(partition))
         try:
-            self._disk.make_folder(folder)
-            if topic_id is not None:
-                # Before any record: records without a topic id could be taken for another topic's.
-                checkpoints.store_partition_metadata(self._disk, folder, topic_id)
-            log = self._load_log(partition, config, topic_id=topic_id)
-            self._disk.sync_folder(folder)
+            log = self.make_log(partition, config, topic_id)
             self._disk.sync_folder(self.path)
         except OSError as error:
             self.fail(error)
@@ -260,7 +339,62 @@ class LogDir:
         self.logs[partition] = log
         return log
 
-    def delete(self, partition: TopicPartition) -> None:
+    def make_log(
+        self,
+        partition: TopicPartition,
+        config: LogConfig,
+        topic_id: TopicId | None,
+        *,
+        name: str | None = None,
+        log_start_offset: int = 0,
+    ) -> Log:
+        """An empty log in a folder that is not durable yet. May run on another thread."""
+        folder = self._file(name or str(partition))
+        self._disk.make_folder(folder)
+        if topic_id is not None:
+            # Before any record: records without a topic id could be taken for another topic's.
+            checkpoints.store_partition_metadata(self._disk, folder, topic_id)
+        log = self._load_log(
+            partition, config, topic_id=topic_id, name=name, log_start_offset=log_start_offset
+        )
+        self._disk.sync_folder(folder)
+        return log
+
+    def make_future(
+        self,
+        name: str,
+        partition: TopicPartition,
+        config: LogConfig,
+        topic_id: TopicId | None,
+        log_start_offset: int,
+    ) -> Log:
+        """An empty log for a move into this folder. May run on another thread."""
+        self._disk.remove_folder(self._file(name))
+        old = self.futures.pop(partition, None)
+        if old is not None:
+            self._disk.remove_folder(self._file(old))
+        log = self.make_log(
+            partition, config, topic_id, name=name, log_start_offset=log_start_offset
+        )
+        log.on_failure = lambda log, error: None
+        self._disk.sync_folder(self.path)
+        return log
+
+    def adopt_future(self, log: Log) -> None:
+        """Makes the log of a move into this folder the partition's own.
+
+        After an `OSError` it is not known which name its folder has.
+        """
+        partition = log.partition
+        # Before the folder has its name: without its start offset, deleted records came back.
+        self._store_all({**self.logs, partition: log})
+        self._disk.rename(log.folder, self._file(str(partition)))
+        log.moved_to(self._file(str(partition)))
+        self._disk.sync_folder(self.path)
+        log.on_failure = lambda log, error: self.fail(error)
+        self.logs[partition] = log
+
+    def delete(self, partition: TopicPartition, reason: str = "was deleted") -> None:
         """Takes a log away, a broken one too. Its folder is renamed at once, removed later."""
         self.require_online()
         name = deleted_folder_name(partition, uuid4().hex)
@@ -277,7 +411,7 @@ class LogDir:
         delay_ms = 0
         if log is not None:
             # Nobody may append to its files, and a flush that misses them is no failed disk.
-            log.failure = log.failure or KafkaStorageError(f"{partition} was deleted")
+            log.failure = log.failure or KafkaStorageError(f"{partition} {reason}")
             delay_ms = log.config.file_delete_delay_ms
         self._condemned.append((self._clock.now_ms() + delay_ms, name, log))
         self.checkpoint()
@@ -305,22 +439,24 @@ class LogDir:
         """Stores the recovery points, high watermarks and log start offsets."""
         if self.error is not None:
             return
+        try:
+            self._store_all(self.logs)
+        except OSError as error:
+            self.fail(error)
+
+    def _store_all(self, logs: Mapping[TopicPartition, Log]) -> None:
+        recovery_points = {partition: log.recovery_point for partition, log in logs.items()}
+        high_watermarks = {partition: log.high_watermark for partition, log in logs.items()}
         # Also where the first segment starts there: segments that were deleted before it are not
         # gone for sure until their folder is synced.
         starts = {
             partition: log.log_start_offset
-            for partition, log in self.logs.items()
+            for partition, log in logs.items()
             if log.log_start_offset > 0
         }
-        try:
-            self._store(checkpoints.RECOVERY_POINT_CHECKPOINT, self._each("recovery_point"))
-            self._store(checkpoints.REPLICATION_OFFSET_CHECKPOINT, self._each("high_watermark"))
-            self._store(checkpoints.LOG_START_OFFSET_CHECKPOINT, starts)
-        except OSError as error:
-            self.fail(error)
-
-    def _each(self, offset: str) -> dict[TopicPartition, int]:
-        return {partition: getattr(log, offset) for partition, log in self.logs.items()}
+        self._store(checkpoints.RECOVERY_POINT_CHECKPOINT, recovery_points)
+        self._store(checkpoints.REPLICATION_OFFSET_CHECKPOINT, high_watermarks)
+        self._store(checkpoints.LOG_START_OFFSET_CHECKPOINT, starts)
 
     def _store(self, checkpoint: str, offsets: Mapping[TopicPartition, int]) -> None:
         offsets = {**self._of_broken.get(checkpoint, {}), **offsets}

@@ -11,10 +11,13 @@ from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError, KafkaStorageError
 from penstock.core.ids import TopicId, TopicPartition
 from penstock.storage.config import LogConfig
-from penstock.storage.disk import Disk
+from penstock.storage.disk import Disk, Space
+from penstock.storage.files import MAX_NAME, future_folder_name
 from penstock.storage.local_log import FlushTask
 from penstock.storage.log import Log
-from penstock.storage.log_dir import LogDir
+from penstock.storage.log_dir import FoundLog, LogDir, StrayLog
+from penstock.storage.log_move import LogMove
+from penstock.storage.log_moves import LogMoves, settle_doubles
 from penstock.storage.recovery import ProducerLimits
 
 
@@ -37,6 +40,38 @@ class LogWatcher(Protocol):
         """The log is about to be deleted."""
         ...
 
+    def move_began(self, partition: TopicPartition) -> None:
+        """The log is being copied to another folder: its segments must stay as they are."""
+        ...
+
+    def move_ended(self, partition: TopicPartition) -> None:
+        """The copy is done, or was given up."""
+        ...
+
+    def moved(self, source: LogDir, target: LogDir, old: Log, new: Log) -> None:
+        """The partition's log is another one, in another folder, with the same records."""
+        ...
+
+
+class PartitionSize(NamedTuple):
+    """A log as DescribeLogDirs tells it."""
+
+    partition: TopicPartition
+    size: int
+    offset_lag: int
+    """How far a current log is behind its high watermark, a future one behind the current one."""
+    is_future: bool
+
+
+class LogDirDescription(NamedTuple):
+    """A folder of `log.dirs` as DescribeLogDirs tells it."""
+
+    path: str
+    error: KafkaStorageError | None
+    space: Space | None
+    """None where the folder is offline."""
+    partitions: list[PartitionSize]
+
 
 class LogManager:
     """Finds, makes, deletes and keeps logs."""
@@ -57,6 +92,9 @@ class LogManager:
             LogDir(disk, path, clock, limits, roll_jitter=roll_jitter) for path in log_dirs
         ]
         self.watchers: list[LogWatcher] = []
+        self._disk = disk
+        self._moves = LogMoves(disk)
+        self._preferred: dict[TopicPartition, LogDir] = {}
         now = clock.monotonic_ms()
         self._next_retention = now + intervals.log_retention_check_interval_ms
         self._next_checkpoint = now + intervals.log_flush_offset_checkpoint_interval_ms
@@ -65,21 +103,55 @@ class LogManager:
     def startup(
         self, config_of: Callable[[str], LogConfig], *, node_id: int, cluster_id: str | None = None
     ) -> None:
-        """Opens every folder. One that fails is offline; where all fail, that is an error.
+        """Opens every folder and loads the logs in it: `open` and `load` in one."""
+        self.open(node_id=node_id, cluster_id=cluster_id)
+        self.load(config_of)
 
-        `config_of` gives the settings of a topic. After an error every folder is closed again.
+    def open(self, *, node_id: int, cluster_id: str | None = None) -> None:
+        """Locks every folder. One that fails is offline; where all fail, that is an error.
+
+        After an error every folder is closed again.
         """
         if not self.dirs:
             raise KafkaStorageError("log.dirs names no folder")
         try:
             for log_dir in self.dirs:
-                log_dir.open(config_of, cluster_id=cluster_id, node_id=node_id)
-            if not self.live_dirs:
-                self.dirs[0].require_online()
+                log_dir.open(cluster_id=cluster_id, node_id=node_id)
+            self._require_a_live_one()
+        except Exception:
+            self.shutdown()
+            raise
+
+    def _require_a_live_one(self) -> None:
+        if not self.live_dirs:
+            self.dirs[0].require_online()
+
+    def found(self) -> list[FoundLog]:
+        """The partitions in the open folders, before they are loaded: names and topic ids."""
+        return [found for log_dir in self.dirs for found in log_dir.found()]
+
+    def load(
+        self,
+        config_of: Callable[[str], LogConfig],
+        belongs: Callable[[TopicPartition, TopicId | None], bool] = lambda partition, topic_id: (
+            True
+        ),
+    ) -> list[StrayLog]:
+        """Loads the logs in the open folders, after a crash with recovery: that may take long.
+
+        `config_of` gives the settings of a topic. What `belongs` says no to is renamed to
+        `<topic>-<partition>.<uuid>-stray`, never deleted, and given back. After an error every
+        folder is closed again.
+        """
+        try:
+            strays = [stray for log_dir in self.dirs for stray in log_dir.load(config_of, belongs)]
+            settle_doubles(self._disk, self.dirs)
+            self._require_a_live_one()
             self._refuse_doubles()
         except Exception:
             self.shutdown()
             raise
+        return strays
 
     def _refuse_doubles(self) -> None:
         homes: dict[TopicPartition, LogDir] = {}
@@ -139,12 +211,17 @@ class LogManager:
                 f"{partition} may be in {', '.join(unknown)}, which could not be opened: mend "
                 f"the disk and restart the broker"
             )
-        home = min(live, key=lambda log_dir: len(log_dir.logs))
-        return home.create(partition, config, topic_id)
+        home = self._preferred.get(partition)
+        if home is None or not home.online:
+            home = min(live, key=lambda log_dir: len(log_dir.logs))
+        log = home.create(partition, config, topic_id)
+        self._preferred.pop(partition, None)
+        return log
 
     def delete(self, partition: TopicPartition) -> None:
         """Deletes the partition's log; its files go after `file.delete.delay.ms`."""
         home = self._home_of(partition)
+        self.cancel_move(partition)
         for watcher in self.watchers:
             watcher.deleted(partition)
         home.delete(partition)
@@ -167,6 +244,7 @@ class LogManager:
 
     def _after_truncation(self, home: LogDir, partition: TopicPartition, offset: int) -> None:
         home.checkpoint()
+        self._moves.truncated(partition)
         for watcher in self.watchers:
             watcher.truncated(partition, offset)
 
@@ -177,6 +255,120 @@ class LogManager:
         raise KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} has no log on this broker"
         )
+
+    # --- moves
+
+    def prefer_dir(self, partition: TopicPartition, path: str) -> None:
+        """Has the partition's log made in this folder, once it is made."""
+        self._preferred[partition] = self._dir_at(path)
+
+    def _dir_at(self, path: str) -> LogDir:
+        for log_dir in self.dirs:
+            if log_dir.path == path:
+                log_dir.require_online()
+                return log_dir
+        raise KafkaError(
+            ErrorCode.LOG_DIR_NOT_FOUND,
+            f"{path} is no folder of log.dirs: use one of "
+            f"{', '.join(log_dir.path for log_dir in self.dirs)}",
+        )
+
+    def begin_move(self, partition: TopicPartition, path: str) -> LogMove | None:
+        """Starts to move a partition to another folder (AlterReplicaLogDirs).
+
+        The host has it go on until it has ended::
+
+            while not manager.advance_move(move):
+                await loop.run_in_executor(pool, move.run)
+
+        None where there is nothing to do: the partition is there, or on its way there. A move to
+        another folder ends, as does any move where `path` is the current folder. A partition
+        without a log raises REPLICA_NOT_AVAILABLE, and is made in `path` when it is made.
+        """
+        target = self._dir_at(path)
+        if len(future_folder_name(partition, "0" * 32).encode()) > MAX_NAME:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"the name of {partition.topic} is too long"
+            )
+        under_way = self._moves.get(partition)
+        if under_way is not None:
+            if under_way.target is target:
+                return None
+            self.cancel_move(partition)
+        if not any(log_dir.has(partition) for log_dir in self.dirs):
+            self.prefer_dir(partition, path)
+            raise KafkaError(
+                ErrorCode.REPLICA_NOT_AVAILABLE,
+                f"{partition} has no log on this broker; one that is made will be in {path}",
+            )
+        source = self._home_of(partition)
+        if source is target:
+            return None
+        for log_dir in self.dirs:
+            # It may hold an earlier copy.
+            log_dir.require_online()
+        log = source.log(partition)
+        if log.failure is not None:
+            raise log.failure
+        move = self._moves.begin(partition, source, target)
+        for watcher in self.watchers:
+            watcher.move_began(partition)
+        return move
+
+    def advance_move(self, move: LogMove) -> bool:
+        """Takes over what `move.run` did. False: run it again, on any thread. True: it has ended.
+
+        Then `move.done` says whether the partition was moved: `get` has another log for it, and
+        the one before takes no more records. Otherwise `move.error` says why, if it was not
+        cancelled.
+        """
+        if move.ended:
+            return True
+        old = move.log
+        ended = self._moves.advance(move)
+        if ended:
+            for watcher in self.watchers:
+                if move.done:
+                    watcher.moved(move.source, move.target, old, move.log)
+                watcher.move_ended(move.partition)
+        return ended
+
+    def cancel_move(self, partition: TopicPartition) -> None:
+        """Ends the partition's move, if there is one. The host advances it to its end."""
+        self._moves.cancel(partition)
+
+    def unfinished_moves(self) -> list[tuple[TopicPartition, str]]:
+        """The moves that a stop or a crash has interrupted, for the host to begin again."""
+        return [
+            (partition, log_dir.path)
+            for log_dir in self.dirs
+            for partition in log_dir.futures
+            if any(other.has(partition) for other in self.dirs)
+        ]
+
+    def describe(self) -> list[LogDirDescription]:
+        """All folders and what is in them (DescribeLogDirs)."""
+        return [self._describe(log_dir) for log_dir in self.dirs]
+
+    def _describe(self, log_dir: LogDir) -> LogDirDescription:
+        if log_dir.error is not None:
+            return LogDirDescription(log_dir.path, log_dir.error, None, [])
+        try:
+            space = self._disk.space(log_dir.path)
+        except OSError as error:
+            log_dir.fail(error)
+            return LogDirDescription(log_dir.path, log_dir.error, None, [])
+        partitions = [
+            PartitionSize(
+                log.partition, log.size, max(log.high_watermark - log.log_end_offset, 0), False
+            )
+            for log in log_dir.logs.values()
+        ]
+        partitions += (
+            PartitionSize(move.partition, move.size, move.lag, True)
+            for move in self._moves.into(log_dir)
+        )
+        return LogDirDescription(log_dir.path, None, space, partitions)
 
     # --- chores
 
@@ -219,7 +411,8 @@ class LogManager:
     def shutdown(self) -> None:
         """Flushes and closes everything and marks the folders clean.
 
-        Flushes and cleanings that were handed out must be finished before.
+        Flushes, cleanings and steps of moves that were handed out must be finished before.
         """
+        self._moves.close()
         for log_dir in self.dirs:
             log_dir.close()

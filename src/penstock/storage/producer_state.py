@@ -249,6 +249,17 @@ class ProducerStateManager:
     def clear_verification_state_entry(self, producer_id: int) -> None:
         self._verifications.pop(producer_id, None)
 
+    def take_over(self, other: "ProducerStateManager") -> None:
+        """Goes on with the state of a log that has the same records in another folder.
+
+        It may know more than the records tell: producers whose records were deleted.
+        """
+        self._producers = other._producers
+        self._verifications = other._verifications
+        self._ongoing = other._ongoing
+        self._unreplicated = other._unreplicated
+        self.map_end_offset = other.map_end_offset
+
     # --- the log is cut
 
     def truncate_and_reload(self, log_start: int, log_end: int, now_ms: int) -> None:

@@ -419,6 +419,13 @@ class Segment:
         self.time_index.rename_to(self._path(TIME_INDEX_SUFFIX))
         self.txn_index.rename_to(self._path(TXN_INDEX_SUFFIX))
 
+    def moved_to(self, folder: str) -> None:
+        """Takes note that the files are in another folder now, which was renamed."""
+        self.folder = folder
+        self.offset_index.path = self._path(INDEX_SUFFIX)
+        self.time_index.path = self._path(TIME_INDEX_SUFFIX)
+        self.txn_index.path = self._path(TXN_INDEX_SUFFIX)
+
     def set_modified_ms(self, modified_ms: int) -> None:
         for kind in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             self._disk.set_modified_ms(self._path(kind), modified_ms)

@@ -108,7 +108,7 @@ def test_closing_what_another_process_uses_changes_nothing(folder: Folder) -> No
         before = folder.checkpoint(REPLICATION)
         refused = folder.make()
         with pytest.raises(KafkaStorageError):
-            refused.open(small, cluster_id="the-cluster", node_id=1)
+            refused.open(cluster_id="the-cluster", node_id=1)
         refused.close()
         assert folder.checkpoint(REPLICATION) == before == {"a-0": 15}
         assert not folder.file(CLEAN).exists()
@@ -122,7 +122,7 @@ def test_the_folder_of_another_node(folder: Folder) -> None:
     }
     wrong = folder.make()
     with pytest.raises(KafkaStorageError, match=r"node 1, this is node 2.*node\.id=1"):
-        wrong.open(small, cluster_id="the-cluster", node_id=2)
+        wrong.open(cluster_id="the-cluster", node_id=2)
     wrong.close()
     after = {path.name: path.read_bytes() for path in Path(folder.path).iterdir() if path.is_file()}
     assert after == before, "it is not ours to change"
@@ -135,7 +135,7 @@ def test_the_folder_of_another_cluster(folder: Folder) -> None:
         pass
     wrong = folder.make()
     with pytest.raises(KafkaStorageError, match="cluster the-cluster, this is cluster other"):
-        wrong.open(small, cluster_id="other", node_id=1)
+        wrong.open(cluster_id="other", node_id=1)
     wrong.close()
     assert folder.file(CLEAN).exists()
 
@@ -157,7 +157,7 @@ def test_a_folder_that_zookeepers_kafka_wrote(folder: Folder) -> None:
         assert log_dir.online
     wrong = folder.make()
     with pytest.raises(KafkaStorageError, match="node 1"):
-        wrong.open(small, cluster_id="the-cluster", node_id=2)
+        wrong.open(cluster_id="the-cluster", node_id=2)
     wrong.close()
 
 

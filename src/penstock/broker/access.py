@@ -1,0 +1,72 @@
+"""May this client do that? One question for every handler (X3)."""
+
+from penstock.broker.request import Session
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.security.acl import AclOperation, ResourceType, all_operations
+from penstock.security.authorizer import Authorizer
+
+CLUSTER_NAME = "kafka-cluster"
+"""The name of the one resource of type CLUSTER."""
+
+_CODES = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+}
+
+
+class Access:
+    """The authorizer, or none: then everybody may do everything."""
+
+    def __init__(self, authorizer: Authorizer | None) -> None:
+        self.authorizer = authorizer
+
+    def allows(
+        self, session: Session, operation: AclOperation, resource: ResourceType, name: str
+    ) -> bool:
+        authorizer = self.authorizer
+        if authorizer is None:
+            return True
+        return authorizer.authorize(session.principal, session.host, operation, resource, name)
+
+    def refusal(
+        self, session: Session, operation: AclOperation, resource: ResourceType, name: str
+    ) -> KafkaError:
+        """The error for what is not allowed (E3)."""
+        return KafkaError(
+            _CODES[resource],
+            f"{session.principal} at {session.host} may not {operation.name} "
+            f"{resource.name.lower()} {name!r}: add an ACL that allows it",
+        )
+
+    def require(
+        self,
+        session: Session,
+        operation: AclOperation,
+        resource: ResourceType = ResourceType.CLUSTER,
+        name: str = CLUSTER_NAME,
+    ) -> None:
+        """Raises the refusal unless it is allowed."""
+        if not self.allows(session, operation, resource, name):
+            raise self.refusal(session, operation, resource, name)
+
+    def allows_any_write(self, session: Session) -> bool:
+        """Whether the client may produce at all, and so may have a producer id (KIP-679)."""
+        authorizer = self.authorizer
+        if authorizer is None:
+            return True
+        principal, host = session.principal, session.host
+        return authorizer.authorize(
+            principal, host, AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME
+        ) or authorizer.authorize_by_resource_type(
+            principal, host, AclOperation.WRITE, ResourceType.TOPIC
+        )
+
+    def operations(self, session: Session, resource: ResourceType, name: str = CLUSTER_NAME) -> int:
+        """What the client may do with a resource, as the bits that responses carry."""
+        authorizer = self.authorizer
+        if authorizer is None:
+            return all_operations(resource)
+        return authorizer.authorized_operations(session.principal, session.host, resource, name)

@@ -1,0 +1,211 @@
+"""Puts a broker together from its settings, starts it and stops it. The only place that wires.
+
+The order at start: the store and the image, the logs (recovered where needed), the listeners, then
+the registration, which makes this broker controller and leader of its partitions. Nothing is
+answered before that is done.
+"""
+
+import base64
+import logging
+import random
+import resource
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from penstock.broker.access import Access
+from penstock.broker.broker import Broker
+from penstock.broker.chores import Chores
+from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.config.topic_config import topic_config
+from penstock.broker.controlling import Controlling
+from penstock.broker.dispatch import Dispatcher
+from penstock.broker.features import SUPPORTED_FEATURES
+from penstock.broker.fetch_sessions import FetchSessions
+from penstock.broker.flushes import Flushes
+from penstock.broker.following import Following
+from penstock.broker.producer_ids import ProducerIds
+from penstock.broker.quotas import Quotas
+from penstock.broker.replicas import ReplicaManager
+from penstock.broker.sessions import Sessions
+from penstock.broker.settings import (
+    chore_intervals,
+    cleaner_settings,
+    listener,
+    new_authorizer,
+    new_quotas,
+    producer_limits,
+    set_limits,
+)
+from penstock.broker.workers import Workers
+from penstock.cluster.embedded import EmbeddedStore
+from penstock.controller.brokers import startup
+from penstock.controller.image import ClusterImage
+from penstock.controller.metadata import BrokerRecord, Change, Put
+from penstock.controller.partition_change import ElectionRules
+from penstock.net.limits import Limits
+from penstock.net.server import Address, Server
+from penstock.storage.checkpoints import load_meta_properties
+from penstock.storage.cleaner import LogCleaner
+from penstock.storage.disk import OsDisk
+from penstock.storage.manager import LogManager
+from penstock.storage.system_clock import SystemClock
+
+logger = logging.getLogger("penstock.broker")
+
+STORE_FILE = "penstock-metadata.db"
+"""The cluster's metadata, in the first folder of `log.dirs` (or in `metadata.log.dir`)."""
+
+
+class App:
+    """One broker, from `start` to `stop`, on the running event loop."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._broker_id = config.int("node.id")
+        self._clock = SystemClock()
+        self._disk = OsDisk()
+        self._image = ClusterImage()
+        self._log_dirs = config.list("log.dirs")
+        self._workers = Workers()
+        self._logs = LogManager(
+            self._disk,
+            self._log_dirs,
+            self._clock,
+            limits=producer_limits(config),
+            intervals=chore_intervals(config),
+            roll_jitter=lambda limit_ms: random.randrange(limit_ms + 1),
+        )
+
+    async def start(self) -> list[Address]:
+        """Serves when it returns, and gives back where; KafkaError where it cannot."""
+        _raise_file_limit()
+        folder = Path(self._config.text("metadata.log.dir") or self._log_dirs[0])
+        folder.mkdir(parents=True, exist_ok=True)
+        self._store = EmbeddedStore(folder / STORE_FILE)
+        try:
+            self._image.apply(map(Put, self._store.load()))
+            cluster_id = self._image.cluster_id or self._found_cluster_id()
+            self._follow_stored_settings()
+            self._logs.startup(
+                lambda topic: topic_config(self._config, self._image.config("topics", topic)).log,
+                node_id=self._broker_id,
+                cluster_id=cluster_id,
+            )
+        except BaseException:
+            self._store.close()
+            raise
+        try:
+            self._assemble()
+            addresses = await self._server.start(
+                [listener(self._config, spec) for spec in self._config.listeners]
+            )
+            self._register(addresses, cluster_id)
+        except BaseException:
+            await self._close()
+            raise
+        self._chores.start()
+        return addresses
+
+    async def stop(self) -> None:
+        """Answers what is under way, flushes, and marks the folders clean."""
+        await self._server.close(grace_s=5)
+        await self._close()
+
+    # --- start
+
+    def _found_cluster_id(self) -> str:
+        """The cluster that the folders belong to, for a store that is new; else a new one."""
+        for path in self._log_dirs:
+            known = load_meta_properties(self._disk, path)
+            if known is not None and known.cluster_id is not None:
+                return known.cluster_id
+        return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+    def _follow_stored_settings(self) -> None:
+        self._config.set_dynamic(
+            self._image.config("brokers", "<default>"),
+            self._image.config("brokers", str(self._broker_id)),
+        )
+
+    def _assemble(self) -> None:
+        config, clock, image, workers = self._config, self._clock, self._image, self._workers
+        controlling = Controlling(image, self._store, workers)
+        replicas = ReplicaManager(
+            self._broker_id,
+            self._logs,
+            image,
+            lambda topic: topic_config(config, image.config("topics", topic)),
+        )
+        self.broker = broker = Broker(
+            broker_id=self._broker_id,
+            config=config,
+            clock=clock,
+            workers=workers,
+            image=image,
+            controlling=controlling,
+            logs=self._logs,
+            replicas=replicas,
+            flushes=Flushes(workers),
+            access=Access(new_authorizer(config)),
+            quotas=Quotas(new_quotas(config), clock),
+            fetch_sessions=FetchSessions(
+                config.int("max.incremental.fetch.session.cache.slots"),
+                lambda: random.randrange(1, 2**31),
+            ),
+            producer_ids=ProducerIds(self._broker_id, controlling),
+        )
+        limits = Limits()
+        set_limits(limits, config)
+        self._dispatcher = Dispatcher(broker, Sessions(config, image, clock))
+        self._server = Server(self._dispatcher, limits, clock=clock, executor=workers.flush)
+        self._cleaner = LogCleaner(self._logs, clock, cleaner_settings(config))
+        self._chores = Chores(self._logs, self._cleaner, broker.flushes, workers)
+        self._following = Following(broker, self._server)
+        controlling.listeners.append(self._following.apply)
+
+    def _register(self, addresses: Sequence[Address], cluster_id: str) -> None:
+        """Tells the cluster that this broker is up; its partitions get their leader."""
+        record = BrokerRecord(
+            broker_id=self._broker_id,
+            endpoints=tuple(
+                self._config.advertised_endpoints({each.listener: each.port for each in addresses})
+            ),
+            rack=self._config.text("broker.rack"),
+            timestamp_ms=self._clock.now_ms(),
+            features=SUPPORTED_FEATURES,
+            epoch=0,
+        )
+        before: list[Change] = [Put(each) for each in self._image.configs.values()]
+        before += [Put(each) for each in self._image.acls.values()]
+        changes = startup(
+            self._image,
+            record,
+            cluster_id=cluster_id,
+            features={},
+            now_ms=self._clock.now_ms(),
+            rules=ElectionRules(
+                lambda topic: self.broker.topic_config(topic).unclean_leader_election_enable
+            ),
+        )
+        epoch = self._store.commit(changes)
+        self._image.apply([*changes, Put(replace(record, epoch=epoch))])
+        self._following.apply([*before, *changes])
+
+    # --- stop
+
+    async def _close(self) -> None:
+        await self._dispatcher.close()
+        await self._chores.stop()
+        self._logs.shutdown()
+        self._store.close()
+        self._workers.close()
+
+
+def _raise_file_limit() -> None:
+    """As many open files as the system lets us have: a partition has several."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,126 @@
+"""What every handler works with: the parts of a running broker, under one name.
+
+`penstock.broker.app` makes the parts and puts them together. Handlers get the `Broker`, use its
+parts, and know nothing of each other.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from uuid import uuid4
+
+from penstock.broker.access import Access
+from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.config.topic_config import TopicConfig, topic_config, validate_topic_configs
+from penstock.broker.controlling import Controlling
+from penstock.broker.features import SUPPORTED_FEATURES
+from penstock.broker.fetch_sessions import FetchSessions
+from penstock.broker.flushes import Flushes
+from penstock.broker.handlers.table import served_versions
+from penstock.broker.producer_ids import ProducerIds
+from penstock.broker.quotas import Quotas
+from penstock.broker.replicas import ReplicaManager
+from penstock.broker.workers import Workers
+from penstock.controller.image import ClusterImage
+from penstock.controller.metadata import BrokerRecord, Endpoint
+from penstock.controller.placement import Start
+from penstock.controller.topics import NewTopicRules, create_topics
+from penstock.core.clock import Clock
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.ids import TopicPartition
+from penstock.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+from penstock.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from penstock.storage.manager import LogManager
+
+
+@dataclass(slots=True)
+class Broker:
+    """The parts. Everything here belongs to the event loop's thread."""
+
+    broker_id: int
+    config: BrokerConfig
+    clock: Clock
+    workers: Workers
+    image: ClusterImage
+    controlling: Controlling
+    logs: LogManager
+    replicas: ReplicaManager
+    flushes: Flushes
+    access: Access
+    quotas: Quotas
+    fetch_sessions: FetchSessions
+    producer_ids: ProducerIds
+
+    def nodes(self, listener: str) -> Iterator[tuple[BrokerRecord, Endpoint]]:
+        """The brokers that are up, as clients of this listener reach them."""
+        for record in self.image.brokers.values():
+            for endpoint in record.endpoints:
+                if endpoint.listener == listener:
+                    yield record, endpoint
+
+    def leader_of(self, topic: str, index: int) -> tuple[int, int]:
+        """Leader and leader epoch of a partition; -1 for what is not known."""
+        record = self.image.partitions.get(TopicPartition(topic, index))
+        return (-1, -1) if record is None else (record.leader, record.leader_epoch)
+
+    def topic_config(self, topic: str) -> TopicConfig:
+        """The settings in force for a topic."""
+        return topic_config(self.config, self.image.config("topics", topic))
+
+    def new_topic_rules(self) -> NewTopicRules:
+        """What the controller must know to make topics."""
+        return NewTopicRules(
+            num_partitions=self.config.int("num.partitions"),
+            replication_factor=self.config.int("default.replication.factor"),
+            validate_configs=lambda configs: validate_topic_configs(configs, self.config),
+            new_topic_id=uuid4,
+            start=Start(random.randrange(1 << 16), random.randrange(1 << 16)),
+        )
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        configs: dict[str, str] | None = None,
+    ) -> None:
+        """Makes a topic; KafkaError where that is not possible."""
+        wanted = CreatableTopic(
+            name,
+            partitions,
+            replication_factor,
+            configs=[CreatableTopicConfig(*item) for item in (configs or {}).items()],
+        )
+        request = CreateTopicsRequest([wanted])
+        rules = self.new_topic_rules()
+        reply = await self.controlling.run(lambda image: create_topics(image, request, rules))
+        result = reply.topics[0]
+        if result.error_code:
+            raise KafkaError(ErrorCode(result.error_code), result.error_message or "")
+
+    def api_versions(self, error: ErrorCode = ErrorCode.NONE) -> ApiVersionsResponse:
+        """What is served, and the feature levels of the cluster."""
+        features = self.image.features
+        return ApiVersionsResponse(
+            error,
+            [ApiVersion(key, *versions) for key, versions in served_versions().items()],
+            supported_features=[
+                SupportedFeatureKey(name, low, high)
+                for name, (low, high) in SUPPORTED_FEATURES.items()
+            ],
+            finalized_features_epoch=-1 if features is None else features.epoch,
+            finalized_features=[
+                FinalizedFeatureKey(name, level, level)
+                for name, level in ({} if features is None else features.levels).items()
+            ],
+        )

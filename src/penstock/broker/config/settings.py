@@ -1,0 +1,227 @@
+"""What a setting is: its type, default and limits, and how its text becomes a value."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum, IntEnum
+from typing import NamedTuple
+
+from penstock.broker.config.validators import Value, check
+from penstock.core.errors import ErrorCode, KafkaError
+
+
+class ConfigError(KafkaError):
+    """A setting that will not do. `name` says which one, where it is about one."""
+
+    def __init__(self, message: str, name: str | None = None) -> None:
+        super().__init__(ErrorCode.INVALID_CONFIG, message)
+        self.name = name
+
+
+class ConfigType(IntEnum):
+    """The numbers with which DescribeConfigs tells a client how to read a value."""
+
+    UNKNOWN = 0
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class Dynamic(Enum):
+    """Whether and for whom a setting can change while the broker runs."""
+
+    READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
+    CLUSTER_WIDE = "cluster-wide"
+
+
+class Importance(Enum):
+    HIGH = "H"
+    MEDIUM = "M"
+    LOW = "L"
+
+
+class Setting(NamedTuple):
+    """One row of a table."""
+
+    name: str
+    type: ConfigType
+    default: str | None
+    doc: str
+    validator: str
+    """The valid values in the notation of `penstock.broker.config.tables`."""
+    importance: Importance
+    dynamic: Dynamic
+    effect: bool
+    """False: accepted because Kafka's files contain it, but nothing here asks for it."""
+    internal: bool
+    """Kafka does not show it unless it is set."""
+    old: bool
+    """Kafka 4 no longer has it; shown only where it is set."""
+
+    @property
+    def sensitive(self) -> bool:
+        """Never shown to anybody."""
+        return self.type is ConfigType.PASSWORD
+
+    def parse(self, text: str) -> Value:
+        """The value that a text stands for; ConfigError where it will not do."""
+        try:
+            value = _PARSERS[self.type](text.strip())
+            check(self.validator, value)
+        except ValueError as error:
+            shown = "this value" if self.sensitive else repr(text.strip())
+            raise ConfigError(f"{self.name}: {shown} will not do: {error}", self.name) from None
+        return value
+
+    def default_value(self) -> Value:
+        return None if self.default is None else _PARSERS[self.type](self.default)
+
+    def normal(self, text: str) -> str:
+        """The text as Kafka shows it: `TRUE ` is `true`, `a, b` is `a,b`."""
+        return format_value(self.parse(text)) or ""
+
+
+def format_value(value: Value) -> str | None:
+    """A value as Kafka writes it."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return ",".join(value)
+    if isinstance(value, float):
+        return _java_double(value)
+    return str(value)
+
+
+def _java_double(value: float) -> str:
+    """Plain between 0.001 and 10 million, otherwise with an exponent: Java's way."""
+    if value != value or value in (float("inf"), float("-inf")):
+        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[repr(value)]
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(value)
+    mantissa, _, exponent = f"{value:.17e}".partition("e")
+    for digits in range(1, 18):
+        mantissa, _, exponent = f"{value:.{digits}e}".partition("e")
+        if float(f"{mantissa}e{exponent}") == value:
+            break
+    return f"{mantissa}E{int(exponent)}"
+
+
+# --- from text to value
+
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_DOUBLE = re.compile(
+    r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?)", re.ASCII
+)
+_COMMA = re.compile(r"\s*,\s*")
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text.lower() == "true"
+
+
+def _integer(bits: int) -> Callable[[str], int]:
+    limit = 1 << (bits - 1)
+
+    def parse(text: str) -> int:
+        if not _WHOLE.fullmatch(text):
+            raise ValueError("must be a whole number")
+        value = int(text)
+        if not -limit <= value < limit:
+            raise ValueError(f"must be between {-limit} and {limit - 1}")
+        return value
+
+    return parse
+
+
+def _double(text: str) -> float:
+    if not _DOUBLE.fullmatch(text):
+        raise ValueError("must be a number")
+    return float(text.rstrip("fFdD"))
+
+
+def _list(text: str) -> list[str]:
+    if not text:
+        return []
+    parts = list(dict.fromkeys(_COMMA.split(text)))
+    if "" in parts:
+        raise ValueError("there is nothing between two commas")
+    return parts
+
+
+_PARSERS: dict[ConfigType, Callable[[str], Value]] = {
+    ConfigType.BOOLEAN: _boolean,
+    ConfigType.STRING: str,
+    ConfigType.INT: _integer(32),
+    ConfigType.SHORT: _integer(16),
+    ConfigType.LONG: _integer(64),
+    ConfigType.DOUBLE: _double,
+    ConfigType.LIST: _list,
+    ConfigType.CLASS: str,
+    ConfigType.PASSWORD: str,
+}
+
+
+# --- tables
+
+_DYNAMIC = {"-": Dynamic.READ_ONLY, "b": Dynamic.PER_BROKER, "c": Dynamic.CLUSTER_WIDE}
+
+
+class Table(Mapping[str, Setting]):
+    """Settings by name. A row is read when it is asked for."""
+
+    def __init__(self, *texts: str) -> None:
+        self._rows: dict[str, tuple[str, str]] = {}
+        self._settings: dict[str, Setting] = {}
+        for text in texts:
+            lines = iter(text.strip("\n").split("\n"))
+            for facts, doc in zip(lines, lines, strict=True):
+                self._rows[facts[: facts.index(" ")]] = (facts, doc)
+
+    def __getitem__(self, name: str) -> Setting:
+        if name not in self._settings:
+            self._settings[name] = _read_row(*self._rows[name])
+        return self._settings[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._rows
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+def _read_row(facts: str, doc: str) -> Setting:
+    name, kind, flags, validator, *rest = facts.split(" ", 4)
+    default = rest[0] if rest else ""
+    return Setting(
+        name,
+        ConfigType[kind],
+        None if default == "null" else default,
+        doc.strip(),
+        validator,
+        Importance(flags[0]),
+        _DYNAMIC[flags[1]],
+        effect=flags[2] == "*",
+        internal="i" in flags,
+        old="o" in flags,
+    )
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """`; did you mean x?`, or nothing where no name is like this one."""
+    import difflib  # only on the way to an error
+
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"; did you mean {near[0]}?" if near else ""

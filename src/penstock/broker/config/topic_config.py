@@ -1,0 +1,191 @@
+"""Settings of topics: a topic's own, or else the broker's under other names."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
+
+from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.config.entry import ConfigEntry, ConfigSource, Synonym
+from penstock.broker.config.settings import ConfigError, Table, format_value, nearest
+from penstock.broker.config.tables import topic as table
+from penstock.broker.config.validators import Value
+from penstock.storage.config import SETTINGS as LOG_SETTINGS
+from penstock.storage.config import LogConfig
+
+TOPIC_SETTINGS = Table(table.TABLE)
+
+TOPIC_SYNONYMS: dict[str, tuple[str, ...]] = {
+    "cleanup.policy": ("log.cleanup.policy",),
+    "compression.gzip.level": ("compression.gzip.level",),
+    "compression.lz4.level": ("compression.lz4.level",),
+    "compression.type": ("compression.type",),
+    "compression.zstd.level": ("compression.zstd.level",),
+    "delete.retention.ms": ("log.cleaner.delete.retention.ms",),
+    "file.delete.delay.ms": ("log.segment.delete.delay.ms",),
+    "flush.messages": ("log.flush.interval.messages",),
+    "flush.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    "index.interval.bytes": ("log.index.interval.bytes",),
+    "local.retention.bytes": ("log.local.retention.bytes",),
+    "local.retention.ms": ("log.local.retention.ms",),
+    "max.compaction.lag.ms": ("log.cleaner.max.compaction.lag.ms",),
+    "max.message.bytes": ("message.max.bytes",),
+    "message.timestamp.after.max.ms": ("log.message.timestamp.after.max.ms",),
+    "message.timestamp.before.max.ms": ("log.message.timestamp.before.max.ms",),
+    "message.timestamp.type": ("log.message.timestamp.type",),
+    "min.cleanable.dirty.ratio": ("log.cleaner.min.cleanable.ratio",),
+    "min.compaction.lag.ms": ("log.cleaner.min.compaction.lag.ms",),
+    "min.insync.replicas": ("min.insync.replicas",),
+    "preallocate": ("log.preallocate",),
+    "retention.bytes": ("log.retention.bytes",),
+    "retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    "segment.bytes": ("log.segment.bytes",),
+    "segment.index.bytes": ("log.index.size.max.bytes",),
+    "segment.jitter.ms": ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    "segment.ms": ("log.roll.ms", "log.roll.hours"),
+    "unclean.leader.election.enable": ("unclean.leader.election.enable",),
+}
+"""The broker's settings that a topic without its own takes; the first that has a value counts."""
+
+_UNITS = {".hours": 3_600_000, ".minutes": 60_000}
+
+_UNLIMITED = ("retention.ms", "retention.bytes")
+"""Kafka takes every negative number for no limit."""
+
+_CACHE_LIMIT = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """The settings that hold for a topic."""
+
+    log: LogConfig
+    min_insync_replicas: int
+    unclean_leader_election_enable: bool
+    leader_replication_throttled_replicas: tuple[str, ...]
+    follower_replication_throttled_replicas: tuple[str, ...]
+
+
+class _Cache:
+    """Configs that were made already; good until the broker's settings change."""
+
+    def __init__(self) -> None:
+        self.version = -1
+        self.configs: dict[frozenset[tuple[str, str]], TopicConfig] = {}
+
+
+_caches: WeakKeyDictionary[BrokerConfig, _Cache] = WeakKeyDictionary()
+
+
+def topic_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
+    """The settings of a topic with these of its own. The same ones give the same object."""
+    cache = _caches.get(broker)
+    if cache is None:
+        cache = _caches[broker] = _Cache()
+    if cache.version != broker.version or len(cache.configs) >= _CACHE_LIMIT:
+        cache.configs.clear()
+        cache.version = broker.version
+    key = frozenset(overrides.items())
+    config = cache.configs.get(key)
+    if config is None:
+        config = cache.configs[key] = _make(broker, overrides)
+    return config
+
+
+def validate_topic_configs(configs: Mapping[str, str], broker: BrokerConfig) -> None:
+    """ConfigError unless a topic could have exactly these settings of its own."""
+    for name, text in configs.items():
+        if name not in TOPIC_SETTINGS:
+            raise ConfigError(f"{name}: no such topic setting{nearest(name, TOPIC_SETTINGS)}", name)
+        TOPIC_SETTINGS[name].parse(text)
+    if TOPIC_SETTINGS["remote.storage.enable"].parse(configs.get("remote.storage.enable", "false")):
+        raise ConfigError(
+            "remote.storage.enable: there is no remote storage here; leave it at false and keep "
+            "all segments on disk, with retention.ms or retention.bytes as you need them",
+            "remote.storage.enable",
+        )
+    _make(broker, configs)
+
+
+def describe_topic(
+    broker: BrokerConfig, overrides: Mapping[str, str], names: Iterable[str] | None = None
+) -> list[ConfigEntry]:
+    """What DescribeConfigs shows of a topic with these settings of its own."""
+    shown = set(overrides)
+    for name, setting in TOPIC_SETTINGS.items():
+        if not setting.internal and not setting.old:
+            shown.add(name)
+    if names is not None:
+        shown &= set(names)
+    return [_entry(broker, overrides, name) for name in sorted(shown & set(TOPIC_SETTINGS))]
+
+
+def effective_value(broker: BrokerConfig, overrides: Mapping[str, str], name: str) -> Value:
+    """The value of one setting for a topic with these of its own."""
+    setting = TOPIC_SETTINGS[name]
+    if name in overrides:
+        return setting.parse(overrides[name])
+    for synonym in TOPIC_SYNONYMS.get(name, ()):
+        value = broker.value(synonym)
+        if value is not None:
+            return _converted(name, synonym, value)
+    return setting.default_value()
+
+
+def _converted(name: str, synonym: str, value: Value) -> Value:
+    if not isinstance(value, int) or isinstance(value, bool):
+        return value
+    for suffix, unit in _UNITS.items():
+        if synonym.endswith(suffix):
+            value *= unit
+    return max(-1, value) if name == "retention.ms" else value
+
+
+def _make(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
+    def value(name: str) -> Value:
+        return effective_value(broker, overrides, name)
+
+    texts = {name: format_value(_clamped(name, value(name))) or "" for name in LOG_SETTINGS}
+    log = LogConfig().with_overrides(texts)
+    segment_bytes = value("internal.segment.bytes")
+    if isinstance(segment_bytes, int):
+        log = replace(log, segment_bytes=segment_bytes)
+    min_insync = value("min.insync.replicas")
+    leader, follower = (
+        value(f"{side}.replication.throttled.replicas") for side in ("leader", "follower")
+    )
+    return TopicConfig(
+        log,
+        min_insync if isinstance(min_insync, int) else 1,
+        value("unclean.leader.election.enable") is True,
+        tuple(leader) if isinstance(leader, list) else (),
+        tuple(follower) if isinstance(follower, list) else (),
+    )
+
+
+def _clamped(name: str, value: Value) -> Value:
+    if isinstance(value, int) and not isinstance(value, bool):
+        if name in _UNLIMITED:
+            return max(-1, value)
+        if name == "flush.ms":
+            return max(0, value)
+    return value
+
+
+def _entry(broker: BrokerConfig, overrides: Mapping[str, str], name: str) -> ConfigEntry:
+    setting = TOPIC_SETTINGS[name]
+    value = format_value(effective_value(broker, overrides, name))
+    synonyms: tuple[Synonym, ...] = ()
+    if name in TOPIC_SYNONYMS:
+        synonyms = broker.descriptions().synonyms(TOPIC_SYNONYMS[name][0])
+    if name in overrides:
+        synonyms = (Synonym(name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG), *synonyms)
+    return ConfigEntry(
+        name,
+        value,
+        synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
+        synonyms,
+        sensitive=False,
+        read_only=False,
+        type=setting.type,
+        doc=setting.doc,
+    )

@@ -1,0 +1,43 @@
+"""Runs the controller's decisions: one at a time, committed first, then told to everybody.
+
+    reply = await controlling.run(lambda image: create_topics(image, …))
+
+A decision is made on the image, its changes are committed to the store on a thread, then the image
+takes them over, then the listeners (replicas, authorizer, quotas, settings) hear of them.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from penstock.broker.workers import Workers
+from penstock.cluster.store import MetadataStore
+from penstock.controller.image import ClusterImage
+from penstock.controller.metadata import Change
+from penstock.controller.result import Result
+
+R = TypeVar("R")
+Listener = Callable[[Sequence[Change]], None]
+
+
+class Controlling:
+    """The host of the controller machine."""
+
+    def __init__(self, image: ClusterImage, store: MetadataStore, workers: Workers) -> None:
+        self.image = image
+        self.listeners: list[Listener] = []
+        self._store = store
+        self._workers = workers
+        self._turn = asyncio.Lock()
+
+    async def run(self, decide: Callable[[ClusterImage], Result[R]]) -> R:
+        """Decides when its turn comes; returns the reply once the changes are durable."""
+        async with self._turn:
+            result = decide(self.image)
+            changes = result.changes
+            if changes:
+                await self._workers.run(self._workers.store, lambda: self._store.commit(changes))
+                self.image.apply(changes)
+                for listener in self.listeners:
+                    listener(changes)
+            return result.reply

@@ -1,0 +1,28 @@
+"""Failures on their way back to the client."""
+
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.protocol.api import api
+from penstock.protocol.api_key import ApiKey
+from penstock.protocol.fields import Message
+
+
+class CloseConnectionError(Exception):
+    """The client cannot be answered, only left: its text says why, for the log."""
+
+
+def error_answer(api_key: ApiKey, version: int, error: BaseException) -> Message | None:
+    """The response of an API that says nothing but this error; None where it has no place for it.
+
+    An unexpected exception stays in the broker's log: its text may hold what is not the client's.
+    """
+    answer = api(api_key).response()
+    if not hasattr(answer, "error_code"):
+        return None
+    answer.error_code = error.code if isinstance(error, KafkaError) else _UNKNOWN
+    if hasattr(answer, "error_message"):
+        answer.error_message = error.message if isinstance(error, KafkaError) else _SEE_LOG
+    return answer
+
+
+_UNKNOWN = ErrorCode.UNKNOWN_SERVER_ERROR
+_SEE_LOG = "the broker met an unexpected error; its log says more"

@@ -1,0 +1,248 @@
+"""Produce (0): versions 0 to 13 append to the logs that this broker leads (P2, P3, P7).
+
+Message sets of versions 0 to 2 are stored as record batches. Large compressed batches are checked
+and recompressed on a thread, so such a request is under way for a while; `flush.messages` holds
+only the answer back, until the records are durable.
+"""
+
+import asyncio
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from penstock.broker.errors import CloseConnectionError
+from penstock.broker.request import Answer, Reply, Request, Waiting
+from penstock.core.errors import ErrorCode, InvalidRecordError, KafkaError
+from penstock.protocol.fields import Message
+from penstock.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceLeaderIdAndEpoch,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from penstock.records.batch import CODEC_MASK, MAGIC, MAGIC_AT
+from penstock.records.compress import Compression
+from penstock.records.errors import RecordValidationError
+from penstock.records.prepare import PreparedAppend
+from penstock.security.acl import AclOperation, ResourceType
+from penstock.storage.log_results import AppendInfo
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+    from penstock.broker.replicas import Replica
+
+_FIRST_WITH_BATCHES = 3
+_FIRST_WITH_ZSTD = 7
+_FIRST_WITH_TOPIC_IDS = 13
+_CODEC_AT = 22
+"""The low byte of a batch's attributes."""
+_NO_RECORDS: Final = memoryview(b"")
+
+
+class _Place(NamedTuple):
+    """Where records of the request go, or why they do not."""
+
+    topic: str
+    partition: int
+    replica: "Replica | None"
+    records: memoryview
+    slow: PreparedAppend | None
+    error: KafkaError | None
+
+
+def handle(broker: "Broker", request: Request, body: ProduceRequest) -> Reply:
+    refusal = _refusal_of_all(broker, request, body)
+    places = []
+    slow = []
+    for topic in body.topic_data:
+        error = refusal or _refusal(broker, request, topic)
+        for data in topic.partition_data:
+            place = _place(broker, request, topic.name, data, error)
+            if place.slow is not None:
+                slow.append(place.slow)
+            places.append(place)
+    if slow:
+        return _with_threads(broker, request, body, places, slow)
+    return _append(broker, request, body, places)
+
+
+async def _with_threads(
+    broker: "Broker",
+    request: Request,
+    body: ProduceRequest,
+    places: list[_Place],
+    slow: list[PreparedAppend],
+) -> "Answer | Waiting":
+    for each in slow:
+        await broker.workers.run(broker.workers.compute, each.run)
+    return _append(broker, request, body, places)
+
+
+def _place(
+    broker: "Broker",
+    request: Request,
+    topic: str,
+    data: PartitionProduceData,
+    error: KafkaError | None,
+) -> _Place:
+    try:
+        if error is not None:
+            raise error
+        replica = broker.replicas.find(topic, data.index)
+        records = _checked(request.version, data.records)
+        return _Place(
+            topic, data.index, replica, records, replica.leading().begin_append(records), None
+        )
+    except KafkaError as failure:
+        return _Place(topic, data.index, None, _NO_RECORDS, None, failure)
+
+
+def _append(
+    broker: "Broker", request: Request, body: ProduceRequest, places: list[_Place]
+) -> "Answer | Waiting":
+    """Appends everything; the answer, which may have to wait for flushes."""
+    flushes: list[asyncio.Future[None]] = []
+    partitions = []
+    for topic, index, replica, records, slow, error in places:
+        if replica is None:
+            assert error is not None
+            partitions.append(_failed(broker, topic, index, error))
+            continue
+        try:
+            info = replica.append(records, acks=body.acks, prepared=slow)
+        except KafkaError as failure:
+            partitions.append(_failed(broker, topic, index, failure))
+            continue
+        if info.flush_due or info.rolled:
+            _flush(broker, replica, info, flushes)
+        partitions.append(
+            PartitionProduceResponse(
+                index, 0, info.first_offset, info.log_append_time, info.log_start_offset
+            )
+        )
+    if body.acks == 0:
+        _complain(places, partitions)
+        return None
+    answers = iter(partitions)
+    topics = [
+        TopicProduceResponse(
+            topic.name, topic.topic_id, list(islice(answers, len(topic.partition_data)))
+        )
+        for topic in body.topic_data
+    ]
+    answer = ProduceResponse(topics, broker.quotas.produced(request))
+    return _once_durable(answer, flushes) if flushes else answer
+
+
+def _refusal_of_all(broker: "Broker", request: Request, body: ProduceRequest) -> KafkaError | None:
+    """What is wrong with the request as a whole."""
+    if body.acks not in (-1, 0, 1):
+        return KafkaError(
+            ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1 (all), 0 or 1, not {body.acks}"
+        )
+    name = body.transactional_id
+    if name is not None and not broker.access.allows(
+        request.session, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name
+    ):
+        return KafkaError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            f"{request.session.principal} may not write with transactional.id {name!r}: "
+            f"allow WRITE on it",
+        )
+    return None
+
+
+def _refusal(broker: "Broker", request: Request, topic: TopicProduceData) -> KafkaError | None:
+    """What is wrong with all partitions of a topic; gives a topic its name from its id."""
+    if request.version >= _FIRST_WITH_TOPIC_IDS:
+        name = broker.image.topic_names.get(topic.topic_id)
+        if name is None:
+            return KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_ID,
+                f"no topic has the id {topic.topic_id}: it was deleted; refresh the metadata",
+            )
+        topic.name = name
+    if broker.access.allows(request.session, AclOperation.WRITE, ResourceType.TOPIC, topic.name):
+        return None
+    return broker.access.refusal(
+        request.session, AclOperation.WRITE, ResourceType.TOPIC, topic.name
+    )
+
+
+def _checked(version: int, records: bytes | memoryview | None) -> memoryview:
+    """The records, in the format that the version of the request prescribes."""
+    if not records:
+        raise InvalidRecordError("no record batch: send at least one for each partition")
+    assert isinstance(records, memoryview)
+    if version < _FIRST_WITH_ZSTD and len(records) > _CODEC_AT:
+        if version >= _FIRST_WITH_BATCHES and records[MAGIC_AT] != MAGIC:
+            raise InvalidRecordError(
+                f"Produce version {version} takes record batches (magic {MAGIC}), not magic "
+                f"{records[MAGIC_AT]}: the client mixes versions"
+            )
+        if records[MAGIC_AT] == MAGIC and records[_CODEC_AT] & CODEC_MASK == Compression.ZSTD:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+                f"zstd needs Produce version {_FIRST_WITH_ZSTD}, the client sent {version}: "
+                f"use a newer client or another codec",
+            )
+    elif len(records) > MAGIC_AT and records[MAGIC_AT] != MAGIC:
+        raise InvalidRecordError(f"record batches must have magic {MAGIC}, not {records[MAGIC_AT]}")
+    return records
+
+
+def _failed(
+    broker: "Broker", topic: str, index: int, error: KafkaError
+) -> PartitionProduceResponse:
+    response = PartitionProduceResponse(index, error.code, -1, error_message=error.message)
+    if isinstance(error, RecordValidationError):
+        response.record_errors = [
+            BatchIndexAndErrorMessage(each.batch_index, each.message)
+            for each in error.record_errors
+        ]
+    if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        leader, epoch = broker.leader_of(topic, index)
+        response.current_leader = ProduceLeaderIdAndEpoch(leader, epoch)
+    return response
+
+
+def _flush(
+    broker: "Broker", replica: "Replica", info: AppendInfo, flushes: list[asyncio.Future[None]]
+) -> None:
+    """Flushes on a thread; only what `flush.messages` asks for holds the answer back."""
+    done = broker.flushes.start(replica.log)
+    if info.flush_due:
+        flushes.append(done)
+
+
+def _complain(places: list[_Place], partitions: list[PartitionProduceResponse]) -> None:
+    """With acks=0 the client hears nothing: an error closes its connection, so that it looks."""
+    for place, partition in zip(places, partitions, strict=True):
+        if partition.error_code:
+            raise CloseConnectionError(
+                f"Produce with acks=0 to {place.topic}-{place.partition} failed: "
+                f"{partition.error_message}"
+            )
+
+
+def _once_durable(
+    answer: ProduceResponse, flushes: list[asyncio.Future[None]]
+) -> "asyncio.Future[Message]":
+    """The answer, when its records are on the disk."""
+    loop = asyncio.get_running_loop()
+    waiting: asyncio.Future[Message] = loop.create_future()
+
+    def flushed(done: "asyncio.Future[list[None]]") -> None:
+        if waiting.done():
+            return
+        error = done.exception()
+        if error is not None:
+            waiting.set_exception(error)
+        else:
+            waiting.set_result(answer)
+
+    asyncio.gather(*flushes).add_done_callback(flushed)
+    return waiting

@@ -1,0 +1,197 @@
+"""Fetch (1): versions 4 to 18 read whole batches as they lie in the log, straight from its files.
+
+Batches are never decoded: the answer holds file ranges, which the connection sends. A fetch that
+finds less than `min_bytes` waits up to `max_wait_ms` in the purgatory (C1). Versions 0 to 3, which
+want older record formats, are not served.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from penstock.broker.fetch_sessions import Entry, FetchContext
+from penstock.broker.request import Reply, Request
+from penstock.core.errors import ErrorCode, KafkaError, OffsetOutOfRangeError
+from penstock.protocol.fields import Message
+from penstock.protocol.messages.fetch import (
+    AbortedTransaction,
+    FetchEpochEndOffset,
+    FetchLeaderIdAndEpoch,
+    FetchPartitionData,
+    FetchRequest,
+    FetchResponse,
+)
+from penstock.replication.purgatory import Waiter, WatchList
+from penstock.security.acl import AclOperation, ResourceType
+from penstock.storage.log import Log
+from penstock.storage.log_results import Isolation
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+_FIRST_WITH_TOPIC_IDS = 13
+_READ_COMMITTED = 1
+
+
+def handle(broker: "Broker", request: Request, body: FetchRequest) -> Reply:
+    if body.replica_id >= 0 or body.replica_state.replica_id >= 0:
+        raise KafkaError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            "no other broker has a replica here: fetch as a consumer, with replica id -1",
+        )
+    try:
+        context = broker.fetch_sessions.open(
+            body,
+            uses_topic_ids=request.version >= _FIRST_WITH_TOPIC_IDS,
+            name_of=lambda topic_id: broker.image.topic_names.get(topic_id, ""),
+            now_ms=broker.clock.monotonic_ms(),
+        )
+    except KafkaError as error:
+        return FetchResponse(error_code=error.code)
+    fetch = _Fetch(broker, request, body, context)
+    found, size, complete = fetch.read()
+    if complete or size >= body.min_bytes or body.max_wait_ms <= 0:
+        return fetch.answer(found, size)
+    return fetch.wait(body.min_bytes - size)
+
+
+class _Fetch:
+    """One request: it may read twice, when it comes and when its wait is over."""
+
+    __slots__ = ("_body", "_broker", "_context", "_isolation", "_request")
+
+    def __init__(
+        self, broker: "Broker", request: Request, body: FetchRequest, context: FetchContext
+    ) -> None:
+        self._broker = broker
+        self._request = request
+        self._body = body
+        self._context = context
+        committed = body.isolation_level == _READ_COMMITTED
+        self._isolation = Isolation.TXN_COMMITTED if committed else Isolation.HIGH_WATERMARK
+
+    def read(self) -> tuple[list[tuple[Entry, FetchPartitionData]], int, bool]:
+        """What there is for each partition, its size, and whether the answer cannot wait."""
+        found = []
+        room = min(self._body.max_bytes, self._broker.config.int("fetch.max.bytes"))
+        room = self._broker.quotas.fetch_room(self._request, room)
+        total = 0
+        # An error cannot wait, and a client that asks for nothing shall not.
+        complete = not self._context.entries
+        allowed: dict[str, bool] = {}
+        for entry in self._context.entries.values():
+            topic = entry.topic
+            if topic not in allowed:
+                allowed[topic] = self._broker.access.allows(
+                    self._request.session, AclOperation.READ, ResourceType.TOPIC, topic
+                )
+            try:
+                if not allowed[topic]:
+                    raise self._broker.access.refusal(
+                        self._request.session, AclOperation.READ, ResourceType.TOPIC, topic
+                    )
+                data, size = self._read_one(entry, room - total, min_one=total == 0)
+                total += size
+            except KafkaError as error:
+                data = self._failed(entry, error)
+            if data.error_code or data.diverging_epoch.epoch >= 0:
+                complete = True
+            found.append((entry, data))
+        return found, total, complete
+
+    def _read_one(
+        self, entry: Entry, room: int, *, min_one: bool
+    ) -> tuple[FetchPartitionData, int]:
+        if not entry.topic:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_ID,
+                f"no topic has the id {entry.topic_id}: it was deleted; refresh the metadata",
+            )
+        replica = self._broker.replicas.find(entry.topic, entry.partition)
+        log = replica.leading(entry.leader_epoch)
+        if entry.last_fetched_epoch >= 0:
+            diverging = _divergence(log, entry)
+            if diverging is not None:
+                nothing = FetchPartitionData(
+                    entry.partition,
+                    0,
+                    log.high_watermark,
+                    log.last_stable_offset,
+                    log.log_start_offset,
+                    diverging_epoch=diverging,
+                    records=b"",
+                )
+                return nothing, 0
+        limit = min(entry.max_bytes, max(room, 0))
+        read = log.read(entry.fetch_offset, limit, self._isolation, min_one=min_one)
+        aborted = None
+        if read.aborted_transactions is not None:
+            aborted = [
+                AbortedTransaction(each.producer_id, each.first_offset)
+                for each in read.aborted_transactions
+            ]
+        data = FetchPartitionData(
+            entry.partition,
+            0,
+            log.high_watermark,
+            log.last_stable_offset,
+            log.log_start_offset,
+            aborted_transactions=aborted,
+            # Some clients do not expect null here.
+            records=read.records or b"",
+        )
+        return data, read.size
+
+    def _failed(self, entry: Entry, error: KafkaError) -> FetchPartitionData:
+        data = FetchPartitionData(
+            entry.partition, error.code, -1, -1, -1, aborted_transactions=None, records=b""
+        )
+        if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+            data.current_leader = FetchLeaderIdAndEpoch(
+                *self._broker.leader_of(entry.topic, entry.partition)
+            )
+        return data
+
+    def answer(self, found: Iterable[tuple[Entry, FetchPartitionData]], size: int) -> FetchResponse:
+        context = self._context
+        throttle_ms = self._broker.quotas.fetched(self._request, size)
+        if throttle_ms > 0:
+            # The records stay where they are: the client asks again when its time has come.
+            return FetchResponse(throttle_ms, 0, context.session_id, [])
+        return FetchResponse(0, 0, context.session_id, context.responses(found))
+
+    def wait(self, missing: int) -> "asyncio.Future[Message]":
+        """Answers when `missing` bytes more have come, or time is up."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Message] = loop.create_future()
+
+        def finished() -> None:
+            timer.cancel()
+            if not future.done():
+                found, size, _ = self.read()
+                future.set_result(self.answer(found, size))
+
+        waiter = Waiter(missing, finished)
+        timer = loop.call_later(self._body.max_wait_ms / 1000, waiter.finish)
+        waiter.watch(self._watch_lists())
+        return future
+
+    def _watch_lists(self) -> Iterable[WatchList]:
+        for entry in self._context.entries.values():
+            replica = self._broker.replicas.find(entry.topic, entry.partition)
+            if self._isolation is Isolation.TXN_COMMITTED:
+                yield replica.committed_waiters
+            else:
+                yield replica.waiters
+
+
+def _divergence(log: Log, entry: Entry) -> FetchEpochEndOffset | None:
+    """Where the client's history left the log's (R4); None where they agree."""
+    end = log.end_offset_for_epoch(entry.last_fetched_epoch)
+    if end is None:
+        raise OffsetOutOfRangeError(
+            f"{log.partition} knows nothing of epoch {entry.last_fetched_epoch}: reset the offset"
+        )
+    if end.leader_epoch < entry.last_fetched_epoch or end.offset < entry.fetch_offset:
+        return FetchEpochEndOffset(end.leader_epoch, end.offset)
+    return None

@@ -1,0 +1,130 @@
+"""ListOffsets (2): versions 0 to 11: offsets by timestamp, and the special ones (Q5).
+
+A search by time may read a segment, so it runs on a thread. Without tiered storage the earliest
+local offset is the earliest, and there are no tiered offsets.
+"""
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.request import Answer, Request
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from penstock.security.acl import AclOperation, ResourceType
+from penstock.storage.log import Log
+from penstock.storage.segment import TimestampAndOffset
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+
+_FIRST_VERSIONS = {
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+_NOTHING = TimestampAndOffset(-1, -1, -1)
+_CONSUMER = -1
+
+
+async def handle(broker: "Broker", request: Request, body: ListOffsetsRequest) -> Answer:
+    topics = []
+    for topic in body.topics:
+        allowed = broker.access.allows(
+            request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name
+        )
+        partitions = []
+        for wanted in topic.partitions:
+            try:
+                if not allowed:
+                    raise broker.access.refusal(
+                        request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name
+                    )
+                partitions.append(await _one(broker, request, body, topic.name, wanted))
+            except KafkaError as error:
+                partitions.append(ListOffsetsPartitionResponse(wanted.partition_index, error.code))
+        topics.append(ListOffsetsTopicResponse(topic.name, partitions))
+    return ListOffsetsResponse(topics=topics)
+
+
+async def _one(
+    broker: "Broker",
+    request: Request,
+    body: ListOffsetsRequest,
+    topic: str,
+    wanted: ListOffsetsPartition,
+) -> ListOffsetsPartitionResponse:
+    index = wanted.partition_index
+    replica = broker.replicas.find(topic, index)
+    log = replica.leading(wanted.current_leader_epoch)
+    if request.version == 0:
+        offsets = await _old_style(broker, log, wanted)
+        return ListOffsetsPartitionResponse(index, old_style_offsets=offsets)
+    if request.version < _FIRST_VERSIONS.get(wanted.timestamp, 0):
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"timestamp {wanted.timestamp} needs ListOffsets version "
+            f"{_FIRST_VERSIONS[wanted.timestamp]}",
+        )
+    if body.replica_id != _CONSUMER:
+        bound = log.log_end_offset
+    elif body.isolation_level == 1:
+        bound = log.last_stable_offset
+    else:
+        bound = log.high_watermark
+    found = await _find(broker, log, wanted.timestamp, bound)
+    epoch = replica.partition.leader_epoch if wanted.timestamp == LATEST else found.leader_epoch
+    return ListOffsetsPartitionResponse(index, 0, [], found.timestamp, found.offset, epoch)
+
+
+async def _find(broker: "Broker", log: Log, timestamp: int, bound: int) -> TimestampAndOffset:
+    """The offset that a timestamp stands for, as far as the client may see."""
+    match timestamp:
+        case -1:
+            return TimestampAndOffset(-1, bound, -1)
+        case -2 | -4:
+            start = log.log_start_offset
+            return TimestampAndOffset(-1, start, log.epochs.epoch_for_offset(start) or -1)
+        case -5 | -6:
+            return _NOTHING
+        case -3:
+            found = await broker.workers.run(broker.workers.flush, log.offset_of_max_timestamp)
+        case _ if timestamp < 0:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"timestamp {timestamp} means nothing: use -1 (latest), -2 (earliest), -3 (the "
+                f"largest timestamp), or milliseconds since 1970",
+            )
+        case _:
+            found = await broker.workers.run(
+                broker.workers.flush, lambda: log.offset_for_timestamp(timestamp)
+            )
+    # What is not replicated or not decided yet is not there for a client.
+    return found if found is not None and found.offset < bound else _NOTHING
+
+
+async def _old_style(broker: "Broker", log: Log, wanted: ListOffsetsPartition) -> list[int]:
+    """Version 0: offsets where segments begin, newest first, of those written before a time."""
+    starts = [
+        (max(segment.base_offset, log.log_start_offset), segment.largest_timestamp)
+        for segment in log.local.segments
+    ]
+    if wanted.timestamp == LATEST:
+        offsets = [log.high_watermark, *(offset for offset, _ in reversed(starts))]
+    elif wanted.timestamp == EARLIEST:
+        offsets = [log.log_start_offset]
+    else:
+        offsets = [offset for offset, time in reversed(starts) if time <= wanted.timestamp]
+    return offsets[: wanted.max_num_offsets]

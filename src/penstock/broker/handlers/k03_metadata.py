@@ -1,0 +1,168 @@
+"""Metadata (3): versions 0 to 13: brokers and topics; unknown topics are made on request (E5)."""
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from penstock.broker.access import CLUSTER_NAME
+from penstock.broker.internal_topics import INTERNAL_TOPICS
+from penstock.broker.request import Answer, Reply, Request
+from penstock.controller.metadata import PartitionRecord
+from penstock.controller.topic_names import check_topic_name
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.ids import TopicPartition
+from penstock.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from penstock.security.acl import AclOperation, ResourceType
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+_FIRST_WITH_TOPIC_IDS = 10
+
+
+def handle(broker: "Broker", request: Request, body: MetadataRequest) -> Reply:
+    wanted = body.topics
+    if wanted is None or (request.version == 0 and not wanted):
+        names = [
+            name
+            for name in broker.image.topics
+            if broker.access.allows(
+                request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, name
+            )
+        ]
+        return _answer(broker, request, body, [_topic(broker, request, body, n) for n in names])
+    topics: list[MetadataResponseTopic] = []
+    missing: list[str] = []
+    for each in wanted:
+        if each.name is None or (request.version >= _FIRST_WITH_TOPIC_IDS and not each.name):
+            topics.append(_by_id(broker, request, body, each.topic_id))
+        elif not broker.access.allows(
+            request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, each.name
+        ):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            topics.append(MetadataResponseTopic(code, each.name))
+        elif each.name in broker.image.topics:
+            topics.append(_topic(broker, request, body, each.name))
+        else:
+            missing.append(each.name)
+    if not missing:
+        return _answer(broker, request, body, topics)
+    create = body.allow_auto_topic_creation and broker.config.bool("auto.create.topics.enable")
+    if not create:
+        topics += [_unknown(name) for name in missing]
+        return _answer(broker, request, body, topics)
+    return _with_new_topics(broker, request, body, topics, missing)
+
+
+async def _with_new_topics(
+    broker: "Broker",
+    request: Request,
+    body: MetadataRequest,
+    topics: list[MetadataResponseTopic],
+    missing: list[str],
+) -> Answer:
+    for name in dict.fromkeys(missing):
+        if not _may_create(broker, request, name):
+            topics.append(MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))
+            continue
+        try:
+            await broker.create_topic(name)
+        except KafkaError as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                topics.append(MetadataResponseTopic(error.code, name))
+                continue
+        topics.append(_topic(broker, request, body, name))
+    return _answer(broker, request, body, topics)
+
+
+def _may_create(broker: "Broker", request: Request, name: str) -> bool:
+    session = request.session
+    return broker.access.allows(
+        session, AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME
+    ) or broker.access.allows(session, AclOperation.CREATE, ResourceType.TOPIC, name)
+
+
+def _answer(
+    broker: "Broker",
+    request: Request,
+    body: MetadataRequest,
+    topics: list[MetadataResponseTopic],
+) -> MetadataResponse:
+    response = MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node.broker_id, endpoint.host, endpoint.port, node.rack)
+            for node, endpoint in broker.nodes(request.session.listener)
+        ],
+        cluster_id=broker.image.cluster_id,
+        controller_id=broker.image.controller_id,
+        topics=topics,
+    )
+    if body.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = broker.access.operations(
+            request.session, ResourceType.CLUSTER
+        )
+    return response
+
+
+def _topic(
+    broker: "Broker", request: Request, body: MetadataRequest, name: str
+) -> MetadataResponseTopic:
+    image = broker.image
+    record = image.topics.get(name)
+    if record is None:
+        return _unknown(name)
+    topic = MetadataResponseTopic(
+        0,
+        name,
+        record.topic_id,
+        name in INTERNAL_TOPICS,
+        [
+            _partition(broker, image.partitions[TopicPartition(name, index)], assignment.replicas)
+            for index, assignment in record.assignments.items()
+        ],
+    )
+    if body.include_topic_authorized_operations:
+        topic.topic_authorized_operations = broker.access.operations(
+            request.session, ResourceType.TOPIC, name
+        )
+    return topic
+
+
+def _partition(
+    broker: "Broker", record: PartitionRecord, replicas: tuple[int, ...]
+) -> MetadataResponsePartition:
+    up = broker.image.brokers
+    return MetadataResponsePartition(
+        ErrorCode.NONE if record.leader in up else ErrorCode.LEADER_NOT_AVAILABLE,
+        record.partition,
+        record.leader if record.leader in up else -1,
+        record.leader_epoch,
+        list(replicas),
+        list(record.isr),
+        [each for each in replicas if each not in up],
+    )
+
+
+def _by_id(
+    broker: "Broker", request: Request, body: MetadataRequest, topic_id: UUID
+) -> MetadataResponseTopic:
+    name = broker.image.topic_names.get(topic_id)
+    if name is None:
+        return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
+    if not broker.access.allows(request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+        # The name of a topic that the client may not see stays hidden.
+        return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, topic_id)
+    return _topic(broker, request, body, name)
+
+
+def _unknown(name: str) -> MetadataResponseTopic:
+    try:
+        check_topic_name(name)
+    except KafkaError as error:
+        return MetadataResponseTopic(error.code, name)
+    return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)

@@ -1,0 +1,34 @@
+"""InitProducerId (22): versions 0 to 5: ids for idempotent producers (P3).
+
+Transactions are not served yet: a transactional id is refused.
+"""
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.request import Answer, Reply, Request
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+def handle(broker: "Broker", request: Request, body: InitProducerIdRequest) -> Reply:
+    if body.transactional_id is not None:
+        # Kafka's answer of a cluster whose transaction coordinators cannot be had.
+        return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    if not broker.access.allows_any_write(request.session):
+        return InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if (body.producer_id < 0) != (body.producer_epoch < 0):
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
+    producer_id = broker.producer_ids.take()
+    if producer_id is not None:
+        return InitProducerIdResponse(producer_id=producer_id)
+    return _from_next_block(broker)
+
+
+async def _from_next_block(broker: "Broker") -> Answer:
+    return InitProducerIdResponse(producer_id=await broker.producer_ids.wait())

@@ -1,0 +1,37 @@
+"""SaslAuthenticate (36): versions 0 to 2: the tokens of the chosen mechanism (X2, E3).
+
+A refusal is answered after `connection.failed.authentication.delay.ms`, then the connection ends.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from penstock.broker.request import Answer, Reply, Request
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+def handle(broker: "Broker", request: Request, body: SaslAuthenticateRequest) -> Reply:
+    login = request.session.login
+    if login is None:
+        return SaslAuthenticateResponse(
+            error_code=ErrorCode.ILLEGAL_SASL_STATE,
+            error_message="this listener has no SASL: set security.protocol in the client",
+        )
+    try:
+        token = login.step(body.auth_bytes)
+    except KafkaError as error:
+        return _refused(broker, request, error)
+    return SaslAuthenticateResponse(auth_bytes=token, session_lifetime_ms=login.lifetime_ms)
+
+
+async def _refused(broker: "Broker", request: Request, error: KafkaError) -> Answer:
+    await asyncio.sleep(broker.config.int("connection.failed.authentication.delay.ms") / 1000)
+    request.session.end(f"log-in refused: {error.message}")
+    return SaslAuthenticateResponse(error_code=error.code, error_message=error.message)

@@ -1,0 +1,39 @@
+"""DescribeCluster (60): versions 0 to 2: the brokers, as clients of the listener reach them."""
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.request import Reply, Request
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from penstock.security.acl import ResourceType
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+_BROKERS = 1
+
+
+def handle(broker: "Broker", request: Request, body: DescribeClusterRequest) -> Reply:
+    if body.endpoint_type != _BROKERS:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_message="this is a broker; there are no controllers to ask beside it",
+            endpoint_type=body.endpoint_type,
+        )
+    response = DescribeClusterResponse(
+        cluster_id=broker.image.cluster_id,
+        controller_id=broker.image.controller_id,
+        brokers=[
+            DescribeClusterBroker(node.broker_id, endpoint.host, endpoint.port, node.rack)
+            for node, endpoint in broker.nodes(request.session.listener)
+        ],
+    )
+    if body.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = broker.access.operations(
+            request.session, ResourceType.CLUSTER
+        )
+    return response

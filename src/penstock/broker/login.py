@@ -1,0 +1,94 @@
+"""The SASL log-in of one connection: which mechanism, how far, and what is allowed meanwhile (X2).
+
+SaslHandshake version 1 leads to SaslAuthenticate requests, version 0 to bare tokens. A log-in may
+be repeated on the same connection and must be where `connections.max.reauth.ms` says so.
+"""
+
+import struct
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.protocol.api_key import ApiKey
+from penstock.security.sasl import SaslServer
+
+_LENGTH = struct.Struct(">i")
+
+_BEFORE = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+
+NewServer: TypeAlias = Callable[[], SaslServer]
+
+
+class Login:
+    """`finished` is told the name of the user, each time a log-in has succeeded."""
+
+    def __init__(
+        self,
+        mechanisms: Mapping[str, NewServer],
+        finished: Callable[[str], None],
+        *,
+        now_ms: Callable[[], int],
+        max_reauth_ms: int = 0,
+    ) -> None:
+        self.mechanisms = mechanisms
+        self.expects_token = False
+        """The next frame is a bare token of the mechanism, no request."""
+        self.user: str | None = None
+        self._finished = finished
+        self._now_ms = now_ms
+        self._max_reauth_ms = max_reauth_ms
+        self._expires_ms: int | None = None
+        self._server: SaslServer | None = None
+
+    def allows(self, api_key: ApiKey) -> bool:
+        """Whether a request may be served as far as the log-in has come."""
+        if api_key in _BEFORE:
+            return True
+        if self.user is None:
+            return False
+        return self._expires_ms is None or self._now_ms() < self._expires_ms
+
+    def handshake(self, version: int, mechanism: str) -> None:
+        """The client chooses; KafkaError where the mechanism is not offered."""
+        new_server = self.mechanisms.get(mechanism)
+        if new_server is None:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+                f"this listener offers {', '.join(sorted(self.mechanisms))}, not {mechanism}: set "
+                f"sasl.mechanism in the client",
+            )
+        self._server = new_server()
+        self.expects_token = version == 0
+
+    def step(self, token: bytes) -> bytes:
+        """The next token of the client; returns the answer. KafkaError where it is refused."""
+        if self._server is None:
+            raise KafkaError(
+                ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate must follow a SaslHandshake"
+            )
+        server = self._server
+        challenge = server.step(token)
+        if server.done:
+            self._server = None
+            self.expects_token = False
+            name = server.principal_name
+            if self.user not in (None, name):
+                raise KafkaError(
+                    ErrorCode.SASL_AUTHENTICATION_FAILED,
+                    f"the connection belongs to {self.user}: {name} needs one of its own",
+                )
+            self.user = name
+            if self._max_reauth_ms > 0:
+                self._expires_ms = self._now_ms() + self._max_reauth_ms
+            self._finished(name)
+        return challenge
+
+    def bare_step(self, token: memoryview) -> bytes:
+        """As `step`, for a token that came as a frame of its own: the answer with its length."""
+        challenge = self.step(bytes(token))
+        return _LENGTH.pack(len(challenge)) + challenge
+
+    @property
+    def lifetime_ms(self) -> int:
+        """How long the log-in holds; 0 for ever."""
+        return self._max_reauth_ms if self.user is not None else 0

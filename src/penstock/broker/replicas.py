@@ -1,0 +1,233 @@
+"""The partitions that this broker hosts: each is a replica, its log, and who waits for it.
+
+`apply` follows the cluster's changes: it makes and deletes logs and takes over leaderships. All of
+it runs on the event loop.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+
+from penstock.broker.config.topic_config import TopicConfig
+from penstock.controller.image import ClusterImage
+from penstock.controller.metadata import (
+    Change,
+    ConfigKey,
+    ConfigRecord,
+    Delete,
+    PartitionRecord,
+    Put,
+)
+from penstock.core.buffers import WritableBuffer
+from penstock.core.errors import ErrorCode, KafkaError, KafkaStorageError
+from penstock.core.ids import TopicPartition
+from penstock.records.prepare import PreparedAppend
+from penstock.records.validate import AppendOrigin
+from penstock.replication.partition import Partition
+from penstock.replication.purgatory import WatchList
+from penstock.storage.log import Log
+from penstock.storage.log_results import AppendInfo
+from penstock.storage.manager import LogManager
+
+logger = logging.getLogger("penstock.replicas")
+
+
+class Replica:
+    """A partition hosted here. `log` is None while its folder is offline."""
+
+    __slots__ = ("_log", "committed_waiters", "config", "partition", "waiters")
+
+    def __init__(self, partition: Partition, log: Log | None, config: TopicConfig) -> None:
+        self.partition = partition
+        self._log = log
+        self.config = config
+        self.waiters = WatchList()
+        """Fetches that may read up to the high watermark."""
+        self.committed_waiters = WatchList()
+        """Fetches that may read up to the last stable offset (`read_committed`)."""
+
+    @property
+    def log(self) -> Log:
+        log = self._log
+        if log is None or log.failure is not None:
+            raise KafkaStorageError(
+                f"the folder of {self.partition.key} is offline: see the broker's log, mend the "
+                f"disk and restart the broker"
+            )
+        return log
+
+    def leading(self, current_leader_epoch: int = -1) -> Log:
+        """The log, for a client that needs the leader; KafkaError where this is not it."""
+        code = self.partition.check_leader(current_leader_epoch)
+        if code is not ErrorCode.NONE:
+            raise KafkaError(code, f"{self.partition.key}: {_LEADER_ERRORS[code]}")
+        return self.log
+
+    def append(
+        self,
+        records: WritableBuffer,
+        *,
+        acks: int = -1,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        prepared: PreparedAppend | None = None,
+    ) -> AppendInfo:
+        """Appends as the leader, moves the high watermark and wakes who waited (P2, E7).
+
+        `prepared` is what `Log.begin_append` gave for these records, once it has run.
+        """
+        log = self.leading()
+        partition = self.partition
+        if acks == -1 and len(partition.isr) < self.config.min_insync_replicas:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{partition.key} has {len(partition.isr)} in-sync replicas and needs "
+                f"min.insync.replicas={self.config.min_insync_replicas} for acks=all: bring "
+                f"brokers back, lower min.insync.replicas, or produce with acks=1",
+            )
+        if prepared is None:
+            info = log.append_as_leader(records, partition.leader_epoch, origin=origin)
+        else:
+            info = log.finish_append(prepared, partition.leader_epoch)
+        if not info.duplicate:
+            self.advance(len(records))
+        return info
+
+    def advance(self, size: int) -> None:
+        """The log has `size` bytes more: moves the high watermark and tells who waits."""
+        log = self.log
+        stable = log.last_stable_offset
+        log.update_high_watermark(self.partition.high_watermark(log.log_end_offset))
+        if self.waiters:
+            self.waiters.arrived(size)
+        if self.committed_waiters:
+            moved = log.last_stable_offset - stable
+            if moved:
+                self.committed_waiters.arrived(max(size, moved))
+
+    def finish_waiters(self) -> None:
+        self.waiters.finish_all()
+        self.committed_waiters.finish_all()
+
+
+_LEADER_ERRORS = {
+    ErrorCode.FENCED_LEADER_EPOCH: "the client's leader epoch is old; refresh its metadata",
+    ErrorCode.UNKNOWN_LEADER_EPOCH: "the client's leader epoch is newer than this broker's; retry",
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: "another broker leads it; refresh the client's metadata",
+}
+
+
+class ReplicaManager:
+    """Finds replicas, and keeps them as the cluster's image says."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        logs: LogManager,
+        image: ClusterImage,
+        config_of: Callable[[str], TopicConfig],
+    ) -> None:
+        self._broker_id = broker_id
+        self._logs = logs
+        self._image = image
+        self._config_of = config_of
+        self.by_topic: dict[str, dict[int, Replica]] = {}
+
+    def __iter__(self) -> Iterator[Replica]:
+        for replicas in self.by_topic.values():
+            yield from replicas.values()
+
+    def find(self, topic: str, index: int) -> Replica:
+        """The replica; KafkaError where this broker has none."""
+        try:
+            return self.by_topic[topic][index]
+        except KeyError:
+            pass
+        if TopicPartition(topic, index) in self._image.partitions:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"this broker has no replica of {topic}-{index}: refresh the client's metadata",
+            )
+        raise KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"there is no partition {index} of a topic {topic!r}: create it, or check the name",
+        )
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        """Follows changes that the image has taken over already."""
+        for change in changes:
+            match change:
+                case Put(PartitionRecord() as record):
+                    self._host(record)
+                case Put(ConfigRecord(entity=(("topics", topic),))):
+                    self.reconfigure([topic])
+                case Delete(TopicPartition() as key):
+                    self._drop(key)
+                case Delete(ConfigKey(entity=(("topics", topic),))):
+                    self.reconfigure([topic])
+
+    def reconfigure(self, topics: Iterable[str] | None = None) -> None:
+        """Settings have changed, of these topics or of the broker: all its logs take them over."""
+        for topic in self.by_topic if topics is None else topics:
+            replicas = self.by_topic.get(topic)
+            if not replicas:
+                continue
+            config = self._config_of(topic)
+            for replica in replicas.values():
+                replica.config = config
+                log = self._logs.get(replica.partition.key)
+                if log is not None:
+                    log.config = config.log
+
+    def _host(self, record: PartitionRecord) -> None:
+        topic = self._image.topics.get(record.topic)
+        if topic is None:
+            return
+        replicas = topic.assignments[record.partition].replicas
+        hosted = self.by_topic.get(record.topic, {}).get(record.partition)
+        if self._broker_id not in replicas:
+            if hosted is not None:
+                self._drop(record.key)
+            return
+        if hosted is None:
+            hosted = self._create(record)
+        took_over = hosted.partition.update(
+            leader=record.leader,
+            leader_epoch=record.leader_epoch,
+            partition_epoch=record.partition_epoch,
+            isr=record.isr,
+            replicas=replicas,
+        )
+        if took_over and hosted.partition.is_leader:
+            try:
+                hosted.advance(0)
+            except KafkaStorageError as error:
+                logger.error("%s", error.message)
+        hosted.finish_waiters()
+
+    def _create(self, record: PartitionRecord) -> Replica:
+        topic_id = self._image.topics[record.topic].topic_id
+        config = self._config_of(record.topic)
+        log: Log | None = None
+        try:
+            log = self._logs.get_or_create(
+                record.key, config.log, topic_id, is_new=record.leader_epoch == 0
+            )
+        except KafkaError as error:
+            # The partition is offline; the others must not suffer.
+            logger.error("%s cannot be opened: %s", record.key, error.message)
+        partition = Partition(record.key, topic_id, self._broker_id)
+        replica = Replica(partition, log, config)
+        self.by_topic.setdefault(record.topic, {})[record.partition] = replica
+        return replica
+
+    def _drop(self, key: TopicPartition) -> None:
+        replicas = self.by_topic.get(key.topic)
+        replica = None if replicas is None else replicas.pop(key.partition, None)
+        if replicas is None or replica is None:
+            return
+        if not replicas:
+            del self.by_topic[key.topic]
+        try:
+            self._logs.delete(key)
+        except KafkaError as error:
+            logger.error("%s could not be deleted: %s", key, error.message)
+        replica.finish_waiters()

@@ -1,0 +1,96 @@
+"""Who connects: the session of a new connection, and how its client may log in (X1, X2)."""
+
+import secrets
+from collections.abc import Callable
+
+from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.config.listeners import ListenerSpec
+from penstock.broker.login import Login, NewServer
+from penstock.broker.request import Session
+from penstock.controller.image import ClusterImage
+from penstock.core.clock import Clock
+from penstock.net.connection import Connection
+from penstock.security.jaas import plain_users
+from penstock.security.plain import PLAIN, PlainServer
+from penstock.security.principal import ANONYMOUS, Principal, SslPrincipalMapper
+from penstock.security.scram import ScramServer
+from penstock.security.scram_credential import ScramCredential, ScramMechanism, random_text
+
+_NONCE_BITS = 130
+
+
+class Sessions:
+    """Makes sessions, by what the settings of each listener say."""
+
+    def __init__(self, config: BrokerConfig, image: ClusterImage, clock: Clock) -> None:
+        self._config = config
+        self._image = image
+        self._clock = clock
+        self._listeners = {spec.name: spec for spec in config.listeners}
+        self._decoy_secret = secrets.token_bytes(32)
+        self._mechanisms = {
+            spec.name: self._new_servers(spec) for spec in config.listeners if spec.protocol.sasl
+        }
+        self._mappers = {
+            spec.name: SslPrincipalMapper(
+                config.listener_setting(spec.name, "ssl.principal.mapping.rules") or "DEFAULT"
+            )
+            for spec in config.listeners
+        }
+
+    def open(self, connection: Connection) -> Session:
+        peer = connection.peer
+        spec = self._listeners[peer.listener]
+        session = Session(
+            spec.name,
+            spec.protocol,
+            peer.host,
+            f"{peer.host}:{peer.port}",
+            connection.close_after_replies,
+        )
+        if spec.protocol.sasl:
+            session.login = Login(
+                self._mechanisms[spec.name],
+                self._logged_in(connection, session),
+                now_ms=self._clock.monotonic_ms,
+                max_reauth_ms=self._config.int("connections.max.reauth.ms"),
+            )
+        else:
+            connection.authenticated = True
+            if peer.tls_subject is not None:
+                name = self._mappers[spec.name].name(peer.tls_subject)
+                session.principal = Principal(ANONYMOUS.kind, name)
+        return session
+
+    @staticmethod
+    def _logged_in(connection: Connection, session: Session) -> Callable[[str], None]:
+        def logged_in(user: str) -> None:
+            session.principal = Principal(ANONYMOUS.kind, user)
+            connection.authenticated = True
+
+        return logged_in
+
+    def _new_servers(self, spec: ListenerSpec) -> dict[str, NewServer]:
+        """The mechanisms of a listener; KafkaError where its settings will not do."""
+        servers: dict[str, NewServer] = {}
+        for name in self._config.sasl_mechanisms(spec.name):
+            mechanism = ScramMechanism.of_name(name)
+            servers[name] = self._plain(spec) if mechanism is None else self._scram(mechanism)
+        return servers
+
+    def _plain(self, spec: ListenerSpec) -> NewServer:
+        text = self._config.listener_setting(spec.name, "sasl.jaas.config", PLAIN)
+        users = plain_users(text or "")
+        return lambda: PlainServer(users)
+
+    def _scram(self, mechanism: ScramMechanism) -> NewServer:
+        def credential(user: str) -> ScramCredential | None:
+            text = self._image.config("users", user).get(mechanism.mechanism_name)
+            return None if text is None else ScramCredential.from_text(text)
+
+        return lambda: ScramServer(
+            mechanism,
+            credential,
+            random_text(secrets.randbits(_NONCE_BITS)),
+            self._decoy_secret,
+        )

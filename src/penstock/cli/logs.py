@@ -1,0 +1,64 @@
+"""How the log lines of a running broker look: for people, or one JSON object a line."""
+
+import json
+import logging
+import sys
+import time
+from enum import StrEnum
+
+_KNOWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class LogFormat(StrEnum):
+    HUMAN = "human"
+    JSON = "json"
+
+
+class HumanFormatter(logging.Formatter):
+    """`2026-01-31 12:00:00,123 INFO  replicas  text key=value`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
+        fields = "".join(f" {name}={value}" for name, value in _fields(record).items())
+        line = (
+            f"{at},{int(record.msecs):03d} {record.levelname:<7} "
+            f"{_component(record):<9} {record.getMessage()}{fields}"
+        )
+        return (
+            line if record.exc_info is None else f"{line}\n{self.formatException(record.exc_info)}"
+        )
+
+
+class JsonFormatter(logging.Formatter):
+    """One object a line: time, level, component, message, and whatever the line was given."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+            + f".{int(record.msecs):03d}Z",
+            "level": record.levelname,
+            "component": _component(record),
+            "message": record.getMessage(),
+            **_fields(record),
+        }
+        if record.exc_info is not None:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+def _component(record: logging.LogRecord) -> str:
+    return record.name.removeprefix("penstock.")
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    """What the line was given as `extra`."""
+    return {name: value for name, value in vars(record).items() if name not in _KNOWN}
+
+
+def set_up_logging(log_format: LogFormat, level: str) -> None:
+    """All log lines go to standard error; standard output has what the user waits for."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else HumanFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())

@@ -1,0 +1,316 @@
+"""The content of the nodes: Kafka 3.9's JSON in ZooKeeper, byte for byte where order is defined.
+
+A record is one node. The nodes in between (`/brokers/topics/<topic>/partitions`, `…/partitions/0`)
+carry nothing: a store that needs them makes them as it commits.
+"""
+
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Final
+from uuid import UUID
+
+from msgspec import UNSET
+
+from penstock.cluster.paths import key_of, pascal_case
+from penstock.cluster.znode_json import (
+    AclEntryJson,
+    AclsJson,
+    BrokerJson,
+    ClusterIdJson,
+    ConfigJson,
+    ControllerJson,
+    DamagedNodeError,
+    FeatureLevelJson,
+    FeatureRangeJson,
+    FeaturesJson,
+    PartitionJson,
+    ProducerIdsJson,
+    TopicJson,
+    encode_json,
+    parse,
+)
+from penstock.controller.metadata import (
+    AccessControlEntry,
+    AclKey,
+    AclRecord,
+    Assignment,
+    BrokerKey,
+    BrokerRecord,
+    ClusterIdRecord,
+    ClusterKey,
+    ConfigKey,
+    ConfigRecord,
+    ControllerEpochRecord,
+    ControllerRecord,
+    Endpoint,
+    FeaturesRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    Record,
+    SecurityProtocol,
+    TopicKey,
+    TopicRecord,
+)
+from penstock.core.ids import TopicId, TopicPartition
+
+NO_TOPIC_ID: Final = TopicId(int=0)
+"""Of a topic that was made before Kafka 2.8: its controller has to give it one."""
+
+_OPERATIONS: Final = {
+    pascal_case(name): name
+    for name in (
+        "ALL",
+        "READ",
+        "WRITE",
+        "CREATE",
+        "DELETE",
+        "ALTER",
+        "DESCRIBE",
+        "CLUSTER_ACTION",
+        "DESCRIBE_CONFIGS",
+        "ALTER_CONFIGS",
+        "IDEMPOTENT_WRITE",
+        "CREATE_TOKENS",
+        "DESCRIBE_TOKENS",
+    )
+}
+_PERMISSIONS: Final = {"Allow": "ALLOW", "Deny": "DENY"}
+_ENDPOINT: Final = re.compile(r"([^:]+)://(?:\[([^\]]*)\]|([^:]*)):([0-9]{1,5})")
+
+
+# --- a record becomes bytes
+
+
+def encode(record: Record) -> bytes:
+    """The content of the record's node. What the path or the node's version says is left out."""
+    match record:
+        case PartitionRecord():
+            return encode_json(
+                PartitionJson(
+                    controller_epoch=record.controller_epoch,
+                    leader=record.leader,
+                    leader_epoch=record.leader_epoch,
+                    isr=record.isr,
+                )
+            )
+        case TopicRecord():
+            return encode_json(_topic_json(record))
+        case ConfigRecord():
+            return encode_json(ConfigJson(config=dict(sorted(record.values.items()))))
+        case AclRecord():
+            entries = [
+                AclEntryJson(
+                    e.principal, pascal_case(e.permission), e.host, pascal_case(e.operation)
+                )
+                for e in sorted(record.entries)
+            ]
+            return encode_json(AclsJson(acls=entries))
+        case BrokerRecord():
+            return encode_json(_broker_json(record))
+        case ControllerRecord():
+            return encode_json(
+                ControllerJson(brokerid=record.broker_id, timestamp=str(record.timestamp_ms))
+            )
+        case ControllerEpochRecord():
+            return str(record.epoch).encode()
+        case FeaturesRecord():
+            levels = {name: FeatureLevelJson(level) for name, level in record.levels.items()}
+            return encode_json(FeaturesJson(features=levels))
+        case ProducerIdsRecord():
+            return encode_json(
+                ProducerIdsJson(
+                    broker=record.broker_id,
+                    block_start=str(record.block_start),
+                    block_end=str(record.block_end),
+                )
+            )
+        case ClusterIdRecord():
+            return encode_json(ClusterIdJson(id=record.cluster_id))
+
+
+def _topic_json(record: TopicRecord) -> TopicJson:
+    by_partition = sorted(record.assignments.items())
+    return TopicJson(
+        partitions={partition: a.replicas for partition, a in by_partition},
+        topic_id=_base64(record.topic_id),
+        adding_replicas={partition: a.adding for partition, a in by_partition if a.adding},
+        removing_replicas={partition: a.removing for partition, a in by_partition if a.removing},
+    )
+
+
+def _broker_json(record: BrokerRecord) -> BrokerJson:
+    plain = next(
+        (e for e in record.endpoints if e.security_protocol is SecurityProtocol.PLAINTEXT), None
+    )
+    return BrokerJson(
+        features={name: FeatureRangeJson(*span) for name, span in record.features.items()},
+        listener_security_protocol_map={
+            e.listener: e.security_protocol.value for e in record.endpoints
+        },
+        endpoints=[
+            f"{e.listener}://{f'[{e.host}]' if ':' in e.host else e.host}:{e.port}"
+            for e in record.endpoints
+        ],
+        rack=UNSET if record.rack is None else record.rack,
+        port=-1 if plain is None else plain.port,
+        host=None if plain is None else plain.host,
+        timestamp=str(record.timestamp_ms),
+    )
+
+
+def _base64(topic_id: TopicId) -> str:
+    return urlsafe_b64encode(topic_id.bytes)[:22].decode()
+
+
+# --- bytes become a record
+
+
+def decode(path: str, data: bytes, version: int, created: int = -1) -> Record | None:
+    """The record at `path`; None where there is none: settings or ACLs that are all gone.
+
+    `version` is the node's version, `created` the id of the transaction that made it, which is a
+    broker's epoch. Raises `DamagedNodeError`.
+    """
+    match key_of(path):
+        case TopicPartition(topic, partition):
+            state = parse(path, data, PartitionJson)
+            _check_version(path, state.version, (1,))
+            return PartitionRecord(
+                topic=topic,
+                partition=partition,
+                leader=state.leader,
+                leader_epoch=state.leader_epoch,
+                isr=state.isr,
+                controller_epoch=state.controller_epoch,
+                partition_epoch=version,
+            )
+        case TopicKey(topic):
+            return _topic_record(path, topic, parse(path, data, TopicJson))
+        case ConfigKey(entity):
+            return _config_record(path, entity, data)
+        case AclKey() as acl_key:
+            return _acl_record(path, acl_key, data)
+        case BrokerKey(broker_id):
+            return _broker_record(path, broker_id, parse(path, data, BrokerJson), created)
+        case ClusterKey(name):
+            return _single_record(path, name, data, version)
+        case None:
+            raise DamagedNodeError(path, "no record lives at such a path")
+
+
+def _single_record(path: str, name: str, data: bytes, version: int) -> Record:
+    match name:
+        case "cluster_id":
+            return ClusterIdRecord(parse(path, data, ClusterIdJson).id)
+        case "controller":
+            controller = parse(path, data, ControllerJson)
+            return ControllerRecord(
+                controller.brokerid, _long(path, "timestamp", controller.timestamp)
+            )
+        case "controller_epoch":
+            return ControllerEpochRecord(_long(path, "epoch", data.decode(errors="replace")))
+        case "features":
+            features = parse(path, data, FeaturesJson)
+            _check_version(path, features.version, (1, 2))
+            enabled = features.features if features.status == 1 else {}
+            levels = {name: level.max_version_level for name, level in enabled.items()}
+            return FeaturesRecord(levels, epoch=version)
+        case _:
+            block = parse(path, data, ProducerIdsJson)
+            return ProducerIdsRecord(
+                block.broker,
+                _long(path, "block_start", block.block_start),
+                _long(path, "block_end", block.block_end),
+            )
+
+
+def _topic_record(path: str, topic: str, json: TopicJson) -> TopicRecord:
+    _check_version(path, json.version, (1, 2, 3))
+    if sorted(json.partitions) != list(range(len(json.partitions))):
+        raise DamagedNodeError(path, f"its partitions {sorted(json.partitions)} have a gap")
+    assignments = {
+        partition: Assignment(
+            replicas,
+            json.adding_replicas.get(partition, ()),
+            json.removing_replicas.get(partition, ()),
+        )
+        for partition, replicas in sorted(json.partitions.items())
+    }
+    topic_id = NO_TOPIC_ID if json.topic_id is None else _uuid(path, json.topic_id)
+    return TopicRecord(topic, topic_id, assignments)
+
+
+def _config_record(
+    path: str, entity: tuple[tuple[str, str], ...], data: bytes
+) -> ConfigRecord | None:
+    if not data:
+        return None
+    json = parse(path, data, ConfigJson)
+    _check_version(path, json.version, (1,))
+    return ConfigRecord(entity, json.config) if json.config else None
+
+
+def _acl_record(path: str, key: AclKey, data: bytes) -> AclRecord | None:
+    if not data:
+        return None
+    json = parse(path, data, AclsJson)
+    _check_version(path, json.version, (1,))
+    entries = set()
+    for entry in json.acls:
+        operation = _OPERATIONS.get(entry.operation)
+        permission = _PERMISSIONS.get(entry.permission_type)
+        if operation is None or permission is None:
+            raise DamagedNodeError(
+                path, f"{entry.permission_type} {entry.operation} is no permission"
+            )
+        entries.add(AccessControlEntry(entry.principal, entry.host, operation, permission))
+    return AclRecord(*key, entries=frozenset(entries)) if entries else None
+
+
+def _broker_record(path: str, broker_id: int, json: BrokerJson, created: int) -> BrokerRecord:
+    _check_version(path, json.version, (2, 3, 4, 5))
+    protocols = json.listener_security_protocol_map
+    endpoints = []
+    for text in json.endpoints:
+        found = _ENDPOINT.fullmatch(text)
+        if found is None:
+            raise DamagedNodeError(path, f"{text!r} is no endpoint")
+        listener, bracketed, host, port = found.groups()
+        name = listener if protocols is None else protocols.get(listener, "")
+        if name not in SecurityProtocol.__members__:
+            raise DamagedNodeError(path, f"listener {listener} has no known security protocol")
+        endpoints.append(
+            Endpoint(listener, bracketed or host or "", int(port), SecurityProtocol(name))
+        )
+    return BrokerRecord(
+        broker_id=broker_id,
+        endpoints=tuple(endpoints),
+        rack=None if json.rack is UNSET else json.rack,
+        timestamp_ms=_long(path, "timestamp", json.timestamp),
+        features={
+            name: (span.min_version, span.max_version)
+            for name, span in (json.features or {}).items()
+        },
+        epoch=created,
+    )
+
+
+def _check_version(path: str, version: int, known: tuple[int, ...]) -> None:
+    if version not in known:
+        raise DamagedNodeError(path, f"its version is {version}, known is up to {known[-1]}")
+
+
+def _long(path: str, name: str, text: str) -> int:
+    if re.fullmatch(r"-?[0-9]{1,19}", text) is None:
+        raise DamagedNodeError(path, f"{name} {text!r} is no number")
+    return int(text)
+
+
+def _uuid(path: str, text: str) -> TopicId:
+    try:
+        topic_id = UUID(bytes=urlsafe_b64decode(text + "=="))
+    except ValueError as error:
+        raise DamagedNodeError(path, f"topic_id {text!r} is no topic id") from error
+    if _base64(topic_id) != text:
+        raise DamagedNodeError(path, f"topic_id {text!r} is no topic id")
+    return topic_id

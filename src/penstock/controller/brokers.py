@@ -1,0 +1,82 @@
+"""A broker joins, and one of them becomes the controller (R6)."""
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from penstock.controller.election import settle_all
+from penstock.controller.image import ClusterImage
+from penstock.controller.metadata import (
+    BrokerRecord,
+    Change,
+    ClusterIdRecord,
+    ControllerEpochRecord,
+    ControllerRecord,
+    FeaturesRecord,
+    Put,
+)
+from penstock.controller.partition_change import ElectionRules
+
+
+def startup(
+    image: ClusterImage,
+    broker: BrokerRecord,
+    *,
+    cluster_id: str,
+    features: Mapping[str, int],
+    now_ms: int,
+    rules: ElectionRules,
+) -> list[Change]:
+    """A broker starts and becomes the controller, on a new store or on one with a past.
+
+    `cluster_id` is for a new store; one that has an id keeps it. `features` are the levels that
+    this broker finalizes; levels of features it does not name stay. The broker's epoch is raised
+    above those of earlier registrations unless the store gave a higher one. Its partitions come
+    back in a new leader epoch, as after the failure that its absence was (R7).
+    """
+    epoch = image.controller_epoch + 1
+    broker = replace(broker, epoch=max(broker.epoch, next_broker_epoch(image)))
+    changes: list[Change] = []
+    if not image.cluster_id:
+        changes.append(Put(ClusterIdRecord(cluster_id)))
+    changes += finalize_features(image, features)
+    changes += [Put(ControllerEpochRecord(epoch)), Put(ControllerRecord(broker.broker_id, now_ms))]
+    changes.append(Put(broker))
+    live = image.brokers.keys() | {broker.broker_id}
+    restarted = {broker.broker_id}
+    return changes + settle_all(image, live, rules, controller_epoch=epoch, restarted=restarted)
+
+
+def become_controller(
+    image: ClusterImage, broker_id: int, now_ms: int, rules: ElectionRules
+) -> list[Change]:
+    """A registered broker takes over from a controller that is gone (R6).
+
+    What happened while nobody decided is made up for.
+    """
+    epoch = image.controller_epoch + 1
+    changes: list[Change] = [
+        Put(ControllerEpochRecord(epoch)),
+        Put(ControllerRecord(broker_id, now_ms)),
+    ]
+    return changes + settle_all(image, image.brokers.keys(), rules, controller_epoch=epoch)
+
+
+def next_broker_epoch(image: ClusterImage) -> int:
+    """An epoch no registration had: for stores that do not count registrations themselves.
+
+    Registrations do not outlive a store of one node, but the controller epoch does, and rises with
+    each start.
+    """
+    registered = (broker.epoch for broker in image.brokers.values())
+    return max(image.controller_epoch, *registered, 0) + 1
+
+
+def finalize_features(image: ClusterImage, levels: Mapping[str, int]) -> list[Change]:
+    """Raises the epoch of the features where a level changes; nothing where none does."""
+    known: Mapping[str, int] = {} if image.features is None else image.features.levels
+    after = {**known, **levels}
+    if image.features is not None and after == known:
+        return []
+    epoch = 0 if image.features is None else image.features.epoch + 1
+    return [Put(FeaturesRecord(after, epoch))]

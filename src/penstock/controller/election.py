@@ -1,0 +1,237 @@
+"""Who leads: after brokers went or came, on request, and for the balance (R5, R7, R8)."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from penstock.controller.image import ClusterImage
+from penstock.controller.metadata import (
+    BrokerKey,
+    BrokerRecord,
+    Change,
+    Delete,
+    PartitionRecord,
+    Put,
+)
+from penstock.controller.partition_change import (
+    NO_LEADER,
+    ElectionRules,
+    Partition,
+    PartitionChanges,
+    settle,
+)
+from penstock.controller.result import Result
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.ids import TopicPartition
+from penstock.protocol.messages.controlled_shutdown import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+    RemainingPartition,
+)
+from penstock.protocol.messages.elect_leaders import (
+    ElectLeadersPartitionResult,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ReplicaElectionResult,
+)
+
+PREFERRED: Final = 0
+UNCLEAN: Final = 1
+
+
+def settle_all(
+    image: ClusterImage,
+    live: Collection[int],
+    rules: ElectionRules,
+    *,
+    controller_epoch: int | None = None,
+    restarted: Collection[int] = (),
+) -> list[Change]:
+    """Brings every partition into line with the brokers that are up."""
+    epoch = image.controller_epoch if controller_epoch is None else controller_epoch
+    changes = PartitionChanges(image)
+    for topic in image.topics.values():
+        for number, assignment in topic.assignments.items():
+            before = Partition(image.partitions[TopicPartition(topic.topic, number)], assignment)
+            after = settle(before, live, epoch, rules, restarted=restarted)
+            if after is not None:
+                changes.add(after)
+    return changes.changes()
+
+
+def broker_down(
+    image: ClusterImage, broker_ids: Iterable[int], rules: ElectionRules
+) -> list[Change]:
+    """The sessions of these brokers are over (R7): they leave ISRs and leaderships."""
+    gone = [broker_id for broker_id in dict.fromkeys(broker_ids) if broker_id in image.brokers]
+    live = image.brokers.keys() - set(gone)
+    deletes: list[Change] = [Delete(BrokerKey(broker_id)) for broker_id in gone]
+    return deletes + settle_all(image, live, rules)
+
+
+def broker_up(image: ClusterImage, broker: BrokerRecord, rules: ElectionRules) -> list[Change]:
+    """A broker registered, for the first time or again.
+
+    Partitions that only it can lead get their leader back. If its last session never ended in our
+    eyes it is treated as gone in between.
+    """
+    known = image.brokers.get(broker.broker_id)
+    if known is not None and broker.epoch <= known.epoch:
+        raise KafkaError(
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+            f"Broker {broker.broker_id} is registered already with epoch {known.epoch}. "
+            "Stop the other broker of this id, or give this one another broker.id.",
+        )
+    up: list[Change] = [Put(broker)]
+    live = image.brokers.keys() | {broker.broker_id}
+    return up + settle_all(image, live, rules, restarted={broker.broker_id})
+
+
+def elect_leaderless(image: ClusterImage, rules: ElectionRules) -> list[Change]:
+    """To be asked after `unclean.leader.election.enable` was switched on."""
+    return settle_all(image, image.brokers.keys(), rules)
+
+
+def controlled_shutdown(
+    image: ClusterImage, request: ControlledShutdownRequest, rules: ElectionRules
+) -> Result[ControlledShutdownResponse]:
+    """Moves a broker's leaderships away before it leaves (R8).
+
+    The reply names the partitions that have other replicas, but none to hand over to yet: the
+    broker asks again. The host keeps the broker among `rules.shutting_down` until it is gone.
+    """
+    broker = image.brokers.get(request.broker_id)
+    if broker is None:
+        code = ErrorCode.BROKER_NOT_AVAILABLE
+        return Result([], ControlledShutdownResponse(error_code=code))
+    if request.broker_epoch not in (-1, broker.epoch):
+        code = ErrorCode.STALE_BROKER_EPOCH
+        return Result([], ControlledShutdownResponse(error_code=code))
+    leaving = rules.shutting_down | {request.broker_id}
+    changes = settle_all(image, image.brokers.keys(), rules._replace(shutting_down=leaving))
+    states = dict(image.partitions)
+    for change in changes:
+        if isinstance(change, Put) and isinstance(change.record, PartitionRecord):
+            states[change.record.key] = change.record
+    remaining = [
+        RemainingPartition(topic_name=key.topic, partition_index=key.partition)
+        for key, state in sorted(states.items(), key=lambda item: item[0])
+        if state.leader == request.broker_id
+        and len(image.topics[key.topic].assignments[key.partition].replicas) > 1
+    ]
+    return Result(changes, ControlledShutdownResponse(remaining_partitions=remaining))
+
+
+def elect_leaders(
+    image: ClusterImage, request: ElectLeadersRequest, rules: ElectionRules
+) -> Result[ElectLeadersResponse]:
+    """Makes preferred replicas leaders, or any live replica where nobody in sync can lead.
+
+    An unclean election that is asked for here needs no `unclean.leader.election.enable`. Without a
+    list of partitions all are looked at, and those that need nothing are left out of the reply.
+    """
+    if request.election_type not in (PREFERRED, UNCLEAN):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Election type {request.election_type} is unknown: 0 is preferred, 1 is unclean.",
+        )
+    if request.topic_partitions is None:
+        wanted = [(topic, sorted(record.assignments)) for topic, record in image.topics.items()]
+    else:
+        wanted = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
+    changes = PartitionChanges(image)
+    results: list[ReplicaElectionResult] = []
+    for topic, partitions in wanted:
+        result = ReplicaElectionResult(topic=topic, partition_result=[])
+        for number in partitions:
+            code, message = ErrorCode.NONE, None
+            try:
+                key = TopicPartition(topic, number)
+                changes.add(_elect(image, changes.current(key), key, request.election_type, rules))
+            except KafkaError as error:
+                code, message = error.code, error.message
+            if code != ErrorCode.ELECTION_NOT_NEEDED or request.topic_partitions is not None:
+                result.partition_result.append(
+                    ElectLeadersPartitionResult(
+                        partition_id=number, error_code=code, error_message=message
+                    )
+                )
+        if result.partition_result or request.topic_partitions is not None:
+            results.append(result)
+    return Result(changes.changes(), ElectLeadersResponse(replica_election_results=results))
+
+
+def _elect(
+    image: ClusterImage,
+    before: Partition | None,
+    key: TopicPartition,
+    election_type: int,
+    rules: ElectionRules,
+) -> Partition:
+    if before is None:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"There is no partition {key}. Look at the topic's partitions and ask again.",
+        )
+    preferred = before.assignment.replicas[0]
+    leader = before.state.leader
+    if leader == preferred if election_type == PREFERRED else leader != NO_LEADER:
+        raise KafkaError(
+            ErrorCode.ELECTION_NOT_NEEDED, f"{key} is led by {leader}: nothing needs to change."
+        )
+    live = image.brokers.keys()
+    if election_type == PREFERRED:
+        after = settle(before, live, image.controller_epoch, rules, prefer=preferred)
+        if after is None or after.state.leader != preferred:
+            raise KafkaError(
+                ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+                f"The preferred leader {preferred} of {key} is not up or not in sync "
+                f"(ISR {list(before.state.isr)}). Start it, wait until it has caught up, "
+                "and ask again.",
+            )
+        return after
+    after = settle(
+        before, live, image.controller_epoch, rules._replace(unclean=lambda _topic: True)
+    )
+    if after is None:
+        raise KafkaError(
+            ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+            f"No replica of {key} is up: start one of {list(before.assignment.replicas)}.",
+        )
+    return after
+
+
+def imbalance(image: ClusterImage) -> dict[int, float]:
+    """For each live broker that is preferred somewhere: the share of those it does not lead."""
+    preferred: Counter[int] = Counter()
+    elsewhere: Counter[int] = Counter()
+    for topic in image.topics.values():
+        for number, assignment in topic.assignments.items():
+            broker = assignment.replicas[0]
+            preferred[broker] += 1
+            leader = image.partitions[TopicPartition(topic.topic, number)].leader
+            elsewhere[broker] += leader != broker
+    return {b: elsewhere[b] / count for b, count in preferred.items() if b in image.brokers}
+
+
+def balance_leaders(image: ClusterImage, percentage: int, rules: ElectionRules) -> list[Change]:
+    """Gives brokers their preferred leaderships back (R8).
+
+    Only brokers whose imbalance is above `percentage` (`leader.imbalance.per.broker.percentage`),
+    only replicas in sync, and nothing that is being reassigned.
+    """
+    unbalanced = {broker for broker, share in imbalance(image).items() if share * 100 > percentage}
+    unbalanced -= rules.shutting_down
+    changes = PartitionChanges(image)
+    for topic in image.topics.values():
+        for number, assignment in topic.assignments.items():
+            preferred = assignment.replicas[0]
+            if preferred not in unbalanced or assignment.adding or assignment.removing:
+                continue
+            before = Partition(image.partitions[TopicPartition(topic.topic, number)], assignment)
+            after = settle(
+                before, image.brokers.keys(), image.controller_epoch, rules, prefer=preferred
+            )
+            if after is not None:
+                changes.add(after)
+    return changes.changes()

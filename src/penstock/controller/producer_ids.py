@@ -1,0 +1,48 @@
+"""Producer ids are handed to brokers in blocks, each id once in the cluster's life (P3)."""
+
+from typing import Final
+
+from penstock.controller.image import ClusterImage
+from penstock.controller.metadata import ProducerIdsRecord, Put
+from penstock.controller.result import Result
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.protocol.messages.allocate_producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
+
+BLOCK_SIZE: Final = 1000
+_LAST_ID: Final = 2**63 - 1
+
+
+def next_block(image: ClusterImage, broker_id: int) -> Result[ProducerIdsRecord]:
+    """The block after the one that was handed out last."""
+    start = 0 if image.producer_ids is None else image.producer_ids.block_end + 1
+    end = start + BLOCK_SIZE - 1
+    if end > _LAST_ID:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"All {_LAST_ID} producer ids have been handed out: producers need a new cluster.",
+        )
+    block = ProducerIdsRecord(broker_id, start, end)
+    return Result([Put(block)], block)
+
+
+def allocate_producer_ids(
+    image: ClusterImage, request: AllocateProducerIdsRequest
+) -> Result[AllocateProducerIdsResponse]:
+    """A block for a broker of the cluster, whose registration must be the present one."""
+    broker = image.brokers.get(request.broker_id)
+    if broker is None:
+        code = ErrorCode.BROKER_ID_NOT_REGISTERED
+        return Result([], AllocateProducerIdsResponse(error_code=code))
+    if request.broker_epoch != broker.epoch:
+        code = ErrorCode.STALE_BROKER_EPOCH
+        return Result([], AllocateProducerIdsResponse(error_code=code))
+    changes, block = next_block(image, request.broker_id)
+    return Result(
+        changes,
+        AllocateProducerIdsResponse(
+            producer_id_start=block.block_start, producer_id_len=BLOCK_SIZE
+        ),
+    )

@@ -1,0 +1,298 @@
+"""New topics, and more partitions for those that are there (M1, R1, E1)."""
+
+from collections import Counter
+from collections.abc import Callable, Container, Mapping
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from penstock.controller.image import ClusterImage
+from penstock.controller.metadata import (
+    Assignment,
+    Change,
+    ConfigRecord,
+    PartitionRecord,
+    Put,
+    TopicRecord,
+)
+from penstock.controller.partition_change import new_partition
+from penstock.controller.placement import Start, check_assignment, place, place_more, racks_of
+from penstock.controller.result import Result
+from penstock.controller.topic_names import (
+    CLUSTER_METADATA_TOPIC,
+    NameCollisions,
+    check_topic_name,
+    named_twice,
+    unknown_topic,
+)
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.ids import TopicId
+from penstock.protocol.fields import ZERO_UUID
+from penstock.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from penstock.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+MAX_PARTITIONS_PER_REQUEST: Final = 10_000
+"""As many as Kafka's controller takes in one request: a slip of the finger must not stop it."""
+
+_RESERVED_IDS: Final = frozenset(TopicId(int=number) for number in range(100))
+
+
+class NewTopicRules(NamedTuple):
+    """What the creation of topics must know beside the image."""
+
+    num_partitions: int
+    """`num.partitions`, for a topic that does not say."""
+    replication_factor: int
+    """`default.replication.factor`, for a topic that does not say."""
+    validate_configs: Callable[[Mapping[str, str]], None]
+    """Raises a KafkaError for topic settings that cannot be."""
+    new_topic_id: Callable[[], TopicId]
+    """A random id."""
+    start: Start
+
+
+def draw_topic_id(new_topic_id: Callable[[], TopicId], taken: Container[TopicId]) -> TopicId:
+    """An id that is neither reserved, nor in use, nor starts with a dash when it is printed."""
+    while True:
+        topic_id = new_topic_id()
+        dashed = topic_id.bytes[0] >> 2 == 62  # '-' in the alphabet of base64 for addresses
+        if topic_id not in _RESERVED_IDS and topic_id not in taken and not dashed:
+            return topic_id
+
+
+class _Budget:
+    """Partitions that the request may still make."""
+
+    def __init__(self) -> None:
+        self._left = MAX_PARTITIONS_PER_REQUEST
+
+    def take(self, partitions: int) -> None:
+        if partitions > self._left:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"One request may make {MAX_PARTITIONS_PER_REQUEST} partitions at most, and "
+                f"{partitions} more are too many. Ask for fewer, or in several requests.",
+            )
+        self._left -= partitions
+
+
+# --- CreateTopics
+
+
+def create_topics(
+    image: ClusterImage, request: CreateTopicsRequest, rules: NewTopicRules
+) -> Result[CreateTopicsResponse]:
+    """Makes the topics that can be made; each result says how its own went.
+
+    `configs` of a result is left empty for the handler, which knows defaults and rights.
+    """
+    seen = Counter(topic.name for topic in request.topics)
+    names = NameCollisions(image.topics)
+    budget = _Budget()
+    ids = set(image.topic_names)
+    changes: list[Change] = []
+    results: dict[str, CreatableTopicResult] = {}
+    for topic in request.topics:
+        try:
+            if seen[topic.name] > 1:
+                raise named_twice(topic.name)
+            names.check(_checked_name(image, topic.name))
+            values = _configs(topic, rules.validate_configs)
+            replicas = _replicas(image, topic, rules, budget)
+        except KafkaError as error:
+            results[topic.name] = CreatableTopicResult(
+                name=topic.name, error_code=error.code, error_message=error.message
+            )
+            continue
+        names.add(topic.name)
+        topic_id = draw_topic_id(rules.new_topic_id, ids)
+        ids.add(topic_id)
+        changes += new_topic(image, topic.name, topic_id, replicas, values)
+        results[topic.name] = CreatableTopicResult(
+            name=topic.name,
+            topic_id=ZERO_UUID if request.validate_only else topic_id,
+            error_message=None,
+            num_partitions=len(replicas),
+            replication_factor=len(replicas[0]),
+        )
+        rules = rules._replace(start=Start(rules.start.first + len(replicas), rules.start.shift))
+    reply = CreateTopicsResponse(topics=list(results.values()))
+    return Result([] if request.validate_only else changes, reply)
+
+
+def new_topic(
+    image: ClusterImage,
+    topic: str,
+    topic_id: TopicId,
+    replicas: list[tuple[int, ...]],
+    configs: Mapping[str, str],
+) -> list[Change]:
+    """The records of a topic whose partitions have these replicas."""
+    assignments = {number: Assignment(brokers) for number, brokers in enumerate(replicas)}
+    changes: list[Change] = [Put(TopicRecord(topic, topic_id, assignments))]
+    if configs:
+        changes.append(Put(ConfigRecord((("topics", topic),), configs)))
+    return changes + [Put(state) for state in _new_partitions(image, topic, 0, replicas)]
+
+
+def _new_partitions(
+    image: ClusterImage, topic: str, first: int, replicas: list[tuple[int, ...]]
+) -> list[PartitionRecord]:
+    return [
+        new_partition(topic, number, brokers, image.brokers, image.controller_epoch)
+        for number, brokers in enumerate(replicas, first)
+    ]
+
+
+def _checked_name(image: ClusterImage, name: str) -> str:
+    check_topic_name(name)
+    if name == CLUSTER_METADATA_TOPIC:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"{name} is kept for the cluster itself. Choose another name.",
+        )
+    if name in image.topics:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    return name
+
+
+def _configs(
+    topic: CreatableTopic, validate: Callable[[Mapping[str, str]], None]
+) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for config in topic.configs:
+        if config.value is None:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"The setting {config.name} has no value. Give it one, or leave it out.",
+            )
+        values[config.name] = config.value
+    validate(values)
+    return values
+
+
+def _replicas(
+    image: ClusterImage, topic: CreatableTopic, rules: NewTopicRules, budget: _Budget
+) -> list[tuple[int, ...]]:
+    if topic.assignments:
+        return _assigned(image, topic, budget)
+    if topic.replication_factor == 0 or topic.replication_factor < -1:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Replication factor {topic.replication_factor} is not possible: it must be at least "
+            "1, or -1 for the default of the broker.",
+        )
+    if topic.num_partitions == 0 or topic.num_partitions < -1:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"{topic.num_partitions} partitions are not possible: a topic needs at least 1, or -1 "
+            "for the default of the broker.",
+        )
+    count = rules.num_partitions if topic.num_partitions == -1 else topic.num_partitions
+    factor = (
+        rules.replication_factor if topic.replication_factor == -1 else topic.replication_factor
+    )
+    budget.take(count)
+    return place(racks_of(image), count, factor, rules.start)
+
+
+def _assigned(image: ClusterImage, topic: CreatableTopic, budget: _Budget) -> list[tuple[int, ...]]:
+    for given, what in (
+        (topic.replication_factor, "the replication factor"),
+        (topic.num_partitions, "the number of partitions"),
+    ):
+        if given != -1:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Replicas are assigned one by one, so {what} must be -1 and not {given}.",
+            )
+    budget.take(len(topic.assignments))
+    replicas: dict[int, tuple[int, ...]] = {}
+    factor = len(topic.assignments[0].broker_ids)
+    for assignment in topic.assignments:
+        if assignment.partition_index in replicas:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Partition {assignment.partition_index} has two assignments. Keep one.",
+            )
+        check_assignment(image, assignment.broker_ids, factor)
+        replicas[assignment.partition_index] = tuple(assignment.broker_ids)
+    if sorted(replicas) != list(range(len(replicas))):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Partitions must be numbered from 0 without a gap, not {sorted(replicas)}.",
+        )
+    return [replicas[number] for number in range(len(replicas))]
+
+
+# --- CreatePartitions
+
+
+def create_partitions(
+    image: ClusterImage, request: CreatePartitionsRequest, start: Start
+) -> Result[CreatePartitionsResponse]:
+    """Adds partitions to topics; each result says how its own went."""
+    seen = Counter(topic.name for topic in request.topics)
+    budget = _Budget()
+    changes: list[Change] = []
+    results: dict[str, CreatePartitionsTopicResult] = {}
+    for topic in request.topics:
+        result = CreatePartitionsTopicResult(name=topic.name)
+        try:
+            if seen[topic.name] > 1:
+                raise named_twice(topic.name)
+            changes += _more_partitions(image, topic, start, budget)
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message
+        results[topic.name] = result
+    reply = CreatePartitionsResponse(results=list(results.values()))
+    return Result([] if request.validate_only else changes, reply)
+
+
+def _more_partitions(
+    image: ClusterImage, topic: CreatePartitionsTopic, start: Start, budget: _Budget
+) -> list[Change]:
+    record = image.topics.get(topic.name)
+    if record is None:
+        raise unknown_topic(topic.name)
+    if any(known.adding or known.removing for known in record.assignments.values()):
+        raise KafkaError(
+            ErrorCode.REASSIGNMENT_IN_PROGRESS,
+            f"Topic '{topic.name}' is being reassigned. Add partitions once that is finished.",
+        )
+    first = len(record.assignments)
+    if topic.count <= first:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"Topic '{topic.name}' has {first} partitions already, so {topic.count} is no "
+            "increase. Partitions can be added, never taken away.",
+        )
+    added = topic.count - first
+    budget.take(added)
+    if topic.assignments is None:
+        replicas = place_more(image, topic.name, added, start)
+    else:
+        if len(topic.assignments) != added:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"{added} partitions are added, but {len(topic.assignments)} are assigned. "
+                "Assign each new one, or none.",
+            )
+        factor = len(record.assignments[0].replicas)
+        for assignment in topic.assignments:
+            check_assignment(image, assignment.broker_ids, factor)
+        replicas = [tuple(assignment.broker_ids) for assignment in topic.assignments]
+    assignments = dict(record.assignments)
+    assignments |= {number: Assignment(brokers) for number, brokers in enumerate(replicas, first)}
+    changes: list[Change] = [Put(replace(record, assignments=assignments))]
+    return changes + [Put(state) for state in _new_partitions(image, topic.name, first, replicas)]

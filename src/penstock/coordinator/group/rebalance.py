@@ -1,0 +1,291 @@
+"""How a classic group gets from one generation to the next.
+
+A `Turn` is one decision about one group: it works on a copy of the group and collects what follows
+from it. Every waiter that a step takes out of the group gets a reply in the same step, so that no
+request is forgotten.
+"""
+
+from msgspec.structs import replace
+
+from penstock.coordinator.group.classic import (
+    ClassicGroup,
+    GroupState,
+    Member,
+    Waiter,
+    group_value,
+)
+from penstock.coordinator.group.config import GroupConfig
+from penstock.coordinator.group.events import (
+    CancelTimer,
+    Event,
+    JoinTimer,
+    Reply,
+    Result,
+    SessionTimer,
+    SetTimer,
+    SyncTimer,
+)
+from penstock.coordinator.group.records import GroupRecord, Record
+from penstock.core.errors import ErrorCode
+from penstock.protocol.fields import Message
+from penstock.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from penstock.protocol.messages.sync_group import SyncGroupResponse
+from penstock.protocol.stored.classic_group import GroupMetadataKey
+
+_SKIP_ASSIGNMENT_VERSION = 9
+_NULL_PROTOCOL_NAME_VERSION = 7
+
+
+class Turn:
+    """One decision about `group`, a copy that may be changed freely."""
+
+    def __init__(self, group: ClassicGroup, now: int, config: GroupConfig) -> None:
+        self.group = group
+        self.now = now
+        self.config = config
+        self.records: list[Record] = []
+        self.replies: list[Reply] = []
+        self.timers: list[SetTimer | CancelTimer] = []
+
+    def result(self, event: Event | None) -> Result:
+        return Result(event, self.records, (self.group,), self.replies, self.timers)
+
+    def store(self) -> None:
+        """Have the group written as it is now."""
+        key = GroupMetadataKey(self.group.group_id)
+        self.records.append(GroupRecord(key, group_value(self.group)))
+
+    # --- replies
+
+    def reply(self, waiter: Waiter, response: Message) -> None:
+        self.replies.append(Reply(waiter.token, response))
+
+    def reply_join(self, member: Member, response: JoinGroupResponse) -> Member:
+        """Answer the JoinGroup that a member waits for; the member as it is then."""
+        if member.awaiting_join is None:
+            return member
+        self.reply(member.awaiting_join, response)
+        member = replace(member, awaiting_join=None)
+        self.group.put(member)
+        return member
+
+    def reply_sync(self, member: Member, response: SyncGroupResponse) -> Member:
+        """Answer the SyncGroup that a member waits for; the member as it is then."""
+        if member.awaiting_sync is None:
+            return member
+        self.reply(member.awaiting_sync, response)
+        member = replace(member, awaiting_sync=None)
+        self.group.put(member)
+        return member
+
+    def joined(
+        self, member: Member, version: int, *, as_leader: bool, skip_assignment: bool = False
+    ) -> JoinGroupResponse:
+        """The answer to a member of the current generation; the leader is told of everybody."""
+        group = self.group
+        name = group.protocol_name
+        return JoinGroupResponse(
+            generation_id=group.generation,
+            protocol_type=group.protocol_type,
+            protocol_name="" if name is None and version < _NULL_PROTOCOL_NAME_VERSION else name,
+            leader=group.leader or "",
+            skip_assignment=skip_assignment and version >= _SKIP_ASSIGNMENT_VERSION,
+            member_id=member.member_id,
+            members=[
+                JoinGroupResponseMember(
+                    other.member_id, other.instance_id, other.metadata(group.protocol_name)
+                )
+                for other in group.members.values()
+            ]
+            if as_leader
+            else [],
+        )
+
+    def assigned(self, member: Member) -> SyncGroupResponse:
+        return SyncGroupResponse(
+            protocol_type=self.group.protocol_type,
+            protocol_name=self.group.protocol_name,
+            assignment=member.assignment,
+        )
+
+    # --- members
+
+    def expect_heartbeat(self, member: Member, timeout_ms: int | None = None) -> None:
+        timeout = member.session_timeout_ms if timeout_ms is None else timeout_ms
+        self.timers.append(
+            SetTimer(SessionTimer(self.group.group_id, member.member_id), self.now + timeout)
+        )
+
+    def remove(self, member_id: str) -> None:
+        """A member, or an id that has not joined, is gone. Whatever it waits for ends here."""
+        member = self.group.members.get(member_id)
+        if member is not None:
+            error = ErrorCode.UNKNOWN_MEMBER_ID
+            member = self.reply_join(member, JoinGroupResponse(error_code=error))
+            self.reply_sync(member, SyncGroupResponse(error_code=error))
+        self.group.drop(member_id)
+        self.timers.append(CancelTimer(SessionTimer(self.group.group_id, member_id)))
+
+    def replace_static(self, old_member_id: str, new_member_id: str) -> Member:
+        """The same instance has come back under a new id: whoever uses the old one is fenced."""
+        old = self.group.members[old_member_id]
+        error = ErrorCode.FENCED_INSTANCE_ID
+        old = self.reply_join(old, JoinGroupResponse(member_id=old_member_id, error_code=error))
+        old = self.reply_sync(old, SyncGroupResponse(error_code=error))
+        led = self.group.leader == old_member_id
+        self.group.drop(old_member_id)
+        new = replace(old, member_id=new_member_id, is_new=False)
+        self.group.put(new)
+        if led:
+            self.group.leader = new_member_id
+        self.timers.append(CancelTimer(SessionTimer(self.group.group_id, old_member_id)))
+        return new
+
+    # --- the join phase
+
+    def rebalance_or_complete_join(self) -> None:
+        if self.group.state is GroupState.PREPARING_REBALANCE:
+            self.maybe_complete_join_phase()
+        else:
+            self.prepare_rebalance()
+
+    def prepare_rebalance(self) -> None:
+        """Ask everybody to join again; the first generation waits a while for more members."""
+        group = self.group
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            for member_id, member in list(group.members.items()):
+                group.members[member_id] = replace(member, assignment=b"")
+            self.propagate_assignment(ErrorCode.REBALANCE_IN_PROGRESS)
+        group.pending_syncs.clear()
+        self.timers.append(CancelTimer(SyncTimer(group.group_id)))
+        if group.state is GroupState.EMPTY:
+            delay = self.config.group_initial_rebalance_delay_ms
+            self._delay_join(delay, max(group.rebalance_timeout_ms - delay, 0))
+            self._move_to(GroupState.PREPARING_REBALANCE)
+        else:
+            self._move_to(GroupState.PREPARING_REBALANCE)
+            if group.has_all_members_joined:
+                self.complete_join()
+            else:
+                self._set_join_timer(group.rebalance_timeout_ms)
+
+    def maybe_complete_join_phase(self) -> None:
+        """Everybody is here: no need to wait longer, unless this is the first generation."""
+        group = self.group
+        if (
+            group.state is GroupState.PREPARING_REBALANCE
+            and group.previous_state is not GroupState.EMPTY
+            and group.has_all_members_joined
+        ):
+            self.complete_join()
+
+    def join_time_is_over(self) -> None:
+        """The join timer fired: extend the first generation's delay, or go on with who is here."""
+        group = self.group
+        if group.state is not GroupState.PREPARING_REBALANCE:
+            return
+        if group.initial_delay is not None and group.new_member_added:
+            delay, remaining = group.initial_delay
+            if remaining:
+                group.new_member_added = False
+                longer = min(self.config.group_initial_rebalance_delay_ms, remaining)
+                self._delay_join(longer, max(remaining - delay, 0))
+                return
+        self.complete_join()
+
+    def complete_join(self) -> None:
+        """Form the next generation from those who joined; static members may come later."""
+        group = self.group
+        self.timers.append(CancelTimer(JoinTimer(group.group_id)))
+        group.initial_delay = None
+        group.new_member_added = False
+        absent = [m for m in group.members.values() if m.awaiting_join is None]
+        for member in absent:
+            if member.instance_id is None:
+                self.remove(member.member_id)
+        if not self._elect_joined_leader() and group.members:
+            # Only static members are left and none has joined: their sessions decide.
+            self._set_join_timer(group.rebalance_timeout_ms)
+            return
+        self._next_generation()
+
+    def _elect_joined_leader(self) -> bool:
+        group = self.group
+        if group.leader is None:
+            return False
+        if group.members[group.leader].awaiting_join is not None:
+            return True
+        for member in group.members.values():
+            if member.awaiting_join is not None:
+                group.leader = member.member_id
+                return True
+        return False
+
+    def _next_generation(self) -> None:
+        group = self.group
+        group.generation += 1
+        group.pending_syncs.clear()
+        group.protocol_name = group.select_protocol() if group.members else None
+        group.subscribed_topics = group.compute_subscribed_topics()
+        if not group.members:
+            self._move_to(GroupState.EMPTY)
+            self.store()
+            return
+        self._move_to(GroupState.COMPLETING_REBALANCE)
+        for member in list(group.members.values()):
+            waiter = member.awaiting_join
+            if waiter is not None:
+                leads = group.leader == member.member_id
+                response = self.joined(member, waiter.version, as_leader=leads)
+                member = self.reply_join(member, response)
+            group.put(replace(member, is_new=False))
+            self.expect_heartbeat(member)
+            group.pending_syncs.add(member.member_id)
+        self.timers.append(
+            SetTimer(SyncTimer(group.group_id), self.now + group.rebalance_timeout_ms)
+        )
+
+    def _delay_join(self, delay: int, remaining: int) -> None:
+        self.group.initial_delay = (delay, remaining)
+        self._set_join_timer(delay)
+
+    def _set_join_timer(self, delay: int) -> None:
+        self.timers.append(SetTimer(JoinTimer(self.group.group_id), self.now + delay))
+
+    # --- the sync phase
+
+    def become_stable(self, assignments: dict[str, bytes]) -> None:
+        """The leader has assigned: store it, and tell everybody who waits."""
+        group = self.group
+        for member_id, member in list(group.members.items()):
+            group.members[member_id] = replace(member, assignment=assignments.get(member_id, b""))
+        self._move_to(GroupState.STABLE)
+        self.store()
+        self.propagate_assignment(ErrorCode.NONE)
+
+    def propagate_assignment(self, error: ErrorCode) -> None:
+        for member in list(self.group.members.values()):
+            if member.awaiting_sync is not None:
+                response = SyncGroupResponse(error_code=error) if error else self.assigned(member)
+                self.reply_sync(member, response)
+                # A session that ran out while the member waited was let pass: start it anew.
+                self.expect_heartbeat(member)
+
+    def sync_received(self, member_id: str) -> None:
+        self.group.pending_syncs.discard(member_id)
+        if not self.group.pending_syncs:
+            self.timers.append(CancelTimer(SyncTimer(self.group.group_id)))
+
+    def sync_time_is_over(self) -> None:
+        """The sync timer fired: those who did not ask for their assignment are gone."""
+        group = self.group
+        live = (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
+        if group.state in live and group.pending_syncs:
+            for member_id in list(group.pending_syncs):
+                self.remove(member_id)
+            self.prepare_rebalance()
+
+    def _move_to(self, state: GroupState) -> None:
+        self.group.previous_state = self.group.state
+        self.group.state = state
+        self.group.state_timestamp = self.now

@@ -1,0 +1,107 @@
+"""Answers that say only that something went wrong."""
+
+from penstock.coordinator.group.members import leaving_members, left
+from penstock.core.errors import ErrorCode
+from penstock.protocol.fields import Message
+from penstock.protocol.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from penstock.protocol.messages.describe_groups import (
+    DescribeGroupsDescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from penstock.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberResponse,
+)
+from penstock.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from penstock.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from penstock.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from penstock.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+)
+from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+_OF_WRITE = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+def error_of_write(error: ErrorCode) -> ErrorCode:
+    """What a client of the coordinator is told when a write to its log failed."""
+    return _OF_WRITE.get(error, error)
+
+
+def refusal(request: Message, version: int, error: ErrorCode) -> Message:
+    """The answer to a request that cannot be served: not the coordinator, loading, write failed.
+
+    A request of `fan_out` is answered in the form of its parts.
+    """
+    match request:
+        case JoinGroupRequest():
+            return JoinGroupResponse(error_code=error, member_id=request.member_id)
+        case SyncGroupRequest():
+            return SyncGroupResponse(error_code=error)
+        case HeartbeatRequest():
+            # While the group is being loaded nobody can tell: the member goes on.
+            loading = error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            return HeartbeatResponse(error_code=ErrorCode.NONE if loading else error)
+        case LeaveGroupRequest():
+            if error is ErrorCode.UNKNOWN_MEMBER_ID:
+                members = leaving_members(request, version)
+                answers = [MemberResponse(m.member_id, m.group_instance_id, error) for m in members]
+                return left(answers, version)
+            return LeaveGroupResponse(error_code=error)
+        case OffsetCommitRequest():
+            return _commit_refusal(request, error)
+        case OffsetFetchRequest():
+            groups = [OffsetFetchResponseGroup(g.group_id, [], error) for g in request.groups]
+            return OffsetFetchResponse(groups=groups)
+        case OffsetDeleteRequest():
+            return OffsetDeleteResponse(error_code=error)
+        case DescribeGroupsRequest():
+            described = [
+                DescribeGroupsDescribedGroup(error_code=error, group_id=g) for g in request.groups
+            ]
+            return DescribeGroupsResponse(groups=described)
+        case ListGroupsRequest():
+            return ListGroupsResponse(error_code=error)
+        case DeleteGroupsRequest():
+            results = [DeletableGroupResult(g, error) for g in request.groups_names]
+            return DeleteGroupsResponse(results=results)
+        case _:
+            raise TypeError(f"{type(request).__name__} is not for a group coordinator")
+
+
+def _commit_refusal(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                topic.name,
+                topic.topic_id,
+                [OffsetCommitResponsePartition(p.partition_index, error) for p in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )

@@ -1,0 +1,184 @@
+"""The stream of a connection, cut into frames. Bytes in, frames out, no I/O.
+
+Who owns the socket asks `FrameReader.buffer` where to put the next bytes and tells `feed` how many
+came. Small frames arrive in one buffer that all connections share and are copied out together; a
+large one gets memory of its own, which the rest of it is received into, without a second copy.
+"""
+
+import struct
+from typing import Final
+
+from penstock.core.errors import ProtocolError
+
+SCRATCH_SIZE: Final = 256 * 1024
+SMALL_FRAME: Final = 16 * 1024
+"""Up to here an incomplete frame waits as bytes and is put in front of those that come next."""
+MAX_AHEAD: Final = 4 * 1024 * 1024
+"""Memory given to a frame before its bytes came is no more than this, and than thrice what came."""
+_FIRST: Final = 64 * 1024
+_SPARE_SIZE: Final = 2 * 1024 * 1024
+_SPARES: Final = 4
+
+_length = struct.Struct(">i").unpack_from
+
+
+class FrameMemory:
+    """Memory that connections of one event loop share: the receive buffer and spare frames."""
+
+    __slots__ = ("_spares", "scratch", "view")
+
+    def __init__(self) -> None:
+        self.scratch = bytearray(SCRATCH_SIZE)
+        self.view = memoryview(self.scratch)
+        self._spares: list[bytearray] = []
+
+    def take(self, size: int, came: int) -> bytearray:
+        """Memory for a frame of `size` bytes of which `came` are there; it may be less."""
+        for index, spare in enumerate(self._spares):
+            if len(spare) >= size and _is_free(spare):
+                return self._spares.pop(index)
+        return bytearray(min(size, max(_FIRST, 4 * came)))
+
+    def give(self, memory: bytearray) -> None:
+        """Keep the memory of a frame that was handed out, to be used again once nobody views it.
+
+        Large requests tend to have about the same size, and memory that was used is in the
+        processor's caches and needs no page faults.
+        """
+        if len(memory) <= _SPARE_SIZE:
+            if len(self._spares) == _SPARES:
+                del self._spares[0]
+            self._spares.append(memory)
+
+
+def _is_free(memory: bytearray) -> bool:
+    """Whether no view of it is left: as long as there is one, a bytearray refuses to be resized."""
+    try:
+        memory.append(0)
+    except BufferError:
+        return False
+    del memory[-1]
+    return True
+
+
+class FrameReader:
+    """The frames of one connection. A frame is what follows the four bytes of its length."""
+
+    __slots__ = ("_came", "_memory", "_own", "_rest", "_size", "_tail", "max_size")
+
+    def __init__(self, memory: FrameMemory, max_size: int) -> None:
+        self.max_size = max_size
+        self._memory = memory
+        self._tail: bytes | None = None
+        self._own: bytearray | None = None
+        self._rest = memory.view
+        self._came = 0
+        self._size = 0
+
+    @property
+    def allocated(self) -> int:
+        """Bytes of memory held for a frame that is not complete."""
+        return len(self._own or b"") + len(self._tail or b"")
+
+    @property
+    def begun(self) -> bool:
+        """Whether a part of a frame has come."""
+        return self._own is not None or self._tail is not None
+
+    @property
+    def large(self) -> bool:
+        """Whether a frame with memory of its own is being received."""
+        return self._own is not None
+
+    def buffer(self) -> memoryview:
+        """Where the next bytes go. To be filled and fed before any other connection's."""
+        if self._own is not None:
+            return self._rest
+        tail = self._tail
+        if tail is None:
+            return self._memory.view
+        view = self._memory.view
+        view[: len(tail)] = tail
+        return view[len(tail) :]
+
+    def feed(self, count: int) -> list[memoryview]:
+        """Take `count` bytes that were put into `buffer`; return the frames that are whole now.
+
+        Frames are writable and keep their bytes for as long as they are referred to. Raises
+        ProtocolError for a length that is negative or above `max_size`; the stream is lost then.
+        """
+        if self._own is not None:
+            return self._feed_own(count)
+        if self._tail is not None:
+            count += len(self._tail)
+            self._tail = None
+        scratch = self._memory.view
+        ends: list[int] = []
+        position = 0
+        while count - position >= 4:
+            size = _length(scratch, position)[0]
+            if not 0 <= size <= self.max_size:
+                raise self._refusal(size)
+            end = position + 4 + size
+            if end > count:
+                if size > SMALL_FRAME:
+                    self._begin(size, scratch[position + 4 : count])
+                    return self._cut(position, ends)
+                break
+            ends.append(end)
+            position = end
+        if position < count:
+            self._tail = bytes(scratch[position:count])
+        return self._cut(position, ends)
+
+    def _cut(self, size: int, ends: list[int]) -> list[memoryview]:
+        """Copy the frames that end there out of the shared buffer."""
+        if not ends:
+            return []
+        scratch = self._memory.view[:size]
+        if size < _FIRST:
+            chunk = memoryview(bytearray(scratch))
+        else:
+            memory = self._memory.take(size, size)
+            memory[:size] = scratch
+            self._memory.give(memory)
+            chunk = memoryview(memory)
+        if len(ends) == 1:
+            return [chunk[4:size]]
+        frames = []
+        start = 4
+        for end in ends:
+            frames.append(chunk[start:end])
+            start = end + 4
+        return frames
+
+    def _begin(self, size: int, begun: memoryview) -> None:
+        came = len(begun)
+        own = self._memory.take(size, came)
+        own[:came] = begun
+        self._own = own
+        self._size = size
+        self._came = came
+        self._rest = memoryview(own)[came : min(size, len(own))]
+
+    def _feed_own(self, count: int) -> list[memoryview]:
+        own = self._own
+        assert own is not None
+        self._came = came = self._came + count
+        self._rest = self._memory.view
+        if came == self._size:
+            self._own = None
+            self._memory.give(own)
+            return [memoryview(own)[:came]]
+        if came == len(own):
+            # The views of it are gone: `buffer` gave out `_rest` only for the time of one receive.
+            own += bytes(min(self._size - came, 3 * came, MAX_AHEAD))
+        self._rest = memoryview(own)[came : min(self._size, len(own))]
+        return []
+
+    def _refusal(self, size: int) -> ProtocolError:
+        return ProtocolError(
+            f"a request claims {size} bytes, at most {self.max_size} are accepted: either the "
+            "client does not speak Kafka's protocol or uses another security.protocol than this "
+            "listener, or socket.request.max.bytes must be raised"
+        )

@@ -1,0 +1,115 @@
+"""Limits that keep one client from taking what belongs to all, and who is let in under them."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+UNLIMITED: Final = 2**31 - 1
+
+
+@dataclass(slots=True)
+class Limits:
+    """May be changed while the server runs; what is said of a connection holds from its start."""
+
+    max_frame: int = 100 * 1024 * 1024
+    """`socket.request.max.bytes`"""
+    max_frame_before_login: int = 512 * 1024
+    """As long as the host has not set `Connection.authenticated`."""
+    max_connections: int = UNLIMITED
+    """`max.connections`"""
+    max_connections_per_listener: Mapping[str, int] = field(default_factory=dict)
+    """`listener.name.<name>.max.connections`"""
+    max_connections_per_ip: int = UNLIMITED
+    """`max.connections.per.ip`"""
+    per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    """`max.connections.per.ip.overrides`, by address: names are to be resolved before."""
+    idle_ms: int = 600_000
+    """`connections.max.idle.ms`; negative for never"""
+    login_ms: int = 60_000
+    """From the first byte to `Connection.authenticated`, TLS handshake included."""
+    queued_max_requests: int = 500
+    """`queued.max.requests`: received, not begun. When reached, nobody may pipeline."""
+    max_pipelined: int = 1000
+    """Requests of one connection that were delivered and not answered."""
+    max_unsent: int = 64 * 1024
+    """Bytes in memory that a client may leave unread before its next requests wait."""
+    send_buffer: int = -1
+    """`socket.send.buffer.bytes`; -1 leaves it to the operating system, which is the fastest."""
+    receive_buffer: int = -1
+    """`socket.receive.buffer.bytes`"""
+    listen_backlog: int = 1024
+    """`socket.listen.backlog.size`"""
+
+
+class Admission:
+    """Counts open connections and decides on new ones."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self.total = 0
+        self.by_listener: Counter[str] = Counter()
+        self.by_ip: Counter[str] = Counter()
+
+    def refusal(self, listener: str, ip: str) -> str | None:
+        """Why one more connection is not let in, None if it is."""
+        limits = self._limits
+        if self.total >= limits.max_connections:
+            return f"max.connections={limits.max_connections} is reached"
+        most = limits.max_connections_per_listener.get(listener, UNLIMITED)
+        if self.by_listener[listener] >= most:
+            return f"max.connections={most} of listener {listener} is reached"
+        most = limits.per_ip_overrides.get(ip, limits.max_connections_per_ip)
+        if self.by_ip[ip] >= most:
+            return (
+                f"max.connections.per.ip={most} is reached; max.connections.per.ip.overrides "
+                "can give this address more"
+            )
+        return None
+
+    def enter(self, listener: str, ip: str) -> None:
+        self.total += 1
+        self.by_listener[listener] += 1
+        self.by_ip[ip] += 1
+
+    def leave(self, listener: str, ip: str) -> None:
+        self.total -= 1
+        self.by_listener[listener] -= 1
+        self.by_ip[ip] -= 1
+        if not self.by_ip[ip]:
+            del self.by_ip[ip]
+
+
+class Backlog:
+    """Requests that were received and not begun, over all connections."""
+
+    __slots__ = ("_limits", "count")
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self.count = 0
+
+    @property
+    def full(self) -> bool:
+        return self.count >= self._limits.queued_max_requests
+
+
+class Complaints:
+    """Keeps a hostile peer from filling the log: of each kind of line, so many in an interval."""
+
+    def __init__(self, interval_ms: int = 10_000, lines: int = 5) -> None:
+        self._interval_ms = interval_ms
+        self._lines = lines
+        self._since: dict[str, int] = {}
+        self._count: Counter[str] = Counter()
+
+    def allow(self, kind: str, now_ms: int) -> int | None:
+        """None if the line is to be left out, else how many were since the last one."""
+        since = self._since.setdefault(kind, now_ms)
+        left_out = 0
+        if now_ms - since >= self._interval_ms:
+            left_out = max(0, self._count[kind] - self._lines)
+            self._since[kind] = now_ms
+            self._count[kind] = 0
+        self._count[kind] += 1
+        return left_out if self._count[kind] <= self._lines else None

@@ -1,0 +1,96 @@
+"""The name in a certificate, written as Kafka shows it to `ssl.principal.mapping.rules` and ACLs.
+
+Java writes it so (RFC 2253): the most specific part first, nine types by their keyword, any other
+by its number with the value in hexadecimal.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+_KEYWORDS: Final = {
+    "2.5.4.3": "CN",
+    "2.5.4.6": "C",
+    "2.5.4.7": "L",
+    "2.5.4.8": "ST",
+    "2.5.4.9": "STREET",
+    "2.5.4.10": "O",
+    "2.5.4.11": "OU",
+    "0.9.2342.19200300.100.1.1": "UID",
+    "0.9.2342.19200300.100.1.25": "DC",
+}
+_ESCAPED: Final = frozenset(',=+<>#;"\\')
+_STRINGS: Final = {
+    0x0C: "utf-8",
+    0x13: "utf-8",
+    0x14: "latin-1",
+    0x16: "utf-8",
+    0x1B: "utf-8",
+    0x1C: "utf-32-be",
+    0x1E: "utf-16-be",
+}
+"""ASN.1's string types: UTF8, Printable, T61, IA5, General, Universal, BMP."""
+_EXPLICIT_VERSION: Final = 0xA0
+
+
+def subject_of(certificate: bytes) -> str:
+    """The subject of a certificate in DER that TLS has verified."""
+    to_be_signed = next(_elements(next(_elements(certificate))[2]))[2]
+    fields = list(_elements(to_be_signed))
+    # An optional version, serial number, algorithm, issuer, validity, subject.
+    subject = fields[5 if fields[0][0] == _EXPLICIT_VERSION else 4][2]
+    names = ["+".join(map(_attribute, _values(part))) for part in _values(subject)]
+    return ",".join(reversed(names))
+
+
+def _values(data: bytes) -> list[bytes]:
+    return [value for _, _, value in _elements(data)]
+
+
+def _elements(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """The elements in `data`: tag, the whole element, its content."""
+    position = 0
+    while position < len(data):
+        tag = data[position]
+        length = data[position + 1]
+        start = position + 2
+        if length & 0x80:
+            size = length & 0x7F
+            length = int.from_bytes(data[start : start + size], "big")
+            start += size
+        end = start + length
+        yield tag, data[position:end], data[start:end]
+        position = end
+
+
+def _attribute(data: bytes) -> str:
+    (_, _, identifier), (tag, element, value) = _elements(data)
+    number = _dotted(identifier)
+    keyword = _KEYWORDS.get(number)
+    encoding = _STRINGS.get(tag)
+    if keyword is None or encoding is None:
+        return f"{keyword or number}=#{element.hex()}"
+    return f"{keyword}={_escaped(value.decode(encoding, 'replace'))}"
+
+
+def _dotted(identifier: bytes) -> str:
+    first = min(identifier[0] // 40, 2)
+    numbers = [first, identifier[0] - 40 * first]
+    number = 0
+    for byte in identifier[1:]:
+        number = number << 7 | byte & 0x7F
+        if not byte & 0x80:
+            numbers.append(number)
+            number = 0
+    return ".".join(map(str, numbers))
+
+
+def _escaped(text: str) -> str:
+    inner = text.strip(" ")
+    if not inner:
+        return "\\ " * len(text)
+    before = len(text) - len(text.lstrip(" "))
+    after = len(text) - len(text.rstrip(" "))
+    escaped = "".join(
+        "\\" + char if char in _ESCAPED else "\\00" if char == "\0" else char for char in inner
+    )
+    return "\\ " * before + escaped + "\\ " * after

@@ -1,0 +1,98 @@
+"""What waits to be sent on a connection, in order: memory and ranges of files."""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, Protocol, TypeAlias
+
+from penstock.core.buffers import Buffer
+
+_MEMORY: Final = (bytes, bytearray, memoryview)
+_MAX_BUFFERS: Final = 256
+"""Well below Linux's limit of 1024 (IOV_MAX) for one sendmsg."""
+
+
+class OpenFile(Protocol):
+    def fileno(self) -> int:
+        """The descriptor; negative, or an error, once the file is closed."""
+        ...
+
+
+class FileRange(Protocol):
+    """Bytes of a file, sent without passing through memory where that is possible."""
+
+    @property
+    def file(self) -> OpenFile: ...
+    @property
+    def position(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+
+
+Part: TypeAlias = Buffer | FileRange
+
+
+class Outbox:
+    """Parts of replies. `unsent` counts the bytes of memory among them, not those of files."""
+
+    __slots__ = ("_files", "_parts", "unsent")
+
+    def __init__(self) -> None:
+        self._parts: deque[Part] = deque()
+        self._files = 0
+        self.unsent = 0
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def put(self, parts: Sequence[Part]) -> None:
+        for part in parts:
+            if isinstance(part, _MEMORY):
+                size = len(part)
+                if not size:
+                    continue
+                self.unsent += size
+            elif part.size:
+                self._files += 1
+            else:
+                continue
+            self._parts.append(part)
+
+    def file(self) -> FileRange | None:
+        """The range of a file that is to be sent next, if it is one."""
+        if not self._files:
+            return None
+        part = self._parts[0]
+        return None if isinstance(part, _MEMORY) else part
+
+    def file_sent(self) -> None:
+        self._files -= 1
+        self._parts.popleft()
+
+    def buffers(self) -> tuple[list[Buffer], bool]:
+        """The memory to be sent next, and whether a range of a file follows it."""
+        buffers: list[Buffer] = []
+        for part in self._parts:
+            if not isinstance(part, _MEMORY):
+                return buffers, True
+            buffers.append(part)
+            if len(buffers) == _MAX_BUFFERS:
+                break
+        return buffers, False
+
+    def sent(self, count: int) -> None:
+        """Take away `count` bytes of what `buffers` gave."""
+        self.unsent -= count
+        parts = self._parts
+        while count:
+            part = parts.popleft()
+            assert isinstance(part, _MEMORY)
+            size = len(part)
+            if size > count:
+                parts.appendleft(memoryview(part)[count:])
+                return
+            count -= size
+
+    def clear(self) -> None:
+        self._parts.clear()
+        self._files = 0
+        self.unsent = 0

@@ -1,0 +1,125 @@
+"""The `sasl.jaas.config` format: a Java class, a flag, options, a semicolon (X2)."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from penstock.core.errors import ErrorCode, KafkaError
+
+PLAIN_LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM_LOGIN_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+_USER_OPTION = "user_"
+_FLAGS = ("required", "requisite", "sufficient", "optional")
+
+_TOKEN = re.compile(
+    r"""
+    (?P<space> \s+ | //[^\r\n]* | /\*.*?\*/ )
+  | (?P<word> [\w.$-]+ )
+  | (?P<quoted> "(?:\\.|[^"\\\r\n])*" | '(?:\\.|[^'\\\r\n])*' )
+  | (?P<sign> [=;] )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPE = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
+_CONTROL = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+
+class LoginModule(NamedTuple):
+    """One entry of the configuration."""
+
+    name: str
+    flag: str
+    options: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"LoginModule({self.name!r}, {self.flag!r}, options={sorted(self.options)})"
+
+
+class _Token(NamedTuple):
+    sign: bool
+    """`=` or `;`, as opposed to a word."""
+    text: str
+
+
+def _invalid(reason: str) -> KafkaError:
+    # The text itself holds passwords: it is never quoted.
+    return KafkaError(ErrorCode.INVALID_CONFIG, f"sasl.jaas.config: {reason}")
+
+
+def _unescape(match: re.Match[str]) -> str:
+    text = match[1]
+    if text[0] in "01234567":
+        return chr(int(text, 8))
+    return _CONTROL.get(text, text)
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    at = 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            if text[at] in "\"'":
+                raise _invalid(f"the quote at character {at + 1} is never closed")
+            raise _invalid(
+                f"unexpected {text[at]!r} at character {at + 1}; put values into double quotes"
+            )
+        if match["word"] is not None:
+            yield _Token(False, match["word"])
+        elif match["quoted"] is not None:
+            yield _Token(False, _ESCAPE.sub(_unescape, match["quoted"][1:-1]))
+        elif match["sign"] is not None:
+            yield _Token(True, match["sign"])
+        at = match.end()
+
+
+def parse_jaas(text: str) -> list[LoginModule]:
+    """The entries of a configuration, at least one."""
+    tokens = _tokens(text)
+    modules = []
+    for first in tokens:
+        if first.sign:
+            raise _invalid(f"expected the class of a login module, found {first.text!r}")
+        modules.append(_entry(first.text, tokens))
+    if not modules:
+        raise _invalid(f"no login module given; write '{PLAIN_LOGIN_MODULE} required …;'")
+    return modules
+
+
+def _entry(name: str, tokens: Iterator[_Token]) -> LoginModule:
+    flag = next(tokens, None)
+    if flag is None or flag.sign:
+        raise _invalid(f"no control flag after {name}; write 'required'")
+    if flag.text.lower() not in _FLAGS:
+        raise _invalid(f"{flag.text!r} is not a control flag; it is one of {', '.join(_FLAGS)}")
+    options: dict[str, str] = {}
+    for key in tokens:
+        if key.sign:
+            if key.text == ";":
+                return LoginModule(name, flag.text.lower(), options)
+            raise _invalid("an option has no name before '='")
+        equals, value = next(tokens, None), next(tokens, None)
+        if equals != (True, "=") or value is None or value.sign:
+            raise _invalid(f'option {key.text!r} has no value; write {key.text}="…"')
+        options[key.text] = value.text
+    raise _invalid(f"the entry of {name} does not end with a semicolon")
+
+
+def login_module(text: str, name: str) -> LoginModule:
+    """The only entry of a configuration, which must be of the class `name`."""
+    modules = parse_jaas(text)
+    if len(modules) != 1:
+        raise _invalid(f"it has {len(modules)} login modules, but one is expected")
+    if modules[0].name != name:
+        raise _invalid(f"the login module must be {name}, not {modules[0].name}")
+    return modules[0]
+
+
+def plain_users(text: str) -> dict[str, str]:
+    """The passwords by user name that `user_<name>="…"` options of the PLAIN module give."""
+    options = login_module(text, PLAIN_LOGIN_MODULE).options
+    return {
+        key.removeprefix(_USER_OPTION): value
+        for key, value in options.items()
+        if key.startswith(_USER_OPTION)
+    }

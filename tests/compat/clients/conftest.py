@@ -1,0 +1,81 @@
+"""A broker of ours for real clients, and the clients."""
+
+import re
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+
+from tests.support import penstock_broker
+from tests.support.clients import ALL
+from tests.support.clients.confluent_client import ConfluentClient
+from tests.support.clients.model import AdminClient, Client
+from tests.support.kafka import MissingPartError
+from tests.support.penstock_broker import PenstockBroker
+
+_numbers = count(1)
+
+
+@pytest.fixture(scope="session")
+def broker_under_test(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockBroker]:
+    settings = {"group.initial.rebalance.delay.ms": "0"}  # by default a group waits 3 s
+    with penstock_broker.start_broker(tmp_path_factory.mktemp("broker"), settings) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def broker_that_creates_no_topics(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[PenstockBroker]:
+    settings = {"auto.create.topics.enable": "false"}
+    with penstock_broker.start_broker(tmp_path_factory.mktemp("strict"), settings) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def bootstrap(broker_under_test: PenstockBroker) -> str:
+    return broker_under_test.bootstrap
+
+
+def _make(name: str) -> Client:
+    try:
+        return ALL[name]()
+    except MissingPartError as missing:
+        pytest.fail(str(missing), pytrace=False)
+
+
+@pytest.fixture(scope="session", params=list(ALL))
+def client(request: pytest.FixtureRequest) -> Iterator[Client]:
+    """Each client in turn. pytest runs the tests of one together, so it is started once."""
+    with _make(request.param) as one:
+        yield one
+
+
+@pytest.fixture
+def admin_client(client: Client) -> AdminClient:
+    """Each client that manages topics, in turn."""
+    assert isinstance(client, AdminClient)
+    return client
+
+
+@pytest.fixture(scope="session")
+def witness() -> ConfluentClient:
+    """The client that looks at what the others did."""
+    return ConfluentClient()
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A name that no other test uses; there is no such topic yet."""
+    return f"{re.sub(r'[^A-Za-z0-9._-]+', '-', request.node.name).strip('-')}-{next(_numbers)}"
+
+
+@pytest.fixture
+def new_topic(bootstrap: str, topic: str, witness: ConfluentClient) -> Callable[..., str]:
+    """Makes the test's topic: `new_topic(partitions=2, **{"max.message.bytes": "1000"})`."""
+
+    def make(partitions: int = 2, **configs: str) -> str:
+        witness.create_topic(bootstrap, topic, partitions, configs)
+        return topic
+
+    return make

@@ -1,0 +1,86 @@
+"""P2, P3, P7, E2, E5: how every client produces, and what it is told when it cannot."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.clients.confluent_client import ConfluentClient
+from tests.support.clients.model import Acks, Client, ClientError, Record
+from tests.support.clients.samples import START
+from tests.support.clients.stored import stored_batches
+from tests.support.penstock_broker import PenstockBroker
+
+MESSAGE_TOO_LARGE = 10
+FEW = [Record(b"key", b"value %d" % index, timestamp=START + index) for index in range(5)]
+
+
+def values(records: list[Record]) -> list[bytes | None]:
+    return [record.value for record in records]
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+def test_acks(client: Client, acks: Acks, bootstrap: str, new_topic: Callable[..., str]) -> None:
+    """P2."""
+    topic = new_topic(1)
+    client.produce(bootstrap, topic, FEW, acks=acks)
+    assert values(client.consume(bootstrap, topic, [0], len(FEW))) == values(FEW)
+
+
+def test_idempotence(
+    client: Client, broker_under_test: PenstockBroker, new_topic: Callable[..., str]
+) -> None:
+    """P3: the producer got an id, and its batches follow each other by their sequence."""
+    topic = new_topic(1)
+    client.produce(broker_under_test.bootstrap, topic, FEW, idempotent=True)
+    batches = list(stored_batches(broker_under_test.partition_folder(topic, 0)))
+    assert sum(batch.count for batch in batches) == len(FEW)
+    next_sequence = 0
+    for batch in batches:
+        assert batch.producer_id == batches[0].producer_id >= 0
+        assert batch.base_sequence == next_sequence
+        next_sequence += batch.count
+
+
+def test_without_idempotence(
+    client: Client, broker_under_test: PenstockBroker, new_topic: Callable[..., str]
+) -> None:
+    """P3: no producer id where none was asked for."""
+    topic = new_topic(1)
+    client.produce(broker_under_test.bootstrap, topic, FEW, idempotent=False)
+    batches = list(stored_batches(broker_under_test.partition_folder(topic, 0)))
+    assert {(batch.producer_id, batch.base_sequence) for batch in batches} == {(-1, -1)}
+
+
+def test_a_topic_is_created_when_first_written(
+    client: Client, bootstrap: str, topic: str, witness: ConfluentClient
+) -> None:
+    client.produce(bootstrap, topic, FEW, auto_create=True)
+    assert topic in witness.topics(bootstrap)
+    assert values(client.consume(bootstrap, topic, [0], len(FEW))) == values(FEW)
+
+
+def test_a_record_too_large_is_refused(
+    client: Client, bootstrap: str, new_topic: Callable[..., str], witness: ConfluentClient
+) -> None:
+    """E2, P7: refused with its own error, and nothing of it is stored."""
+    topic = new_topic(1, **{"max.message.bytes": "10000"})
+    with pytest.raises(ClientError) as refused:
+        client.produce(bootstrap, topic, [Record(b"key", b"x" * 20_000, timestamp=START)])
+    assert refused.value.code == MESSAGE_TOO_LARGE
+    assert witness.end_offset(bootstrap, topic, 0) == 0
+    client.produce(bootstrap, topic, FEW)
+    assert witness.end_offset(bootstrap, topic, 0) == len(FEW)
+
+
+def test_an_unknown_topic_is_refused(
+    client: Client,
+    broker_that_creates_no_topics: PenstockBroker,
+    topic: str,
+    witness: ConfluentClient,
+) -> None:
+    """E5: with auto.create.topics.enable=false, whatever the client would like."""
+    bootstrap = broker_that_creates_no_topics.bootstrap
+    with pytest.raises(ClientError) as refused:
+        client.produce(bootstrap, topic, FEW, auto_create=True, timeout=1)
+    assert refused.value.code == client.unknown_topic_code
+    assert topic not in witness.topics(bootstrap)

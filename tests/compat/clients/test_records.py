@@ -1,0 +1,100 @@
+"""M4, P6: records of every shape, with every codec, through every client."""
+
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from tests.support.clients.confluent_client import ConfluentClient
+from tests.support.clients.model import CODECS, Client, Record
+from tests.support.clients.samples import (
+    PARTITIONS,
+    as_stored,
+    briefly,
+    comparable,
+    samples,
+    writable,
+)
+from tests.support.clients.stored import stored_batches
+from tests.support.penstock_broker import PenstockBroker
+
+
+@pytest.fixture(scope="session")
+def records() -> list[Record]:
+    return samples()
+
+
+@pytest.fixture(scope="session")
+def written_by_librdkafka(
+    bootstrap: str, witness: ConfluentClient, records: list[Record]
+) -> Callable[[str], str]:
+    """The topic in which librdkafka wrote all records with the codec."""
+    topics: dict[str, str] = {}
+
+    def find(codec: str) -> str:
+        if codec not in topics:
+            topics[codec] = f"written-by-librdkafka-{codec}"
+            witness.create_topic(bootstrap, topics[codec], len(PARTITIONS), {})
+            witness.produce(bootstrap, topics[codec], records, codec=codec)
+        return topics[codec]
+
+    return find
+
+
+def same(got: Iterable[Record], sent: Iterable[Record], *clients: Client) -> bool:
+    """Compares what was read with what was sent, as exactly as the clients allow."""
+    timestamps = all(client.sets_timestamps for client in clients)
+    header_order = all(client.keeps_header_order for client in clients)
+    read, wanted = (
+        comparable(some, timestamps=timestamps, header_order=header_order)
+        for some in (got, as_stored(sent))
+    )
+    assert briefly(read) == briefly(wanted)
+    return read == wanted
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_client_reads_what_it_wrote(
+    client: Client,
+    codec: str,
+    broker_under_test: PenstockBroker,
+    new_topic: Callable[..., str],
+    records: list[Record],
+    witness: ConfluentClient,
+) -> None:
+    """P6, M4: and librdkafka reads the same. The batches are stored as the client compressed them.
+
+    Two of the records are of a megabyte. A client may leave a batch as it is that does not shrink.
+    """
+    bootstrap = broker_under_test.bootstrap
+    topic = new_topic()
+    sent = writable(client, records)
+    offsets = client.produce(bootstrap, topic, sent, codec=codec)
+    got = client.consume(bootstrap, topic, PARTITIONS, len(sent))
+    seen = witness.consume(bootstrap, topic, PARTITIONS, len(sent))
+    assert same(got, sent, client)
+    assert same(seen, sent, client)
+    for partition in PARTITIONS:
+        if client.tells_offsets:
+            mine = [
+                offset
+                for offset, one in zip(offsets, sent, strict=True)
+                if one.partition == partition
+            ]
+            assert mine == list(range(len(mine)))
+        batches = list(stored_batches(broker_under_test.partition_folder(topic, partition)))
+        assert codec in {batch.codec for batch in batches} <= {codec, "none"}
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_client_reads_what_librdkafka_wrote(
+    client: Client,
+    codec: str,
+    bootstrap: str,
+    written_by_librdkafka: Callable[[str], str],
+    records: list[Record],
+) -> None:
+    """M4: also what the client could not have sent itself."""
+    got = client.consume(bootstrap, written_by_librdkafka(codec), PARTITIONS, len(records))
+    reads_timestamps = [record.timestamp for record in got]
+    assert min(reads_timestamps) == min(record.timestamp for record in records)
+    assert same(got, records, client)

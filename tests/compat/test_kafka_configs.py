@@ -1,0 +1,379 @@
+"""Our tables of settings beside Kafka's own, and our answers beside a real broker's."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.config.broker_settings import BROKER_SETTINGS, family_of
+from penstock.broker.config.client_metrics_config import (
+    CLIENT_METRICS_SETTINGS,
+    describe_client_metrics,
+    validate_client_metrics_configs,
+)
+from penstock.broker.config.dynamic import ONLY_PER_LISTENER
+from penstock.broker.config.entry import ConfigEntry
+from penstock.broker.config.group_config import (
+    GROUP_SETTINGS,
+    broker_synonym,
+    describe_group,
+    validate_group_configs,
+)
+from penstock.broker.config.properties import load_broker_config
+from penstock.broker.config.settings import ConfigError, Dynamic, Setting, Table
+from penstock.broker.config.topic_config import (
+    TOPIC_SETTINGS,
+    TOPIC_SYNONYMS,
+    describe_topic,
+    validate_topic_configs,
+)
+from tests.support.kafka import JAVA_FOLDER, KafkaBroker, KafkaParts
+
+PROGRAM = JAVA_FOLDER / "DumpConfigs.java"
+
+TABLES: dict[str, Table] = {
+    "broker": BROKER_SETTINGS,
+    "quota": BROKER_SETTINGS,
+    "topic": TOPIC_SETTINGS,
+    "group": GROUP_SETTINGS,
+    "client-metrics": CLIENT_METRICS_SETTINGS,
+}
+
+OTHER_DEFAULTS = {
+    "listeners": "PLAINTEXT://127.0.0.1:9092",
+    "log.dir": "./penstock-data",
+    "log.dirs": "./penstock-data",
+    "node.id": "0",
+    "broker.id": "0",
+    "process.roles": None,
+    "controller.listener.names": None,
+}
+"""A broker that is started without a file must come up, and on this machine only."""
+
+OTHER_LIMITS = {
+    "broker.id": "-1 stands for no number",
+    "log.index.size.max.bytes": "an index needs room for two entries",
+    "segment.index.bytes": "an index needs room for two entries",
+    "interval.ms": "Kafka checks the range elsewhere",
+    "match": "Kafka checks the patterns elsewhere",
+}
+
+
+@dataclass(frozen=True)
+class KafkaSetting:
+    table: str
+    name: str
+    type: str
+    default: str
+    importance: str
+    internal: str
+    validator: str
+    may_be_empty: str
+
+
+@dataclass(frozen=True)
+class KafkaTables:
+    settings: list[KafkaSetting]
+    lines: list[list[str]]
+
+    def of(self, kind: str) -> dict[str, list[str]]:
+        return {line[1]: line[2:] for line in self.lines if line[0] == kind}
+
+
+@pytest.fixture(scope="module")
+def kafka(kafka_parts: KafkaParts) -> KafkaTables:
+    lines = [line.split("\t") for line in kafka_parts.run(PROGRAM).stdout.splitlines()]
+    return KafkaTables([KafkaSetting(*line) for line in lines if line[0] in TABLES], lines)
+
+
+def test_every_setting_of_kafka_is_known(kafka: KafkaTables) -> None:
+    """Any server.properties of Kafka 4 starts."""
+    assert [each for each in kafka.settings if each.name not in TABLES[each.table]] == []
+    assert len(kafka.settings) > 400
+
+
+def test_types_importance_and_defaults_are_kafkas(kafka: KafkaTables) -> None:
+    differing = []
+    for each in kafka.settings:
+        ours = TABLES[each.table][each.name]
+        default = None if each.default == "\\N" else each.default
+        expected = OTHER_DEFAULTS.get(each.name, default)
+        facts = (ours.type.name, ours.default, ours.importance.name, ours.internal, ours.old)
+        if facts != (each.type, expected, each.importance, each.internal == "true", False):
+            differing.append((each, facts))
+    assert differing == []
+
+
+def in_our_notation(each: KafkaSetting) -> str:
+    """The validator of Kafka, which says what it wants in several ways."""
+    empty = "+" if each.may_be_empty == "false" else ""
+    if match := re.fullmatch(r"\[([-\d.]+?),\.\.\.(?:,([-\d.]+))?](?: or (-1))?", each.validator):
+        return f"{match[1]}..{match[2] or ''}" + (f"|{match[3]}" if match[3] else "")
+    if match := re.fullmatch(r"(\(case insensitive\) )?\[(\w[\w, ]*)]", each.validator):
+        return empty + ("~" if match[1] else "") + "{" + match[2].replace(" ", "") + "}"
+    named = {"non-empty string": "+", "[latest, earliest, by_duration:PnDTnHnMn.nS]": "reset"}
+    if each.validator.startswith("[partitionId]"):
+        return "replicas"
+    return named.get(each.validator, empty or ".")
+
+
+def test_limits_are_kafkas(kafka: KafkaTables) -> None:
+    differing = {
+        each.name
+        for each in kafka.settings
+        if TABLES[each.table][each.name].validator != in_our_notation(each)
+    }
+    assert differing == set(OTHER_LIMITS)
+
+
+def test_what_can_change_while_a_broker_runs_is_kafkas(kafka: KafkaTables) -> None:
+    modes = kafka.of("dynamic")
+    for name, setting in BROKER_SETTINGS.items():
+        expected = modes.get(name, [Dynamic.READ_ONLY.value])[0]
+        assert (name, setting.dynamic.value) == (name, expected)
+    assert sorted(ONLY_PER_LISTENER) == sorted(kafka.of("security"))
+
+
+def test_synonyms_are_kafkas(kafka: KafkaTables) -> None:
+    """S4: a topic without its own setting takes the broker's."""
+    ours = {name: list(synonyms) for name, synonyms in TOPIC_SYNONYMS.items()}
+    ours |= {name: [other] for name in GROUP_SETTINGS if (other := broker_synonym(name))}
+    assert ours == kafka.of("synonyms")
+    same = kafka.of("same")
+    assert {name: list(family_of(name)) for name in same} == same
+
+
+def test_settings_that_kafka_no_longer_has_are_marked(kafka: KafkaTables) -> None:
+    for table in (BROKER_SETTINGS, TOPIC_SETTINGS, GROUP_SETTINGS, CLIENT_METRICS_SETTINGS):
+        present = {each.name for each in kafka.settings if TABLES[each.table] is table}
+
+        def is_old(setting: Setting, present: set[str] = present) -> bool:
+            return setting.name not in present
+
+        assert [each.name for each in table.values() if each.old] == [
+            each.name for each in table.values() if is_old(each)
+        ]
+
+
+# --- beside a real broker
+
+BROKER_SETTINGS_IN_FILE = {
+    "log.retention.hours": "24",
+    "log.roll.ms": " 3600000",
+    "log.preallocate": "FALSE",
+    "log.cleanup.policy": "compact, delete",
+    "log.cleaner.min.cleanable.ratio": "1",
+    "log.cleaner.io.max.bytes.per.second": "12345678.5",
+    "num.partitions": "3",
+    "ssl.key.password": "secret",
+    "listener.name.plaintext.max.connections": "100",
+    "log.initial.task.delay.ms": "500",
+    "message.max.bytes": "2000000",
+    "group.consumer.heartbeat.interval.ms": "6000",
+}
+
+CHANGES = [
+    ("BROKER", "", "log.retention.ms", "1000000"),
+    ("BROKER", "", "message.max.bytes", "3000000"),
+    ("BROKER", "", "log.flush.interval.ms", "5000"),
+    ("BROKER", "1", "message.max.bytes", "4000000"),
+    ("BROKER", "1", "log.cleaner.threads", "2"),
+    ("BROKER", "1", "leader.replication.throttled.rate", "1000"),
+    ("BROKER", "", "follower.replication.throttled.rate", "1000"),
+    ("BROKER", "1", "listener.name.plaintext.ssl.keystore.type", "PEM"),
+    ("BROKER", "1", "listener.name.plaintext.ssl.key.password", "secret"),
+    ("TOPIC", "t", "retention.ms", "5000"),
+    ("TOPIC", "t", "cleanup.policy", "compact"),
+    ("TOPIC", "t", "min.cleanable.dirty.ratio", "0.25"),
+    ("TOPIC", "t", "leader.replication.throttled.replicas", "0:1, 1:2"),
+    ("GROUP", "g", "consumer.session.timeout.ms", "50000"),
+    ("GROUP", "g", "share.auto.offset.reset", "by_duration:P1DT2H"),
+    ("CLIENT_METRICS", "m", "match", "client_id=a.*"),
+    ("CLIENT_METRICS", "m", "metrics", "*"),
+]
+
+ATTEMPTS = [
+    ("BROKER", "1", "log.retention.ms", "0"),
+    ("BROKER", "1", "log.retention.ms", "-1"),
+    ("BROKER", "1", "log.retention.ms", "soon"),
+    ("BROKER", "1", "log.retention.hours", "5"),
+    ("BROKER", "1", "broker.rack", "r"),
+    ("BROKER", "1", "num.io.threads", "16"),
+    ("BROKER", "1", "num.io.threads", "17"),
+    ("BROKER", "1", "num.io.threads", "3"),
+    ("BROKER", "1", "num.network.threads", "7"),
+    ("BROKER", "1", "background.threads", "5"),
+    ("BROKER", "", "num.replica.fetchers", "0"),
+    ("BROKER", "1", "ssl.keystore.location", "x.pem"),
+    ("BROKER", "", "listener.name.plaintext.ssl.keystore.type", "PEM"),
+    ("BROKER", "", "listener.name.plaintext.max.connections", "7"),
+    ("BROKER", "1", "listener.name.plaintext.max.connections", "7"),
+    ("BROKER", "1", "listener.name.plaintext.max.connections", "many"),
+    ("BROKER", "1", "listener.name.plaintext.sasl.enabled.mechanisms", "PLAIN"),
+    ("BROKER", "1", "log.cleaner.dedupe.buffer.size", "1000"),
+    ("BROKER", "1", "log.cleaner.threads", "0"),
+    ("BROKER", "1", "log.local.retention.ms", "2000000"),
+    ("BROKER", "1", "log.local.retention.ms", "1000"),
+    ("BROKER", "1", "log.cleaner.max.compaction.lag.ms", "0"),
+    ("BROKER", "1", "max.connections.per.ip", "0"),
+    ("BROKER", "1", "max.connections.per.ip.overrides", "127.0.0.1:x"),
+    ("BROKER", "1", "max.connections.per.ip.overrides", "127.0.0.1:5"),
+    ("BROKER", "1", "compression.type", "brotli"),
+    ("BROKER", "1", "compression.gzip.level", "0"),
+    ("BROKER", "1", "log.cleanup.policy", "purge"),
+    ("BROKER", "1", "listeners", "PLAINTEXT://127.0.0.1:1"),
+    ("BROKER", "", "sasl.enabled.mechanisms", "PLAIN"),
+    ("BROKER", "", "leader.replication.throttled.rate", "-1"),
+    ("BROKER", "", "leader.replication.throttled.rate", "1000"),
+    ("TOPIC", "t", "retention.ms", "-1"),
+    ("TOPIC", "t", "retention.ms", "-2"),
+    ("TOPIC", "t", "retention.bytes", "-2"),
+    ("TOPIC", "t", "retenton.ms", "1"),
+    ("TOPIC", "t", "segment.bytes", "1024"),
+    ("TOPIC", "t", "internal.segment.bytes", "1024"),
+    ("TOPIC", "t", "cleanup.policy", ""),
+    ("TOPIC", "t", "cleanup.policy", "delete,delete"),
+    ("TOPIC", "t", "cleanup.policy", "delete,,compact"),
+    ("TOPIC", "t", "min.compaction.lag.ms", "9223372036854775807"),
+    ("TOPIC", "t", "max.compaction.lag.ms", "0"),
+    ("TOPIC", "t", "remote.storage.enable", "true"),
+    ("TOPIC", "t", "min.insync.replicas", "0"),
+    ("TOPIC", "t", "min.insync.replicas", "70000"),
+    ("TOPIC", "t", "message.timestamp.type", "createtime"),
+    ("TOPIC", "t", "follower.replication.throttled.replicas", "*"),
+    ("TOPIC", "t", "follower.replication.throttled.replicas", "none"),
+    ("TOPIC", "t", "follower.replication.throttled.replicas", "0-1"),
+    ("TOPIC", "t", "unclean.leader.election.enable", "yes"),
+    ("TOPIC", "t", "min.cleanable.dirty.ratio", "1.5"),
+    ("TOPIC", "t", "min.cleanable.dirty.ratio", "5e-1"),
+    ("GROUP", "g", "consumer.session.timeout.ms", "44999"),
+    ("GROUP", "g", "consumer.session.timeout.ms", "60001"),
+    ("GROUP", "g", "consumer.heartbeat.interval.ms", "15000"),
+    ("GROUP", "g", "consumer.heartbeat.interval.ms", "15001"),
+    ("GROUP", "g", "share.record.lock.duration.ms", "60001"),
+    ("GROUP", "g", "share.delivery.count.limit", "11"),
+    ("GROUP", "g", "share.auto.offset.reset", "by_duration:1D"),
+    ("GROUP", "g", "share.auto.offset.reset", "EARLIEST"),
+    ("GROUP", "g", "share.isolation.level", "read_committed"),
+    ("GROUP", "g", "share.isolation.level", "serializable"),
+    ("GROUP", "g", "streams.num.standby.replicas", "3"),
+    ("GROUP", "g", "session.timeout.ms", "3"),
+    ("CLIENT_METRICS", "m", "interval.ms", "99"),
+    ("CLIENT_METRICS", "m", "interval.ms", "3600000"),
+    ("CLIENT_METRICS", "m", "interval.ms", "3600001"),
+    ("CLIENT_METRICS", "m", "match", "client_id"),
+    ("CLIENT_METRICS", "m", "match", "client_name=a"),
+    ("CLIENT_METRICS", "m", "match", "client_id=("),
+    ("CLIENT_METRICS", "m", "colour", "red"),
+]
+
+RESOURCES = [
+    ("BROKER", "1"),
+    ("BROKER", ""),
+    ("TOPIC", "t"),
+    ("GROUP", "g"),
+    ("CLIENT_METRICS", "m"),
+]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a real broker said, and ours with the same file and the same changes."""
+
+    verdicts: list[str]
+    entries: dict[tuple[str, str], dict[str, list[str]]]
+    config: BrokerConfig
+
+
+@pytest.fixture(scope="module")
+def answers(kafka_parts: KafkaParts, tmp_path_factory: pytest.TempPathFactory) -> Answers:
+    folder: Path = tmp_path_factory.mktemp("configs")
+    asked = ["create\tt"]
+    asked += ["\t".join(("alter", *change)) for change in CHANGES]
+    asked += ["\t".join(("describe", *resource)) for resource in RESOURCES]
+    asked += ["\t".join(("try", *attempt)) for attempt in ATTEMPTS]
+    with KafkaBroker(kafka_parts, folder, BROKER_SETTINGS_IN_FILE) as broker:
+        run = kafka_parts.run(PROGRAM, broker.bootstrap, stdin="\n".join(asked) + "\n")
+    lines = iter(run.stdout.splitlines())
+    assert [next(lines) for _ in CHANGES] == ["NONE"] * len(CHANGES)
+    entries: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for resource in RESOURCES:
+        found = entries.setdefault(resource, {})
+        while (line := next(lines)) != "end":
+            name, *facts = line.split("\t")[1:]
+            found[name] = facts
+    config = load_broker_config(folder / "server.properties")
+    config.set_dynamic(stored("BROKER", ""), stored("BROKER", "1"))
+    return Answers(list(lines), entries, config)
+
+
+def stored(kind: str, resource: str) -> dict[str, str]:
+    return {name: text for k, r, name, text in CHANGES if (k, r) == (kind, resource)}
+
+
+def facts_of(entry: ConfigEntry) -> list[str]:
+    def text(value: str | None) -> str:
+        return "\\N" if value is None else value
+
+    facts = [text(entry.value), entry.source.name, str(entry.sensitive).lower()]
+    facts += [str(entry.read_only).lower(), entry.type.name]
+    for synonym in entry.synonyms:
+        facts += [synonym.name, text(synonym.value), synonym.source.name]
+    return facts
+
+
+def our_entries(config: BrokerConfig, kind: str, resource: str) -> list[ConfigEntry]:
+    own = stored(kind, resource)
+    if kind == "TOPIC":
+        return describe_topic(config, own)
+    if kind == "GROUP":
+        return describe_group(config, own)
+    if kind == "CLIENT_METRICS":
+        return describe_client_metrics(own)
+    return config.describe_all() if resource else config.describe_default()
+
+
+def without_our_defaults(name: str, facts: list[str]) -> list[str]:
+    """A default of ours, or Kafka's in its place, is left out: it is among the differences."""
+    if name in OTHER_DEFAULTS and facts[-1] == "DEFAULT_CONFIG":
+        return [facts[0], *facts[1:-3]] if facts[1] != "DEFAULT_CONFIG" else []
+    return facts
+
+
+@pytest.mark.parametrize(("kind", "resource"), RESOURCES)
+def test_settings_are_shown_as_kafka_shows_them(answers: Answers, kind: str, resource: str) -> None:
+    """Values, sources and synonyms in Kafka's order, for every setting of every resource."""
+    theirs = answers.entries[kind, resource]
+    ours = {each.name: facts_of(each) for each in our_entries(answers.config, kind, resource)}
+    assert set(ours) == set(theirs)
+    assert {name: without_our_defaults(name, facts) for name, facts in ours.items()} == {
+        name: without_our_defaults(name, facts) for name, facts in theirs.items()
+    }
+
+
+def our_verdict(config: BrokerConfig, kind: str, resource: str, name: str, text: str) -> bool:
+    changed = stored(kind, resource) | {name: text}
+    try:
+        if kind == "TOPIC":
+            validate_topic_configs(changed, config)
+        elif kind == "GROUP":
+            validate_group_configs(changed, config)
+        elif kind == "CLIENT_METRICS":
+            validate_client_metrics_configs(changed)
+        else:
+            config.validate_dynamic(changed, per_broker=resource != "")
+    except ConfigError:
+        return False
+    return True
+
+
+def test_what_kafka_refuses_is_refused(answers: Answers) -> None:
+    """The same changes go through, and the same do not."""
+    theirs = {
+        attempt: verdict == "NONE"
+        for attempt, verdict in zip(ATTEMPTS, answers.verdicts, strict=True)
+    }
+    ours = {attempt: our_verdict(answers.config, *attempt) for attempt in ATTEMPTS}
+    assert ours == theirs

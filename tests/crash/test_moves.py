@@ -1,0 +1,152 @@
+"""A crash at every write and every sync of a move between folders (S1, S7)."""
+
+from dataclasses import replace
+
+import pytest
+
+from penstock.storage import log_move
+from tests.crash.harness import SEEDS, CrashTest
+from tests.crash.test_crash_points import COMPACTED, compact_into
+from tests.support.log_workloads import TINY, TP, Scene
+
+A, B = FOLDERS = ("/logs/a", "/logs/b")
+
+
+def home(scene: Scene) -> str:
+    return scene.log().folder.rpartition("/")[0]
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a move of a few batches takes several steps."""
+    monkeypatch.setattr(log_move, "CHUNK_BYTES", 700)
+    monkeypatch.setattr(log_move, "FINAL_BYTES", 200)
+
+
+def test_a_move_and_the_way_back() -> None:
+    """S7: at each moment the partition is in one place, with all that was flushed."""
+
+    def work(scene: Scene) -> None:
+        scene.create()
+        for size in (300, 500, 10, 700):
+            scene.append(size, producer=1)
+        scene.flush()
+        scene.append(100, producer=2, transactional=True)
+        scene.checkpoint()
+        assert scene.move(B, lambda: scene.append(400, producer=1))
+        assert home(scene) == B
+        scene.append(50, producer=1)
+        scene.end_transaction(2, commit=False)
+        scene.flush()
+        scene.append(70)
+        assert scene.move(A)
+        assert home(scene) == A
+        scene.append(10)
+        scene.pass_time(2000)
+
+    assert CrashTest(TINY, folders=FOLDERS, seeds=SEEDS or 1).run(work).recovered > 150
+
+
+def test_appends_flushes_and_deletions_go_on() -> None:
+    """S4, S7: what happens to the log while it is copied is so in the copy."""
+
+    def work(scene: Scene) -> None:
+        scene.create()
+        for _ in range(6):
+            scene.append(600, producer=1)
+        scene.delete_records(1)
+        scene.flush()
+        scene.checkpoint()
+        assert scene.move(
+            B,
+            lambda: scene.append(600),
+            lambda: scene.delete_records(3),
+            scene.retain,
+            lambda: scene.append(600),
+            scene.flush,
+            lambda: scene.append(20),
+        )
+        assert scene.log().log_start_offset == 3
+        scene.append(10)
+        scene.flush()
+        scene.checkpoint()
+
+    config = replace(TINY, segment_bytes=1000)
+    assert CrashTest(config, folders=FOLDERS, seeds=SEEDS or 1).run(work).recovered > 150
+
+
+def test_a_log_that_is_truncated_under_way() -> None:
+    """R4, S7: nothing that was truncated gets into the copy."""
+
+    def work(scene: Scene) -> None:
+        scene.create()
+        for _ in range(5):
+            scene.append(300)
+        scene.flush()
+
+        def cut() -> None:
+            scene.truncate(2)
+            scene.leader_epoch = 3
+            scene.append(310)
+
+        assert scene.move(B, lambda: None, cut)
+        scene.append(10)
+        scene.flush()
+
+    assert CrashTest(TINY, folders=FOLDERS, seeds=SEEDS or 1).run(work).recovered > 80
+
+
+def test_a_move_that_is_cancelled_and_one_of_a_deleted_partition() -> None:
+    """S7: the current log is not touched, and a deleted one stays away."""
+
+    def work(scene: Scene) -> None:
+        scene.create()
+        for _ in range(4):
+            scene.append(300)
+        scene.flush()
+        assert not scene.move(B, lambda: scene.manager.cancel_move(TP))
+        assert home(scene) == A
+        scene.append(10)
+        assert not scene.move(B, lambda: None, scene.delete)
+
+    assert CrashTest(TINY, folders=FOLDERS, seeds=SEEDS or 1).run(work).recovered > 50
+
+
+def test_a_compacted_log() -> None:
+    """S5, S7: the gaps that compaction left are no loss in the copy either."""
+
+    def work(scene: Scene) -> None:
+        scene.create()
+        for n in range(12):
+            scene.append(100, 30, keys=[b"abcd"[n % 4 : n % 4 + 1], b"z"], producer=n % 2)
+            if n % 3 == 2:
+                scene.flush_and_roll()
+        scene.append(10, keys=[b"y"])
+        compact_into(scene, 2500)
+        assert scene.move(B)
+        scene.append(10, keys=[b"x"])
+        scene.flush()
+
+    assert CrashTest(COMPACTED, folders=FOLDERS, seeds=SEEDS or 1).run(work).recovered > 100
+
+
+def test_an_interrupted_move_is_begun_again() -> None:
+    """S7: after a stop in the middle the copy starts over, and what was left of it goes."""
+
+    def work(scene: Scene) -> None:
+        scene.create()
+        for _ in range(5):
+            scene.append(300)
+        move = scene.manager.begin_move(TP, B)
+        assert move is not None, "nothing to move"
+        for _ in range(2):
+            assert not scene.manager.advance_move(move)
+            move.run()
+        scene.restart()
+        assert scene.manager.unfinished_moves() == [(TP, B)]
+        scene.append(20)
+        assert scene.move(B)
+        assert home(scene) == B
+        assert [name for name in scene.disk.names(B) if "future" in name] == []
+
+    assert CrashTest(TINY, folders=FOLDERS, seeds=SEEDS or 1).run(work).recovered > 80

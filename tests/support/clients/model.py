@@ -1,0 +1,112 @@
+"""What the tests ask of a client, in words that fit all of them."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple, Self
+
+Acks = Literal["0", "1", "all"]
+Header = tuple[str, bytes | None]
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+NO_OFFSET = -1
+NO_CODE = -1
+
+
+class Record(NamedTuple):
+    """A record: to be produced (its offset then means nothing), or as it was consumed."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...] = ()
+    partition: int = 0
+    timestamp: int = 0
+    offset: int = NO_OFFSET
+
+
+class GroupRead(NamedTuple):
+    """What a member of a group read, and what the group has committed by partition afterwards."""
+
+    records: list[Record]
+    committed: dict[int, int]
+
+
+class ClientError(Exception):
+    """The client reported an error: Kafka's code for it, or NO_CODE, and the client's own words."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(f"{message} (code {code})")
+        self.code = code
+
+
+class Client(ABC):
+    """A Kafka client. Used as a context manager, so that nothing of it outlives the tests."""
+
+    name: str
+    sets_timestamps = True
+    """Whether a producer can give a record its timestamp."""
+    keeps_header_order = True
+    """Whether headers of different names keep their order: KafkaJS groups them by name."""
+    writes_null_headers = True
+    """Whether a producer can send a header whose value is null."""
+    tells_offsets = True
+    """Whether a producer says where its records went."""
+    unknown_topic_code = 3
+    """What it reports for a topic that the broker does not have (UNKNOWN_TOPIC_OR_PARTITION)."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends whatever the client keeps running between two operations."""
+        return
+
+    @abstractmethod
+    def produce(
+        self,
+        bootstrap: str,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        codec: str = "none",
+        acks: Acks = "all",
+        idempotent: bool = False,
+        auto_create: bool = False,
+        timeout: float = 20,
+    ) -> list[int]:
+        """Sends the records and waits for the broker; the offset of each, or NO_OFFSET.
+
+        `timeout` is how long the client may look for the topic, in seconds.
+        """
+
+    @abstractmethod
+    def consume(
+        self, bootstrap: str, topic: str, partitions: Sequence[int], count: int
+    ) -> list[Record]:
+        """The first `count` records of the partitions, without a group where the client can."""
+
+    @abstractmethod
+    def offset_for_time(self, bootstrap: str, topic: str, partition: int, timestamp: int) -> int:
+        """The first offset whose record is not older than `timestamp`, or NO_OFFSET."""
+
+    @abstractmethod
+    def consume_group(self, bootstrap: str, topic: str, group: str, count: int) -> GroupRead:
+        """Joins, reads `count` records, commits, and reads back what is committed."""
+
+
+class AdminClient(Client):
+    """A client with which topics can be managed."""
+
+    @abstractmethod
+    def create_topic(
+        self, bootstrap: str, topic: str, partitions: int, configs: Mapping[str, str]
+    ) -> None: ...
+
+    @abstractmethod
+    def delete_topic(self, bootstrap: str, topic: str) -> None: ...
+
+    @abstractmethod
+    def topic_configs(self, bootstrap: str, topic: str) -> dict[str, str | None]:
+        """Every setting of a topic and its value."""

@@ -1,0 +1,346 @@
+"""A host of one group shard in memory: a log of bytes, a clock that is told, replies by number."""
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+from uuid import UUID, uuid5
+
+from penstock.coordinator.group.config import GroupConfig
+from penstock.coordinator.group.events import (
+    Context,
+    Event,
+    Reply,
+    Requested,
+    Result,
+    SetTimer,
+    Timer,
+    TimerFired,
+)
+from penstock.coordinator.group.records import Record, Skipped, decode_record, encode_record
+from penstock.coordinator.group.shard import GroupShard
+from penstock.coordinator.timers import TimerQueue
+from penstock.core.errors import ErrorCode
+from penstock.protocol.codec import encode
+from penstock.protocol.fields import Message
+from penstock.protocol.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolAssignmentTopicPartition,
+    ConsumerProtocolSubscription,
+)
+from penstock.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from penstock.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from penstock.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from penstock.protocol.messages.sync_group import (
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
+from penstock.protocol.versioned import encode_versioned
+
+R = TypeVar("R", bound=Message)
+START_MS = 1_000_000
+SESSION_MS = 10_000
+REBALANCE_MS = 60_000
+_NAMESPACE = UUID(int=7)
+
+
+class FakeTopics:
+    """Topics with so many partitions each; an id follows from the name."""
+
+    def __init__(self, partitions: Mapping[str, int]) -> None:
+        self.partitions = dict(partitions)
+
+    def topic_id(self, name: str) -> UUID | None:
+        return id_of(name) if name in self.partitions else None
+
+    def topic_name(self, topic_id: UUID) -> str | None:
+        return next((name for name in self.partitions if id_of(name) == topic_id), None)
+
+    def has_partition(self, name: str, partition: int) -> bool:
+        return 0 <= partition < self.partitions.get(name, 0)
+
+
+def id_of(topic: str) -> UUID:
+    return uuid5(_NAMESPACE, topic)
+
+
+class GroupHost:
+    """Drives a shard as its docstring says. `check_pure` compares the state around `handle`."""
+
+    def __init__(
+        self,
+        config: GroupConfig | None = None,
+        *,
+        topics: Mapping[str, int] | None = None,
+        check_pure: bool = True,
+    ) -> None:
+        self.config = config or GroupConfig(group_initial_rebalance_delay_ms=3_000)
+        self.topics = FakeTopics({"t": 4, "u": 2} if topics is None else topics)
+        self.check_pure = check_pure
+        self.now = START_MS
+        self.log: list[tuple[bytes, bytes | None]] = []
+        self.shard = GroupShard(self.config)
+        self.timers: TimerQueue[Timer] = TimerQueue()
+        self.waiters: dict[int, int] = {}
+        """The version of each request that waits, by its number."""
+        self.replies: dict[int, Message] = {}
+        self.held: list[Result] = []
+        self.commits = True
+        """False: the high watermark stands still, and replies are held back."""
+        self.append_error: ErrorCode | None = None
+        """The next append fails with it."""
+        self._count = 0
+        self._perform(self.shard.loaded(self.now))
+
+    # --- requests and time
+
+    def send(
+        self,
+        request: Message,
+        version: int | None = None,
+        *,
+        client_id: str = "client",
+        client_host: str = "/127.0.0.1",
+    ) -> int:
+        """The number of the waiter; its reply may come at once, or later."""
+        self._count += 1
+        waiter = self._count
+        if version is None:
+            version = type(request).INFO.max_stable_version
+        self.waiters[waiter] = version
+        uuid = str(uuid5(_NAMESPACE, str(waiter)))
+        context = Context(waiter, version, client_id, client_host, uuid, self.topics)
+        self.event(Requested(request, context))
+        return waiter
+
+    def ask(self, request: Message, answer: type[R], version: int | None = None) -> R:
+        """Send a request whose reply must come at once."""
+        return self.answer(self.send(request, version), answer)
+
+    def answer(self, waiter: int, answer: type[R]) -> R:
+        response = self.replies[waiter]
+        assert isinstance(response, answer)
+        return response
+
+    def advance(self, milliseconds: int) -> None:
+        """Let time pass, with every timer at its time."""
+        end = self.now + milliseconds
+        while (deadline := self.timers.next_deadline()) is not None and deadline <= end:
+            self.now = max(self.now, deadline)
+            while (timer := self.timers.pop_due(self.now)) is not None:
+                self.event(TimerFired(timer))
+        self.now = end
+
+    def event(self, event: Event) -> Result:
+        before = self._state() if self.check_pure else ""
+        result = self.shard.handle(event, self.now)
+        assert not self.check_pure or self._state() == before, "handle changed state"
+        self._perform(result)
+        return result
+
+    def _state(self) -> str:
+        return f"{self.shard.groups!r} {self.shard.offsets.groups!r}"
+
+    # --- what a host does with a result
+
+    def _perform(self, result: Result) -> None:
+        if result.records and self.append_error is not None:
+            error, self.append_error = self.append_error, None
+            self._perform(self.shard.failed(result, error, self.now, applied=False))
+            return
+        self.log.extend(encode_record(record) for record in result.records)
+        for change in result.changes:
+            self.shard.apply(change)
+        for timer in result.timers:
+            if isinstance(timer, SetTimer):
+                self.timers.set(timer.timer, timer.deadline_ms)
+            else:
+                self.timers.cancel(timer.timer)
+        if self.commits:
+            self._deliver(result.replies)
+        else:
+            self.held.append(result)
+
+    def _deliver(self, replies: Sequence[Reply]) -> None:
+        for reply in replies:
+            assert reply.waiter in self.waiters, f"{reply} is for nobody, or comes twice"
+            version = self.waiters.pop(reply.waiter)
+            if version >= 8 or not isinstance(reply.response, OffsetFetchResponse):
+                assert encode(reply.response, version)
+            self.replies[reply.waiter] = reply.response
+
+    def commit(self) -> None:
+        """The high watermark reaches the end."""
+        held, self.held, self.commits = self.held, [], True
+        for result in held:
+            self._deliver(result.replies)
+
+    def commit_fails(self, error: ErrorCode = ErrorCode.REQUEST_TIMED_OUT) -> None:
+        """What is held back takes too long."""
+        held, self.held, self.commits = self.held, [], True
+        for result in held:
+            self._perform(self.shard.failed(result, error, self.now, applied=True))
+
+    def records(self, since: int = 0) -> list[Record]:
+        found = [decode_record(key, value) for key, value in self.log[since:]]
+        assert not any(isinstance(record, Skipped) for record in found)
+        return [record for record in found if not isinstance(record, Skipped)]
+
+    def restart(self) -> None:
+        """A new shard from the bytes of the log; whoever waited never hears of it again."""
+        self.shard = GroupShard(self.config)
+        for record in self.records():
+            self.shard.apply(record)
+        self.timers = TimerQueue()
+        self.held.clear()
+        self.waiters.clear()
+        self._perform(self.shard.loaded(self.now))
+
+
+# --- requests
+
+
+def subscription(*topics: str) -> bytes:
+    return encode_versioned(ConsumerProtocolSubscription(topics=list(topics)), 1)
+
+
+def assignment(*partitions: tuple[str, int]) -> bytes:
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        by_topic.setdefault(topic, []).append(partition)
+    parts = [ConsumerProtocolAssignmentTopicPartition(t, p) for t, p in by_topic.items()]
+    return encode_versioned(ConsumerProtocolAssignment(parts), 1)
+
+
+def join_request(
+    member_id: str = "",
+    *,
+    group: str = "g",
+    instance: str | None = None,
+    protocols: Mapping[str, bytes] | None = None,
+    protocol_type: str = "consumer",
+    session_ms: int = SESSION_MS,
+    rebalance_ms: int = REBALANCE_MS,
+) -> JoinGroupRequest:
+    offered = {"range": subscription("t")} if protocols is None else protocols
+    return JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=session_ms,
+        rebalance_timeout_ms=rebalance_ms,
+        member_id=member_id,
+        group_instance_id=instance,
+        protocol_type=protocol_type,
+        protocols=[JoinGroupRequestProtocol(name, data) for name, data in offered.items()],
+    )
+
+
+def sync_request(
+    member_id: str,
+    generation: int,
+    assignments: Mapping[str, bytes] | None = None,
+    *,
+    group: str = "g",
+    instance: str | None = None,
+    protocol_type: str | None = "consumer",
+    protocol_name: str | None = "range",
+) -> SyncGroupRequest:
+    return SyncGroupRequest(
+        group_id=group,
+        generation_id=generation,
+        member_id=member_id,
+        group_instance_id=instance,
+        protocol_type=protocol_type,
+        protocol_name=protocol_name,
+        assignments=[SyncGroupRequestAssignment(m, a) for m, a in (assignments or {}).items()],
+    )
+
+
+def commit_request(
+    offsets: Mapping[tuple[str, int], int],
+    *,
+    group: str = "g",
+    member_id: str = "",
+    generation: int = -1,
+    instance: str | None = None,
+    metadata: str | None = "",
+    retention_ms: int = -1,
+) -> OffsetCommitRequest:
+    topics: dict[str, OffsetCommitRequestTopic] = {}
+    for (name, partition), offset in offsets.items():
+        topic = topics.setdefault(name, OffsetCommitRequestTopic(name, id_of(name)))
+        topic.partitions.append(
+            OffsetCommitRequestPartition(partition, offset, committed_metadata=metadata)
+        )
+    return OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=generation,
+        member_id=member_id,
+        group_instance_id=instance,
+        retention_time_ms=retention_ms,
+        topics=list(topics.values()),
+    )
+
+
+def fetch_request(
+    partitions: Mapping[str, list[int]] | None, *, group: str = "g"
+) -> OffsetFetchRequest:
+    """In the form that a shard gets: that of version 8 and later."""
+    topics = (
+        None
+        if partitions is None
+        else [OffsetFetchRequestTopics(n, id_of(n), p) for n, p in partitions.items()]
+    )
+    return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=topics)])
+
+
+def committed(host: GroupHost, *, group: str = "g") -> dict[tuple[str, int], int]:
+    """All offsets that a group has, as OffsetFetch tells them."""
+    response = host.ask(fetch_request(None, group=group), OffsetFetchResponse, 9)
+    return {
+        (topic.name, p.partition_index): p.committed_offset
+        for topic in response.groups[0].topics
+        for p in topic.partitions
+    }
+
+
+def commit_errors(response: OffsetCommitResponse) -> list[int]:
+    return [p.error_code for topic in response.topics for p in topic.partitions]
+
+
+# --- groups that are there already
+
+
+def stable_group(host: GroupHost, size: int, *, instances: Sequence[str] = ()) -> list[str]:
+    """Form a group of `size` dynamic members and some static ones; ids, the leader's first.
+
+    Each member is assigned the bytes of its own id.
+    """
+    waiters = [host.send(join_request(), 3) for _ in range(size)]
+    waiters += [host.send(join_request(instance=name)) for name in instances]
+    host.advance(2 * host.config.group_initial_rebalance_delay_ms)
+    joined = [host.answer(waiter, JoinGroupResponse) for waiter in waiters]
+    ids = [response.member_id for response in joined]
+    ids.sort(key=lambda member_id: member_id != joined[0].leader)
+    sync_all(host, ids, joined[0].generation_id)
+    return ids
+
+
+def sync_all(host: GroupHost, ids: Sequence[str], generation: int) -> list[SyncGroupResponse]:
+    """Everybody asks for its assignment; the first is the leader, which assigns ids as bytes."""
+    followers = [host.send(sync_request(member, generation)) for member in ids[1:]]
+    assigned = {member: member.encode() for member in ids}
+    leader = host.send(sync_request(ids[0], generation, assigned))
+    return [host.answer(waiter, SyncGroupResponse) for waiter in [leader, *followers]]

@@ -1,0 +1,144 @@
+"""Our broker as its users run it: `penstock serve` in a process of its own."""
+
+import re
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+READY = re.compile(r"ready on (\S+:\d+)")
+START_SECONDS = 20.0
+STOP_SECONDS = 30.0
+
+
+class BrokerError(Exception):
+    """The broker did not do what it was asked; the message carries what it printed."""
+
+
+class PenstockBroker:
+    """`penstock serve` on a free port of the loopback address.
+
+    Everything it writes is under `folder`: its data in `data`, what it logs in `broker.log`. It can
+    be stopped and started again, on another port. Used as a context manager it never outlives the
+    block, and a block that ends well ends with a clean stop.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.log = folder / "broker.log"
+        self.bootstrap = ""
+        self._settings = {
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "log.dirs": str(self.data),
+            **(settings or {}),
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        if self._process is None:
+            self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._process is None:
+            return
+        if error is None:
+            self.stop()
+        else:
+            self.kill()
+
+    @property
+    def pid(self) -> int:
+        return self._running().pid
+
+    def start(self) -> None:
+        """Starts and waits for the line that says where clients are served."""
+        if self._process is not None:
+            raise BrokerError("this broker is running already")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        command = [str(Path(sys.executable).with_name("penstock")), "serve"]
+        for name, value in self._settings.items():
+            command += ["--set", f"{name}={value}"]
+        # setpriv lets the kernel end the broker if the test process is itself killed.
+        if shutil.which("setpriv"):
+            command = ["setpriv", "--pdeathsig", "KILL", *command]
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=self.folder,
+            )
+        try:
+            self.bootstrap = self._ready_address(self._process)
+        except BaseException:
+            self.kill()
+            raise
+
+    def stop(self) -> None:
+        """SIGTERM; the broker must end by itself and well."""
+        process = self._running()
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.communicate(timeout=STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise BrokerError(f"the broker did not stop:\n{self._log_end()}") from None
+        self._process = None
+        if process.returncode != 0:
+            raise BrokerError(f"the broker ended with {process.returncode}:\n{self._log_end()}")
+
+    def kill(self) -> None:
+        """kill -9, and the process is reaped."""
+        process = self._running()
+        process.kill()
+        process.communicate()
+        self._process = None
+
+    def partition_folder(self, topic: str, partition: int) -> Path:
+        return self.data / f"{topic}-{partition}"
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise BrokerError("this broker is not running")
+        return self._process
+
+    def _ready_address(self, process: subprocess.Popen[bytes]) -> str:
+        assert process.stdout is not None
+        deadline = time.monotonic() + START_SECONDS
+        printed = ""
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            while selector.select(max(0.0, deadline - time.monotonic())):
+                line = process.stdout.readline().decode(errors="replace")
+                if not line:
+                    break
+                printed += line
+                if found := READY.search(line):
+                    return found[1]
+        said = f"{printed}{self._log_end()}"
+        raise BrokerError(f"the broker was not ready within {START_SECONDS} s:\n{said}")
+
+    def _log_end(self) -> str:
+        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        return "\n".join(lines[-40:])
+
+
+def start_broker(folder: Path, settings: Mapping[str, str] | None = None) -> PenstockBroker:
+    """A broker that serves clients already. Its caller stops it, or enters it as a context."""
+    broker = PenstockBroker(folder, settings)
+    broker.start()
+    return broker

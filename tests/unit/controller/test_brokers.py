@@ -1,0 +1,195 @@
+"""Brokers join and become controllers; folders on disk are adopted."""
+
+from uuid import UUID
+
+import pytest
+
+from penstock.controller.adoption import adopt
+from penstock.controller.brokers import become_controller, startup
+from penstock.controller.image import ClusterImage
+from penstock.controller.metadata import BrokerKey, Change, Delete, Put
+from penstock.controller.partition_change import ElectionRules
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.ids import TopicPartition
+from tests.support import clusters
+from tests.support.clusters import (
+    CLEAN,
+    add_topic,
+    broker,
+    check_committable,
+    ids,
+    image_of,
+    set_state,
+    state,
+)
+
+
+def start(
+    image: ClusterImage,
+    broker_id: int = 0,
+    *,
+    epoch: int = 0,
+    features: dict[str, int] | None = None,
+    rules: ElectionRules = CLEAN,
+) -> list[Change]:
+    changes = startup(
+        image,
+        broker(broker_id, epoch=epoch),
+        cluster_id="cluster",
+        features={"group.version": 1} if features is None else features,
+        now_ms=5,
+        rules=rules,
+    )
+    check_committable(changes)
+    image.apply(changes)
+    return changes
+
+
+def stop(image: ClusterImage, broker_id: int = 0) -> None:
+    """What an ephemeral node does when the session is over: the controller decides nothing."""
+    image.apply([Delete(BrokerKey(broker_id))])
+
+
+def test_new_store() -> None:
+    image = ClusterImage()
+    start(image)
+    assert image.cluster_id == "cluster"
+    assert (image.controller_id, image.controller_epoch) == (0, 1)
+    assert image.brokers[0].epoch == 1
+    assert image.features is not None
+    assert (image.features.levels, image.features.epoch) == ({"group.version": 1}, 0)
+
+
+def test_restart_of_one_node() -> None:
+    """R7: the partitions come back, each changed once, in a new leader epoch."""
+    image = ClusterImage()
+    start(image)
+    add_topic(image, "t", (0,), (0,))
+    for session in (1, 2, 3):
+        stop(image)
+        changes = start(image)
+        partitions = [c for c in changes if isinstance(c, Put) and c.record.key in image.partitions]
+        assert len(partitions) == 2
+        for known in image.partitions_of("t"):
+            assert (known.leader, known.isr) == (0, (0,))
+            assert (known.leader_epoch, known.partition_epoch) == (session, session)
+            assert known.controller_epoch == image.controller_epoch == session + 1
+        assert image.brokers[0].epoch == session + 1
+
+
+def test_restart_after_a_session_that_was_never_ended() -> None:
+    image = ClusterImage()
+    start(image)
+    add_topic(image, "t", (0,))
+    start(image)
+    assert (state(image, "t").leader, state(image, "t").leader_epoch) == (0, 1)
+    assert image.brokers[0].epoch == 2
+
+
+def test_restart_keeps_cluster_id_and_features() -> None:
+    image = ClusterImage()
+    start(image)
+    image.cluster_id = "first"
+    start(image, features={})
+    assert image.cluster_id == "first"
+    assert image.features is not None
+    assert (image.features.levels, image.features.epoch) == ({"group.version": 1}, 0)
+    start(image, features={"group.version": 2, "transaction.version": 2})
+    assert image.features.levels == {"group.version": 2, "transaction.version": 2}
+    assert image.features.epoch == 1
+
+
+def test_the_store_may_count_registrations() -> None:
+    image = ClusterImage()
+    start(image, epoch=400)
+    assert image.brokers[0].epoch == 400
+
+
+def test_first_of_several_brokers_to_come_back() -> None:
+    """R5, R7: it leads what it was in sync with; the others must catch up first."""
+    image = image_of(0, 1, 2)
+    add_topic(image, "t", (1, 0, 2), (1, 2, 0), (2, 1))
+    set_state(image, "t", 1, (1, 2), partition=1)
+    for broker_id in (0, 1, 2):
+        stop(image, broker_id)
+    start(image, 0)
+    assert [(r.leader, r.isr) for r in image.partitions_of("t")] == [
+        (0, (0,)),
+        (-1, (1, 2)),
+        (-1, (2, 1)),
+    ]
+
+
+def test_unclean_start() -> None:
+    image = image_of(0, 1)
+    add_topic(image, "t", (1, 0))
+    set_state(image, "t", 1, (1,))
+    stop(image, 0)
+    stop(image, 1)
+    start(image, 0, rules=clusters.UNCLEAN)
+    assert (state(image, "t").leader, state(image, "t").isr) == (0, (0,))
+
+
+def test_another_broker_takes_over_as_controller() -> None:
+    """R6, R7: what happened while nobody decided is made up for, in the new epoch."""
+    image = image_of(0, 1, 2)
+    add_topic(image, "t", (0, 1), (1, 2))
+    untouched = state(image, "t", 1)
+    stop(image, 0)
+    changes = become_controller(image, 2, 9, CLEAN)
+    check_committable(changes)
+    image.apply(changes)
+    assert (image.controller_id, image.controller_epoch) == (2, 8)
+    known = state(image, "t")
+    assert (known.leader, known.isr, known.leader_epoch) == (1, (1,), 1)
+    assert known.controller_epoch == 8
+    assert state(image, "t", 1) is untouched
+
+
+# --- adoption
+
+T_ID = UUID(int=0x777)
+
+
+def test_folders_become_topics() -> None:
+    """S1: ids stay, gaps are filled, epochs rise above those in the logs."""
+    image = image_of(4)
+    found = {
+        TopicPartition("t", 2): T_ID,
+        TopicPartition("t", 0): None,
+        TopicPartition("u", 0): None,
+    }
+    changes = adopt(image, found, 4, ids(), {TopicPartition("t", 2): 6})
+    check_committable(changes)
+    image.apply(changes)
+    assert image.topics["t"].topic_id == T_ID
+    assert image.topics["u"].topic_id == UUID(int=0x1001)
+    assert [(r.leader, r.isr, r.leader_epoch) for r in image.partitions_of("t")] == [
+        (4, (4,), 1),
+        (4, (4,), 0),
+        (4, (4,), 7),
+    ]
+    assert [r.partition_epoch for r in image.partitions_of("t")] == [0, 0, 0]
+
+
+def test_what_the_store_knows_is_left_alone() -> None:
+    image = image_of(0)
+    add_topic(image, "t", (0,))
+    found = {TopicPartition("t", 5): None, TopicPartition("__cluster_metadata", 0): None}
+    assert adopt(image, found, 0, ids()) == []
+
+
+def test_folders_that_contradict_each_other() -> None:
+    image = image_of(0)
+    add_topic(image, "old", (0,), topic_id=T_ID)
+    two = {TopicPartition("t", 0): UUID(int=888), TopicPartition("t", 1): UUID(int=999)}
+    for found in (two, {TopicPartition("t", 0): T_ID}):
+        with pytest.raises(KafkaError) as caught:
+            adopt(image, found, 0, ids())
+        assert caught.value.code == ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+def test_a_folder_with_an_absurd_number() -> None:
+    with pytest.raises(KafkaError, match="t-2147483647") as caught:
+        adopt(image_of(0), {TopicPartition("t", 2**31 - 1): None}, 0, ids())
+    assert caught.value.code == ErrorCode.INVALID_PARTITIONS

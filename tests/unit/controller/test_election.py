@@ -1,0 +1,355 @@
+"""Who leads after brokers went and came, on request, and for the balance."""
+
+import pytest
+
+from penstock.controller.election import (
+    PREFERRED,
+    UNCLEAN,
+    balance_leaders,
+    broker_down,
+    broker_up,
+    controlled_shutdown,
+    elect_leaderless,
+    elect_leaders,
+    imbalance,
+)
+from penstock.controller.image import ClusterImage
+from penstock.controller.metadata import Assignment, Change, PartitionRecord
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.protocol.messages.controlled_shutdown import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+)
+from penstock.protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersTopicPartitions,
+)
+from tests.support import clusters
+from tests.support.clusters import (
+    CLEAN,
+    add_topic,
+    assignment,
+    broker,
+    check_committable,
+    image_of,
+    set_assignment,
+    set_state,
+    state,
+)
+
+
+def apply(image: ClusterImage, changes: list[Change]) -> None:
+    check_committable(changes)
+    image.apply(changes)
+
+
+def brief(record: PartitionRecord) -> tuple[int, tuple[int, ...], int, int]:
+    return record.leader, record.isr, record.leader_epoch, record.partition_epoch
+
+
+# --- brokers go
+
+
+def test_leader_fails_and_the_next_in_sync_replica_leads() -> None:
+    """R5, R7: in the order of the assignment, with new epochs."""
+    image = image_of(0, 1, 2)
+    add_topic(image, "t", (0, 1, 2))
+    set_state(image, "t", 0, (2, 0, 1))
+    apply(image, broker_down(image, [0], CLEAN))
+    assert brief(state(image, "t")) == (1, (2, 1), 1, 1)
+    assert state(image, "t").controller_epoch == 7
+    assert 0 not in image.brokers
+
+
+def test_a_replica_that_is_not_in_sync_is_passed_over() -> None:
+    """R5"""
+    image = image_of(0, 1, 2)
+    add_topic(image, "t", (0, 1, 2))
+    set_state(image, "t", 0, (0, 2))
+    apply(image, broker_down(image, [0], CLEAN))
+    assert brief(state(image, "t")) == (2, (2,), 1, 1)
+
+
+def test_follower_fails() -> None:
+    """R7: it leaves the ISR; who leads goes on leading."""
+    image = image_of(0, 1)
+    add_topic(image, "t", (0, 1))
+    apply(image, broker_down(image, [1], CLEAN))
+    assert brief(state(image, "t")) == (0, (0,), 1, 1)
+
+
+def test_the_last_in_sync_replica_stays_in_the_isr() -> None:
+    """R5, R7: nobody leads until it is back, though another replica is up."""
+    image = image_of(0, 1)
+    add_topic(image, "t", (0, 1))
+    set_state(image, "t", 0, (0,))
+    apply(image, broker_down(image, [0], CLEAN))
+    assert brief(state(image, "t")) == (-1, (0,), 1, 1)
+    apply(image, broker_up(image, broker(0, epoch=2), CLEAN))
+    assert brief(state(image, "t")) == (0, (0,), 2, 2)
+
+
+def test_all_fail_at_once() -> None:
+    """R7: each member of the ISR had everything; whoever comes first leads, alone in sync."""
+    image = image_of(0, 1, 2)
+    add_topic(image, "t", (0, 1, 2))
+    set_state(image, "t", 0, (0, 1))
+    apply(image, broker_down(image, [0, 1, 2], CLEAN))
+    assert brief(state(image, "t")) == (-1, (0, 1), 1, 1)
+    apply(image, broker_up(image, broker(2, epoch=2), CLEAN))
+    assert brief(state(image, "t")) == (-1, (0, 1), 1, 1)
+    apply(image, broker_up(image, broker(1, epoch=3), CLEAN))
+    assert brief(state(image, "t")) == (1, (1,), 2, 2)
+
+
+def test_unclean_election_where_the_topic_allows_it() -> None:
+    """R5: the first live replica leads, and only it is in sync."""
+    image = image_of(0, 1, 2)
+    add_topic(image, "t", (0, 1, 2))
+    add_topic(image, "u", (0, 1, 2))
+    for topic in "tu":
+        set_state(image, topic, 0, (0,))
+    rules = CLEAN._replace(unclean=lambda topic: topic == "t")
+    apply(image, broker_down(image, [0], rules))
+    assert brief(state(image, "t")) == (1, (1,), 1, 1)
+    assert brief(state(image, "u")) == (-1, (0,), 1, 1)
+    apply(image, elect_leaderless(image, clusters.UNCLEAN))
+    assert brief(state(image, "u")) == (1, (1,), 2, 2)
+
+
+def test_partitions_elsewhere_do_not_change() -> None:
+    image = image_of(0, 1, 2)
+    add_topic(image, "t", (0, 1), (1, 2))
+    untouched = state(image, "t", 1)
+    apply(image, broker_down(image, [0], CLEAN))
+    assert state(image, "t", 1) is untouched
+
+
+def test_a_broker_that_is_down_already() -> None:
+    image = image_of(0)
+    add_topic(image, "t", (0,))
+    assert broker_down(image, [5], CLEAN) == []
+
+
+# --- brokers come
+
+
+def test_broker_comes_back_as_a_follower() -> None:
+    """R4: it must catch up before it is in sync again."""
+    image = image_of(0, 1)
+    add_topic(image, "t", (0, 1))
+    apply(image, broker_down(image, [0], CLEAN))
+    before = state(image, "t")
+    apply(image, broker_up(image, broker(0, epoch=2), CLEAN))
+    assert state(image, "t") is before
+    assert image.brokers[0].epoch == 2
+
+
+def test_broker_restarts_before_its_failure_was_noticed() -> None:
+    """R7: it may have lost records, so others lead; where there are none it leads anew."""
+    image = image_of(0, 1)
+    add_topic(image, "t", (0, 1), (1, 0), (0,))
+    apply(image, broker_up(image, broker(0, epoch=2), CLEAN))
+    assert [brief(r) for r in image.partitions_of("t")] == [
+        (1, (1,), 1, 1),
+        (1, (1,), 1, 1),
+        (0, (0,), 1, 1),
+    ]
+
+
+def test_second_broker_of_the_same_id() -> None:
+    image = image_of(0)
+    with pytest.raises(KafkaError) as caught:
+        broker_up(image, broker(0, epoch=1), CLEAN)
+    assert caught.value.code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+
+
+# --- controlled shutdown
+
+
+def shut_down(image: ClusterImage, broker_id: int, epoch: int = 1) -> ControlledShutdownResponse:
+    request = ControlledShutdownRequest(broker_id, epoch)
+    changes, reply = controlled_shutdown(image, request, CLEAN)
+    apply(image, changes)
+    return reply
+
+
+def test_controlled_shutdown_moves_leaders_away() -> None:
+    """R8: what nobody else can lead it leads until it is gone."""
+    image = image_of(0, 1, 2)
+    add_topic(image, "t", (0, 1), (1, 0), (0, 2), (0,))
+    set_state(image, "t", 0, (0,), partition=2)
+    reply = shut_down(image, 0)
+    assert [brief(r) for r in image.partitions_of("t")] == [
+        (1, (1,), 1, 1),
+        (1, (1,), 1, 1),
+        (0, (0,), 0, 0),
+        (0, (0,), 0, 0),
+    ]
+    assert reply.error_code == ErrorCode.NONE
+    remaining = [(p.topic_name, p.partition_index) for p in reply.remaining_partitions]
+    assert remaining == [("t", 2)]
+    assert 0 in image.brokers
+
+
+def test_controlled_shutdown_of_the_last_but_one_that_leaves_too() -> None:
+    """R8: between two that leave, the partition still has a leader (R7)."""
+    image = image_of(0, 1)
+    add_topic(image, "t", (0, 1))
+    rules = CLEAN._replace(shutting_down=frozenset({1}))
+    changes, reply = controlled_shutdown(image, ControlledShutdownRequest(0, 1), rules)
+    assert changes == []
+    assert len(reply.remaining_partitions) == 1
+
+
+def test_controlled_shutdown_refused() -> None:
+    image = image_of(0)
+    assert shut_down(image, 3).error_code == ErrorCode.BROKER_NOT_AVAILABLE
+    assert shut_down(image, 0, epoch=9).error_code == ErrorCode.STALE_BROKER_EPOCH
+    assert shut_down(image, 0, epoch=-1).error_code == ErrorCode.NONE
+
+
+# --- ElectLeaders
+
+
+def elect(
+    image: ClusterImage, election_type: int, partitions: dict[str, list[int]] | None
+) -> dict[tuple[str, int], ErrorCode]:
+    wanted = None
+    if partitions is not None:
+        wanted = [ElectLeadersTopicPartitions(t, numbers) for t, numbers in partitions.items()]
+    changes, reply = elect_leaders(image, ElectLeadersRequest(election_type, wanted), CLEAN)
+    apply(image, changes)
+    return {
+        (topic.topic, result.partition_id): ErrorCode(result.error_code)
+        for topic in reply.replica_election_results
+        for result in topic.partition_result
+    }
+
+
+@pytest.fixture
+def moved() -> ClusterImage:
+    """t-0 can go back to 0, t-1 is where it belongs, t-2's preferred lags, t-3 has no leader."""
+    image = image_of(0, 1)
+    add_topic(image, "t", (0, 1), (1, 0), (0, 1), (5, 0))
+    set_state(image, "t", 1, (1, 0), partition=0)
+    set_state(image, "t", 1, (1,), partition=2)
+    set_state(image, "t", -1, (5,), partition=3)
+    return image
+
+
+def test_preferred_election(moved: ClusterImage) -> None:
+    """R8"""
+    assert elect(moved, PREFERRED, {"t": [0, 1, 2, 3, 4], "u": [0]}) == {
+        ("t", 0): ErrorCode.NONE,
+        ("t", 1): ErrorCode.ELECTION_NOT_NEEDED,
+        ("t", 2): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ("t", 3): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ("t", 4): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ("u", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert brief(state(moved, "t", 0)) == (0, (1, 0), 1, 1)
+
+
+def test_preferred_election_of_all(moved: ClusterImage) -> None:
+    assert elect(moved, PREFERRED, None) == {
+        ("t", 0): ErrorCode.NONE,
+        ("t", 2): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ("t", 3): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+    }
+
+
+def test_unclean_election_on_request(moved: ClusterImage) -> None:
+    """R5: asked for by hand it needs no setting."""
+    assert elect(moved, UNCLEAN, {"t": [0, 3]}) == {
+        ("t", 0): ErrorCode.ELECTION_NOT_NEEDED,
+        ("t", 3): ErrorCode.NONE,
+    }
+    assert brief(state(moved, "t", 3)) == (0, (0,), 1, 1)
+
+
+def test_unclean_election_without_any_live_replica() -> None:
+    image = image_of(0)
+    add_topic(image, "t", (0,))
+    set_assignment(image, "t", Assignment((8, 9)))
+    set_state(image, "t", -1, (9,))
+    codes = elect(image, UNCLEAN, {"t": [0]})
+    assert codes == {("t", 0): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
+
+
+def test_a_partition_named_twice_is_elected_once(moved: ClusterImage) -> None:
+    wanted = [ElectLeadersTopicPartitions("t", [0, 0])]
+    changes, reply = elect_leaders(moved, ElectLeadersRequest(PREFERRED, wanted), CLEAN)
+    apply(moved, changes)
+    results = reply.replica_election_results[0].partition_result
+    assert [r.error_code for r in results] == [ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED]
+    assert state(moved, "t").partition_epoch == 1
+
+
+def test_no_preferred_election_of_a_broker_that_leaves(moved: ClusterImage) -> None:
+    rules = CLEAN._replace(shutting_down=frozenset({0}))
+    wanted = [ElectLeadersTopicPartitions("t", [0])]
+    changes, reply = elect_leaders(moved, ElectLeadersRequest(PREFERRED, wanted), rules)
+    assert changes == []
+    (result,) = reply.replica_election_results[0].partition_result
+    assert result.error_code == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+
+
+def test_unknown_election_type() -> None:
+    with pytest.raises(KafkaError) as caught:
+        elect_leaders(image_of(0), ElectLeadersRequest(2, []), CLEAN)
+    assert caught.value.code == ErrorCode.INVALID_REQUEST
+
+
+# --- balance
+
+
+def test_balance() -> None:
+    """R8: only above the limit, only who is in sync, nothing that moves."""
+    image = image_of(0, 1)
+    add_topic(image, "t", *[(0, 1)] * 4, *[(1, 0)] * 10)
+    for number in range(4):
+        set_state(image, "t", 1, (1, 0), partition=number)
+    set_state(image, "t", 1, (1,), partition=1)
+    set_assignment(image, "t", Assignment((0, 1, 2), adding=(2,)), partition=2)
+    set_state(image, "t", 0, (1, 0), partition=4)
+    assert imbalance(image) == {0: 1.0, 1: 0.1}
+    assert balance_leaders(image, 100, CLEAN) == []
+    apply(image, balance_leaders(image, 10, CLEAN))
+    assert [r.leader for r in image.partitions_of("t")][:5] == [0, 1, 1, 0, 0]
+    assert brief(state(image, "t", 0)) == (0, (1, 0), 1, 1)
+
+
+def test_balance_leaves_brokers_alone_that_are_down_or_leave() -> None:
+    image = image_of(1)
+    add_topic(image, "t", (1, 0))
+    set_assignment(image, "t", Assignment((0, 1)))
+    assert imbalance(image) == {}
+    image = image_of(0, 1)
+    add_topic(image, "t", (0, 1))
+    set_state(image, "t", 1, (1, 0))
+    leaving = CLEAN._replace(shutting_down=frozenset({0}))
+    assert balance_leaders(image, 10, leaving) == []
+
+
+# --- reassignments meanwhile
+
+
+def test_failure_of_a_broker_that_is_being_replaced() -> None:
+    """R8: the reassignment goes on, and ends when its last replica is in sync."""
+    image = image_of(0, 1, 2)
+    add_topic(image, "t", (0, 1))
+    moving = Assignment((2, 1, 0), adding=(2,), removing=(0,))
+    set_assignment(image, "t", moving)
+    apply(image, broker_down(image, [0], CLEAN))
+    assert brief(state(image, "t")) == (1, (1,), 1, 1)
+    assert assignment(image, "t") == moving
+
+
+def test_unclean_election_that_ends_a_reassignment() -> None:
+    image = image_of(0, 2)
+    add_topic(image, "t", (0,))
+    set_assignment(image, "t", Assignment((2, 0), adding=(2,), removing=(0,)))
+    apply(image, broker_down(image, [0], clusters.UNCLEAN))
+    assert brief(state(image, "t")) == (2, (2,), 1, 1)
+    assert assignment(image, "t") == Assignment((2,))

@@ -1,0 +1,193 @@
+"""Leaders change their ISR."""
+
+from uuid import UUID
+
+import pytest
+
+from penstock.controller.image import ClusterImage
+from penstock.controller.isr import alter_partition
+from penstock.controller.metadata import Assignment, PartitionRecord, Put
+from penstock.controller.partition_change import ElectionRules
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartitionData,
+    AlterPartitionRequestTopicData,
+    AlterPartitionResponsePartitionData,
+    BrokerState,
+)
+from tests.support.clusters import (
+    CLEAN,
+    add_topic,
+    assignment,
+    broker,
+    check_committable,
+    image_of,
+    set_assignment,
+    set_state,
+    state,
+)
+
+T_ID = UUID(int=0x500)
+
+
+@pytest.fixture
+def image() -> ClusterImage:
+    image = image_of(0, 1, 2)
+    add_topic(image, "t", (0, 1, 2), topic_id=T_ID)
+    return image
+
+
+def ask(
+    image: ClusterImage,
+    isr: list[int],
+    *,
+    sender: int = 0,
+    leader_epoch: int = 0,
+    partition_epoch: int = 0,
+    rules: ElectionRules = CLEAN,
+    recovery: int = 0,
+) -> AlterPartitionResponsePartitionData:
+    data = AlterPartitionRequestPartitionData(
+        0, leader_epoch, [], [BrokerState(b, 1) for b in isr], recovery, partition_epoch
+    )
+    topic = AlterPartitionRequestTopicData(topic_id=T_ID, partitions=[data])
+    request = AlterPartitionRequest(sender, 1, [topic])
+    changes, reply = alter_partition(image, request, rules)
+    check_committable(changes)
+    image.apply(changes)
+    return reply.topics[0].partitions[0]
+
+
+def test_shrink_and_expand(image: ClusterImage) -> None:
+    """R3: a new partition epoch, the same leader epoch."""
+    reply = ask(image, [0, 2])
+    assert (reply.error_code, reply.isr) == (ErrorCode.NONE, [0, 2])
+    assert (reply.leader_id, reply.leader_epoch, reply.partition_epoch) == (0, 0, 1)
+    reply = ask(image, [0, 2, 1], partition_epoch=1)
+    assert (reply.error_code, reply.isr) == (ErrorCode.NONE, [0, 2, 1])
+    known = state(image, "t")
+    assert (known.isr, known.leader_epoch, known.partition_epoch) == ((0, 2, 1), 0, 2)
+
+
+def test_the_same_isr_changes_nothing(image: ClusterImage) -> None:
+    before = state(image, "t")
+    reply = ask(image, [0, 1, 2])
+    assert (reply.error_code, reply.partition_epoch) == (ErrorCode.NONE, 0)
+    assert state(image, "t") is before
+
+
+def test_outdated_and_wrong_requests(image: ClusterImage) -> None:
+    """R4: who is fenced changes nothing."""
+    known = PartitionRecord("t", 0, 0, 5, (0, 1), 7, 9)
+    image.apply([Put(known)])
+    before = state(image, "t")
+
+    def code(
+        isr: list[int], sender: int = 0, leader_epoch: int = 5, partition_epoch: int = 9
+    ) -> int:
+        return ask(
+            image, isr, sender=sender, leader_epoch=leader_epoch, partition_epoch=partition_epoch
+        ).error_code
+
+    assert code([0], leader_epoch=4) == ErrorCode.FENCED_LEADER_EPOCH
+    assert code([0], partition_epoch=8) == ErrorCode.INVALID_UPDATE_VERSION
+    assert code([0], leader_epoch=6) == ErrorCode.NOT_CONTROLLER
+    assert code([0], partition_epoch=10) == ErrorCode.NOT_CONTROLLER
+    assert code([1], sender=1) == ErrorCode.INVALID_REQUEST
+    assert code([1]) == ErrorCode.INVALID_REQUEST
+    assert code([]) == ErrorCode.INVALID_REQUEST
+    assert code([0, 0]) == ErrorCode.INVALID_REQUEST
+    assert code([0, 9]) == ErrorCode.INVALID_REQUEST
+    assert state(image, "t") is before
+
+
+def test_leader_that_says_it_recovers(image: ClusterImage) -> None:
+    assert ask(image, [0], recovery=1).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_replicas_that_are_not_up_anew_or_leaving_are_ineligible(image: ClusterImage) -> None:
+    set_state(image, "t", 0, (0,))
+    image.apply([Put(broker(1, epoch=3))])
+    assert ask(image, [0, 1]).error_code == ErrorCode.INELIGIBLE_REPLICA
+    del image.brokers[2]
+    assert ask(image, [0, 2]).error_code == ErrorCode.INELIGIBLE_REPLICA
+    image.apply([Put(broker(2))])
+    leaving = CLEAN._replace(shutting_down=frozenset({2}))
+    assert ask(image, [0, 2], rules=leaving).error_code == ErrorCode.INELIGIBLE_REPLICA
+    assert ask(image, [0, 2]).error_code == ErrorCode.NONE
+
+
+def test_leader_that_leaves_hands_over_as_soon_as_it_can(image: ClusterImage) -> None:
+    """R8"""
+    set_state(image, "t", 0, (0,))
+    leaving = CLEAN._replace(shutting_down=frozenset({0}))
+    assert ask(image, [0, 2], rules=leaving).error_code == ErrorCode.NEW_LEADER_ELECTED
+    known = state(image, "t")
+    assert (known.leader, known.isr, known.leader_epoch) == (2, (2,), 1)
+
+
+def test_broker_whose_registration_is_over(image: ClusterImage) -> None:
+    for request in (AlterPartitionRequest(0, 9, []), AlterPartitionRequest(8, 1, [])):
+        changes, reply = alter_partition(image, request, CLEAN)
+        assert changes == []
+        assert reply.error_code == ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_partitions_that_are_not_there(image: ClusterImage) -> None:
+    data = [AlterPartitionRequestPartitionData(partition_index=4, new_isr=[0])]
+    topics = [
+        AlterPartitionRequestTopicData(topic_id=T_ID, partitions=data),
+        AlterPartitionRequestTopicData(topic_id=UUID(int=9), partitions=data),
+        AlterPartitionRequestTopicData(topic_name="u", partitions=data),
+    ]
+    changes, reply = alter_partition(image, AlterPartitionRequest(0, 1, topics), CLEAN)
+    assert changes == []
+    assert [topic.partitions[0].error_code for topic in reply.topics] == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+
+
+def test_old_versions_name_topics_and_plain_ids(image: ClusterImage) -> None:
+    data = [AlterPartitionRequestPartitionData(new_isr=[0, 1])]
+    topics = [AlterPartitionRequestTopicData(topic_name="t", partitions=data)]
+    changes, reply = alter_partition(image, AlterPartitionRequest(0, 1, topics), CLEAN)
+    assert reply.topics[0].partitions[0].isr == [0, 1]
+    assert len(changes) == 1
+
+
+def test_a_partition_twice_in_a_request(image: ClusterImage) -> None:
+    data = [
+        AlterPartitionRequestPartitionData(new_isr=[0, 1]),
+        AlterPartitionRequestPartitionData(new_isr=[0]),
+    ]
+    topics = [AlterPartitionRequestTopicData(topic_id=T_ID, partitions=data)]
+    changes, reply = alter_partition(image, AlterPartitionRequest(0, 1, topics), CLEAN)
+    check_committable(changes)
+    assert [p.error_code for p in reply.topics[0].partitions] == [
+        ErrorCode.NONE,
+        ErrorCode.INVALID_UPDATE_VERSION,
+    ]
+
+
+def test_isr_that_ends_a_reassignment(image: ClusterImage) -> None:
+    """R8: removed replicas leave, and a leader that stays keeps leading in a new epoch."""
+    set_assignment(image, "t", Assignment((0, 2, 1), adding=(2,), removing=(1,)))
+    set_state(image, "t", 0, (0, 1))
+    reply = ask(image, [0, 1, 2])
+    assert (reply.error_code, reply.isr) == (ErrorCode.NONE, [0, 2])
+    assert (reply.leader_epoch, reply.partition_epoch) == (1, 1)
+    assert assignment(image, "t") == Assignment((0, 2))
+
+
+def test_isr_that_ends_a_reassignment_away_from_the_leader(image: ClusterImage) -> None:
+    """R8: the leadership moves with the replicas."""
+    set_assignment(image, "t", Assignment((2, 1, 0), adding=(2,), removing=(0,)))
+    set_state(image, "t", 0, (0, 1))
+    assert ask(image, [0, 1, 2]).error_code == ErrorCode.NEW_LEADER_ELECTED
+    known = state(image, "t")
+    assert (known.leader, known.isr) == (2, (1, 2))
+    assert (known.leader_epoch, known.partition_epoch) == (1, 1)
+    assert assignment(image, "t") == Assignment((2, 1))

@@ -1,0 +1,245 @@
+"""SASL SCRAM: the RFCs' own example, Kafka's credentials, and clients that misbehave (X2)."""
+
+import base64
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.security.sasl import SaslServer
+from penstock.security.scram import ScramServer, decode_saslname, encode_saslname
+from penstock.security.scram_credential import (
+    ScramCredential,
+    ScramMechanism,
+    credential_from_password,
+    credential_from_salted_password,
+    decoy_credential,
+    random_text,
+    salted_password,
+)
+from tests.support.scram_client import ScramClient
+
+SHA_256 = ScramMechanism.SCRAM_SHA_256
+SHA_512 = ScramMechanism.SCRAM_SHA_512
+MECHANISMS = pytest.mark.parametrize("mechanism", list(ScramMechanism))
+SECRET = b"the broker's own"
+NONCE = "3rfcNHYJY1ZVvWVs7j"
+
+# What ScramFormatter of Kafka 4.3.1 makes of the password "pencil" and the salt "4salt".
+KAFKA_CREDENTIALS = {
+    SHA_256: "salt=NHNhbHQ=,stored_key=icDLYhdfNITsJX2Hk6VVVO7BFDaPbrXB32ZwdgwvwL0=,"
+    "server_key=XbIZlb0ZoGJdv4A1457IBzAvqTkabEOFezSbRquANiQ=,iterations=4096",
+    SHA_512: "salt=NHNhbHQ=,stored_key=jvLjttYfCtrvNzOtGSh7Dn3Kmh4/CwitYKKnxqXcHdzN87D2MaVbnyU"
+    "owf5IspT2jh73iv5haWF1LtjOflOB/A==,server_key=x3InHnPbN3hINAuC8ts4fndgTQaRK/y+d/L"
+    "haSf28t7YFDbp+uFeJfcSUOCGNGLtHL/Gw/jpwXsWnRcLzUj8lg==,iterations=4096",
+}
+
+
+def new_server(
+    mechanism: ScramMechanism = SHA_256, user: str = "user", password: str = "pencil"
+) -> ScramServer:
+    credential = credential_from_password(mechanism, password, b"salt")
+    return ScramServer(mechanism, {user: credential}.get, NONCE, SECRET)
+
+
+def refusal(step: Callable[[], bytes]) -> str:
+    with pytest.raises(KafkaError) as raised:
+        step()
+    assert raised.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED
+    return raised.value.message
+
+
+def test_the_example_of_rfc_7677() -> None:
+    salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+    credential = credential_from_password(SHA_256, "pencil", salt, 4096)
+    server: SaslServer = ScramServer(
+        SHA_256, {"user": credential}.get, "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0", SECRET
+    )
+    assert server.step(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO") == (
+        b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    )
+    assert not server.done
+    assert (
+        server.step(
+            b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,"
+            b"p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+        )
+        == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+    )
+    assert server.done
+    assert server.principal_name == "user"
+    assert server.mechanism == "SCRAM-SHA-256"
+
+
+@MECHANISMS
+def test_credentials_are_those_of_kafka(mechanism: ScramMechanism) -> None:
+    credential = credential_from_password(mechanism, "pencil", b"4salt")
+    assert credential.to_text() == KAFKA_CREDENTIALS[mechanism]
+    assert ScramCredential.from_text(KAFKA_CREDENTIALS[mechanism]) == credential
+    salted = salted_password(mechanism, "pencil", b"4salt", 4096)
+    assert credential_from_salted_password(mechanism, salted, b"4salt", 4096) == credential
+
+
+@given(st.binary(), st.binary(), st.binary(), st.integers())
+def test_a_credential_survives_being_stored(
+    salt: bytes, stored_key: bytes, server_key: bytes, iterations: int
+) -> None:
+    credential = ScramCredential(salt, stored_key, server_key, iterations)
+    assert ScramCredential.from_text(credential.to_text()) == credential
+    assert repr(credential) == f"ScramCredential(iterations={iterations})"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "salt=NHNhbHQ=",
+        "salt=a,stored_key=,server_key=,iterations=4096",
+        "salt=,stored_key=,server_key=,iterations=x",
+        "salt=,stored_key=,server_key=,iterations=1,more=1",
+    ],
+)
+def test_a_broken_credential_is_refused(text: str) -> None:
+    with pytest.raises(KafkaError, match="set the user's password again"):
+        ScramCredential.from_text(text)
+
+
+@MECHANISMS
+@pytest.mark.parametrize("header", ["n,,", "y,,", "n,a=a=2Cb=3Dc,,"[:-1]])
+def test_a_client_logs_in(mechanism: ScramMechanism, header: str) -> None:
+    server = new_server(mechanism, "a,b=c", "pass")
+    client = ScramClient(mechanism.digest, "a,b=c", "pass", header=header, extensions=",x=y")
+    verdict = server.step(client.final(server.step(client.first())))
+    assert client.accepts(verdict)
+    assert server.principal_name == "a,b=c"
+
+
+@given(st.text(min_size=1).filter(lambda text: "\0" not in text), st.text())
+def test_any_name_and_password_work(user: str, password: str) -> None:
+    server = new_server(SHA_256, user, password)
+    client = ScramClient("sha256", user, password)
+    assert client.accepts(server.step(client.final(server.step(client.first()))))
+    assert server.principal_name == user
+
+
+@given(st.text())
+def test_names_survive_their_encoding(user: str) -> None:
+    assert decode_saslname(encode_saslname(user)) == user
+
+
+@MECHANISMS
+def test_unknown_user_and_wrong_password_look_alike(mechanism: ScramMechanism) -> None:
+    """The unknown one gets a challenge too, the same each time, and the same verdict."""
+
+    def attempt(user: str) -> tuple[bytes, str]:
+        server = new_server(mechanism)
+        client = ScramClient(mechanism.digest, user, "wrong")
+        challenge = server.step(client.first())
+        return challenge, refusal(lambda: server.step(client.final(challenge)))
+
+    known, unknown = attempt("user"), attempt("eve")
+    assert known[1] == unknown[1]
+    assert attempt("eve") == unknown
+    assert attempt("mallory")[0] != unknown[0]
+    assert unknown[0].endswith(b",i=4096")
+    salt = base64.b64decode(unknown[0].split(b",s=")[1].split(b",")[0])
+    assert salt.decode().isalnum()
+    assert 20 <= len(salt) <= 26
+
+
+def test_a_credential_with_too_few_iterations_lets_nobody_in() -> None:
+    weak = credential_from_password(SHA_256, "pencil", b"salt", 4095)
+    server = ScramServer(SHA_256, {"user": weak}.get, NONCE, SECRET)
+    client = ScramClient("sha256", "user", "pencil")
+    challenge = server.step(client.first())
+    assert challenge.endswith(b",i=4096")
+    assert "wrong user name or password" in refusal(lambda: server.step(client.final(challenge)))
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (b"", "invalid first message"),
+        (b"n,,n=,r=abc", "invalid first message"),
+        (b"n,,n=user", "invalid first message"),
+        (b"n,,n=us=er,r=abc", "invalid first message"),
+        (b"x,,n=user,r=abc", "invalid first message"),
+        (b"n,,n=user,r=a b", "invalid first message"),
+        (b"n,,n=\xff,r=abc", "not UTF-8"),
+        (b"p=tls-unique,,n=user,r=abc", "channel binding is not supported"),
+        (b"n,,m=x,n=user,r=abc", "mandatory SCRAM extension"),
+        (b"n,,n=user,r=abc,tokenauth=true", "delegation tokens are not supported"),
+        (b"n,a=eve,n=user,r=abc", "authorization id"),
+    ],
+)
+def test_a_bad_first_message(message: bytes, reason: str) -> None:
+    assert reason in refusal(lambda: new_server().step(message))
+
+
+def test_an_extension_that_says_no_token_is_ignored() -> None:
+    assert (
+        new_server().step(b"n,,n=user,r=abc,tokenauth=false").startswith(b"r=abc" + NONCE.encode())
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ((b"c=biws", b"c=eSws"), "channel binding differs"),
+        ((b"c=biws", b"c=a"), "base64"),
+        ((NONCE.encode(), b"another"), "nonce"),
+        ((b",r=fyko", b",r=xfyko"), "nonce"),
+        ((b",p=", b",p=AAAA"), "wrong user name or password"),
+        ((b",p=", b",q="), "invalid final message"),
+        ((b"c=biws", b"\xff"), "not UTF-8"),
+    ],
+)
+def test_a_bad_final_message(change: tuple[bytes, bytes], reason: str) -> None:
+    server = new_server()
+    client = ScramClient("sha256", "user", "pencil")
+    final = client.final(server.step(client.first()))
+    assert change[0] in final
+    assert reason in refusal(lambda: server.step(final.replace(*change)))
+    assert not server.done
+
+
+def test_a_proof_does_not_fit_another_exchange() -> None:
+    client = ScramClient("sha256", "user", "pencil")
+    first, second = new_server(), new_server()
+    final = client.final(first.step(client.first()))
+    second.step(client.first().replace(b"fyko", b"gyko"))
+    assert "nonce" in refusal(lambda: second.step(final))
+
+
+def test_an_exchange_ends_once() -> None:
+    server = new_server()
+    client = ScramClient("sha256", "user", "pencil")
+    final = client.final(server.step(client.first()))
+    with pytest.raises(KafkaError, match="nobody logged in"):
+        _ = server.principal_name
+    server.step(final)
+    with pytest.raises(KafkaError) as raised:
+        server.step(final)
+    assert raised.value.code is ErrorCode.ILLEGAL_SASL_STATE
+
+
+@given(st.binary(max_size=60))
+def test_nonsense_never_logs_in(response: bytes) -> None:
+    server = new_server()
+    client = ScramClient("sha256", "user", "pencil")
+    server.step(client.first())
+    assert refusal(lambda: server.step(response))
+
+
+def test_mechanisms_by_name() -> None:
+    assert ScramMechanism.of_name("SCRAM-SHA-512") is SHA_512
+    assert ScramMechanism.of_name("SCRAM-SHA-1") is None
+
+
+def test_random_text_and_decoys() -> None:
+    assert random_text(0) == "0"
+    assert int(random_text(2**130 - 1), 36) == 2**130 - 1
+    assert int(random_text(2**200 + 77), 36) == 77
+    assert decoy_credential(SHA_256, b"a", "x") != decoy_credential(SHA_256, b"b", "x")

@@ -1,0 +1,291 @@
+// The franz-go client as a program: a JSON job per line of stdin, a JSON reply per line of stdout.
+// The jobs are described in tests/support/clients/program.py.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+type header [2]*string // name; base64 of the value, or null
+
+type record struct {
+	Partition int32    `json:"partition"`
+	Offset    int64    `json:"offset"`
+	Timestamp int64    `json:"timestamp"`
+	Key       *[]byte  `json:"key"`
+	Value     *[]byte  `json:"value"`
+	Headers   []header `json:"headers"`
+}
+
+type job struct {
+	Op         string            `json:"op"`
+	Bootstrap  string            `json:"bootstrap"`
+	Topic      string            `json:"topic"`
+	Records    []record          `json:"records"`
+	Codec      string            `json:"codec"`
+	Acks       string            `json:"acks"`
+	Idempotent bool              `json:"idempotent"`
+	AutoCreate bool              `json:"auto_create"`
+	TimeoutMs  int64             `json:"timeout_ms"`
+	Partitions json.RawMessage   `json:"partitions"` // a list of them to consume; their number to create
+	Partition  int32             `json:"partition"`
+	Timestamp  int64             `json:"timestamp"`
+	Count      int               `json:"count"`
+	Group      string            `json:"group"`
+	Configs    map[string]string `json:"configs"`
+}
+
+type reply map[string]any
+
+func main() {
+	in := bufio.NewReaderSize(os.Stdin, 1<<20)
+	out := json.NewEncoder(os.Stdout)
+	for {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			return
+		}
+		var todo job
+		answer := reply{}
+		if err := json.Unmarshal(line, &todo); err != nil {
+			answer = describe(err)
+		} else if err := run(todo, answer); err != nil {
+			answer = describe(err)
+		}
+		if err := out.Encode(answer); err != nil {
+			return
+		}
+	}
+}
+
+// The broker's error code where there is one, else -1.
+func describe(err error) reply {
+	code := int16(-1)
+	var refused *kerr.Error
+	if errors.As(err, &refused) {
+		code = refused.Code
+	}
+	return reply{"error": reply{"code": code, "message": err.Error()}}
+}
+
+func run(todo job, answer reply) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(todo.TimeoutMs)*time.Millisecond)
+	defer cancel()
+	switch todo.Op {
+	case "produce":
+		return produce(ctx, todo, answer)
+	case "consume":
+		return consume(ctx, todo, answer)
+	case "consume_group":
+		return consumeGroup(ctx, todo, answer)
+	case "offset_for_time", "create_topic", "delete_topic", "topic_configs":
+		return administer(ctx, todo, answer)
+	}
+	return fmt.Errorf("unknown job: %s", todo.Op)
+}
+
+func produce(ctx context.Context, todo job, answer reply) error {
+	codec := map[string]kgo.CompressionCodec{
+		"none":   kgo.NoCompression(),
+		"gzip":   kgo.GzipCompression(),
+		"snappy": kgo.SnappyCompression(),
+		"lz4":    kgo.Lz4Compression(),
+		"zstd":   kgo.ZstdCompression(),
+	}[todo.Codec]
+	acks := map[string]kgo.Acks{"0": kgo.NoAck(), "1": kgo.LeaderAck(), "all": kgo.AllISRAcks()}[todo.Acks]
+	options := []kgo.Opt{
+		kgo.SeedBrokers(todo.Bootstrap),
+		kgo.MetadataMinAge(100 * time.Millisecond),
+		kgo.ProducerBatchCompression(codec),
+		kgo.RequiredAcks(acks),
+		kgo.ProducerBatchMaxBytes(4 << 20),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+	}
+	if !todo.Idempotent {
+		options = append(options, kgo.DisableIdempotentWrite())
+	}
+	if todo.AutoCreate {
+		options = append(options, kgo.AllowAutoTopicCreation())
+	}
+	client, err := kgo.NewClient(options...)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	records := make([]*kgo.Record, 0, len(todo.Records))
+	for _, given := range todo.Records {
+		made := &kgo.Record{
+			Topic:     todo.Topic,
+			Partition: given.Partition,
+			Timestamp: time.UnixMilli(given.Timestamp),
+		}
+		if given.Key != nil {
+			made.Key = *given.Key
+		}
+		if given.Value != nil {
+			made.Value = *given.Value
+		}
+		for _, one := range given.Headers {
+			value, err := decode(one[1])
+			if err != nil {
+				return err
+			}
+			made.Headers = append(made.Headers, kgo.RecordHeader{Key: *one[0], Value: value})
+		}
+		records = append(records, made)
+	}
+	if err := client.ProduceSync(ctx, records...).FirstErr(); err != nil {
+		return err
+	}
+	offsets := make([]int64, 0, len(records))
+	for _, made := range records {
+		if todo.Acks == "0" {
+			offsets = append(offsets, -1)
+		} else {
+			offsets = append(offsets, made.Offset)
+		}
+	}
+	answer["offsets"] = offsets
+	return nil
+}
+
+func read(ctx context.Context, client *kgo.Client, count int) ([]record, error) {
+	records := []record{}
+	for len(records) < count {
+		fetches := client.PollFetches(ctx)
+		if err := fetches.Err(); err != nil {
+			return nil, fmt.Errorf("after %d records: %w", len(records), err)
+		}
+		fetches.EachRecord(func(from *kgo.Record) {
+			one := record{
+				Partition: from.Partition,
+				Offset:    from.Offset,
+				Timestamp: from.Timestamp.UnixMilli(),
+				Headers:   []header{},
+			}
+			if from.Key != nil {
+				one.Key = &from.Key
+			}
+			if from.Value != nil {
+				one.Value = &from.Value
+			}
+			for _, found := range from.Headers {
+				name := found.Key
+				one.Headers = append(one.Headers, header{&name, encode(found.Value)})
+			}
+			records = append(records, one)
+		})
+	}
+	return records, nil
+}
+
+func consume(ctx context.Context, todo job, answer reply) error {
+	var partitions []int32
+	if err := json.Unmarshal(todo.Partitions, &partitions); err != nil {
+		return err
+	}
+	from := map[int32]kgo.Offset{}
+	for _, partition := range partitions {
+		from[partition] = kgo.NewOffset().AtStart()
+	}
+	client, err := kgo.NewClient(
+		kgo.SeedBrokers(todo.Bootstrap),
+		kgo.FetchMaxWait(100*time.Millisecond),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{todo.Topic: from}),
+	)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	answer["records"], err = read(ctx, client, todo.Count)
+	return err
+}
+
+func consumeGroup(ctx context.Context, todo job, answer reply) error {
+	client, err := kgo.NewClient(
+		kgo.SeedBrokers(todo.Bootstrap),
+		kgo.FetchMaxWait(100*time.Millisecond),
+		kgo.ConsumerGroup(todo.Group),
+		kgo.ConsumeTopics(todo.Topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.DisableAutoCommit(),
+	)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if answer["records"], err = read(ctx, client, todo.Count); err != nil {
+		return err
+	}
+	if err := client.CommitUncommittedOffsets(ctx); err != nil {
+		return err
+	}
+	offsets, err := kadm.NewClient(client).FetchOffsets(ctx, todo.Group)
+	if err != nil {
+		return err
+	}
+	committed := map[int32]int64{}
+	offsets.Each(func(one kadm.OffsetResponse) { committed[one.Partition] = one.At })
+	answer["committed"] = committed
+	return offsets.Error()
+}
+
+func administer(ctx context.Context, todo job, answer reply) error {
+	client, err := kgo.NewClient(kgo.SeedBrokers(todo.Bootstrap))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	admin := kadm.NewClient(client)
+	switch todo.Op {
+	case "create_topic":
+		var partitions int32
+		if err := json.Unmarshal(todo.Partitions, &partitions); err != nil {
+			return err
+		}
+		configs := map[string]*string{}
+		for name, value := range todo.Configs {
+			configs[name] = kadm.StringPtr(value)
+		}
+		_, err := admin.CreateTopic(ctx, partitions, 1, configs, todo.Topic)
+		return err
+	case "delete_topic":
+		_, err := admin.DeleteTopic(ctx, todo.Topic)
+		return err
+	case "topic_configs":
+		described, err := admin.DescribeTopicConfigs(ctx, todo.Topic)
+		if err != nil {
+			return err
+		}
+		found, err := described.On(todo.Topic, nil)
+		if err != nil {
+			return err
+		}
+		configs := map[string]*string{}
+		for _, config := range found.Configs {
+			configs[config.Key] = config.Value
+		}
+		answer["configs"] = configs
+		return found.Err
+	}
+	listed, err := admin.ListOffsetsAfterMilli(ctx, todo.Timestamp, todo.Topic)
+	if err != nil {
+		return err
+	}
+	found, _ := listed.Lookup(todo.Topic, todo.Partition)
+	answer["offset"] = found.Offset
+	if found.Timestamp == -1 { // nothing so late: kadm then gives the end of the partition
+		answer["offset"] = -1
+	}
+	return found.Err
+}
