@@ -302,6 +302,10 @@ class CrashFile:
         self._disk.step("read", self._path)
         return self._opened().read(position, size)
 
+    def is_cached(self, position: int, size: int) -> bool:
+        self._opened()
+        return True
+
     def size(self) -> int:
         return self._opened().size
 

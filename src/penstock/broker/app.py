@@ -44,7 +44,6 @@ from penstock.cluster.embedded import EmbeddedStore
 from penstock.controller.brokers import startup
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import BrokerRecord, Change, Put
-from penstock.controller.partition_change import ElectionRules
 from penstock.net.limits import Limits
 from penstock.net.server import Address, Server
 from penstock.storage.checkpoints import load_meta_properties
@@ -186,9 +185,7 @@ class App:
             cluster_id=cluster_id,
             features={},
             now_ms=self._clock.now_ms(),
-            rules=ElectionRules(
-                lambda topic: self.broker.topic_config(topic).unclean_leader_election_enable
-            ),
+            rules=self.broker.election_rules(),
         )
         epoch = self._store.commit(changes)
         self._image.apply([*changes, Put(replace(record, epoch=epoch))])

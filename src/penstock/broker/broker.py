@@ -23,6 +23,7 @@ from penstock.broker.replicas import ReplicaManager
 from penstock.broker.workers import Workers
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import BrokerRecord, Endpoint
+from penstock.controller.partition_change import ElectionRules
 from penstock.controller.placement import Start
 from penstock.controller.topics import NewTopicRules, create_topics
 from penstock.core.clock import Clock
@@ -85,6 +86,10 @@ class Broker:
             new_topic_id=uuid4,
             start=Start(random.randrange(1 << 16), random.randrange(1 << 16)),
         )
+
+    def election_rules(self) -> ElectionRules:
+        """What the controller must know to elect leaders."""
+        return ElectionRules(lambda topic: self.topic_config(topic).unclean_leader_election_enable)
 
     async def create_topic(
         self,

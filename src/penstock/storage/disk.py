@@ -10,6 +10,7 @@ through a mapping among them; a created, renamed or removed name after `sync_fol
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import mmap
 import os
@@ -34,6 +35,10 @@ class File(Protocol):
 
     def read_at(self, position: int, size: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""
+        ...
+
+    def is_cached(self, position: int, size: int) -> bool:
+        """Whether the bytes can be had without waiting for the disk, as far as can be told."""
         ...
 
     def size(self) -> int: ...
@@ -156,6 +161,10 @@ def replace_file(disk: Disk, path: str, data: bytes) -> None:
 
 _FALLOC_FL_KEEP_SIZE = 1
 
+_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
+_PROBES = 16
+_PROBE_BYTES = 128 * 1024
+
 
 def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
     """Linux's `fallocate`, which Python has only in the form that changes the file's size."""
@@ -207,6 +216,20 @@ class OsFile:
             parts.append(data)
             got += len(data)
         return b"".join(parts)
+
+    def is_cached(self, position: int, size: int) -> bool:
+        probe = bytearray(1)
+        # The kernel reads ahead: what lies between two pages that are there is mostly there too.
+        step = max(size // _PROBES, _PROBE_BYTES)
+        try:
+            for at in (*range(position, position + size, step), position + size - 1):
+                os.preadv(self._fd, [probe], at, _NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+        return True
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size

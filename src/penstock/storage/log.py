@@ -39,7 +39,8 @@ from penstock.storage.producer_append import VerificationGuard
 from penstock.storage.producer_state import ProducerStateManager
 from penstock.storage.producer_updates import analyze_batches, rebuild_producer_state
 from penstock.storage.retention import Deletion, segments_to_delete
-from penstock.storage.segment import Segment, TimestampAndOffset
+from penstock.storage.segment import Segment
+from penstock.storage.timestamps import TimestampAndOffset, TimestampSearch
 from penstock.storage.txn_index import AbortedTxn
 
 _log = logging.getLogger(__name__)
@@ -373,6 +374,34 @@ class Log:
     def _find_max_timestamp(self) -> TimestampAndOffset | None:
         latest = max(self.local.segments, key=lambda segment: segment.max_timestamp)
         return latest.find_max_timestamp()
+
+    def begin_search(self, timestamp: int | None) -> TimestampSearch | None:
+        """`offset_for_timestamp`, or with None `offset_of_max_timestamp`, for another thread.
+
+        `run` it there and give it to `finish_search`. None: there is no such record.
+        """
+        return self._guarded(lambda: self._begin_search(timestamp))
+
+    def _begin_search(self, timestamp: int | None) -> TimestampSearch | None:
+        latest = timestamp is None
+        if timestamp is None:
+            timestamp = max(segment.max_timestamp for segment in self.local.segments)
+            if timestamp < 0:
+                return None
+        # The first has the record, unless that lies before the log start offset.
+        segments = [each for each in self.local.segments if each.max_timestamp >= timestamp][:2]
+        files = [each.open_for_search(timestamp, self.log_start_offset) for each in segments]
+        return TimestampSearch(files, timestamp, self.log_start_offset, latest=latest)
+
+    def finish_search(self, search: TimestampSearch) -> TimestampAndOffset | None:
+        """What a search has found; asks again, here and now, if the log has changed too much."""
+        search.close()
+        found = search.found
+        if found is not None and self.log_start_offset <= found.offset < self.log_end_offset:
+            return found
+        if search.latest:
+            return self.offset_of_max_timestamp()
+        return self.offset_for_timestamp(search.timestamp)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> OffsetAndEpoch | None:
         """Where the last epoch at or before `leader_epoch` ends in this log (R4)."""

@@ -4,7 +4,8 @@ The manager never waits for a disk on its own account: `tick` gives back the flu
 for the host to run on a thread.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from penstock.core.clock import Clock
@@ -15,6 +16,7 @@ from penstock.storage.disk import Disk, Space
 from penstock.storage.files import MAX_NAME, future_folder_name
 from penstock.storage.local_log import FlushTask
 from penstock.storage.log import Log
+from penstock.storage.log_creation import LogCreation, NewLog
 from penstock.storage.log_dir import FoundLog, LogDir, StrayLog
 from penstock.storage.log_move import LogMove
 from penstock.storage.log_moves import LogMoves, settle_doubles
@@ -192,16 +194,29 @@ class LogManager:
         A folder that could not be opened may hold the log. One is made all the same only for a
         partition that `is_new` to this broker: an empty log would stand for lost records.
         """
-        log = self.get(partition)
+        log = self._existing(partition, topic_id)
         if log is not None:
-            if topic_id is not None and log.topic_id not in (None, topic_id):
-                raise KafkaError(
-                    ErrorCode.INCONSISTENT_TOPIC_ID,
-                    f"{partition} has topic id {log.topic_id} on disk, not {topic_id}: "
-                    f"the topic was deleted and created again; delete the old folder "
-                    f"{log.folder}",
-                )
             return log
+        home = self._place_for(partition, {}, is_new=is_new)
+        log = home.create(partition, config, topic_id)
+        self._preferred.pop(partition, None)
+        return log
+
+    def _existing(self, partition: TopicPartition, topic_id: TopicId | None) -> Log | None:
+        log = self.get(partition)
+        if log is not None and topic_id is not None and log.topic_id not in (None, topic_id):
+            raise KafkaError(
+                ErrorCode.INCONSISTENT_TOPIC_ID,
+                f"{partition} has topic id {log.topic_id} on disk, not {topic_id}: "
+                f"the topic was deleted and created again; delete the old folder "
+                f"{log.folder}",
+            )
+        return log
+
+    def _place_for(
+        self, partition: TopicPartition, planned: Mapping[LogDir, int], *, is_new: bool
+    ) -> LogDir:
+        """Where a new log goes; `planned` counts the logs that are not made yet."""
         live = self.live_dirs
         if not live:
             raise KafkaStorageError("every folder of log.dirs is offline")
@@ -212,11 +227,43 @@ class LogManager:
                 f"the disk and restart the broker"
             )
         home = self._preferred.get(partition)
-        if home is None or not home.online:
-            home = min(live, key=lambda log_dir: len(log_dir.logs))
-        log = home.create(partition, config, topic_id)
-        self._preferred.pop(partition, None)
-        return log
+        if home is not None and home.online:
+            return home
+        return min(live, key=lambda log_dir: len(log_dir.logs) + planned.get(log_dir, 0))
+
+    def begin_create(self, new: Sequence[NewLog], *, is_new: bool = False) -> LogCreation:
+        """`get_or_create` for many logs, the slow part of which `run`s on any thread.
+
+        Give it to `finish_create` then, and leave the partitions alone until that has returned.
+        """
+        count: Counter[LogDir] = Counter()
+        planned: list[tuple[LogDir, NewLog]] = []
+        existing: dict[TopicPartition, Log] = {}
+        for each in new:
+            log = self._existing(each.partition, each.topic_id)
+            if log is not None:
+                existing[each.partition] = log
+                continue
+            home = self._place_for(each.partition, count, is_new=is_new)
+            count[home] += 1
+            planned.append((home, each))
+        return LogCreation(self._disk, planned, existing)
+
+    def finish_create(self, creation: LogCreation) -> dict[TopicPartition, Log | KafkaStorageError]:
+        """The logs, or why one could not be made. An I/O error takes its folder offline."""
+        for log_dir, error in creation.errors.items():
+            log_dir.fail(error)
+        results: dict[TopicPartition, Log | KafkaStorageError] = dict(creation.existing)
+        for log_dir, new in creation.planned:
+            log = creation.made.get(new.partition)
+            if log_dir.error is not None:
+                if log is not None:
+                    log.local.close_handlers()
+                results[new.partition] = log_dir.error
+            elif log is not None:
+                log_dir.logs[new.partition] = results[new.partition] = log
+                self._preferred.pop(new.partition, None)
+        return results
 
     def delete(self, partition: TopicPartition) -> None:
         """Deletes the partition's log; its files go after `file.delete.delay.ms`."""

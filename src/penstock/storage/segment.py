@@ -5,7 +5,6 @@ leaders, producers or retention. Only the active segment is appended to.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -13,7 +12,6 @@ from penstock.core.buffers import Buffer
 from penstock.core.errors import CorruptRecordError, InvalidRecordError
 from penstock.core.ids import NO_TIMESTAMP
 from penstock.records.batch import LOG_OVERHEAD, BatchHeader
-from penstock.records.read import read_records
 from penstock.storage.config import INT_MAX, LogConfig
 from penstock.storage.disk import Disk, File
 from penstock.storage.files import (
@@ -27,9 +25,18 @@ from penstock.storage.files import (
 from penstock.storage.offset_index import OffsetIndex
 from penstock.storage.scan import Found, Scanned, find_batch, last_whole_batch_end, scan
 from penstock.storage.time_index import TimeIndex
+from penstock.storage.timestamps import (
+    SearchedFile,
+    TimestampAndOffset,
+    first_record_of,
+    first_record_since,
+)
 from penstock.storage.txn_index import TransactionIndex
 
+__all__ = ["LogSlice", "Segment", "TimestampAndOffset"]
+
 ALLOCATE_BYTES = 1024 * 1024
+RECENT_BATCHES = 64
 
 
 class LogSlice(Struct, frozen=True, gc=False):
@@ -41,14 +48,6 @@ class LogSlice(Struct, frozen=True, gc=False):
 
     def read(self) -> bytes:
         return self.file.read_at(self.position, self.size)
-
-
-class TimestampAndOffset(NamedTuple):
-    """A record found by its timestamp."""
-
-    timestamp: int
-    offset: int
-    leader_epoch: int
 
 
 class Segment:
@@ -65,6 +64,8 @@ class Segment:
         "_indexed_timestamp",
         "_max_timestamp",
         "_max_timestamp_offset",
+        "_recent",
+        "_recent_before",
         "_room",
         "base_offset",
         "file",
@@ -119,6 +120,9 @@ class Segment:
         except BaseException:
             self.file.close()
             raise
+        # Batches appended lately, by base offset: where consumers that keep up go on reading.
+        self._recent: dict[int, tuple[int, BatchHeader]] = {}
+        self._recent_before = self._recent
         self._room = 0
         self._indexed_timestamp: int = NO_TIMESTAMP
         self.indexes_full = False
@@ -197,7 +201,12 @@ class Segment:
         self.file.write_at(data, position)
         if not position:
             self._first_timestamp = headers[0].max_timestamp
+        recent = self._recent
+        if len(recent) >= RECENT_BATCHES:
+            self._recent_before = recent
+            recent = self._recent = {}
         for header in headers:
+            recent[header.base_offset] = position, header
             self.index(header, position)
             position += header.batch_length + LOG_OVERHEAD
         self.size = position
@@ -237,8 +246,19 @@ class Segment:
 
     def find(self, offset: int) -> Found | None:
         """The batch that holds `offset`, or the first one after it; None past the end."""
+        recent = self._recent.get(offset) or self._recent_before.get(offset)
+        if recent is not None:
+            at, header = recent
+            return Found(at, header.size, header.last_offset)
         _, position = self.offset_index.lookup(offset)
         return find_batch(self.file, position, self.size, offset)
+
+    def is_recent(self, offset: int) -> bool:
+        """Whether the batch at this offset was appended lately: it is found without the files."""
+        return offset in self._recent or offset in self._recent_before
+
+    def _forget_recent(self) -> None:
+        self._recent = self._recent_before = {}
 
     def read(
         self, offset: int, max_bytes: int, end_position: int, *, min_one: bool
@@ -274,15 +294,13 @@ class Segment:
         """The first record at or after `start_offset` whose timestamp is at least `timestamp`."""
         _, near = self.time_index.lookup(timestamp)
         _, position = self.offset_index.lookup(max(near, start_offset))
-        for found in scan(self.file, position, self.size):
-            header = found.header
-            if header.max_timestamp < timestamp or header.last_offset < start_offset:
-                continue
-            for record in read_records(found.data, found.start):
-                if record.timestamp >= timestamp and record.offset >= start_offset:
-                    epoch = header.partition_leader_epoch
-                    return TimestampAndOffset(record.timestamp, record.offset, epoch)
-        return None
+        return first_record_since(self.file, position, self.size, timestamp, start_offset)
+
+    def open_for_search(self, timestamp: int, start_offset: int) -> SearchedFile:
+        """The file, opened once more, and where to look for the first record of a timestamp."""
+        _, near = self.time_index.lookup(timestamp)
+        _, position = self.offset_index.lookup(max(near, start_offset))
+        return SearchedFile(self._disk.open(self._path(LOG_SUFFIX)), position, self.size)
 
     def find_max_timestamp(self) -> TimestampAndOffset | None:
         """The first record that has the segment's largest timestamp."""
@@ -290,13 +308,7 @@ class Segment:
         if timestamp < 0:
             return None
         _, position = self.offset_index.lookup(self.max_timestamp_offset)
-        for found in scan(self.file, position, self.size):
-            if found.header.max_timestamp == timestamp:
-                for record in read_records(found.data, found.start):
-                    if record.timestamp == timestamp:
-                        epoch = found.header.partition_leader_epoch
-                        return TimestampAndOffset(timestamp, record.offset, epoch)
-        return None
+        return first_record_of(self.file, position, self.size, timestamp)
 
     # --- recovery and truncation
 
@@ -336,6 +348,7 @@ class Segment:
         return cut
 
     def _truncate_file(self, size: int) -> None:
+        self._forget_recent()
         if size < self.file.size():
             self.file.truncate(size)
         self.size = size
@@ -394,6 +407,7 @@ class Segment:
         self.offset_index.trim()
         self.time_index.trim()
         self.indexes_full = True
+        self._forget_recent()
         if self._has_spare_blocks or self.file.size() > self.size:
             self.file.truncate(self.size)
             self._has_spare_blocks = False

@@ -45,8 +45,8 @@ def test_only_real_resources_have_operations() -> None:
 
 def test_a_good_binding_becomes_what_the_cluster_stores() -> None:
     pattern, entry = new_binding(2, "orders", 4, "User:ann", "*", 3, 3)
-    assert pattern == AclKey("TOPIC", "PREFIXED", "orders")
-    assert entry == AccessControlEntry("User:ann", "*", "READ", "ALLOW")
+    assert AclKey(*pattern) == AclKey("TOPIC", "PREFIXED", "orders")
+    assert AccessControlEntry(*entry) == AccessControlEntry("User:ann", "*", "READ", "ALLOW")
     assert new_binding(4, "kafka-cluster", 3, "User:*", "10.0.0.1", 2, 2).entry.operation == "ALL"
 
 

@@ -107,7 +107,7 @@ def test_a_broken_credential_is_refused(text: str) -> None:
 
 
 @MECHANISMS
-@pytest.mark.parametrize("header", ["n,,", "y,,", "n,a=a=2Cb=3Dc,,"[:-1]])
+@pytest.mark.parametrize("header", ["n,,", "y,,", "n,a=a=2Cb=3Dc,"])
 def test_a_client_logs_in(mechanism: ScramMechanism, header: str) -> None:
     server = new_server(mechanism, "a,b=c", "pass")
     client = ScramClient(mechanism.digest, "a,b=c", "pass", header=header, extensions=",x=y")

@@ -27,7 +27,6 @@ from penstock.broker.config.listeners import (
 )
 from penstock.broker.config.settings import ConfigError as ConfigError
 from penstock.broker.config.settings import nearest
-from penstock.broker.config.validators import Value
 from penstock.broker.config.values import BrokerValues
 from penstock.controller.metadata import Endpoint
 
@@ -68,8 +67,7 @@ class BrokerConfig(BrokerValues):
         self.version = 0
         check_values(self)
         self._listeners = _listeners(self, hostname)
-        self._mechanisms: dict[str, list[str]] = {}
-        self._remarks = self._resolve_mechanisms()
+        self._mechanisms, self._remarks = _mechanisms(self, self._listeners.bound)
 
     # --- listeners
 
@@ -94,39 +92,9 @@ class BrokerConfig(BrokerValues):
             for each in self.advertised
         ]
 
-    def listener_setting(
-        self, listener: str, name: str, mechanism: str | None = None
-    ) -> str | None:
-        """The text of a setting for one listener (and SASL mechanism), or else for all."""
-        return self._texts.get(
-            self._listener_name(listener, name, mechanism), BROKER_SETTINGS[name].default
-        )
-
-    def listener_value(self, listener: str, name: str, mechanism: str | None = None) -> Value:
-        """The same, of the setting's own type."""
-        key = self._listener_name(listener, name, mechanism)
-        return self.value(name) if key == name else BROKER_SETTINGS[name].parse(self._texts[key])
-
-    def _listener_name(self, listener: str, name: str, mechanism: str | None) -> str:
-        prefix = f"listener.name.{listener.lower()}."
-        if mechanism is not None and f"{prefix}{mechanism.lower()}.{name}" in self._texts:
-            return f"{prefix}{mechanism.lower()}.{name}"
-        return prefix + name if prefix + name in self._texts else name
-
     def sasl_mechanisms(self, listener: str) -> list[str]:
         """The mechanisms that clients of a SASL listener can log in with."""
         return self._mechanisms[listener]
-
-    def _resolve_mechanisms(self) -> list[str]:
-        remarks: list[str] = []
-        for each in self.listeners:
-            if each.protocol.sasl:
-                enabled = self.listener_value(each.name, "sasl.enabled.mechanisms")
-                self._mechanisms[each.name], remark = served_mechanisms(
-                    each.name, enabled if isinstance(enabled, list) else []
-                )
-                remarks += [] if remark is None else [remark]
-        return remarks
 
     # --- what the user should know at the start
 
@@ -181,6 +149,7 @@ class BrokerConfig(BrokerValues):
         self._dynamic_default, self._dynamic_broker = dict(default), dict(per_broker)
         self._texts = texts
         self._values.clear()
+        self._mechanisms, self._remarks = _mechanisms(self, self._listeners.bound)
         if changed:
             self.version += 1
             self._tell(changed)
@@ -221,6 +190,7 @@ class BrokerConfig(BrokerValues):
                 "set them in server.properties and start the broker again",
                 "listeners",
             )
+        _mechanisms(values, self._listeners.bound)
 
     def _check_step(self, texts: Mapping[str, str], added: Iterable[str]) -> None:
         """What may be so after the next start, but cannot come about while the broker runs."""
@@ -313,6 +283,21 @@ def _listeners(values: BrokerValues, hostname: str) -> Listeners:
         inter_broker_protocol=values.str(protocol) if values.is_set(protocol) else None,
         hostname=hostname,
     )
+
+
+def _mechanisms(
+    values: BrokerValues, listeners: Iterable[ListenerSpec]
+) -> tuple[dict[str, list[str]], list[str]]:
+    """The SASL mechanisms of each listener, and remarks about those that are not served."""
+    served: dict[str, list[str]] = {}
+    remarks: list[str] = []
+    for each in listeners:
+        if each.protocol.sasl:
+            enabled = values.listener_value(each.name, "sasl.enabled.mechanisms")
+            names = enabled if isinstance(enabled, list) else []
+            served[each.name], remark = served_mechanisms(each.name, names)
+            remarks += [] if remark is None else [remark]
+    return served, remarks
 
 
 def _usable(stored: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:

@@ -30,15 +30,16 @@ def describe_client_metrics(
 
 def _entry(configs: Mapping[str, str], name: str) -> ConfigEntry:
     setting = CLIENT_METRICS_SETTINGS[name]
+    value, source = setting.default, ConfigSource.DEFAULT_CONFIG
+    synonyms: tuple[Synonym, ...] = ()
     if name in configs:
-        value, source = setting.normal(configs[name]), ConfigSource.CLIENT_METRICS_CONFIG
-    else:
-        value, source = setting.default or "", ConfigSource.DEFAULT_CONFIG
+        value, source = setting.normal(configs[name]), ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG
+        synonyms = (Synonym(name, value, source),)
     return ConfigEntry(
         name,
         value,
         source,
-        (Synonym(name, value, source),),
+        synonyms,
         sensitive=False,
         read_only=False,
         type=setting.type,

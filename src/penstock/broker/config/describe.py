@@ -44,9 +44,11 @@ class BrokerDescriptions:
                 if each in texts:
                     found.append(Synonym(each, None if hidden else texts[each], source))
         for each in family_of(name):
-            if each in BROKER_SETTINGS and BROKER_SETTINGS[each].default is not None:
-                default = None if hidden else BROKER_SETTINGS[each].default
-                found.append(Synonym(each, default, ConfigSource.DEFAULT_CONFIG))
+            if each in BROKER_SETTINGS and each not in ONLY_DYNAMIC:
+                default = BROKER_SETTINGS[each].default
+                if default is not None:
+                    shown = None if hidden else default
+                    found.append(Synonym(each, shown, ConfigSource.DEFAULT_CONFIG))
         names = [each.name for each in found]
         return tuple(found[names.index(name) :]) if name in names else ()
 

@@ -34,6 +34,7 @@ _THREADS = (
     "num.recovery.threads.per.data.dir",
     "background.threads",
     "num.network.threads",
+    "log.cleaner.threads",
 )
 
 
@@ -86,9 +87,10 @@ def check_steps(before: BrokerValues, after: BrokerValues) -> None:
     """What a change must not do in one step."""
     for name in _THREADS:
         old, new = before.int(name), after.int(name)
-        if new != old and not old // 2 <= new <= old * 2:
+        if new != old and not max(1, old // 2) <= new <= old * 2:
             raise ConfigError(
-                f"{name}: {new} will not do: at most double and at least half of {old} in one step",
+                f"{name}: {new} will not do: must be between {max(1, old // 2)} and {old * 2}, "
+                "half and double of what it is, in one step",
                 name,
             )
     _check_local(before, after, "log.local.retention.bytes", _retention_bytes)

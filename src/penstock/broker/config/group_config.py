@@ -87,11 +87,12 @@ def _entry(broker: BrokerConfig, overrides: Mapping[str, str], name: str) -> Con
     setting = GROUP_SETTINGS[name]
     value = format_value(group_value(broker, overrides, name))
     synonym = broker_synonym(name)
-    synonyms = () if synonym is None else broker.descriptions().synonyms(synonym)
+    if synonym is not None:
+        synonyms = broker.descriptions().synonyms(synonym)
+    else:
+        synonyms = (Synonym(name, setting.default, ConfigSource.DEFAULT_CONFIG),)
     if name in overrides:
-        synonyms = (Synonym(name, value, ConfigSource.GROUP_CONFIG), *synonyms)
-    elif synonym is None:
-        synonyms = (Synonym(name, value, ConfigSource.DEFAULT_CONFIG),)
+        synonyms = (Synonym(name, value, ConfigSource.DYNAMIC_GROUP_CONFIG), *synonyms)
     return ConfigEntry(
         name,
         value,

@@ -72,6 +72,29 @@ class BrokerValues:
             raise _mismatch(name, "password", value)
         return value
 
+    def listener_setting(
+        self, listener: builtins.str, name: builtins.str, mechanism: builtins.str | None = None
+    ) -> builtins.str | None:
+        """The text of a setting for one listener (and SASL mechanism), or else for all."""
+        return self._texts.get(
+            self._listener_name(listener, name, mechanism), BROKER_SETTINGS[name].default
+        )
+
+    def listener_value(
+        self, listener: builtins.str, name: builtins.str, mechanism: builtins.str | None = None
+    ) -> Value:
+        """The same, of the setting's own type."""
+        key = self._listener_name(listener, name, mechanism)
+        return self.value(name) if key == name else BROKER_SETTINGS[name].parse(self._texts[key])
+
+    def _listener_name(
+        self, listener: builtins.str, name: builtins.str, mechanism: builtins.str | None
+    ) -> builtins.str:
+        prefix = f"listener.name.{listener.lower()}."
+        if mechanism is not None and f"{prefix}{mechanism.lower()}.{name}" in self._texts:
+            return f"{prefix}{mechanism.lower()}.{name}"
+        return prefix + name if prefix + name in self._texts else name
+
 
 def _mismatch(name: str, wanted: str, value: Value) -> TypeError:
     found = "without a value" if value is None else f"a {type(value).__name__}"

@@ -33,10 +33,17 @@ MODULES: dict[ApiKey, str] = {
     ApiKey.API_VERSIONS: "k18_api_versions",
     ApiKey.CREATE_TOPICS: "k19_create_topics",
     ApiKey.DELETE_TOPICS: "k20_delete_topics",
+    ApiKey.DELETE_RECORDS: "k21_delete_records",
     ApiKey.INIT_PRODUCER_ID: "k22_init_producer_id",
     ApiKey.OFFSET_FOR_LEADER_EPOCH: "k23_offset_for_leader_epoch",
     ApiKey.SASL_AUTHENTICATE: "k36_sasl_authenticate",
+    ApiKey.CREATE_PARTITIONS: "k37_create_partitions",
+    ApiKey.ELECT_LEADERS: "k43_elect_leaders",
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: "k45_alter_partition_reassignments",
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: "k46_list_partition_reassignments",
     ApiKey.DESCRIBE_CLUSTER: "k60_describe_cluster",
+    ApiKey.DESCRIBE_PRODUCERS: "k61_describe_producers",
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: "k75_describe_topic_partitions",
 }
 
 _OLDEST = {

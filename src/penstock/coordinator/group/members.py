@@ -58,6 +58,7 @@ class Join:
         if not self._has_room():
             self.turn.remove(member_id)
             self._refuse(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+            self.turn.maybe_complete_join_phase()
         elif not self.group.supports(
             self.request.protocol_type, [name for name, _ in self.protocols]
         ):

@@ -1,0 +1,73 @@
+"""DeleteTopics (20): versions 0 to 6: topics go by name or id, where `delete.topic.enable` lets."""
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from penstock.broker.request import Answer, Request
+from penstock.controller.topic_deletion import delete_topics
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.protocol.fields import ZERO_UUID
+from penstock.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from penstock.security.acl import AclOperation, ResourceType
+from penstock.security.quotas import MutationQuota
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+_FIRST_WITH_STRICT_QUOTA = 5
+
+
+async def handle(broker: "Broker", request: Request, body: DeleteTopicsRequest) -> Answer:
+    wanted = body.topics or [DeleteTopicState(name) for name in body.topic_names]
+    quota = broker.quotas.mutations(request, _FIRST_WITH_STRICT_QUOTA)
+    allowed: list[DeleteTopicState] = []
+    refused: list[DeletableTopicResult] = []
+    for topic in wanted:
+        try:
+            _check(broker, request, topic, quota)
+            allowed.append(topic)
+        except KafkaError as error:
+            refused.append(
+                DeletableTopicResult(topic.name, topic.topic_id, error.code, error.message)
+            )
+    reply = await broker.controlling.run(
+        lambda image: delete_topics(image, replace(body, topics=allowed, topic_names=[]))
+    )
+    return DeleteTopicsResponse(
+        quota.throttle_ms(broker.clock.monotonic_ms()), [*reply.responses, *refused]
+    )
+
+
+def _check(
+    broker: "Broker", request: Request, topic: DeleteTopicState, quota: MutationQuota
+) -> None:
+    """KafkaError where the client may not delete this topic, or nobody may."""
+    if not broker.config.bool("delete.topic.enable"):
+        raise KafkaError(
+            ErrorCode.TOPIC_DELETION_DISABLED,
+            "topics cannot be deleted here: set delete.topic.enable=true in the broker's settings",
+        )
+    name = topic.name
+    if name is None:
+        name = broker.image.topic_names.get(topic.topic_id)
+        if name is None:
+            return
+        if not broker.access.allows(
+            request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, name
+        ):
+            # Whether there is a topic of this id is none of this client's business.
+            raise KafkaError(
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the client may not see this topic"
+            )
+    elif topic.topic_id != ZERO_UUID:
+        return
+    broker.access.require(request.session, AclOperation.DELETE, ResourceType.TOPIC, name)
+    record = broker.image.topics.get(name)
+    if record is not None:
+        quota.record(len(record.assignments), broker.clock.monotonic_ms())

@@ -1,0 +1,58 @@
+"""DeleteRecords (21): versions 0 to 2: a partition starts at a later offset (S4).
+
+Segments below go with the next retention check. Offset -1 is the high watermark.
+"""
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.request import Reply, Request
+from penstock.core.errors import ErrorCode, KafkaError, OffsetOutOfRangeError
+from penstock.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from penstock.security.acl import AclOperation, ResourceType
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+_HIGH_WATERMARK = -1
+_UNKNOWN = -1
+
+
+def handle(broker: "Broker", request: Request, body: DeleteRecordsRequest) -> Reply:
+    topics = []
+    for topic in body.topics:
+        partitions = []
+        for wanted in topic.partitions:
+            index = wanted.partition_index
+            try:
+                broker.access.require(
+                    request.session, AclOperation.DELETE, ResourceType.TOPIC, topic.name
+                )
+                start = _delete(broker, topic.name, wanted)
+                partitions.append(DeleteRecordsPartitionResult(index, start))
+            except KafkaError as error:
+                partitions.append(DeleteRecordsPartitionResult(index, _UNKNOWN, error.code))
+        topics.append(DeleteRecordsTopicResult(topic.name, partitions))
+    return DeleteRecordsResponse(topics=topics)
+
+
+def _delete(broker: "Broker", topic: str, wanted: DeleteRecordsPartition) -> int:
+    """The offset at which the partition starts now."""
+    replica = broker.replicas.find(topic, wanted.partition_index)
+    log = replica.leading()
+    if not log.config.delete:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"records of {log.partition} are not deleted, its cleanup.policy is compact only",
+        )
+    offset = log.high_watermark if wanted.offset == _HIGH_WATERMARK else wanted.offset
+    if offset < 0:
+        raise OffsetOutOfRangeError(f"{log.partition} cannot start at {offset}")
+    if log.increment_log_start_offset(offset):
+        replica.finish_waiters()
+    return log.log_start_offset

@@ -1,0 +1,91 @@
+"""DescribeTopicPartitions (75): version 0: topics page by page, so many partitions at a time."""
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from penstock.broker.internal_topics import INTERNAL_TOPICS
+from penstock.broker.request import Reply, Request
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.ids import TopicPartition
+from penstock.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseCursor,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from penstock.security.acl import AclOperation, ResourceType
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+def handle(broker: "Broker", request: Request, body: DescribeTopicPartitionsRequest) -> Reply:
+    cursor = body.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the cursor's partition must not be negative")
+    named = {topic.name for topic in body.topics}
+    names = sorted(named or broker.image.topics)
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topic_name]
+    limit = broker.config.int("max.request.partition.size.limit")
+    room = max(1, min(body.response_partition_limit, limit))
+    response = DescribeTopicPartitionsResponse()
+    for name in names:
+        if not broker.access.allows(
+            request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, name
+        ):
+            if named:
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                response.topics.append(DescribeTopicPartitionsResponseTopic(code, name))
+            continue
+        if name not in broker.image.topics:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            response.topics.append(DescribeTopicPartitionsResponseTopic(code, name))
+            continue
+        first = 0
+        if cursor is not None and cursor.topic_name == name:
+            first = cursor.partition_index
+        if room == 0:
+            response.next_cursor = DescribeTopicPartitionsResponseCursor(name, first)
+            break
+        topic = _topic(broker, request, name, first, room)
+        response.topics.append(topic)
+        room -= len(topic.partitions)
+        after = first + len(topic.partitions)
+        if after < len(broker.image.topics[name].assignments):
+            response.next_cursor = DescribeTopicPartitionsResponseCursor(name, after)
+            break
+    return response
+
+
+def _topic(
+    broker: "Broker", request: Request, name: str, first: int, room: int
+) -> DescribeTopicPartitionsResponseTopic:
+    record = broker.image.topics[name]
+    up = broker.image.brokers
+    partitions = []
+    for index, assignment in islice(record.assignments.items(), first, first + room):
+        state = broker.image.partitions[TopicPartition(name, index)]
+        leads = state.leader in up
+        partitions.append(
+            DescribeTopicPartitionsResponsePartition(
+                ErrorCode.NONE if leads else ErrorCode.LEADER_NOT_AVAILABLE,
+                index,
+                state.leader if leads else -1,
+                state.leader_epoch,
+                list(assignment.replicas),
+                list(state.isr),
+                [],
+                [],
+                [each for each in assignment.replicas if each not in up],
+            )
+        )
+    return DescribeTopicPartitionsResponseTopic(
+        0,
+        name,
+        record.topic_id,
+        name in INTERNAL_TOPICS,
+        partitions,
+        broker.access.operations(request.session, ResourceType.TOPIC, name),
+    )

@@ -1,0 +1,170 @@
+"""An append that is validated ahead, on another thread, is the same as one in a single call."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.core.errors import KafkaError
+from penstock.records.batch import (
+    TimestampType,
+    compute_crc,
+    read_header,
+    set_base_offset,
+    write_crc,
+)
+from penstock.records.build import build_batch
+from penstock.records.compress import Compression, decompress
+from penstock.records.prepare import PreparedAppend
+from penstock.records.read import read_records
+from penstock.records.record import Record
+from penstock.records.validate import (
+    AppendOrigin,
+    AppendPolicy,
+    Assigned,
+    validate_and_assign,
+)
+from tests.support.batches import T, golden, record_lists
+
+LEGACY = golden("legacy")
+
+policies = st.builds(
+    AppendPolicy,
+    compression=st.none() | st.sampled_from(Compression),
+    timestamp_type=st.sampled_from(TimestampType),
+    timestamp_before_max_ms=st.sampled_from([2**63 - 1, 2**63 - 1, 500]),
+    timestamp_after_max_ms=st.sampled_from([2**63 - 1, 2**63 - 1, 500]),
+    compacted=st.booleans(),
+    max_message_bytes=st.sampled_from([1_048_588, 1_048_588, 150]),
+)
+
+
+@st.composite
+def sent(draw: st.DrawFn) -> tuple[bytearray, AppendOrigin]:
+    """What a client or a coordinator sends; now and then with a byte changed."""
+    origin = draw(st.sampled_from([AppendOrigin.CLIENT] * 3 + [AppendOrigin.COORDINATOR]))
+    if draw(st.integers(0, 4)) == 0:
+        data = bytearray(LEGACY[draw(st.sampled_from(sorted(LEGACY)))])
+    else:
+        count = 1 if origin is AppendOrigin.CLIENT else draw(st.integers(1, 3))
+        data = bytearray().join(draw(batches()) for _ in range(count))
+    if draw(st.integers(0, 3)) == 0:
+        data[draw(st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
+        if draw(st.booleans()) and len(data) > 61:
+            write_crc(data, 0, compute_crc(data, 0, len(data)))
+    return data, origin
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> bytearray:
+    step = draw(st.sampled_from([1, 1, 1, 2]))
+    records = [
+        record._replace(offset=index * step)
+        for index, record in enumerate(draw(record_lists(min_size=1, max_size=5)))
+    ]
+    producer = draw(st.sampled_from([(-1, -1, -1, False), (5, 1, 7, False), (5, 1, 7, True)]))
+    return build_batch(
+        records,
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        base_sequence=producer[2],
+        is_transactional=producer[3],
+        compression=draw(st.sampled_from(Compression)),
+    )
+
+
+def described(assigned: Assigned) -> tuple[object, ...]:
+    return bytes(assigned.buffer), assigned.headers, assigned.max_timestamp
+
+
+@settings(max_examples=600)
+@given(sent(), policies)
+def test_the_same_bytes_and_the_same_errors(
+    what: tuple[bytearray, AppendOrigin], policy: AppendPolicy
+) -> None:
+    data, origin = what
+    at_once: tuple[object, ...] | str
+    ahead: tuple[object, ...] | str
+    try:
+        at_once = described(
+            validate_and_assign(
+                bytearray(data),
+                next_offset=100,
+                leader_epoch=5,
+                now_ms=T,
+                policy=policy,
+                origin=origin,
+            )
+        )
+    except KafkaError as error:
+        at_once = f"{error.code} {error}"
+    before = bytes(data)
+    prepared = PreparedAppend(data, policy, origin, T)
+    prepared.run()
+    assert data == before, "what the client sent stays as it is"
+    try:
+        ahead = described(prepared.place(100, 5, T))
+    except KafkaError as error:
+        ahead = f"{error.code} {error}"
+    assert ahead == at_once
+
+
+@settings(max_examples=200)
+@given(batches(), st.sampled_from(Compression), st.sampled_from(TimestampType))
+def test_time_passes_before_it_is_placed(
+    data: bytearray, codec: Compression, timestamp_type: TimestampType
+) -> None:
+    """Log append time is that of the append, not of the preparation; the CRC follows."""
+    policy = AppendPolicy(
+        compression=codec,
+        timestamp_type=timestamp_type,
+        timestamp_after_max_ms=2**63 - 1,
+    )
+    prepared = PreparedAppend(data, policy, AppendOrigin.CLIENT, T)
+    prepared.run()
+    placed = prepared.place(7, 3, T + 1234)
+    header = read_header(placed.buffer)
+    assert placed.headers == [header]
+    assert compute_crc(placed.buffer, 0, header.size) == header.crc
+    assert (header.base_offset, header.partition_leader_epoch) == (7, 3)
+    if timestamp_type is TimestampType.LOG_APPEND_TIME:
+        assert header.max_timestamp == T + 1234
+
+
+@settings(max_examples=300)
+@given(
+    record_lists(min_size=1, max_size=6),
+    st.sampled_from(Compression),
+    st.sampled_from(Compression),
+    st.sampled_from(TimestampType),
+)
+def test_another_codec_without_decoding(
+    records: list[Record],
+    source: Compression,
+    target: Compression,
+    timestamp_type: TimestampType,
+) -> None:
+    """Records that are packed anew are, byte for byte, what a batch of them would be."""
+    numbered = [record._replace(offset=index) for index, record in enumerate(records)]
+    policy = AppendPolicy(
+        compression=target, timestamp_type=timestamp_type, timestamp_after_max_ms=2**63 - 1
+    )
+    data = build_batch(numbered, compression=source)
+    assigned = validate_and_assign(
+        bytearray(data), next_offset=0, leader_epoch=4, now_ms=T, policy=policy
+    )
+    expected = build_batch(
+        numbered,
+        compression=target,
+        timestamp_type=timestamp_type,
+        max_timestamp=T,
+        partition_leader_epoch=4,
+    )
+    if source is not target:
+        assert bytes(assigned.buffer) == bytes(expected)
+    header = read_header(assigned.buffer)
+    set_base_offset(bytearray(assigned.buffer), 0, 0)
+    assert decompress(target, memoryview(assigned.buffer)[61:]) == decompress(
+        target, memoryview(expected)[61:]
+    )
+    assert [record.value for record in read_records(assigned.buffer, 0, header)] == [
+        record.value for record in records
+    ]
