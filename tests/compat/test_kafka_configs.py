@@ -187,6 +187,7 @@ CHANGES = [
     ("TOPIC", "t", "retention.ms", "5000"),
     ("TOPIC", "t", "cleanup.policy", "compact"),
     ("TOPIC", "t", "min.cleanable.dirty.ratio", "0.25"),
+    ("TOPIC", "t", "max.compaction.lag.ms", "1000000"),
     ("TOPIC", "t", "leader.replication.throttled.replicas", "0:1, 1:2"),
     ("GROUP", "g", "consumer.session.timeout.ms", "50000"),
     ("GROUP", "g", "share.auto.offset.reset", "by_duration:P1DT2H"),
@@ -244,7 +245,8 @@ ATTEMPTS = [
     ("TOPIC", "t", "cleanup.policy", ""),
     ("TOPIC", "t", "cleanup.policy", "delete,delete"),
     ("TOPIC", "t", "cleanup.policy", "delete,,compact"),
-    ("TOPIC", "t", "min.compaction.lag.ms", "9223372036854775807"),
+    ("TOPIC", "t", "min.compaction.lag.ms", "1000000"),
+    ("TOPIC", "t", "min.compaction.lag.ms", "1000001"),
     ("TOPIC", "t", "max.compaction.lag.ms", "0"),
     ("TOPIC", "t", "remote.storage.enable", "true"),
     ("TOPIC", "t", "min.insync.replicas", "0"),
@@ -277,6 +279,99 @@ ATTEMPTS = [
     ("CLIENT_METRICS", "m", "colour", "red"),
 ]
 
+FILES: list[dict[str, str]] = [
+    {"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"},
+    {"listeners": "PLAINTEXT://:1,SSL://:1"},
+    {"listeners": "PLAINTEXT://:0,SSL://:0"},
+    {"listeners": "PLAINTEXT://127.0.0.1:1,SSL://[::1]:1"},
+    {"listeners": "PLAINTEXT://127.0.0.1:1,SSL://127.0.0.2:1"},
+    {"listeners": "PLAINTEXT://h:1,SSL://[::1]:1"},
+    {"listeners": "plaintext://:1"},
+    {"listeners": "CLIENT://:1"},
+    {
+        "listeners": "CLIENT://:1",
+        "listener.security.protocol.map": "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "CLIENT",
+    },
+    {"listeners": "localhost:9092"},
+    {"listeners": "PLAINTEXT://localhost"},
+    {"listeners": ""},
+    {"listener.security.protocol.map": "CLIENT:TLS"},
+    {"advertised.listeners": "PLAINTEXT://0.0.0.0:1"},
+    {"advertised.listeners": "PLAINTEXT://:1"},
+    {"advertised.listeners": "SSL://h:1"},
+    {"advertised.listeners": ""},
+    {"listeners": "PLAINTEXT://:1,SSL://:2", "advertised.listeners": "PLAINTEXT://h:5"},
+    {"listeners": "PLAINTEXT://:1,SSL://:2", "advertised.listeners": "PLAINTEXT://h:5,SSL://h:5"},
+    {"listeners": "PLAINTEXT://:1,SSL://:2", "inter.broker.listener.name": "ssl"},
+    {"listeners": "PLAINTEXT://:1,SSL://:2", "inter.broker.listener.name": "X"},
+    {"inter.broker.listener.name": "PLAINTEXT", "security.inter.broker.protocol": "PLAINTEXT"},
+    {"security.inter.broker.protocol": "SSL"},
+    {"listeners": "SSL://:1", "security.inter.broker.protocol": "SSL"},
+    {"log.dirs": "/a, /b"},
+    {"log.dirs": "/a,,/b"},
+    {"log.dirs": ""},
+    {"log.retention.ms": "0"},
+    {"log.retention.hours": "0"},
+    {"log.retention.hours": "-1"},
+    {"log.retention.ms": "-2"},
+    {"log.retention.ms": "5", "log.retention.hours": "0"},
+    {"log.roll.ms": "0"},
+    {"log.roll.jitter.ms": "-1"},
+    {"log.cleaner.dedupe.buffer.size": "1048576"},
+    {"log.cleaner.dedupe.buffer.size": "1048577"},
+    {"replica.fetch.wait.max.ms": "30001"},
+    {"replica.lag.time.max.ms": "499"},
+    {"queued.max.request.bytes": "1000"},
+    {"queued.max.request.bytes": "-5"},
+    {"max.connections.per.ip": "0"},
+    {"max.connections.per.ip": "0", "max.connections.per.ip.overrides": "127.0.0.1:5"},
+    {"max.connections.per.ip.overrides": "127.0.0.1"},
+    {"connections.max.idle.ms": "100"},
+    {"connections.max.idle.ms": "-1"},
+    {"group.consumer.heartbeat.interval.ms": "4999"},
+    {"group.consumer.max.session.timeout.ms": "44999"},
+    {"group.consumer.min.session.timeout.ms": "45001"},
+    {"group.share.max.record.lock.duration.ms": "30000"},
+    {"group.share.delivery.count.limit": "11"},
+    {"group.share.max.delivery.count.limit": "5", "group.share.delivery.count.limit": "6"},
+    {"group.streams.num.standby.replicas": "3"},
+    {"group.consumer.max.assignment.interval.ms": "500"},
+    {"node.id": "2"},
+    {"broker.id": "1"},
+    {"broker.id": "2"},
+    {"log.cleaner.min.compaction.lag.ms": "5", "log.cleaner.max.compaction.lag.ms": "4"},
+    {"ssl.client.auth": "maybe"},
+    {"num.partitions": " 3 "},
+    {"num.partitions": "3.0"},
+    {"auto.create.topics.enable": "yes"},
+    {"listener.name.plaintext.max.connections": "5"},
+    {"metrics.recording.level": "LOUD"},
+    {"zookeeper.connect": "localhost:2181"},
+    {"inter.broker.protocol.version": "2.8"},
+]
+
+ANOTHER_VERDICT: list[tuple[dict[str, str], bool]] = [
+    # The broker needs no listener PLAINTEXT for brokers when there are no others.
+    ({"listeners": "SSL://:1"}, True),
+    ({"listeners": "PLAINTEXT://0.0.0.0:9092"}, True),
+    # What would be passed over in silence, or fail later.
+    ({"log.retension.ms": "5"}, False),
+    ({"authorizer.class.name": "org.example.Mine"}, False),
+    ({"listeners": "PLAINTEXT://:1,SASL_SSL://:2", "sasl.enabled.mechanisms": "GSSAPI"}, False),
+    ({"log.index.size.max.bytes": "4"}, False),
+]
+"""Files about which we decide otherwise than Kafka does."""
+
+KRAFT = {
+    "process.roles": "broker",
+    "node.id": "1",
+    "controller.quorum.bootstrap.servers": "localhost:9093",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,"
+    "SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
+}
+
 RESOURCES = [
     ("BROKER", "1"),
     ("BROKER", ""),
@@ -293,6 +388,7 @@ class Answers:
     verdicts: list[str]
     entries: dict[tuple[str, str], dict[str, list[str]]]
     config: BrokerConfig
+    starts: list[bool]
 
 
 @pytest.fixture(scope="module")
@@ -302,6 +398,10 @@ def answers(kafka_parts: KafkaParts, tmp_path_factory: pytest.TempPathFactory) -
     asked += ["\t".join(("alter", *change)) for change in CHANGES]
     asked += ["\t".join(("describe", *resource)) for resource in RESOURCES]
     asked += ["\t".join(("try", *attempt)) for attempt in ATTEMPTS]
+    for file in (*FILES, *(file for file, _ in ANOTHER_VERDICT)):
+        asked.append(
+            "\t".join(("start", *(word for pair in (KRAFT | file).items() for word in pair)))
+        )
     with KafkaBroker(kafka_parts, folder, BROKER_SETTINGS_IN_FILE) as broker:
         run = kafka_parts.run(PROGRAM, broker.bootstrap, stdin="\n".join(asked) + "\n")
     lines = iter(run.stdout.splitlines())
@@ -314,7 +414,8 @@ def answers(kafka_parts: KafkaParts, tmp_path_factory: pytest.TempPathFactory) -
             found[name] = facts
     config = load_broker_config(folder / "server.properties")
     config.set_dynamic(stored("BROKER", "") | WRITTEN_BY_KAFKA, stored("BROKER", "1"))
-    return Answers(list(lines), entries, config)
+    verdicts = [next(lines) for _ in ATTEMPTS]
+    return Answers(verdicts, entries, config, [line == "true" for line in lines])
 
 
 def stored(kind: str, resource: str) -> dict[str, str]:
@@ -386,3 +487,22 @@ def test_what_kafka_refuses_is_refused(answers: Answers) -> None:
     ours = {attempt: our_verdict(answers.config, *attempt) for attempt in ATTEMPTS}
     assert ours == theirs | dict.fromkeys(REFUSED_ONLY_HERE, False)
     assert all(theirs[attempt] for attempt in REFUSED_ONLY_HERE)
+
+
+def starts_here(file: dict[str, str]) -> bool:
+    try:
+        BrokerConfig.from_properties(KRAFT | file)
+    except ConfigError:
+        return False
+    return True
+
+
+def test_a_file_that_starts_kafka_starts_us(answers: Answers) -> None:
+    """And one that does not is refused (X1, E6)."""
+    theirs = {str(file): starts for file, starts in zip(FILES, answers.starts, strict=False)}
+    assert {str(file): starts_here(file) for file in FILES} == theirs
+
+
+def test_files_about_which_we_decide_otherwise(answers: Answers) -> None:
+    for (file, verdict), theirs in zip(ANOTHER_VERDICT, answers.starts[len(FILES) :], strict=True):
+        assert (file, starts_here(file), theirs) == (file, verdict, not verdict)

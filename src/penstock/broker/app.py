@@ -26,6 +26,7 @@ from penstock.broker.features import SUPPORTED_FEATURES
 from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.flushes import Flushes
 from penstock.broker.following import Following
+from penstock.broker.groups import GroupCoordinator
 from penstock.broker.producer_ids import ProducerIds
 from penstock.broker.quotas import Quotas
 from penstock.broker.replicas import ReplicaManager
@@ -156,6 +157,9 @@ class App:
             ),
             producer_ids=ProducerIds(self._broker_id, controlling),
         )
+        broker.groups = GroupCoordinator(
+            self._broker_id, config, image, replicas, workers, clock, broker.create_internal_topic
+        )
         limits = Limits()
         set_limits(limits, config)
         self._dispatcher = Dispatcher(broker, Sessions(config, image, clock))
@@ -195,6 +199,7 @@ class App:
 
     async def _close(self) -> None:
         await self._dispatcher.close()
+        await self.broker.groups.close()
         await self._chores.stop()
         self._logs.shutdown()
         self._store.close()

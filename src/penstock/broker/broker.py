@@ -6,7 +6,7 @@ parts, and know nothing of each other.
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import uuid4
 
 from penstock.broker.access import Access
@@ -16,7 +16,8 @@ from penstock.broker.controlling import Controlling
 from penstock.broker.features import SUPPORTED_FEATURES
 from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.flushes import Flushes
-from penstock.broker.handlers.table import served_versions
+from penstock.broker.groups import GroupCoordinator
+from penstock.broker.handlers.table import SERVED
 from penstock.broker.producer_ids import ProducerIds
 from penstock.broker.quotas import Quotas
 from penstock.broker.replicas import ReplicaManager
@@ -60,6 +61,8 @@ class Broker:
     quotas: Quotas
     fetch_sessions: FetchSessions
     producer_ids: ProducerIds
+    groups: GroupCoordinator = field(init=False)
+    """Set by `app`, because it needs the broker to make its topic."""
 
     def nodes(self, listener: str) -> Iterator[tuple[BrokerRecord, Endpoint]]:
         """The brokers that are up, as clients of this listener reach them."""
@@ -113,12 +116,25 @@ class Broker:
         if result.error_code:
             raise KafkaError(ErrorCode(result.error_code), result.error_message or "")
 
+    async def create_internal_topic(
+        self, name: str, partitions: int, replication_factor: int, configs: dict[str, str]
+    ) -> None:
+        """Makes a topic of the broker's own, with as many replicas as there are brokers for."""
+        replicas = min(replication_factor, len(self.image.brokers))
+        try:
+            await self.create_topic(
+                name, partitions=partitions, replication_factor=replicas, configs=configs
+            )
+        except KafkaError as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+
     def api_versions(self, error: ErrorCode = ErrorCode.NONE) -> ApiVersionsResponse:
         """What is served, and the feature levels of the cluster."""
         features = self.image.features
         return ApiVersionsResponse(
             error,
-            [ApiVersion(key, *versions) for key, versions in served_versions().items()],
+            [ApiVersion(key, each.min_version, each.max_version) for key, each in SERVED.items()],
             supported_features=[
                 SupportedFeatureKey(name, low, high)
                 for name, (low, high) in SUPPORTED_FEATURES.items()

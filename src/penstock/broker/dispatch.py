@@ -12,10 +12,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from penstock.broker.errors import CloseConnectionError, error_answer
-from penstock.broker.handlers.table import Handler, load, served_versions
+from penstock.broker.handlers.table import SERVED, Handler
 from penstock.broker.request import Reply, Request, Session, Waiting
 from penstock.broker.sessions import Sessions
-from penstock.core.errors import ErrorCode, KafkaError, ProtocolError, UnsupportedVersionError
+from penstock.core.errors import ErrorCode, KafkaError, ProtocolError
 from penstock.net.connection import Connection, FileRange, Slot
 from penstock.protocol.api import api
 from penstock.protocol.api_key import ApiKey
@@ -117,10 +117,10 @@ class Dispatcher:
     ) -> Route | None:
         """The route of an API and version; None where the client was told that there is none."""
         of = api(key)
-        versions = served_versions().get(of.key)
-        if versions is not None and versions.low <= version <= versions.high:
+        served = SERVED.get(of.key)
+        if served is not None and served.min_version <= version <= served.max_version:
             flexible = of.request_header_version(version) == 2
-            route = Route(of.key, flexible, decoder(of.request, version), load(of.key))
+            route = Route(of.key, flexible, decoder(of.request, version), served.load())
             self._routes[key, version] = route
             return route
         if of.key is ApiKey.API_VERSIONS:
@@ -128,9 +128,9 @@ class Dispatcher:
             answer = self._broker.api_versions(ErrorCode.UNSUPPORTED_VERSION)
             _send(connection.slot(), encode_response(answer, 0, correlation))
             return None
-        raise UnsupportedVersionError(
+        raise ProtocolError(
             f"{of.key.name} version {version} is not served"
-            + (f", only {versions.low} to {versions.high}" if versions else "")
+            + (f", only {served.min_version} to {served.max_version}" if served else "")
             + ": the client must ask with ApiVersions first, or is too old"
         )
 

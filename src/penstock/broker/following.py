@@ -38,6 +38,7 @@ class Following:
                 broker.image.config("brokers", str(broker.broker_id)),
             )
         broker.replicas.apply(changes)
+        broker.groups.apply(changes)
 
     def _authorizer(self, changes: Sequence[Change]) -> None:
         authorizer = self._broker.access.authorizer

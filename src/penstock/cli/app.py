@@ -1,24 +1,33 @@
 """The `penstock` program: its commands, each in a file of its own."""
 
+import sys
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 from penstock import __version__
-from penstock.cli.dump_log import dump_log
-from penstock.cli.serve import serve
 
-app = typer.Typer(
-    name="penstock",
-    help="Kafka that you can pip install: Kafka's wire protocol and Kafka's files.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command("serve")(serve)
-app.command("dump-log")(dump_log)
+COMMANDS = {"serve": "serve", "dump-log": "dump_log"}
+"""A module of this folder for each command, with a function of the same name."""
+
+
+def new_app(only: str | None = None) -> typer.Typer:
+    """The program with all its commands, or with one: others then cost no time to import."""
+    app = typer.Typer(
+        name="penstock",
+        help="Kafka that you can pip install: Kafka's wire protocol and Kafka's files.",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    for command, name in COMMANDS.items():
+        if only in (None, command):
+            app.command(command)(getattr(import_module(f"penstock.cli.{name}"), name))
+    app.callback()(_options)
+    return app
 
 
 def _print_version(wanted: bool) -> None:
@@ -27,7 +36,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: Annotated[
         bool,
@@ -39,4 +47,5 @@ def _options(
 
 def main() -> None:
     """Entry point of the installed program."""
-    app(prog_name="penstock")
+    named = sys.argv[1] if len(sys.argv) > 1 else None
+    new_app(named if named in COMMANDS else None)(prog_name="penstock")

@@ -24,6 +24,12 @@ from penstock.net.outbox import FileRange, Outbox, Part
 __all__ = ["Connection", "FileRange", "Host", "Part", "Peer", "Slot", "Wire"]
 
 TURN_REQUESTS: Final = 64
+# Why nothing may be delivered whatever has been answered and sent.
+_HELD: Final = 1
+_THROTTLED: Final = 2
+_ENDING: Final = 4
+_CLOSED: Final = 8
+
 _PROGRESS: Final = 4096
 """So many bytes at once are progress on a large request; a slow loris sends fewer."""
 
@@ -62,9 +68,10 @@ class Wire(Protocol):
 
 
 class Host(Protocol):
-    """What a connection tells upwards. Exceptions of `received` close it (see `Connection`)."""
+    """What a connection tells upwards. Exceptions of `received` close the connection."""
 
-    def received(self, connection: "Connection", frame: memoryview) -> None: ...
+    @property
+    def received(self) -> "Callable[[Connection, memoryview], None]": ...
 
     def failed(self, connection: "Connection", error: Exception) -> None:
         """`received` raised something that is no ProtocolError."""
@@ -108,10 +115,10 @@ class Connection:
         "_ending",
         "_eof",
         "_flush_due",
-        "_held",
         "_host",
         "_limits",
         "_slots",
+        "_stops",
         "_throttles",
         "_waiting",
         "_wire",
@@ -149,7 +156,7 @@ class Connection:
         self._wire: Wire = _NO_WIRE
         self._slots: deque[Slot] = deque()
         self._waiting: deque[memoryview] = deque()
-        self._held = False
+        self._stops = 0
         self._throttles = 0
         self._delivering = False
         self._flush_due = False
@@ -171,16 +178,17 @@ class Connection:
 
     def hold(self) -> None:
         """Deliver no further request until `release`."""
-        self._held = True
+        self._stops |= _HELD
 
     def release(self) -> None:
-        self._held = False
+        self._stops &= ~_HELD
         self._go_on()
 
     def throttle(self, ms: int) -> None:
         """Deliver no request for that long (a quota is exceeded)."""
         if ms > 0 and not self.closed:
             self._throttles += 1
+            self._stops |= _THROTTLED
             self._wire.call_later(ms, self._throttle_over)
 
     @property
@@ -206,6 +214,7 @@ class Connection:
         if self.closed:
             return
         self.closed = True
+        self._stops |= _CLOSED
         self._backlog.count -= len(self._waiting)
         self._waiting.clear()
         self._slots.clear()
@@ -218,9 +227,10 @@ class Connection:
         if self.closed or self._ending is not None:
             return
         self._ending = reason
+        self._stops |= _ENDING
         self._backlog.count -= len(self._waiting)
         self._waiting.clear()
-        if not self._slots and not len(self.outbox):
+        if not self._slots and not self.outbox.parts:
             self.close(reason, expected=True)
 
     # For the wire.
@@ -246,6 +256,8 @@ class Connection:
     @property
     def wants_bytes(self) -> bool:
         """Whether the wire may read on."""
+        if not (self._slots or self._waiting or self._stops or self.outbox.parts):
+            return True
         if self._waiting or not self._may_deliver():
             return False
         return not (self._slots and self._backlog.full)
@@ -287,15 +299,16 @@ class Connection:
     # Its own.
 
     def _may_deliver(self) -> bool:
+        if self._stops:
+            return False
+        outbox = self.outbox
+        if not (self._slots or outbox.parts):
+            return True
         limits = self._limits
-        return not (
-            self._held
-            or self._throttles
-            or len(self._slots) >= limits.max_pipelined
-            or self.outbox.unsent > limits.max_unsent
-            or len(self.outbox) > limits.max_pipelined
-            or self._ending is not None
-            or self.closed
+        return (
+            outbox.unsent <= limits.max_unsent
+            and len(self._slots) < limits.max_pipelined
+            and len(outbox.parts) <= limits.max_pipelined
         )
 
     def _deliver(self) -> None:
@@ -303,7 +316,7 @@ class Connection:
         self._delivering = True
         waiting = self._waiting
         backlog = self._backlog
-        host = self._host
+        received = self._host.received
         left = TURN_REQUESTS
         try:
             while waiting:
@@ -318,13 +331,13 @@ class Connection:
                     break
                 left -= 1
                 backlog.count -= 1
-                host.received(self, waiting.popleft())
-            if len(self.outbox):
+                received(self, waiting.popleft())
+            if self.outbox.parts:
                 self._wire.flush()
         except ProtocolError as error:
             self.close(f"not a valid request: {error.message}")
         except Exception as error:  # noqa: BLE001  # whatever it is, it costs this connection only
-            host.failed(self, error)
+            self._host.failed(self, error)
             self.close("an error in the broker, see its log")
         finally:
             self._delivering = False
@@ -362,7 +375,7 @@ class Connection:
         self._flush_due = False
         if self.closed:
             return
-        if len(self.outbox):
+        if self.outbox.parts:
             self._wire.flush()
         elif self._ending is not None:
             self._finish_if_done()
@@ -370,12 +383,14 @@ class Connection:
             self._go_on()
 
     def _finish_if_done(self) -> None:
-        if not self._slots and not len(self.outbox) and not self.closed:
+        if not self._slots and not self.outbox.parts and not self.closed:
             self._wire.finish()
 
     def _throttle_over(self) -> None:
         self._throttles -= 1
-        self._go_on()
+        if not self._throttles:
+            self._stops &= ~_THROTTLED
+            self._go_on()
 
 
 class _NoWire:

@@ -57,7 +57,7 @@ def _is_free(memory: bytearray) -> bool:
         memory.append(0)
     except BufferError:
         return False
-    del memory[-1]
+    memory.pop()
     return True
 
 
@@ -129,10 +129,12 @@ class FrameReader:
             position = end
         if position < count:
             self._tail = bytes(scratch[position:count])
+        if len(ends) == 1 and position < _FIRST:
+            return [memoryview(bytearray(scratch[4:position]))]
         return self._cut(position, ends)
 
     def _cut(self, size: int, ends: list[int]) -> list[memoryview]:
-        """Copy the frames that end there out of the shared buffer."""
+        """Copy the frames that end there out of the shared buffer, which holds them at its start."""
         if not ends:
             return []
         scratch = self._memory.view[:size]
@@ -143,8 +145,6 @@ class FrameReader:
             memory[:size] = scratch
             self._memory.give(memory)
             chunk = memoryview(memory)
-        if len(ends) == 1:
-            return [chunk[4:size]]
         frames = []
         start = 4
         for end in ends:

@@ -73,15 +73,15 @@ def _attribute(data: bytes) -> str:
 
 
 def _dotted(identifier: bytes) -> str:
-    first = min(identifier[0] // 40, 2)
-    numbers = [first, identifier[0] - 40 * first]
+    numbers = []
     number = 0
-    for byte in identifier[1:]:
+    for byte in identifier:
         number = number << 7 | byte & 0x7F
         if not byte & 0x80:
             numbers.append(number)
             number = 0
-    return ".".join(map(str, numbers))
+    first = min(numbers[0] // 40, 2)  # the first two numbers are stored as one
+    return ".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:])))
 
 
 def _escaped(text: str) -> str:

@@ -6,7 +6,7 @@ from typing import Final, Protocol, TypeAlias
 
 from penstock.core.buffers import Buffer
 
-_MEMORY: Final = (bytes, bytearray, memoryview)
+MEMORY: Final = (bytes, bytearray, memoryview)
 _MAX_BUFFERS: Final = 256
 """Well below Linux's limit of 1024 (IOV_MAX) for one sendmsg."""
 
@@ -34,45 +34,44 @@ Part: TypeAlias = Buffer | FileRange
 class Outbox:
     """Parts of replies. `unsent` counts the bytes of memory among them, not those of files."""
 
-    __slots__ = ("_files", "_parts", "unsent")
+    __slots__ = ("files", "parts", "unsent")
 
     def __init__(self) -> None:
-        self._parts: deque[Part] = deque()
-        self._files = 0
+        self.parts: deque[Part] = deque()
+        """In order; to be read only."""
+        self.files = 0
+        """How many of them are ranges of files."""
         self.unsent = 0
-
-    def __len__(self) -> int:
-        return len(self._parts)
 
     def put(self, parts: Sequence[Part]) -> None:
         for part in parts:
-            if isinstance(part, _MEMORY):
+            if isinstance(part, MEMORY):
                 size = len(part)
                 if not size:
                     continue
                 self.unsent += size
             elif part.size:
-                self._files += 1
+                self.files += 1
             else:
                 continue
-            self._parts.append(part)
+            self.parts.append(part)
 
     def file(self) -> FileRange | None:
         """The range of a file that is to be sent next, if it is one."""
-        if not self._files:
+        if not self.files:
             return None
-        part = self._parts[0]
-        return None if isinstance(part, _MEMORY) else part
+        part = self.parts[0]
+        return None if isinstance(part, MEMORY) else part
 
     def file_sent(self) -> None:
-        self._files -= 1
-        self._parts.popleft()
+        self.files -= 1
+        self.parts.popleft()
 
     def buffers(self) -> tuple[list[Buffer], bool]:
         """The memory to be sent next, and whether a range of a file follows it."""
         buffers: list[Buffer] = []
-        for part in self._parts:
-            if not isinstance(part, _MEMORY):
+        for part in self.parts:
+            if not isinstance(part, MEMORY):
                 return buffers, True
             buffers.append(part)
             if len(buffers) == _MAX_BUFFERS:
@@ -81,11 +80,15 @@ class Outbox:
 
     def sent(self, count: int) -> None:
         """Take away `count` bytes of what `buffers` gave."""
+        if count == self.unsent and not self.files:
+            self.parts.clear()
+            self.unsent = 0
+            return
         self.unsent -= count
-        parts = self._parts
+        parts = self.parts
         while count:
             part = parts.popleft()
-            assert isinstance(part, _MEMORY)
+            assert isinstance(part, MEMORY)
             size = len(part)
             if size > count:
                 parts.appendleft(memoryview(part)[count:])
@@ -93,6 +96,6 @@ class Outbox:
             count -= size
 
     def clear(self) -> None:
-        self._parts.clear()
-        self._files = 0
+        self.parts.clear()
+        self.files = 0
         self.unsent = 0

@@ -103,6 +103,7 @@ class Server:
         self.admission = Admission(self.limits)
         """How many connections there are: `total`, `by_listener`, `by_ip`."""
         self.backlog = Backlog(self.limits)
+        self.received = service.received
         self._service = service
         self._clock = clock or _SystemClock()
         self._log = logger or logging.getLogger("penstock.net")
@@ -183,7 +184,7 @@ class Server:
         idle_ms = self.limits.idle_ms
         login_ms = self.limits.login_ms
         for connection in self.connections:
-            unread = len(connection.outbox)
+            unread = len(connection.outbox.parts)
             if connection.active or (connection.unanswered and not unread):
                 connection.active = False
                 connection.last_active_ms = now_ms
@@ -286,9 +287,6 @@ class Server:
             connection.close("an error in the broker, see its log")
 
     # What connections tell.
-
-    def received(self, connection: Connection, frame: memoryview) -> None:
-        self._service.received(connection, frame)
 
     def failed(self, connection: Connection, error: Exception) -> None:
         self._log.error(

@@ -29,13 +29,13 @@ def read_store(setting: str, path: str) -> bytes:
 
 def key_store_to_pem(path: str, data: bytes, password: str | None) -> bytes:
     """The private key (not encrypted) and the certificates of a PKCS12 key store."""
+    store = _open_pkcs12("ssl.keystore", path, data, password)
     from cryptography.hazmat.primitives.serialization import (
         Encoding,
         NoEncryption,
         PrivateFormat,
     )
 
-    store = _open_pkcs12("ssl.keystore", path, data, password)
     if store.key is None or store.cert is None:
         raise invalid(f"ssl.keystore.location={path} has no private key with a certificate")
     key = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -47,9 +47,9 @@ def key_store_to_pem(path: str, data: bytes, password: str | None) -> bytes:
 
 def trust_store_to_pem(path: str, data: bytes, password: str | None) -> bytes:
     """All certificates of a PKCS12 trust store."""
+    store = _open_pkcs12("ssl.truststore", path, data, password)
     from cryptography.hazmat.primitives.serialization import Encoding
 
-    store = _open_pkcs12("ssl.truststore", path, data, password)
     found = [*([store.cert] if store.cert else []), *store.additional_certs]
     if not found:
         raise invalid(f"ssl.truststore.location={path} has no certificate in it")

@@ -93,7 +93,7 @@ class TlsWire(SocketWire):
                     self._ended()
                     return
                 connection.received(count)
-            if self._incoming.pending or self._tls.pending():
+            if not self._lingering and (self._incoming.pending or self._tls.pending()):
                 self._stop_reading()  # so that `resume` comes back here
         except ssl.SSLWantReadError:
             pass
@@ -137,7 +137,7 @@ class TlsWire(SocketWire):
         try:
             while True:
                 if not self._cipher:
-                    if len(outbox) and self._opened is None and not self._encrypt_next():
+                    if outbox.parts and self._opened is None and not self._encrypt_next():
                         return
                     self._cipher = memoryview(self._outgoing.read())
                     if not self._cipher:

@@ -224,13 +224,18 @@ class LocalLog:
 
         None while a flush runs: it may hold them.
         """
-        if self.is_flushing:
-            return 0
-        due = [item for item in self._condemned if item.due_ms <= now_ms]
-        self._condemned = [item for item in self._condemned if item.due_ms > now_ms]
-        for item in due:
-            item.segment.delete()
+        due = self.take_due(now_ms)
+        for segment in due:
+            segment.delete()
         return len(due)
+
+    def take_due(self, now_ms: int) -> list[Segment]:
+        """Takes out the segments whose delay has passed, for the caller to remove."""
+        if self.is_flushing or not self._condemned:
+            return []
+        due = [item.segment for item in self._condemned if item.due_ms <= now_ms]
+        self._condemned = [item for item in self._condemned if item.due_ms > now_ms]
+        return due
 
     # --- replace
 

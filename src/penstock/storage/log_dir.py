@@ -16,7 +16,7 @@ from penstock.core.ids import TopicId, TopicPartition
 from penstock.storage import checkpoints
 from penstock.storage.checkpoints import CorruptCheckpointError, MetaProperties
 from penstock.storage.config import LogConfig
-from penstock.storage.disk import Disk, Lock
+from penstock.storage.disk import Disk, Lock, replace_file
 from penstock.storage.files import (
     CLUSTER_METADATA_TOPIC,
     DELETE_FOLDER_SUFFIX,
@@ -28,6 +28,12 @@ from penstock.storage.files import (
 from penstock.storage.log import Log
 from penstock.storage.mapped_index import CorruptIndexError
 from penstock.storage.recovery import ProducerLimits, load_log
+from penstock.storage.upkeep import (
+    NEXT_SUFFIX,
+    CheckpointTask,
+    CondemnedFolder,
+    RemovalTask,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +82,8 @@ class LogDir:
         self._roll_jitter = roll_jitter
         self._lock: Lock | None = None
         self._condemned: list[tuple[int, str, Log | None]] = []
+        self._checkpoints_stored = 0
+        self._is_checkpointing = False
         self._of_broken: dict[str, dict[TopicPartition, int]] = {}
         """What the checkpoints say of broken partitions, kept for when they are mended."""
 
@@ -418,20 +426,29 @@ class LogDir:
 
     def purge(self) -> None:
         """Removes what was deleted long enough ago."""
+        task = self.begin_removal()
+        if task is not None:
+            task.run()
+            self.finish_removal(task)
+
+    def begin_removal(self) -> RemovalTask | None:
+        """What was deleted long enough ago, to be removed on any thread; None for nothing."""
         now_ms = self._clock.now_ms()
-        due = [item for item in self._condemned if item[0] <= now_ms]
-        self._condemned = [item for item in self._condemned if item[0] > now_ms]
-        try:
-            for _, name, log in due:
-                if log is not None:
-                    log.local.close_handlers()
-                self._disk.remove_folder(self._file(name))
-            for log in self.logs.values():
-                log.purge_deleted()
-        except OSError as error:
-            self.fail(error)
-        except KafkaStorageError as error:
-            _log.error("%s", error.message)
+        folders = [
+            CondemnedFolder(self._file(name), log)
+            for due_ms, name, log in self._condemned
+            if due_ms <= now_ms
+        ]
+        if folders:
+            self._condemned = [item for item in self._condemned if item[0] > now_ms]
+        segments = [segment for log in self.logs.values() for segment in log.local.take_due(now_ms)]
+        if not folders and not segments:
+            return None
+        return RemovalTask(self._disk, folders, segments)
+
+    def finish_removal(self, task: RemovalTask) -> None:
+        if task.error is not None:
+            self.fail(task.error)
 
     # --- checkpoints, failure, end
 
@@ -445,22 +462,52 @@ class LogDir:
             self.fail(error)
 
     def _store_all(self, logs: Mapping[TopicPartition, Log]) -> None:
-        recovery_points = {partition: log.recovery_point for partition, log in logs.items()}
-        high_watermarks = {partition: log.high_watermark for partition, log in logs.items()}
-        # Also where the first segment starts there: segments that were deleted before it are not
-        # gone for sure until their folder is synced.
-        starts = {
-            partition: log.log_start_offset
-            for partition, log in logs.items()
-            if log.log_start_offset > 0
-        }
-        self._store(checkpoints.RECOVERY_POINT_CHECKPOINT, recovery_points)
-        self._store(checkpoints.REPLICATION_OFFSET_CHECKPOINT, high_watermarks)
-        self._store(checkpoints.LOG_START_OFFSET_CHECKPOINT, starts)
+        self._checkpoints_stored += 1
+        for path, data in self._checkpoints_of(logs).items():
+            replace_file(self._disk, path, data)
 
-    def _store(self, checkpoint: str, offsets: Mapping[TopicPartition, int]) -> None:
-        offsets = {**self._of_broken.get(checkpoint, {}), **offsets}
-        checkpoints.store_offsets(self._disk, self._file(checkpoint), offsets)
+    def _checkpoints_of(self, logs: Mapping[TopicPartition, Log]) -> dict[str, bytes]:
+        """The recovery points, high watermarks and log start offsets, by path."""
+        offsets: dict[str, dict[TopicPartition, int]] = {
+            checkpoints.RECOVERY_POINT_CHECKPOINT: {
+                partition: log.recovery_point for partition, log in logs.items()
+            },
+            checkpoints.REPLICATION_OFFSET_CHECKPOINT: {
+                partition: log.high_watermark for partition, log in logs.items()
+            },
+            # Also where the first segment starts there: segments that were deleted before it are
+            # not gone for sure until their folder is synced.
+            checkpoints.LOG_START_OFFSET_CHECKPOINT: {
+                partition: log.log_start_offset
+                for partition, log in logs.items()
+                if log.log_start_offset > 0
+            },
+        }
+        return {
+            self._file(name): checkpoints.encode_offsets(
+                {**self._of_broken.get(name, {}), **of_logs}
+            )
+            for name, of_logs in offsets.items()
+        }
+
+    def begin_checkpoint(self) -> CheckpointTask | None:
+        """`checkpoint` for another thread; None where the folder is offline, or one is running."""
+        if self.error is not None or self._is_checkpointing:
+            return None
+        self._is_checkpointing = True
+        return CheckpointTask(self._disk, self._checkpoints_of(self.logs), self._checkpoints_stored)
+
+    def finish_checkpoint(self, task: CheckpointTask) -> None:
+        """Puts what was written in place, unless something newer has been stored meanwhile."""
+        self._is_checkpointing = False
+        try:
+            if task.error is not None:
+                raise task.error
+            if self.error is None and task.serial == self._checkpoints_stored:
+                for path in task.files:
+                    self._disk.rename(path + NEXT_SUFFIX, path)
+        except OSError as error:
+            self.fail(error)
 
     def fail(self, error: OSError) -> None:
         """Takes the folder and all its logs offline."""

@@ -21,6 +21,7 @@ from penstock.storage.log_dir import FoundLog, LogDir, StrayLog
 from penstock.storage.log_move import LogMove
 from penstock.storage.log_moves import LogMoves, settle_doubles
 from penstock.storage.recovery import ProducerLimits
+from penstock.storage.upkeep import CheckpointTask, RemovalTask
 
 
 class ChoreIntervals(NamedTuple):
@@ -445,6 +446,26 @@ class LogManager:
                 if task is not None:
                     tasks.append((log, task))
         return tasks
+
+    def begin_checkpoints(self) -> list[tuple[LogDir, CheckpointTask]]:
+        """The checkpoints that are due, which `tick` would otherwise store here and now.
+
+        The host runs each task on a thread and hands it to `LogDir.finish_checkpoint`.
+        """
+        now = self._clock.monotonic_ms()
+        if now < self._next_checkpoint:
+            return []
+        self._next_checkpoint = now + self._intervals.log_flush_offset_checkpoint_interval_ms
+        tasks = [(log_dir, log_dir.begin_checkpoint()) for log_dir in self.live_dirs]
+        return [(log_dir, task) for log_dir, task in tasks if task is not None]
+
+    def begin_removals(self) -> list[tuple[LogDir, RemovalTask]]:
+        """The deleted files that are due, which `tick` would otherwise remove here and now.
+
+        The host runs each task on a thread and hands it to `LogDir.finish_removal`.
+        """
+        tasks = [(log_dir, log_dir.begin_removal()) for log_dir in self.live_dirs]
+        return [(log_dir, task) for log_dir, task in tasks if task is not None]
 
     def _each(self, chore: Callable[[Log], object]) -> None:
         for log in self:

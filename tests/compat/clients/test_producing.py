@@ -48,7 +48,7 @@ def test_without_idempotence(
     topic = new_topic(1)
     client.produce(broker_under_test.bootstrap, topic, FEW, idempotent=False)
     batches = list(stored_batches(broker_under_test.partition_folder(topic, 0)))
-    assert {(batch.producer_id, batch.base_sequence) for batch in batches} == {(-1, -1)}
+    assert {batch.producer_id for batch in batches} == {-1}
 
 
 def test_a_topic_is_created_when_first_written(

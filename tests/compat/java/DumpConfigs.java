@@ -2,6 +2,7 @@ import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
 import java.util.Map;
+import java.util.Properties;
 import java.util.Scanner;
 import java.util.TreeMap;
 import java.util.TreeSet;
@@ -34,7 +35,7 @@ import org.apache.kafka.storage.internals.log.LogConfig;
  * <p>With the address of a broker, lines of stdin are carried out. `create TOPIC`; `alter TYPE RESOURCE
  * NAME VALUE` and `try …` (which changes nothing) print the name of the error; `describe TYPE RESOURCE`
  * prints `entry NAME VALUE SOURCE SENSITIVE READ-ONLY TYPE` with name, value and source of each synonym
- * behind, and then `end`.
+ * behind, and then `end`; `start NAME VALUE NAME VALUE…` prints whether a broker could have such a file.
  */
 public class DumpConfigs {
     public static void main(String[] args) throws Exception {
@@ -90,10 +91,24 @@ public class DumpConfigs {
                 String[] words = lines.nextLine().split("\t", -1);
                 switch (words[0]) {
                     case "create" -> admin.createTopics(List.of(new NewTopic(words[1], 1, (short) 1))).all().get();
+                    case "start" -> System.out.println(start(words));
                     case "describe" -> describe(admin, resource(words));
                     default -> System.out.println(alter(admin, resource(words), words));
                 }
             }
+        }
+    }
+
+    static boolean start(String[] words) {
+        Properties file = new Properties();
+        for (int at = 1; at < words.length; at += 2) {
+            file.put(words[at], words[at + 1]);
+        }
+        try {
+            kafka.server.KafkaConfig.fromProps(file, false);
+            return true;
+        } catch (ConfigException | IllegalArgumentException refused) {
+            return false;
         }
     }
 

@@ -80,7 +80,8 @@ BROKERS = range(5)
 RACKS = {0: "a", 1: "a", 2: "b", 3: "b", 4: None}
 TOPICS = ("t", "u")
 IDS = st.sampled_from(BROKERS)
-REPLICAS = st.lists(st.integers(0, 5), min_size=1, max_size=4)
+REPLICAS = st.lists(IDS, min_size=1, max_size=4, unique=True)
+ANY_REPLICAS = st.one_of(REPLICAS, REPLICAS, REPLICAS, st.lists(st.integers(0, 5), max_size=3))
 NAMES = st.sampled_from(TOPICS)
 NUMBERS = st.integers(0, 2)
 
@@ -153,16 +154,22 @@ class ClusterMachine(RuleBasedStateMachine):
         assert after.leader_epoch in (before.leader_epoch, before.leader_epoch + 1)
         if after.leader != before.leader:
             assert after.leader_epoch == before.leader_epoch + 1
-        if after.leader != -1 and allowed is not None:
-            assert after.leader in {*before.isr, *allowed}, "R5: a leader from outside the ISR"
+        if after.leader == -1:
+            assert set(after.isr) <= set(before.isr)
+        elif after.leader not in {*before.isr, *(allowed or ())}:
+            assert allowed is None, "R5: a leader from outside the ISR"
+            assert after.isr == (after.leader,), "R5: nobody else has what it has"
 
     # --- brokers
 
-    @initialize(first=IDS, others=st.sets(IDS))
-    def begin(self, first: int, others: set[int]) -> None:
+    @initialize(first=IDS, missing=st.none() | IDS, replicas=st.tuples(REPLICAS, REPLICAS))
+    def begin(self, first: int, missing: int | None, replicas: tuple[list[int], list[int]]) -> None:
         self.start_controller(first)
-        for broker_id in sorted(others - {first}):
-            self.commit(self.up(broker_id))
+        for broker_id in BROKERS:
+            if broker_id not in (first, missing):
+                self.commit(self.up(broker_id))
+        for name, brokers in zip(TOPICS, replicas, strict=True):
+            self.create_topic_with_replicas(name, brokers)
 
     def start_controller(self, broker_id: int) -> None:
         self.shutting_down.discard(broker_id)
@@ -181,7 +188,7 @@ class ClusterMachine(RuleBasedStateMachine):
     def controller_restarts(self, broker_id: int) -> None:
         self.start_controller(broker_id)
 
-    @rule(gone=st.sets(IDS, min_size=1))
+    @rule(gone=st.sets(IDS, min_size=1, max_size=3))
     def brokers_fail(self, gone: set[int]) -> None:
         """R7"""
         changes = broker_down(self.image, sorted(gone), self.election_rules)
@@ -224,7 +231,7 @@ class ClusterMachine(RuleBasedStateMachine):
         else:
             assert code == ErrorCode.NONE
 
-    @rule(name=NAMES, replicas=REPLICAS)
+    @rule(name=NAMES, replicas=ANY_REPLICAS)
     def create_topic_with_replicas(self, name: str, replicas: list[int]) -> None:
         given = [CreatableReplicaAssignment(0, replicas)]
         code = self.create(CreatableTopic(name, -1, -1, given), 0)
@@ -243,9 +250,11 @@ class ClusterMachine(RuleBasedStateMachine):
         request = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name, count, None)])
         self.commit(create_partitions(self.image, request, Start(0, 0)).changes)
 
-    @rule(name=NAMES)
-    def delete_topic(self, name: str) -> None:
+    @rule(name=NAMES, replicas=ANY_REPLICAS)
+    def delete_topic_and_make_it_again(self, name: str, replicas: list[int]) -> None:
         self.commit(delete_topics(self.image, DeleteTopicsRequest(topic_names=[name])).changes)
+        assert name not in self.image.topics
+        self.create_topic_with_replicas(name, replicas)
 
     @rule(name=NAMES)
     def switch_unclean_election(self, name: str) -> None:
@@ -255,54 +264,115 @@ class ClusterMachine(RuleBasedStateMachine):
 
     # --- partitions
 
-    @rule(name=NAMES, number=NUMBERS, replicas=st.none() | REPLICAS, factor_change=st.booleans())
-    def reassign(
-        self, name: str, number: int, replicas: list[int] | None, factor_change: bool
-    ) -> None:
+    def draw_partition(self, data: st.DataObject) -> TopicPartition:
+        return data.draw(st.sampled_from(sorted(self.image.partitions)))
+
+    def assignment(self, key: TopicPartition) -> Assignment:
+        return self.image.topics[key.topic].assignments[key.partition]
+
+    @precondition(lambda self: self.image.partitions)
+    @rule(data=st.data(), replicas=ANY_REPLICAS, factor_change=st.sampled_from([True, True, False]))
+    def reassign(self, data: st.DataObject, replicas: list[int], factor_change: bool) -> None:
         """R8"""
-        wanted = [ReassignableTopic(name, [ReassignablePartition(number, replicas)])]
+        self.move(self.draw_partition(data), replicas, factor_change)
+
+    @precondition(lambda self: self.moving())
+    @rule(data=st.data())
+    def cancel_reassignment(self, data: st.DataObject) -> None:
+        """R8: all replicas that came go again."""
+        key = data.draw(st.sampled_from(self.moving()))
+        adding = set(self.assignment(key).adding)
+        if self.move(key, None, False) == ErrorCode.NONE:
+            assert not adding & set(self.assignment(key).replicas)
+            assert key not in self.moving()
+
+    def moving(self) -> list[TopicPartition]:
+        return [
+            key
+            for key in sorted(self.image.partitions)
+            if self.assignment(key) != Assignment(self.assignment(key).replicas)
+        ]
+
+    def move(self, key: TopicPartition, to: list[int] | None, factor_change: bool) -> ErrorCode:
+        wanted = [ReassignableTopic(key.topic, [ReassignablePartition(key.partition, to)])]
         request = AlterPartitionReassignmentsRequest(
             allow_replication_factor_change=factor_change, topics=wanted
         )
-        self.commit(alter_partition_reassignments(self.image, request, self.election_rules).changes)
+        before, led = self.assignment(key), self.image.partitions[key].leader != -1
+        changes, reply = alter_partition_reassignments(self.image, request, self.election_rules)
+        self.commit(changes)
+        code = ErrorCode(reply.responses[0].partitions[0].error_code)
+        if code == ErrorCode.NONE and to is not None:
+            after = self.assignment(key)
+            assert tuple(r for r in after.replicas if r not in after.removing) == tuple(to)
+        if code != ErrorCode.NONE:
+            assert self.assignment(key) == before
+        assert not led or self.image.partitions[key].leader != -1, "R7: it was led"
+        return code
+
+    @precondition(lambda self: self.led())
+    @rule(data=st.data())
+    def leader_takes_in_all_that_are_up(self, data: st.DataObject) -> None:
+        """R3, R8: no reassignment between live brokers is left after that."""
+        key = data.draw(st.sampled_from(self.led()))
+        live = self.image.brokers.keys() - self.shutting_down
+        wanted = {*self.assignment(key).replicas} & live | {self.image.partitions[key].leader}
+        code = self.ask_for_isr(key, sorted(wanted))
+        assert code in (ErrorCode.NONE, ErrorCode.NEW_LEADER_ELECTED)
+        if not self.shutting_down:
+            staying = {*self.assignment(key).replicas} - {*self.assignment(key).removing}
+            assert key not in self.moving() or not staying <= live
+
+    def led(self) -> list[TopicPartition]:
+        return sorted(k for k, known in self.image.partitions.items() if known.leader != -1)
+
+    @precondition(lambda self: self.led())
+    @rule(data=st.data(), stale=st.sampled_from([(0, 0), (0, 0), (0, 1), (0, -1), (-1, 0), (1, 0)]))
+    def leader_changes_its_isr(self, data: st.DataObject, stale: tuple[int, int]) -> None:
+        """R3, R4: who has an outdated picture changes nothing."""
+        key = data.draw(st.sampled_from(self.led()))
+        known = self.image.partitions[key]
+        given = self.assignment(key)
+        isr = sorted({known.leader, *data.draw(st.sets(st.sampled_from(given.replicas)))})
+        code = self.ask_for_isr(key, isr, *stale)
+        after = self.image.partitions[key]
+        if stale != (0, 0):
+            assert code != ErrorCode.NONE
+            assert after is known
+        elif code == ErrorCode.NONE and after is not known:
+            assert after.leader == known.leader
+            assert set(after.isr) <= set(isr)
+            finished = self.assignment(key) != given
+            assert finished == (after.leader_epoch > known.leader_epoch)
+
+    def ask_for_isr(
+        self, key: TopicPartition, isr: list[int], leader_epoch: int = 0, partition_epoch: int = 0
+    ) -> ErrorCode:
+        known = self.image.partitions[key]
+        brokers = self.image.brokers
+        members = [BrokerState(b, brokers[b].epoch if b in brokers else -1) for b in isr]
+        partition = AlterPartitionRequestPartitionData(
+            key.partition,
+            known.leader_epoch + leader_epoch,
+            [],
+            members,
+            0,
+            known.partition_epoch + partition_epoch,
+        )
+        topic = AlterPartitionRequestTopicData(
+            "", self.image.topics[key.topic].topic_id, [partition]
+        )
+        request = AlterPartitionRequest(known.leader, brokers[known.leader].epoch, [topic])
+        changes, reply = alter_partition(self.image, request, self.election_rules)
+        self.commit(changes, eligible={key: set(isr)})
+        return ErrorCode(reply.topics[0].partitions[0].error_code)
 
     @precondition(lambda self: self.image.partitions)
-    @rule(data=st.data(), stale=st.sampled_from([0, 0, 0, 0, 1, -1]))
-    def leader_changes_its_isr(self, data: st.DataObject, stale: int) -> None:
-        """R3"""
-        key = data.draw(st.sampled_from(sorted(self.image.partitions)))
-        known = self.image.partitions[key]
-        topic = self.image.topics[key.topic]
-        replicas = topic.assignments[key.partition].replicas
-        isr = sorted({known.leader, *data.draw(st.sets(st.sampled_from(replicas)))})
-        members = [
-            BrokerState(b, self.image.brokers[b].epoch if b in self.image.brokers else -1)
-            for b in isr
-        ]
-        partition = AlterPartitionRequestPartitionData(
-            key.partition, known.leader_epoch, [], members, 0, known.partition_epoch + stale
-        )
-        leader = self.image.brokers.get(known.leader)
-        request = AlterPartitionRequest(
-            known.leader,
-            -1 if leader is None else leader.epoch,
-            [AlterPartitionRequestTopicData("", topic.topic_id, [partition])],
-        )
-        changes, reply = alter_partition(self.image, request, self.election_rules)
-        if stale or leader is None:
-            assert not changes
-        elif reply.topics[0].partitions[0].error_code == ErrorCode.NONE:
-            after = {c.record.key for c in changes if isinstance(c, Put)}
-            assert (key in after) == (
-                known.isr != tuple(reply.topics[0].partitions[0].isr)
-                or known.leader_epoch != reply.topics[0].partitions[0].leader_epoch
-            )
-        self.commit(changes, eligible={key: set(isr)})
-
-    @rule(name=NAMES, number=NUMBERS, election=st.sampled_from([PREFERRED, UNCLEAN]))
-    def elect(self, name: str, number: int, election: int) -> None:
+    @rule(data=st.data(), election=st.sampled_from([PREFERRED, UNCLEAN]))
+    def elect(self, data: st.DataObject, election: int) -> None:
         """R5, R8"""
-        wanted = [ElectLeadersTopicPartitions(name, [number])]
+        key = self.draw_partition(data)
+        wanted = [ElectLeadersTopicPartitions(key.topic, [key.partition])]
         changes = elect_leaders(
             self.image, ElectLeadersRequest(election, wanted), self.election_rules
         )
@@ -366,5 +436,5 @@ class ClusterMachine(RuleBasedStateMachine):
 def test_random_lives_of_a_cluster() -> None:
     """R1, R5, R7, R8, E1: see the rules and invariants."""
     run_state_machine_as_test(
-        ClusterMachine, settings=settings(max_examples=150, stateful_step_count=40)
+        ClusterMachine, settings=settings(max_examples=200, stateful_step_count=40)
     )

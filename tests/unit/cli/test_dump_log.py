@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from penstock import __version__
-from penstock.cli.app import app
+from penstock.cli.app import new_app
 from penstock.core.ids import TopicPartition
 from penstock.protocol.stored.offsets import OffsetCommitKey, OffsetCommitValue
 from penstock.protocol.stored.transaction_log import TransactionLogKey, TransactionLogValue
@@ -28,7 +28,7 @@ MAIN = [sys.executable, "-c", "from penstock.cli.app import main; main()"]
 
 
 def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return CliRunner().invoke(new_app(), [str(argument) for argument in arguments])
 
 
 def run_process(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

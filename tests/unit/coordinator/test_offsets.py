@@ -29,6 +29,7 @@ from tests.support.groups import (
     id_of,
     join_request,
     stable_group,
+    sync_request,
 )
 
 MINUTE = 60_000
@@ -295,18 +296,24 @@ def test_a_simple_group_expires_by_its_commits(host: GroupHost) -> None:
     assert last.value is None
 
 
-def test_a_group_expires_by_when_its_last_member_left(host: GroupHost) -> None:
+def live_on(host: GroupHost, member: str, milliseconds: int, generation: int = 1) -> None:
+    """Let time pass for a member that sends its heartbeats."""
+    end = host.now + milliseconds
+    while host.now < end:
+        beat = host.ask(HeartbeatRequest("g", generation, member), HeartbeatResponse)
+        assert beat.error_code == 0
+        host.advance(min(9_000, end - host.now))
+
+
+def test_a_group_expires_by_when_its_last_member_left() -> None:
+    """However old the commits are: they served until then."""
+    host = GroupHost(GroupConfig(offsets_retention_minutes=20))
     (member,) = stable_group(host, 1)
     commit(host, commit_request({("t", 0): 1}, member_id=member, generation=1))
-    for _ in range(RETENTION_MS // CHECK_MS + 2):
-        # A day in the life of a member that never commits again.
-        host.advance(CHECK_MS)
-        host.shard.apply(host.shard.groups["g"])
-        if not host.shard.groups["g"].members:
-            break
+    live_on(host, member, 30 * MINUTE)
+    host.advance(SESSION_MS)
     left_at = host.shard.groups["g"].state_timestamp
-    assert committed(host) == {("t", 0): 1}
-    host.advance(left_at + RETENTION_MS - host.now - 1)
+    host.advance(left_at + 20 * MINUTE - host.now - 1)
     assert committed(host) == {("t", 0): 1}
     host.advance(CHECK_MS + 1)
     assert committed(host) == {}
@@ -314,16 +321,26 @@ def test_a_group_expires_by_when_its_last_member_left(host: GroupHost) -> None:
 
 
 def test_topics_that_a_live_group_reads_do_not_expire() -> None:
-    config = GroupConfig(offsets_retention_minutes=20, group_max_session_timeout_ms=1 << 40)
-    host = GroupHost(config)
-    waiter = host.send(join_request(session_ms=1 << 39), 3)
+    host = GroupHost(GroupConfig(offsets_retention_minutes=20))
+    (member,) = stable_group(host, 1)
+    offsets = {("t", 0): 1, ("u", 0): 2}
+    commit(host, commit_request(offsets, member_id=member, generation=1))
+    live_on(host, member, 20 * MINUTE - CHECK_MS)
+    assert committed(host) == offsets
+    live_on(host, member, 2 * CHECK_MS)
+    assert committed(host) == {("t", 0): 1}
+    assert "g" in host.shard.groups
+
+
+def test_a_live_group_of_another_type_does_not_expire() -> None:
+    host = GroupHost(GroupConfig(offsets_retention_minutes=20))
+    waiter = host.send(join_request(protocol_type="connect"), 3)
     host.advance(3_000)
     member = host.answer(waiter, JoinGroupResponse).member_id
-    offsets = {("t", 0): 1, ("u", 0): 2}
-    commit(host, commit_request(offsets))
-    host.advance(1 << 20)
-    assert member in host.shard.groups["g"].members
-    assert committed(host) == {}
+    host.send(sync_request(member, 1, protocol_type="connect"))
+    commit(host, commit_request({("t", 0): 1}, member_id=member, generation=1))
+    live_on(host, member, 40 * MINUTE)
+    assert committed(host) == {("t", 0): 1}
 
 
 def test_an_expiry_of_its_own_wins_over_the_retention(host: GroupHost) -> None:

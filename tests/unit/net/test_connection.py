@@ -29,13 +29,13 @@ class FakeWire:
 
     def flush(self) -> None:
         outbox = self.connection.outbox
-        while len(outbox) and self.takes:
+        while outbox.parts and self.takes:
             data = b"".join(outbox.buffers()[0])[: self.takes]
             self.takes -= len(data)
             self.sent += data
             self.sends += 1
             outbox.sent(len(data))
-        if not len(outbox):
+        if not outbox.parts:
             self.connection.sent()
 
     def resume(self) -> None:

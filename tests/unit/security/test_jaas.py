@@ -52,7 +52,7 @@ def test_escapes_in_quotes() -> None:
         ("a.B required k v;", "'k' has no value"),
         ("a.B required =v;", "no name before '='"),
         ("= required;", "expected the class"),
-        ('a.B required k="v;', "never closed"),
+        ('a.B required k="v;', "quote at character 16 is never closed"),
         ("a.B required k=a@b;", "put values into double quotes"),
     ],
 )

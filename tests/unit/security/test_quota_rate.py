@@ -57,6 +57,16 @@ def test_a_steady_rate_is_not_held_back() -> None:
     assert rate.throttle_ms(550, START + 59_000) == 0
 
 
+def test_a_window_ends_on_the_millisecond() -> None:
+    """What came a second after the first amount is in a window of its own, and outlives it."""
+    rate = SampledRate(2, 1000)
+    rate.record(10, START)
+    rate.record(10, START + 1000)
+    assert rate.throttle_ms(5, START + 1999) == 2001
+    assert rate.throttle_ms(5, START + 2000) == 1000
+    assert rate.window_ms(START + 2000) == 1000
+
+
 def test_one_window_alone() -> None:
     rate = SampledRate(1, 1000)
     rate.record(1, START)
@@ -67,7 +77,7 @@ def test_one_window_alone() -> None:
 def test_a_wait_fits_its_field() -> None:
     rate = SampledRate(11, 1000)
     rate.record(1e18, START)
-    assert rate.throttle_ms(1, START) == MAX_THROTTLE_MS
+    assert rate.throttle_ms(1, START) == MAX_THROTTLE_MS == 0x7FFF_FFFF
     bucket = TokenBucket(1, 11, 1000, START)
     bucket.take(1e18, START)
     assert bucket.throttle_ms(START) == MAX_THROTTLE_MS

@@ -21,7 +21,6 @@ from tests.support.log_dirs import (
     Folder,
     crash,
     fill,
-    small,
 )
 from tests.support.logs import offsets
 

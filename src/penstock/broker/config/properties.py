@@ -36,7 +36,7 @@ def read_properties(path: Path) -> dict[str, Property]:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     try:
-        text = data.decode()
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = data.decode("latin-1")  # Java's own encoding of such files
     try:

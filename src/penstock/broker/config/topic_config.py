@@ -103,7 +103,12 @@ def validate_topic_configs(configs: Mapping[str, str], broker: BrokerConfig) -> 
             "all segments on disk, with retention.ms or retention.bytes as you need them",
             "remote.storage.enable",
         )
-    _make(broker, configs)
+    least, most = _compaction_lags(broker, configs)
+    if least > most:
+        raise ConfigError(
+            f"min.compaction.lag.ms: {least} is more than max.compaction.lag.ms, which is {most}",
+            "min.compaction.lag.ms",
+        )
 
 
 def describe_topic(
@@ -145,6 +150,8 @@ def _make(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
         return effective_value(broker, overrides, name)
 
     texts = {name: format_value(_clamped(name, value(name))) or "" for name in LOG_SETTINGS}
+    # The broker's own lag may have changed since the topic's was checked against it.
+    texts["min.compaction.lag.ms"] = str(min(_compaction_lags(broker, overrides)))
     log = LogConfig().with_overrides(texts)
     segment_bytes = value("internal.segment.bytes")
     if isinstance(segment_bytes, int):
@@ -160,6 +167,14 @@ def _make(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
         tuple(leader) if isinstance(leader, list) else (),
         tuple(follower) if isinstance(follower, list) else (),
     )
+
+
+def _compaction_lags(broker: BrokerConfig, overrides: Mapping[str, str]) -> tuple[int, int]:
+    least = effective_value(broker, overrides, "min.compaction.lag.ms")
+    most = effective_value(broker, overrides, "max.compaction.lag.ms")
+    if not isinstance(least, int) or not isinstance(most, int):
+        raise TypeError("the lags of compaction are whole numbers")
+    return least, most
 
 
 def _clamped(name: str, value: Value) -> Value:

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 def handle(broker: "Broker", request: Request, body: InitProducerIdRequest) -> Reply:
     if body.transactional_id is not None:
-        # Kafka's answer of a cluster whose transaction coordinators cannot be had.
-        return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
     if not broker.access.allows_any_write(request.session):
         return InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if (body.producer_id < 0) != (body.producer_epoch < 0):

@@ -1,15 +1,14 @@
 """Which APIs this broker serves, in which versions: what is not in the table is not advertised.
 
 The handler of an API is the function `handle` of a module that is imported with the first request.
+Fetch begins with version 4: older ones want record formats that Kafka stopped to serve with 4.0.
 """
 
 from collections.abc import Callable
-from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from penstock.broker.request import Reply, Request
-from penstock.protocol.api import api
 from penstock.protocol.api_key import ApiKey
 
 if TYPE_CHECKING:
@@ -19,50 +18,47 @@ Handler: TypeAlias = Callable[["Broker", Request, Any], Reply]
 """`handle(broker, request, body)`; `body` is of the request class of the API."""
 
 
-class VersionRange(NamedTuple):
-    low: int
-    high: int
+class Served(NamedTuple):
+    """The versions are told here, so that a client's first question does not import every API."""
+
+    module: str
+    min_version: int
+    max_version: int
+
+    def load(self) -> Handler:
+        handler: Handler = import_module(f"penstock.broker.handlers.{self.module}").handle
+        return handler
 
 
-MODULES: dict[ApiKey, str] = {
-    ApiKey.PRODUCE: "k00_produce",
-    ApiKey.FETCH: "k01_fetch",
-    ApiKey.LIST_OFFSETS: "k02_list_offsets",
-    ApiKey.METADATA: "k03_metadata",
-    ApiKey.SASL_HANDSHAKE: "k17_sasl_handshake",
-    ApiKey.API_VERSIONS: "k18_api_versions",
-    ApiKey.CREATE_TOPICS: "k19_create_topics",
-    ApiKey.DELETE_TOPICS: "k20_delete_topics",
-    ApiKey.DELETE_RECORDS: "k21_delete_records",
-    ApiKey.INIT_PRODUCER_ID: "k22_init_producer_id",
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: "k23_offset_for_leader_epoch",
-    ApiKey.SASL_AUTHENTICATE: "k36_sasl_authenticate",
-    ApiKey.CREATE_PARTITIONS: "k37_create_partitions",
-    ApiKey.ELECT_LEADERS: "k43_elect_leaders",
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: "k45_alter_partition_reassignments",
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: "k46_list_partition_reassignments",
-    ApiKey.DESCRIBE_CLUSTER: "k60_describe_cluster",
-    ApiKey.DESCRIBE_PRODUCERS: "k61_describe_producers",
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: "k75_describe_topic_partitions",
+SERVED: Final[dict[ApiKey, Served]] = {
+    ApiKey.PRODUCE: Served("k00_produce", 0, 13),
+    ApiKey.FETCH: Served("k01_fetch", 4, 18),
+    ApiKey.LIST_OFFSETS: Served("k02_list_offsets", 0, 11),
+    ApiKey.METADATA: Served("k03_metadata", 0, 13),
+    ApiKey.OFFSET_COMMIT: Served("k08_offset_commit", 0, 10),
+    ApiKey.OFFSET_FETCH: Served("k09_offset_fetch", 0, 10),
+    ApiKey.FIND_COORDINATOR: Served("k10_find_coordinator", 0, 6),
+    ApiKey.JOIN_GROUP: Served("k11_join_group", 0, 9),
+    ApiKey.HEARTBEAT: Served("k12_heartbeat", 0, 4),
+    ApiKey.LEAVE_GROUP: Served("k13_leave_group", 0, 5),
+    ApiKey.SYNC_GROUP: Served("k14_sync_group", 0, 5),
+    ApiKey.DESCRIBE_GROUPS: Served("k15_describe_groups", 0, 6),
+    ApiKey.LIST_GROUPS: Served("k16_list_groups", 0, 5),
+    ApiKey.SASL_HANDSHAKE: Served("k17_sasl_handshake", 0, 1),
+    ApiKey.API_VERSIONS: Served("k18_api_versions", 0, 5),
+    ApiKey.CREATE_TOPICS: Served("k19_create_topics", 0, 7),
+    ApiKey.DELETE_TOPICS: Served("k20_delete_topics", 0, 6),
+    ApiKey.DELETE_RECORDS: Served("k21_delete_records", 0, 2),
+    ApiKey.INIT_PRODUCER_ID: Served("k22_init_producer_id", 0, 5),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: Served("k23_offset_for_leader_epoch", 0, 4),
+    ApiKey.SASL_AUTHENTICATE: Served("k36_sasl_authenticate", 0, 2),
+    ApiKey.CREATE_PARTITIONS: Served("k37_create_partitions", 0, 3),
+    ApiKey.DELETE_GROUPS: Served("k42_delete_groups", 0, 3),
+    ApiKey.ELECT_LEADERS: Served("k43_elect_leaders", 0, 2),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Served("k45_alter_partition_reassignments", 0, 1),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: Served("k46_list_partition_reassignments", 0, 0),
+    ApiKey.OFFSET_DELETE: Served("k47_offset_delete", 0, 0),
+    ApiKey.DESCRIBE_CLUSTER: Served("k60_describe_cluster", 0, 2),
+    ApiKey.DESCRIBE_PRODUCERS: Served("k61_describe_producers", 0, 0),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: Served("k75_describe_topic_partitions", 0, 0),
 }
-
-_OLDEST = {
-    # Older fetches want record formats that Kafka stopped to serve with 4.0.
-    ApiKey.FETCH: 4,
-}
-
-
-@cache
-def served_versions() -> dict[ApiKey, VersionRange]:
-    """The versions of every API that is served, by key."""
-    served = {}
-    for key in sorted(MODULES):
-        of = api(key)
-        served[key] = VersionRange(max(of.min_version, _OLDEST.get(key, 0)), of.max_version)
-    return served
-
-
-def load(key: ApiKey) -> Handler:
-    """The handler of an API that is served."""
-    handler: Handler = import_module(f"penstock.broker.handlers.{MODULES[key]}").handle
-    return handler

@@ -1,0 +1,56 @@
+"""OffsetCommit (8): versions 0 to 10: how far a group has come (C3, C5).
+
+Version 0, which kept offsets in ZooKeeper, keeps them where all others do.
+"""
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from penstock.broker.request import Answer, Request
+from penstock.coordinator.group.replies import refusal
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from penstock.security.acl import AclOperation, ResourceType
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+_FIRST_WITH_TOPIC_IDS = 10
+
+
+async def handle(broker: "Broker", request: Request, body: OffsetCommitRequest) -> Answer:
+    if not broker.access.allows(
+        request.session, AclOperation.READ, ResourceType.GROUP, body.group_id
+    ):
+        return refusal(body, request.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if broker.access.authorizer is None:
+        return await broker.groups.ask(request, body, body.group_id)
+    allowed = [topic for topic in body.topics if _may_read(broker, request, topic)]
+    answer = await broker.groups.ask(request, replace(body, topics=allowed), body.group_id)
+    assert isinstance(answer, OffsetCommitResponse)
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    for topic in body.topics:
+        if topic not in allowed:
+            partitions = [
+                OffsetCommitResponsePartition(each.partition_index, code)
+                for each in topic.partitions
+            ]
+            answer.topics.append(OffsetCommitResponseTopic(topic.name, topic.topic_id, partitions))
+    return answer
+
+
+def _may_read(broker: "Broker", request: Request, topic: OffsetCommitRequestTopic) -> bool:
+    name: str | None = topic.name
+    if request.version >= _FIRST_WITH_TOPIC_IDS:
+        name = broker.image.topic_names.get(topic.topic_id)
+    # A topic that is not there is for the coordinator to refuse.
+    return name is None or broker.access.allows(
+        request.session, AclOperation.READ, ResourceType.TOPIC, name
+    )

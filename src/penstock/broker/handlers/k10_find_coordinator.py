@@ -1,0 +1,58 @@
+"""FindCoordinator (10): versions 0 to 6: which broker keeps a group (C3).
+
+The first group makes `__consumer_offsets`. Coordinators of transactions and of share groups are not
+served yet.
+"""
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.request import Answer, Request
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from penstock.security.acl import AclOperation, ResourceType
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+_GROUP = 0
+_FIRST_WITH_SEVERAL = 4
+
+
+async def handle(broker: "Broker", request: Request, body: FindCoordinatorRequest) -> Answer:
+    if request.version >= _FIRST_WITH_SEVERAL:
+        found = [await _find(broker, request, body, key) for key in body.coordinator_keys]
+        return FindCoordinatorResponse(coordinators=found)
+    one = await _find(broker, request, body, body.key)
+    return FindCoordinatorResponse(
+        error_code=one.error_code,
+        error_message=one.error_message,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )
+
+
+async def _find(
+    broker: "Broker", request: Request, body: FindCoordinatorRequest, key: str
+) -> Coordinator:
+    try:
+        if body.key_type != _GROUP:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "this broker coordinates groups only: transactions are not served yet",
+            )
+        broker.access.require(request.session, AclOperation.DESCRIBE, ResourceType.GROUP, key)
+        await broker.groups.ensure_topic()
+        leader = broker.groups.coordinator_of(key)
+        for node, endpoint in broker.nodes(request.session.listener):
+            if node.broker_id == leader:
+                return Coordinator(key, leader, endpoint.host, endpoint.port, error_message=None)
+        raise KafkaError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the coordinator of {key!r} is not up: retry"
+        )
+    except KafkaError as error:
+        return Coordinator(key, -1, "", -1, error.code, error.message)

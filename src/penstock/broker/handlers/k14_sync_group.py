@@ -1,0 +1,20 @@
+"""SyncGroup (14): versions 0 to 5: the leader's assignment for everybody (C3)."""
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.request import Reply, Request
+from penstock.coordinator.group.replies import refusal
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.sync_group import SyncGroupRequest
+from penstock.security.acl import AclOperation, ResourceType
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+def handle(broker: "Broker", request: Request, body: SyncGroupRequest) -> Reply:
+    if not broker.access.allows(
+        request.session, AclOperation.READ, ResourceType.GROUP, body.group_id
+    ):
+        return refusal(body, request.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    return broker.groups.ask(request, body, body.group_id)

@@ -1,0 +1,26 @@
+"""ListGroups (16): versions 0 to 5: the groups that this broker keeps, by state and type."""
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.access import CLUSTER_NAME
+from penstock.broker.request import Answer, Request
+from penstock.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from penstock.security.acl import AclOperation, ResourceType
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+async def handle(broker: "Broker", request: Request, body: ListGroupsRequest) -> Answer:
+    answer = await broker.groups.ask_all(request, body)
+    assert isinstance(answer, ListGroupsResponse)
+    session = request.session
+    if not broker.access.allows(session, AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        answer.groups = [
+            each
+            for each in answer.groups
+            if broker.access.allows(
+                session, AclOperation.DESCRIBE, ResourceType.GROUP, each.group_id
+            )
+        ]
+    return answer

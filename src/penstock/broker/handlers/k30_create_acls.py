@@ -1,0 +1,47 @@
+"""CreateAcls (30): versions 0 to 3: new access rules, in force when the answer leaves (X3)."""
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.acls import authorizer_for
+from penstock.broker.request import Answer, Request
+from penstock.controller.acls import create_acls
+from penstock.controller.metadata import AccessControlEntry, AclKey
+from penstock.controller.result import Result
+from penstock.core.errors import KafkaError
+from penstock.protocol.messages.create_acls import (
+    AclCreationResult,
+    CreateAclsRequest,
+    CreateAclsResponse,
+)
+from penstock.security.acl import AclOperation, new_binding
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+async def handle(broker: "Broker", request: Request, body: CreateAclsRequest) -> Answer:
+    try:
+        authorizer_for(broker, request.session, AclOperation.ALTER)
+    except KafkaError as error:
+        refusal = AclCreationResult(error.code, error.message)
+        return CreateAclsResponse(results=[refusal for _ in body.creations])
+    bindings = []
+    results = []
+    for creation in body.creations:
+        try:
+            pattern, entry = new_binding(
+                creation.resource_type,
+                creation.resource_name,
+                creation.resource_pattern_type,
+                creation.principal,
+                creation.host,
+                creation.operation,
+                creation.permission_type,
+            )
+        except KafkaError as error:
+            results.append(AclCreationResult(error.code, error.message))
+            continue
+        bindings.append((AclKey(*pattern), AccessControlEntry(*entry)))
+        results.append(AclCreationResult(error_message=None))
+    await broker.controlling.run(lambda image: Result(create_acls(image, bindings), None))
+    return CreateAclsResponse(results=results)

@@ -1,0 +1,82 @@
+"""DeleteAcls (31): versions 0 to 3: the access rules that filters find are gone (X3)."""
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.acls import authorizer_for
+from penstock.broker.request import Answer, Request
+from penstock.controller.acls import Binding, delete_acls
+from penstock.controller.image import ClusterImage
+from penstock.controller.metadata import AccessControlEntry, AclKey
+from penstock.controller.result import Result
+from penstock.core.errors import KafkaError
+from penstock.protocol.messages.delete_acls import (
+    DeleteAclsFilter,
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from penstock.security.acl import (
+    AclFilter,
+    AclOperation,
+    AclPermission,
+    PatternType,
+    ResourceType,
+)
+from penstock.security.authorizer import Authorizer
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+async def handle(broker: "Broker", request: Request, body: DeleteAclsRequest) -> Answer:
+    try:
+        authorizer = authorizer_for(broker, request.session, AclOperation.ALTER)
+    except KafkaError as error:
+        refusal = DeleteAclsFilterResult(error.code, error.message)
+        return DeleteAclsResponse(filter_results=[refusal for _ in body.filters])
+
+    def decide(image: ClusterImage) -> Result[DeleteAclsResponse]:
+        bindings: list[Binding] = []
+        results = [_found(authorizer, each, bindings) for each in body.filters]
+        return Result(delete_acls(image, bindings), DeleteAclsResponse(filter_results=results))
+
+    return await broker.controlling.run(decide)
+
+
+def _found(
+    authorizer: Authorizer, wanted: DeleteAclsFilter, bindings: list[Binding]
+) -> DeleteAclsFilterResult:
+    """What one filter finds, which is added to `bindings` too."""
+    try:
+        acl_filter = AclFilter.of_codes(
+            wanted.resource_type_filter,
+            wanted.resource_name_filter,
+            wanted.pattern_type_filter,
+            wanted.principal_filter,
+            wanted.host_filter,
+            wanted.operation,
+            wanted.permission_type,
+        )
+    except KafkaError as error:
+        return DeleteAclsFilterResult(error.code, error.message)
+    result = DeleteAclsFilterResult(error_message=None)
+    for pattern, entries in authorizer.acls(acl_filter):
+        for entry in entries:
+            bindings.append((AclKey(*pattern), AccessControlEntry(*entry)))
+            result.matching_acls.append(_matching(*bindings[-1]))
+    return result
+
+
+def _matching(key: AclKey, entry: AccessControlEntry) -> DeleteAclsMatchingAcl:
+    return DeleteAclsMatchingAcl(
+        0,
+        None,
+        ResourceType[key.resource_type],
+        key.name,
+        PatternType[key.pattern_type],
+        entry.principal,
+        entry.host,
+        AclOperation[entry.operation],
+        AclPermission[entry.permission],
+    )

@@ -1,0 +1,34 @@
+"""DeleteGroups (42): versions 0 to 3: groups without members go, with their offsets (C3)."""
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from penstock.broker.request import Answer, Request
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from penstock.security.acl import AclOperation, ResourceType
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+async def handle(broker: "Broker", request: Request, body: DeleteGroupsRequest) -> Answer:
+    allowed = [
+        group_id
+        for group_id in body.groups_names
+        if broker.access.allows(request.session, AclOperation.DELETE, ResourceType.GROUP, group_id)
+    ]
+    answer = await broker.groups.ask_all(request, replace(body, groups_names=allowed))
+    assert isinstance(answer, DeleteGroupsResponse)
+    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    answer.results += [
+        DeletableGroupResult(group_id, code)
+        for group_id in body.groups_names
+        if group_id not in allowed
+    ]
+    return answer

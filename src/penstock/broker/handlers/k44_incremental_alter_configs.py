@@ -1,0 +1,60 @@
+"""IncrementalAlterConfigs (44): versions 0 and 1: single settings are set, deleted, extended.
+
+Topics, brokers, groups, metrics subscriptions, and the levels of this broker's loggers. What is
+changed holds at once.
+"""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from penstock.broker.config_resources import check_access, check_broker_name, config_rules
+from penstock.broker.loggers import plan_levels
+from penstock.broker.request import Answer, Request
+from penstock.controller.configs import ConfigResourceType, incremental_alter_configs
+from penstock.core.errors import KafkaError
+from penstock.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResourceResponse,
+    IncrementalAlterConfigsResponse,
+)
+from penstock.security.acl import AclOperation
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+async def handle(
+    broker: "Broker", request: Request, body: IncrementalAlterConfigsRequest
+) -> Answer:
+    done = []
+    wanted = []
+    times = Counter((each.resource_type, each.resource_name) for each in body.resources)
+    for resource in body.resources:
+        who = resource.resource_type, resource.resource_name
+        result = IncrementalAlterConfigsResourceResponse(0, None, *who)
+        try:
+            kind = check_access(broker, request.session, AclOperation.ALTER_CONFIGS, *who)
+            if kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER):
+                check_broker_name(broker, kind, who[1])
+            if kind is not ConfigResourceType.BROKER_LOGGER or times[who] > 1:
+                wanted.append(resource)
+                continue
+            _set_levels(resource, body.validate_only)
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message
+        done.append(result)
+    rules = config_rules(broker)
+    reply = await broker.controlling.run(
+        lambda image: incremental_alter_configs(image, replace(body, resources=wanted), rules)
+    )
+    return IncrementalAlterConfigsResponse(responses=[*reply.responses, *done])
+
+
+def _set_levels(resource: IncrementalAlterConfigsResource, validate_only: bool) -> None:
+    changes = plan_levels(resource.configs)
+    if not validate_only:
+        for change in changes:
+            change()

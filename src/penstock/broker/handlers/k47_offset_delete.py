@@ -1,0 +1,40 @@
+"""OffsetDelete (47): version 0: a group forgets offsets of topics it does not read (C3)."""
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from penstock.broker.request import Answer, Request
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from penstock.security.acl import AclOperation, ResourceType
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+async def handle(broker: "Broker", request: Request, body: OffsetDeleteRequest) -> Answer:
+    session = request.session
+    if not broker.access.allows(session, AclOperation.DELETE, ResourceType.GROUP, body.group_id):
+        return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    allowed = [
+        topic
+        for topic in body.topics
+        if broker.access.allows(session, AclOperation.READ, ResourceType.TOPIC, topic.name)
+    ]
+    answer = await broker.groups.ask(request, replace(body, topics=allowed), body.group_id)
+    assert isinstance(answer, OffsetDeleteResponse)
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    for topic in body.topics:
+        if topic not in allowed:
+            partitions = [
+                OffsetDeleteResponsePartition(each.partition_index, code)
+                for each in topic.partitions
+            ]
+            answer.topics.append(OffsetDeleteResponseTopic(topic.name, partitions))
+    return answer

@@ -1,0 +1,60 @@
+"""AlterClientQuotas (49): versions 0 and 1: quotas change, and hold when the answer leaves (X4)."""
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.request import Answer, Request
+from penstock.controller.image import ClusterImage
+from penstock.controller.quotas import alter_quotas
+from penstock.controller.result import Result
+from penstock.controller.settings import values_of
+from penstock.core.errors import KafkaError
+from penstock.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntryData,
+    AlterClientQuotasResponse,
+    AlterClientQuotasResponseEntityData,
+    AlterClientQuotasResponseEntryData,
+)
+from penstock.security.acl import AclOperation
+from penstock.security.quota_entities import Entity, altered_values, entity_of_wire
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+async def handle(broker: "Broker", request: Request, body: AlterClientQuotasRequest) -> Answer:
+    try:
+        broker.access.require(request.session, AclOperation.ALTER_CONFIGS)
+    except KafkaError as error:
+        return AlterClientQuotasResponse(entries=[_entry(each, error) for each in body.entries])
+
+    def decide(image: ClusterImage) -> Result[AlterClientQuotasResponse]:
+        altered: dict[Entity, dict[str, str]] = {}
+        results = []
+        for each in body.entries:
+            try:
+                entity = entity_of_wire(
+                    (part.entity_type, part.entity_name) for part in each.entity
+                )
+                before = altered.get(entity) or values_of(image, entity)
+                changes = ((op.key, None if op.remove else op.value) for op in each.ops)
+                altered[entity] = altered_values(entity, before, changes)
+                results.append(_entry(each, None))
+            except KafkaError as error:
+                results.append(_entry(each, error))
+        changes = [] if body.validate_only else alter_quotas(image, altered)
+        return Result(changes, AlterClientQuotasResponse(entries=results))
+
+    return await broker.controlling.run(decide)
+
+
+def _entry(
+    entry: AlterClientQuotasRequestEntryData, error: KafkaError | None
+) -> AlterClientQuotasResponseEntryData:
+    entity = [
+        AlterClientQuotasResponseEntityData(part.entity_type, part.entity_name)
+        for part in entry.entity
+    ]
+    if error is None:
+        return AlterClientQuotasResponseEntryData(0, None, entity)
+    return AlterClientQuotasResponseEntryData(error.code, error.message, entity)

@@ -1,0 +1,57 @@
+"""DescribeUserScramCredentials (50): version 0: which SCRAM passwords users have, not what (X2)."""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from penstock.broker.request import Reply, Request
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+from penstock.security.acl import AclOperation
+from penstock.security.scram_credential import ScramCredential, ScramMechanism
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+def handle(broker: "Broker", request: Request, body: DescribeUserScramCredentialsRequest) -> Reply:
+    broker.access.require(request.session, AclOperation.DESCRIBE)
+    response = DescribeUserScramCredentialsResponse(error_message=None)
+    if not body.users:
+        users = [key.entity[0][1] for key in broker.image.configs if _is_a_user(key.entity)]
+        found = (_described(broker, user) for user in users)
+        response.results = [result for result in found if result.credential_infos]
+        return response
+    for user, times in Counter(each.name for each in body.users).items():
+        if times == 1:
+            result = _described(broker, user)
+        else:
+            result = DescribeUserScramCredentialsResult(
+                user, ErrorCode.DUPLICATE_RESOURCE, f"user {user!r} is asked for {times} times"
+            )
+        response.results.append(result)
+    return response
+
+
+def _is_a_user(entity: tuple[tuple[str, str], ...]) -> bool:
+    return len(entity) == 1 and entity[0][0] == "users"
+
+
+def _described(broker: "Broker", user: str) -> DescribeUserScramCredentialsResult:
+    values = broker.image.config("users", user)
+    infos = [
+        CredentialInfo(
+            mechanism, ScramCredential.from_text(values[mechanism.mechanism_name]).iterations
+        )
+        for mechanism in ScramMechanism
+        if mechanism.mechanism_name in values
+    ]
+    if infos:
+        return DescribeUserScramCredentialsResult(user, 0, None, infos)
+    return DescribeUserScramCredentialsResult(
+        user, ErrorCode.RESOURCE_NOT_FOUND, f"user {user!r} has no SCRAM credentials"
+    )

@@ -1,0 +1,70 @@
+"""AlterUserScramCredentials (51): version 0: SCRAM passwords are set and taken away (X2)."""
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.request import Answer, Request
+from penstock.controller.image import ClusterImage
+from penstock.controller.result import Result
+from penstock.controller.scram import alter_scram_credentials
+from penstock.core.errors import KafkaError
+from penstock.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
+from penstock.security.acl import AclOperation
+from penstock.security.scram_changes import (
+    ScramDeletion,
+    ScramUpsertion,
+    plan_scram_changes,
+)
+from penstock.security.scram_credential import ScramMechanism
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+async def handle(
+    broker: "Broker", request: Request, body: AlterUserScramCredentialsRequest
+) -> Answer:
+    users = dict.fromkeys(each.name for each in (*body.deletions, *body.upsertions))
+    try:
+        broker.access.require(request.session, AclOperation.ALTER)
+    except KafkaError as error:
+        return _answer(dict.fromkeys(users, error))
+    deletions = [ScramDeletion(each.name, each.mechanism) for each in body.deletions]
+    upsertions = [
+        ScramUpsertion(each.name, each.mechanism, each.iterations, each.salt, each.salted_password)
+        for each in body.upsertions
+    ]
+
+    def decide(image: ClusterImage) -> Result[AlterUserScramCredentialsResponse]:
+        def exists(user: str, mechanism: ScramMechanism) -> bool:
+            return mechanism.mechanism_name in image.config("users", user)
+
+        planned = plan_scram_changes(deletions, upsertions, exists)
+        changes = alter_scram_credentials(
+            image,
+            (
+                (
+                    user,
+                    mechanism.mechanism_name,
+                    None if credential is None else credential.to_text(),
+                )
+                for user, mechanism, credential in planned.changes
+            ),
+        )
+        return Result(changes, _answer({user: planned.errors.get(user) for user in users}))
+
+    return await broker.controlling.run(decide)
+
+
+def _answer(errors: dict[str, KafkaError | None]) -> AlterUserScramCredentialsResponse:
+    return AlterUserScramCredentialsResponse(
+        results=[
+            AlterUserScramCredentialsResult(user, 0, None)
+            if error is None
+            else AlterUserScramCredentialsResult(user, error.code, error.message)
+            for user, error in errors.items()
+        ]
+    )

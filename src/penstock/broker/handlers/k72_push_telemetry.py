@@ -1,0 +1,63 @@
+"""PushTelemetry (72): version 0: a client pushes metrics, which go to the receiver (KIP-714).
+
+Metrics are unpacked on a thread, to ten times `telemetry.max.bytes` at most. They are not parsed.
+"""
+
+import logging
+from typing import TYPE_CHECKING
+
+from penstock.broker.request import Answer, Reply, Request
+from penstock.broker.telemetry import Instance, Push, client_of
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.protocol.messages.push_telemetry import (
+    PushTelemetryRequest,
+    PushTelemetryResponse,
+)
+from penstock.records.compress import Compression, DecompressionLimitError, decompress
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+logger = logging.getLogger("penstock.telemetry")
+
+_LARGEST_RATIO = 10
+
+
+def handle(broker: "Broker", request: Request, body: PushTelemetryRequest) -> Reply:
+    instance = broker.telemetry.check_push(body, client_of(request), broker.clock.monotonic_ms())
+    if not body.metrics:
+        return PushTelemetryResponse()
+    return _export(broker, instance, body)
+
+
+async def _export(broker: "Broker", instance: Instance, body: PushTelemetryRequest) -> Answer:
+    telemetry = broker.telemetry
+    codec, metrics = Compression(body.compression_type), bytes(body.metrics)
+    try:
+        if codec is not Compression.NONE:
+            limit = telemetry.max_bytes * _LARGEST_RATIO
+            metrics = await broker.workers.run(
+                broker.workers.compute, lambda: bytes(decompress(codec, body.metrics, limit))
+            )
+        telemetry.receiver.export(
+            Push(
+                body.client_instance_id,
+                instance.client,
+                metrics,
+                broker.clock.now_ms(),
+                body.terminating,
+            )
+        )
+    except DecompressionLimitError as error:
+        return _refused(instance, ErrorCode.TELEMETRY_TOO_LARGE, error.message)
+    except KafkaError as error:
+        return _refused(instance, ErrorCode.INVALID_RECORD, error.message)
+    except Exception as error:  # noqa: BLE001 - a receiver may fail as it likes
+        return _refused(instance, ErrorCode.INVALID_RECORD, repr(error))
+    return PushTelemetryResponse()
+
+
+def _refused(instance: Instance, code: ErrorCode, reason: str) -> PushTelemetryResponse:
+    instance.last_error = code
+    logger.warning("metrics of client %s are lost: %s", instance.client["client_id"], reason)
+    return PushTelemetryResponse(error_code=code)

@@ -1,0 +1,230 @@
+"""A consumer as the simulation needs it: it joins, reads, commits, and gives up like a real one."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from penstock.core.errors import ErrorCode
+from penstock.protocol.fields import Message
+from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from penstock.protocol.messages.join_group import JoinGroupResponse
+from penstock.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from penstock.protocol.messages.offset_commit import OffsetCommitResponse
+from penstock.protocol.messages.offset_fetch import OffsetFetchResponse
+from penstock.protocol.messages.sync_group import SyncGroupResponse
+from tests.sim.group_world import (
+    GROUP,
+    MAX_DELAY_MS,
+    PARTITIONS,
+    REBALANCE_MS,
+    SESSION_MS,
+    WAIT_LIMIT_MS,
+    World,
+    read_assignment,
+    write_assignment,
+)
+from tests.support.groups import (
+    commit_errors,
+    commit_request,
+    fetch_request,
+    join_request,
+    sync_request,
+)
+
+R = TypeVar("R", bound=Message)
+HEARTBEAT_MS = 1_500
+REQUEST_TIMEOUT_MS = 8_000
+_LOST_ID = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
+_GO_ON = {ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+
+
+class Client:
+    """One consumer. `era` counts its attempts: answers of an earlier one are not heard."""
+
+    def __init__(self, world: World, name: str, instance: str | None, version: int) -> None:
+        self.world = world
+        self.name = name
+        self.instance = instance
+        self.version = 9 if instance is not None else version
+        self.alive = True
+        self.member_id = ""
+        self.generation = -1
+        self.partitions: list[int] = []
+        self.positions: dict[int, int] = {}
+        self.era = 0
+        self.deaf_until = 0
+        """Until then it goes on as a member whatever it is told."""
+        self.patience_ms = world.random.choice([3_000, WAIT_LIMIT_MS + 2 * MAX_DELAY_MS])
+        """How long it waits for a generation before it asks again."""
+        self._join()
+
+    def stop(self, *, leave: bool) -> None:
+        """Crash, or say goodbye first."""
+        self.alive = False
+        if leave and self.member_id:
+            who = [MemberIdentity(self.member_id, self.instance)]
+            request = LeaveGroupRequest(group_id=GROUP, members=who)
+            self.world.call(request, 5, self.name, lambda response: None)
+
+    # --- requests
+
+    def _call(
+        self,
+        request: Message,
+        version: int,
+        answer: type[R],
+        then: Callable[[R], None],
+        or_else: Callable[[], None],
+        timeout_ms: int = REQUEST_TIMEOUT_MS,
+    ) -> None:
+        """Send a request; one of `then` and `or_else` follows, if the era lasts."""
+        era = self.era
+        done = False
+
+        def heard(response: Message) -> None:
+            nonlocal done
+            if self.alive and era == self.era and not done:
+                done = True
+                assert isinstance(response, answer)
+                then(response)
+
+        def gave_up() -> None:
+            nonlocal done
+            if self.alive and era == self.era and not done:
+                done = True
+                or_else()
+
+        self.world.call(request, version, self.name, heard)
+        self.world.later(timeout_ms, gave_up)
+
+    def _join_soon(self, *, forget: bool = False) -> None:
+        self.era += 1
+        era = self.era
+        self.partitions = []
+        if forget:
+            self.member_id, self.generation = "", -1
+
+        def go() -> None:
+            if self.alive and era == self.era:
+                self._join()
+
+        self.world.later(self.world.random.randrange(50, 500), go)
+
+    # --- joining
+
+    def _join(self) -> None:
+        request = join_request(
+            self.member_id,
+            group=GROUP,
+            instance=self.instance,
+            session_ms=SESSION_MS,
+            rebalance_ms=REBALANCE_MS,
+        )
+        timeout = WAIT_LIMIT_MS + 2 * MAX_DELAY_MS
+        self._call(request, self.version, JoinGroupResponse, self._joined, self._join_soon, timeout)
+
+    def _joined(self, response: JoinGroupResponse) -> None:
+        match ErrorCode(response.error_code):
+            case ErrorCode.NONE:
+                self.member_id = response.member_id
+                self.generation = response.generation_id
+                self._sync(response)
+            case ErrorCode.MEMBER_ID_REQUIRED:
+                self.member_id = response.member_id
+                self._join()
+            case ErrorCode.FENCED_INSTANCE_ID:
+                self.alive = False
+            case error:
+                self._join_soon(forget=error in _LOST_ID)
+
+    def _sync(self, joined: JoinGroupResponse) -> None:
+        assignments: dict[str, bytes] = {}
+        if joined.leader == self.member_id and not joined.skip_assignment:
+            members = sorted(member.member_id for member in joined.members)
+            for index, member in enumerate(members):
+                partitions = list(range(index, PARTITIONS, len(members)))
+                assignments[member] = write_assignment(self.generation, partitions)
+        request = sync_request(
+            self.member_id, self.generation, assignments, group=GROUP, instance=self.instance
+        )
+        self._call(request, 5, SyncGroupResponse, self._synced, self._join_soon, self.patience_ms)
+        self._beat_soon()
+
+    def _synced(self, response: SyncGroupResponse) -> None:
+        if response.error_code:
+            self._failed(ErrorCode(response.error_code))
+            return
+        partitions = read_assignment(response.assignment)[1] if response.assignment else []
+        request = fetch_request({"t": partitions}, group=GROUP)
+
+        def fetched(response: OffsetFetchResponse) -> None:
+            group = response.groups[0]
+            if group.error_code:
+                self._join_soon()
+                return
+            self.positions = {
+                p.partition_index: p.committed_offset
+                for topic in group.topics
+                for p in topic.partitions
+            }
+            self.partitions = partitions
+            self._commit_soon()
+
+        self._call(request, 9, OffsetFetchResponse, fetched, self._join_soon)
+
+    def _failed(self, error: ErrorCode) -> None:
+        if error is ErrorCode.FENCED_INSTANCE_ID:
+            self.alive = False
+        else:
+            self._join_soon(forget=error in _LOST_ID)
+
+    # --- a member's life
+
+    def _beat_soon(self) -> None:
+        era = self.era
+
+        def beat() -> None:
+            if not self.alive or era != self.era:
+                return
+            request = HeartbeatRequest(GROUP, self.generation, self.member_id, self.instance)
+            self._call(request, 4, HeartbeatResponse, self._beaten, lambda: None)
+            self._beat_soon()
+
+        self.world.later(HEARTBEAT_MS, beat)
+
+    def _beaten(self, response: HeartbeatResponse) -> None:
+        error = ErrorCode(response.error_code)
+        if error not in _GO_ON and not self._is_deaf():
+            self._failed(error)
+
+    def _is_deaf(self) -> bool:
+        return self.world.now < self.deaf_until
+
+    def _commit_soon(self) -> None:
+        era = self.era
+
+        def commit() -> None:
+            if self.alive and era == self.era and self.partitions:
+                self._commit()
+
+        self.world.later(self.world.random.randrange(100, 2_000), commit)
+
+    def _commit(self) -> None:
+        """Read a little and commit; the next commit waits for this one."""
+        step = self.world.random.randrange(0, 10)
+        self.positions = {p: max(at, 0) + step for p, at in self.positions.items()}
+        request = commit_request(
+            {("t", p): at for p, at in self.positions.items()},
+            group=GROUP,
+            member_id=self.member_id,
+            generation=self.generation,
+            instance=self.instance,
+        )
+
+        def done(response: OffsetCommitResponse) -> None:
+            errors = set(commit_errors(response))
+            if errors <= _GO_ON or self._is_deaf():
+                self._commit_soon()
+            else:
+                self._failed(ErrorCode(max(errors)))
+
+        self._call(request, 9, OffsetCommitResponse, done, self._commit_soon)

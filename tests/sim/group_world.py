@@ -1,0 +1,358 @@
+"""A simulated world for one group shard: a clock, a bad network, a coordinator that dies.
+
+Everything follows from the seed. The coordinator appends to a log whose high watermark lags behind;
+when it dies, what was not committed may be lost. Checks that hold at every step are made here; see
+`GroupChecks`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from random import Random
+
+from penstock.coordinator.group.classic import GroupState, group_value
+from penstock.coordinator.group.config import GroupConfig
+from penstock.coordinator.group.events import (
+    Context,
+    Requested,
+    Result,
+    SetTimer,
+    Timer,
+    TimerFired,
+)
+from penstock.coordinator.group.records import (
+    GroupRecord,
+    OffsetRecord,
+    Record,
+    Skipped,
+    decode_record,
+    encode_record,
+)
+from penstock.coordinator.group.replies import refusal
+from penstock.coordinator.group.shard import GroupShard
+from penstock.coordinator.timers import TimerQueue
+from penstock.core.errors import ErrorCode
+from penstock.protocol.fields import Message
+from penstock.protocol.messages.join_group import JoinGroupRequest
+from penstock.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from tests.support.groups import FakeTopics
+
+GROUP = "readers"
+PARTITIONS = 6
+REBALANCE_MS = 12_000
+SESSION_MS = 6_000
+COMMIT_TIMEOUT_MS = 5_000
+MAX_DELAY_MS = 800
+RESET = "reset"
+"""Metadata of a commit by which a user moves offsets back."""
+
+WAIT_LIMIT_MS = REBALANCE_MS + COMMIT_TIMEOUT_MS + 1_000
+"""A JoinGroup or SyncGroup that reached the coordinator is answered within this time."""
+
+
+@dataclass
+class Faults:
+    """How likely the world misbehaves. All zero: it heals."""
+
+    loss: float = 0.0
+    append: float = 0.0
+    slow_commit: float = 0.0
+    crashes: bool = False
+
+
+class World:
+    """The clock and the network."""
+
+    def __init__(self, seed: int, faults: Faults) -> None:
+        self.random = Random(seed)
+        self.faults = faults
+        self.now = 1_000_000
+        self._queue: list[tuple[int, int, Callable[[], None]]] = []
+        self._count = 0
+        self.coordinator = Coordinator(self)
+
+    def later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        self._count += 1
+        heappush(self._queue, (self.now + delay_ms, self._count, action))
+
+    def run_until(self, time: int) -> None:
+        while self._queue and self._queue[0][0] <= time:
+            self.now, _, action = heappop(self._queue)
+            action()
+            self.coordinator.check()
+        self.now = time
+
+    def chance(self, probability: float) -> bool:
+        return self.random.random() < probability
+
+    def call(
+        self,
+        request: Message,
+        version: int,
+        client_id: str,
+        on_reply: Callable[[Message], None],
+    ) -> None:
+        """Send a request; its reply comes later, or never."""
+
+        def arrive() -> None:
+            self.coordinator.receive(request, version, client_id, back)
+
+        def back(response: Message) -> None:
+            if not self.chance(self.faults.loss):
+                self.later(self.random.randrange(1, MAX_DELAY_MS), lambda: on_reply(response))
+
+        if not self.chance(self.faults.loss):
+            self.later(self.random.randrange(1, MAX_DELAY_MS), arrive)
+
+
+@dataclass
+class Waiting:
+    request: Message
+    version: int
+    since: int
+    reply: Callable[[Message], None]
+
+
+@dataclass
+class Held:
+    """A result whose replies wait until the log is committed up to `end`."""
+
+    result: Result
+    end: int
+    deadline: int
+
+
+class Coordinator:
+    """A host as `shard` wants it, over a log in memory."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.config = GroupConfig(group_initial_rebalance_delay_ms=1_000)
+        self.topics = FakeTopics({"t": PARTITIONS})
+        self.log: list[tuple[bytes, bytes | None]] = []
+        self.committed = 0
+        self.checks = GroupChecks()
+        self.life = 0
+        self.up = False
+        self.waiter = 0
+        self._start()
+
+    # --- life and death
+
+    def _start(self) -> None:
+        self.life += 1
+        self.up = True
+        self.shard = self.replayed()
+        self.timers: TimerQueue[Timer] = TimerQueue()
+        self.waiting: dict[int, Waiting] = {}
+        self.held: list[Held] = []
+        self.committed = len(self.log)
+        self.checks.restarted(self.shard)
+        self._perform(self.shard.loaded(self.world.now))
+
+    def replayed(self) -> GroupShard:
+        """A shard made from the bytes of the log alone."""
+        shard = GroupShard(self.config)
+        for key, value in self.log:
+            record = decode_record(key, value)
+            assert not isinstance(record, Skipped)
+            shard.apply(record)
+        return shard
+
+    def crash(self) -> None:
+        """It dies; some of what was not committed is lost. Another one takes over soon."""
+        if not self.up:
+            return
+        self.up = False
+        self.life += 1
+        keep = self.world.random.randint(self.committed, len(self.log))
+        del self.log[keep:]
+        self.world.later(self.world.random.randrange(100, 3_000), self._start)
+
+    # --- the host
+
+    def receive(
+        self, request: Message, version: int, client_id: str, reply: Callable[[Message], None]
+    ) -> None:
+        if not self.up:
+            if self.world.chance(0.5):
+                reply(refusal(request, version, ErrorCode.NOT_COORDINATOR))
+            return
+        self.waiter += 1
+        self.waiting[self.waiter] = Waiting(request, version, self.world.now, reply)
+        uuid = f"{self.world.random.getrandbits(64):016x}"
+        context = Context(self.waiter, version, client_id, "/sim", uuid, self.topics)
+        self._perform(self.shard.handle(Requested(request, context), self.world.now))
+        self._set_alarm()
+
+    def _tick(self, life: int) -> None:
+        if not self.up or life != self.life:
+            return
+        now = self.world.now
+        while (timer := self.timers.pop_due(now)) is not None:
+            self._perform(self.shard.handle(TimerFired(timer), now))
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        deadline = self.timers.next_deadline()
+        if deadline is not None:
+            life = self.life
+            self.world.later(max(deadline - self.world.now, 0), lambda: self._tick(life))
+
+    def _perform(self, result: Result) -> None:
+        now = self.world.now
+        if result.records and self.world.chance(self.world.faults.append):
+            failed = self.shard.failed(result, ErrorCode.NOT_ENOUGH_REPLICAS, now, applied=False)
+            self._perform(failed)
+            return
+        self.log.extend(encode_record(record) for record in result.records)
+        for change in result.changes:
+            self.shard.apply(change)
+        self.checks.appended(result.records)
+        for timer in result.timers:
+            if isinstance(timer, SetTimer):
+                self.timers.set(timer.timer, timer.deadline_ms)
+            else:
+                self.timers.cancel(timer.timer)
+        self.held.append(Held(result, len(self.log), now + COMMIT_TIMEOUT_MS))
+        if self.world.chance(self.world.faults.slow_commit):
+            delay = self.world.random.randrange(1, 2 * COMMIT_TIMEOUT_MS)
+            life, end = self.life, len(self.log)
+            self.world.later(delay, lambda: self._commit(life, end))
+            self.world.later(COMMIT_TIMEOUT_MS, lambda: self._time_out(life))
+        else:
+            self._commit(self.life, len(self.log))
+
+    def _commit(self, life: int, end: int) -> None:
+        if not self.up or life != self.life:
+            return
+        self.committed = max(self.committed, end)
+        ready = [held for held in self.held if held.end <= self.committed]
+        self.held = [held for held in self.held if held.end > self.committed]
+        for held in ready:
+            self._reply(held.result)
+
+    def _time_out(self, life: int) -> None:
+        if not self.up or life != self.life:
+            return
+        late = [held for held in self.held if held.deadline <= self.world.now]
+        self.held = [held for held in self.held if held.deadline > self.world.now]
+        for held in late:
+            error = ErrorCode.REQUEST_TIMED_OUT
+            failed = self.shard.failed(held.result, error, self.world.now, applied=True)
+            # What is left to say is an error: it need not wait for the log.
+            replies = Result(replies=failed.replies)
+            self._reply(replies)
+            self._perform(Result(None, failed.records, failed.groups, (), failed.timers))
+        self._set_alarm()
+
+    def _reply(self, result: Result) -> None:
+        for reply in result.replies:
+            waiting = self.waiting.pop(reply.waiter, None)
+            assert waiting is not None, f"{reply} is for nobody, or comes twice"
+            self.checks.replied(waiting.request, reply.response)
+            waiting.reply(reply.response)
+
+    # --- what holds at every step
+
+    def check(self) -> None:
+        if not self.up:
+            return
+        for waiting in self.waiting.values():
+            age = self.world.now - waiting.since
+            assert age <= WAIT_LIMIT_MS, f"{waiting.request} has waited for {age} ms"
+            if not isinstance(waiting.request, JoinGroupRequest | SyncGroupRequest):
+                assert age <= COMMIT_TIMEOUT_MS, f"{waiting.request} waits for the log only"
+        group = self.shard.groups.get(GROUP)
+        if group is not None:
+            awaiting = [m for m in group.members.values() if m.awaiting_join is not None]
+            assert group.awaiting_joins == len(awaiting)
+            assert set(group.static_members.values()) <= set(group.members)
+            assert group.pending_syncs <= set(group.members)
+            assert (group.leader in group.members) == bool(group.members)
+
+    def check_replay(self) -> None:
+        """The log alone leads to the same offsets, and to the group where it is at rest."""
+        again = self.replayed()
+        assert again.offsets.groups == self.shard.offsets.groups
+        assert set(again.groups) == set(self.shard.groups)
+        for group_id, group in self.shard.groups.items():
+            if group.state in (GroupState.STABLE, GroupState.EMPTY):
+                stored, live = group_value(again.groups[group_id]), group_value(group)
+                assert stored == live
+
+
+class GroupChecks:
+    """What must be true of records and replies, whatever happens."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[int, int] = {}
+        self.acknowledged: dict[int, int] = {}
+        self.generation = -1
+        self.owners: dict[tuple[int, int], str] = {}
+        self.stable_generations: set[int] = set()
+        self.syncs = 0
+
+    def restarted(self, shard: GroupShard) -> None:
+        """Nothing that was acknowledged is lost; what was not may be."""
+        partitions = shard.offsets.of(GROUP).get("t", {})
+        self.offsets = {partition: value.offset for partition, value in partitions.items()}
+        for partition, offset in self.acknowledged.items():
+            assert self.offsets.get(partition, -1) >= offset, f"t-{partition} lost {offset}"
+        group = shard.groups.get(GROUP)
+        generation = -1 if group is None else group.generation
+        assert generation >= max(self.stable_generations, default=-1), "a generation was lost"
+        self.generation = generation
+
+    def appended(self, records: Sequence[Record]) -> None:
+        for record in records:
+            if isinstance(record, GroupRecord) and record.value is not None:
+                generation = record.value.generation
+                assert generation >= self.generation, "the generation fell"
+                self.generation = generation
+            elif isinstance(record, OffsetRecord) and record.value is not None:
+                partition, offset = record.key.partition, record.value.offset
+                if record.value.metadata == RESET:
+                    self.acknowledged[partition] = min(
+                        offset, self.acknowledged.get(partition, offset)
+                    )
+                else:
+                    before = self.offsets.get(partition, -1)
+                    assert offset >= before, f"t-{partition} went from {before} to {offset}"
+                self.offsets[partition] = offset
+
+    def replied(self, request: Message, response: Message) -> None:
+        if isinstance(request, SyncGroupRequest) and isinstance(response, SyncGroupResponse):
+            if response.error_code == 0 and response.assignment:
+                self._assigned(request, response)
+        elif isinstance(request, OffsetCommitRequest) and isinstance(
+            response, OffsetCommitResponse
+        ):
+            self._acknowledged(request, response)
+
+    def _acknowledged(self, request: OffsetCommitRequest, response: OffsetCommitResponse) -> None:
+        for asked, said in zip(request.topics, response.topics, strict=True):
+            for partition, answer in zip(asked.partitions, said.partitions, strict=True):
+                if answer.error_code == 0:
+                    at = partition.partition_index
+                    self.acknowledged[at] = partition.committed_offset
+
+    def _assigned(self, request: SyncGroupRequest, response: SyncGroupResponse) -> None:
+        generation, partitions = read_assignment(response.assignment)
+        assert generation == request.generation_id, "an assignment of another generation"
+        self.stable_generations.add(generation)
+        self.syncs += 1
+        owner = request.group_instance_id or request.member_id
+        for partition in partitions:
+            other = self.owners.setdefault((generation, partition), owner)
+            assert other == owner, f"t-{partition} of generation {generation}: {other}, {owner}"
+
+
+def write_assignment(generation: int, partitions: list[int]) -> bytes:
+    return f"{generation}:{','.join(map(str, partitions))}".encode()
+
+
+def read_assignment(data: bytes) -> tuple[int, list[int]]:
+    generation, _, partitions = data.decode().partition(":")
+    return int(generation), [int(p) for p in partitions.split(",") if p]

@@ -1,0 +1,72 @@
+"""Groups under a seeded storm: clients and coordinators come and go, messages get lost (C3).
+
+A failing seed is in the name of the test: run that one test again and it fails at the same step.
+"""
+
+import pytest
+
+from tests.sim.group_client import Client
+from tests.sim.group_world import GROUP, PARTITIONS, RESET, Faults, World
+from tests.support.groups import commit_request
+
+STORM_MS = 90_000
+CALM_MS = 60_000
+CLIENTS = 5
+
+
+def storm(seed: int) -> tuple[World, list[Client]]:
+    """Run the world through a storm and a calm; its checks are made at every step."""
+    world = World(seed, Faults(loss=0.03, append=0.02, slow_commit=0.05, crashes=True))
+    clients: list[Client] = []
+    random = world.random
+
+    def start() -> None:
+        number = len(clients)
+        instance = f"instance-{random.randrange(3)}" if random.random() < 0.3 else None
+        clients.append(Client(world, f"client-{number}", instance, random.choice([3, 4, 9])))
+
+    def disturb() -> None:
+        living = [client for client in clients if client.alive]
+        action = random.random()
+        if len(living) < 2 or (action < 0.35 and len(living) < CLIENTS):
+            start()
+        elif action < 0.6:
+            random.choice(living).stop(leave=random.random() < 0.5)
+        elif action < 0.7:
+            world.coordinator.crash()
+        elif action < 0.85:
+            random.choice(living).deaf_until = world.now + random.randrange(5_000, 20_000)
+        elif action < 0.9:
+            offsets = {("t", p): 0 for p in range(PARTITIONS)}
+            request = commit_request(offsets, group=GROUP, metadata=RESET)
+            world.call(request, 9, "admin", lambda response: None)
+        elif world.coordinator.up:
+            world.coordinator.check_replay()
+        if world.faults.crashes:
+            world.later(random.randrange(500, 6_000), disturb)
+
+    for _ in range(3):
+        start()
+    world.later(2_000, disturb)
+    world.run_until(world.now + STORM_MS)
+    world.faults = Faults()
+    world.run_until(world.now + CALM_MS)
+    return world, clients
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_storm_and_a_calm(seed: int) -> None:
+    """After the storm every partition has one owner, and the log tells the same story."""
+    world, clients = storm(seed)
+    coordinator = world.coordinator
+    coordinator.check_replay()
+    assert coordinator.checks.syncs > 0
+    living = [client for client in clients if client.alive]
+    owned = sorted(partition for client in living for partition in client.partitions)
+    assert owned == list(range(PARTITIONS))
+    assert len({client.generation for client in living}) == 1
+    assert not coordinator.waiting
+
+
+def test_the_same_seed_gives_the_same_world() -> None:
+    assert storm(3)[0].coordinator.log == storm(3)[0].coordinator.log

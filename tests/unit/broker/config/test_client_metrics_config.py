@@ -1,0 +1,53 @@
+"""Settings of a subscription to clients' metrics."""
+
+import pytest
+
+from penstock.broker.config.client_metrics_config import (
+    describe_client_metrics,
+    validate_client_metrics_configs,
+)
+from penstock.broker.config.entry import ConfigSource, Synonym
+from penstock.broker.config.settings import ConfigError
+
+
+def test_settings_that_do() -> None:
+    validate_client_metrics_configs(
+        {
+            "interval.ms": "100",
+            "match": "client_id=app.*,client_source_port=9[0-9]+",
+            "metrics": "org.apache.kafka.producer.,org.apache.kafka.consumer.",
+        }
+    )
+    validate_client_metrics_configs({"metrics": "*", "match": ""})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "wanted"),
+    [
+        ("interval.ms", "99", "between 100 and 3600000"),
+        ("interval.ms", "3600001", "between 100 and 3600000"),
+        ("match", "app", "must be name=pattern pairs"),
+        ("match", "client_id=a=b", "must be name=pattern pairs"),
+        ("match", "client_id=*", "no regular expression"),
+        ("interval", "5", "did you mean interval.ms?"),
+    ],
+)
+def test_settings_that_will_not_do(name: str, text: str, wanted: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        validate_client_metrics_configs({name: text})
+    assert refused.value.message.startswith(f"{name}: ")
+    assert wanted in refused.value.message
+
+
+def test_what_is_shown() -> None:
+    interval, match, metrics = describe_client_metrics({"match": "client_id=a, client_id=b"})
+    source = ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG
+    assert (interval.value, interval.source, interval.synonyms) == (
+        "300000",
+        ConfigSource.DEFAULT_CONFIG,
+        (),
+    )
+    assert (match.value, match.source) == ("client_id=a,client_id=b", source)
+    assert match.synonyms == (Synonym("match", "client_id=a,client_id=b", source),)
+    assert metrics.value == ""
+    assert [entry.name for entry in describe_client_metrics({}, ["metrics"])] == ["metrics"]

@@ -1,0 +1,197 @@
+"""Settings that change while the broker runs."""
+
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.config.broker_settings import BROKER_SETTINGS
+from penstock.broker.config.settings import ConfigError
+
+
+def config(**settings: str) -> BrokerConfig:
+    return BrokerConfig.from_properties({name.replace("_", "."): s for name, s in settings.items()})
+
+
+def refusal(broker: BrokerConfig, name: str, text: str, *, per_broker: bool = True) -> str:
+    with pytest.raises(ConfigError) as refused:
+        broker.validate_dynamic({name: text}, per_broker=per_broker)
+    assert refused.value.name == name
+    return refused.value.message
+
+
+def test_what_is_set_for_the_broker_wins_over_all_brokers_and_the_file() -> None:
+    broker = config(message_max_bytes="1")
+    assert broker.set_dynamic({"message.max.bytes": "2"}, {}) == {"message.max.bytes"}
+    assert broker.int("message.max.bytes") == 2
+    both = broker.set_dynamic({"message.max.bytes": "2"}, {"message.max.bytes": "3"})
+    assert both == {"message.max.bytes"}
+    assert broker.int("message.max.bytes") == 3
+    assert broker.set_dynamic({"message.max.bytes": "4"}, {"message.max.bytes": "3"}) == set()
+    assert broker.set_dynamic({}, {}) == {"message.max.bytes"}
+    assert broker.int("message.max.bytes") == 1
+
+
+def test_the_version_rises_with_each_change() -> None:
+    broker = config()
+    versions = [broker.version]
+    for default in ({"num.io.threads": "9"}, {"num.io.threads": "9"}, {}):
+        broker.set_dynamic(default, {})
+        versions.append(broker.version)
+    assert versions == [0, 1, 1, 2]
+
+
+def test_a_value_equal_to_the_default_is_no_change() -> None:
+    assert config().set_dynamic({"num.io.threads": "8"}, {}) == set()
+
+
+def test_what_is_set_anew_replaces_its_other_names() -> None:
+    """S4: log.retention.ms set while running counts, whatever the file says in other units."""
+    broker = config(log_retention_minutes="7", log_retention_hours="5")
+    changed = broker.set_dynamic({"log.retention.ms": "1000"}, {})
+    assert changed == {"log.retention.ms", "log.retention.minutes", "log.retention.hours"}
+    assert broker.value("log.retention.minutes") is None
+    broker.set_dynamic({}, {})
+    assert (broker.value("log.retention.ms"), broker.int("log.retention.minutes")) == (None, 7)
+
+
+@pytest.mark.parametrize(
+    ("default", "per_broker", "line"),
+    [
+        ({"num.io.threads": "many"}, {}, "num.io.threads: 'many' will not do"),
+        ({}, {"broker.rack": "r"}, "broker.rack: cannot change while the broker runs"),
+        ({}, {"ssl.keystore.type": "PEM"}, "can change for one listener at a time"),
+        ({"sasl.enabled.mechanisms": "PLAIN"}, {}, "each broker has its own"),
+        ({}, {"colour": "red"}, "colour: no such setting"),
+    ],
+)
+def test_what_is_stored_but_will_not_do_is_left_out(
+    caplog: pytest.LogCaptureFixture,
+    default: dict[str, str],
+    per_broker: dict[str, str],
+    line: str,
+) -> None:
+    broker = config()
+    with caplog.at_level(logging.ERROR):
+        changed = broker.set_dynamic(default | {"background.threads": "12"}, per_broker)
+    assert changed == {"background.threads"}
+    (record,) = caplog.messages
+    assert line in record
+
+
+def test_what_does_not_fit_together_is_not_applied(caplog: pytest.LogCaptureFixture) -> None:
+    broker = config(log_cleaner_max_compaction_lag_ms="10")
+    with caplog.at_level(logging.ERROR):
+        assert broker.set_dynamic({"log.cleaner.min.compaction.lag.ms": "11"}, {}) == set()
+    assert broker.int("log.cleaner.min.compaction.lag.ms") == 0
+    assert "stored settings are not applied" in caplog.text
+
+
+def test_many_threads_that_were_stored_in_steps_hold_after_a_start() -> None:
+    broker = config()
+    assert broker.set_dynamic({"num.io.threads": "64"}, {}) == {"num.io.threads"}
+
+
+def test_subscribers_hear_of_their_settings() -> None:
+    broker = config()
+    heard: list[tuple[str, set[str]]] = []
+    broker.subscribe("log.", lambda names: heard.append(("prefix", set(names))))
+    end = broker.subscribe(
+        ["max.connections", "num.io.threads"], lambda names: heard.append(("names", set(names)))
+    )
+    broker.set_dynamic(
+        {"log.retention.ms": "1", "max.connections": "5", "compression.type": "lz4"}, {}
+    )
+    assert heard == [("prefix", {"log.retention.ms"}), ("names", {"max.connections"})]
+    heard.clear()
+    end()
+    broker.set_dynamic({"log.retention.ms": "1"}, {})
+    assert heard == []
+    broker.set_dynamic({}, {})
+    assert heard == [("prefix", {"log.retention.ms"})]
+
+
+def test_a_subscriber_sees_the_new_value() -> None:
+    broker = config()
+    seen: list[int] = []
+    broker.subscribe("max.connections", lambda names: seen.append(broker.int("max.connections")))
+    broker.set_dynamic({}, {"max.connections": "5"})
+    assert seen == [5]
+
+
+def test_changes_that_go_through() -> None:
+    broker = config(listeners="SSL://:9092")
+    broker.validate_dynamic({"log.retention.ms": "5", "num.io.threads": "16"}, per_broker=False)
+    broker.validate_dynamic(
+        {
+            "listener.name.ssl.ssl.keystore.location": "new.pem",
+            "listener.name.ssl.ssl.key.password": "secret",
+            "listener.name.other.sasl.enabled.mechanisms": "PLAIN",
+        },
+        per_broker=True,
+    )
+    broker.validate_dynamic({"listener.name.ssl.max.connections": "5"}, per_broker=False)
+    assert broker.version == 0
+    assert broker.int("num.io.threads") == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "wanted"),
+    [
+        ("broker.rack", "r", "set it in server.properties and start the broker again"),
+        ("log.retention.hours", "5", "cannot change while the broker runs"),
+        ("ssl.keystore.location", "x", "set listener.name.<listener in lower case>.ssl.keystore"),
+        ("listener.name.plaintext.sasl.enabled.mechanisms", "PLAIN", "while the listener is open"),
+        ("log.retension.ms", "5", "did you mean log.retention.ms?"),
+        ("log.retention.ms", "5 days", "must be a whole number"),
+        ("log.retention.ms", "0", "at least 1"),
+        ("num.io.threads", "17", "must be between 4 and 16"),
+        ("num.io.threads", "3", "must be between 4 and 16"),
+        ("log.cleaner.threads", "0", "must be between 1 and 2"),
+        ("log.local.retention.ms", "604800001", "at most 604800000"),
+        ("listeners", "PLAINTEXT://:1", "cannot change while the broker runs"),
+    ],
+)
+def test_changes_that_do_not(name: str, text: str, wanted: str) -> None:
+    assert wanted in refusal(config(), name, text)
+
+
+@pytest.mark.parametrize(
+    "name", ["sasl.enabled.mechanisms", "listener.name.ssl.ssl.keystore.type", "listeners"]
+)
+def test_what_each_broker_has_of_its_own_cannot_be_the_default(name: str) -> None:
+    text = "PLAINTEXT://127.0.0.1:9092" if name == "listeners" else "PEM"
+    assert "set it for a broker id" in refusal(config(), name, text, per_broker=False)
+
+
+def test_what_is_stored_already_counts_in_a_validation() -> None:
+    broker = config()
+    broker.set_dynamic({"log.cleaner.min.compaction.lag.ms": "100"}, {})
+    most = {"log.cleaner.max.compaction.lag.ms": "50"}
+    with pytest.raises(ConfigError, match=r"100 is more than log\.cleaner\.max\.compaction"):
+        broker.validate_dynamic(most, per_broker=True)
+    broker.validate_dynamic(most | {"log.cleaner.min.compaction.lag.ms": "10"}, per_broker=True)
+
+
+NAMES = st.sampled_from(
+    [*BROKER_SETTINGS, "listener.name.plaintext.ssl.key.password", "colour", "listener.name.x.y"]
+)
+TEXTS = st.sampled_from(["", "0", "1", "-1", "5000", "true", "PLAIN", "0.5", "a,b", "delete"])
+
+
+@given(st.dictionaries(NAMES, TEXTS, max_size=6), st.dictionaries(NAMES, TEXTS, max_size=6))
+def test_whatever_is_stored_the_broker_goes_on(
+    default: dict[str, str], per_broker: dict[str, str]
+) -> None:
+    """And what changed is what is told."""
+    broker = config(log_retention_hours="5")
+    before = {name: broker.text(name) for name in BROKER_SETTINGS}
+    changed = broker.set_dynamic(default, per_broker)
+    after = {name: broker.text(name) for name in BROKER_SETTINGS}
+    assert {name for name in BROKER_SETTINGS if before[name] != after[name]} == {
+        name for name in changed if name in BROKER_SETTINGS
+    }
+    for name in BROKER_SETTINGS:
+        broker.value(name)

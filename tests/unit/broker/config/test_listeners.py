@@ -1,0 +1,237 @@
+"""Listeners: names, addresses, protocols, and what clients are told (X1, E6)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.config.listeners import ListenerSpec, protocol_map
+from penstock.broker.config.settings import ConfigError
+from penstock.controller.metadata import Endpoint, SecurityProtocol
+
+PLAINTEXT = SecurityProtocol.PLAINTEXT
+
+
+def config(**settings: str) -> BrokerConfig:
+    """`inter_broker_listener_name` is the setting `inter.broker.listener.name`."""
+    texts = {name.replace("_", "."): text for name, text in settings.items()}
+    return BrokerConfig.from_properties(texts, hostname="machine.example")
+
+
+def refusal(**settings: str) -> str:
+    with pytest.raises(ConfigError) as refused:
+        config(**settings)
+    return refused.value.message
+
+
+def test_without_a_file_only_this_machine_is_served() -> None:
+    alone = config()
+    assert alone.listeners == [ListenerSpec("PLAINTEXT", "127.0.0.1", 9092, PLAINTEXT)]
+    assert alone.advertised == alone.listeners
+    assert alone.inter_broker_listener == "PLAINTEXT"
+
+
+def test_several_listeners_at_once() -> None:
+    """X1: all four protocols, under names of one's own, and one for the brokers."""
+    several = config(
+        listeners="internal://10.0.0.1:1, PLAINTEXT://:2,SSL://[::1]:3,Out-side://h:4,SASL_SSL://:5",
+        listener_security_protocol_map="INTERNAL:SASL_PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:ssl,"
+        "out-side:SASL_SSL,SASL_SSL:SASL_SSL",
+        sasl_enabled_mechanisms="PLAIN",
+        inter_broker_listener_name="Internal",
+    )
+    assert several.listeners == [
+        ListenerSpec("INTERNAL", "10.0.0.1", 1, SecurityProtocol.SASL_PLAINTEXT),
+        ListenerSpec("PLAINTEXT", "", 2, PLAINTEXT),
+        ListenerSpec("SSL", "::1", 3, SecurityProtocol.SSL),
+        ListenerSpec("OUT-SIDE", "h", 4, SecurityProtocol.SASL_SSL),
+        ListenerSpec("SASL_SSL", "", 5, SecurityProtocol.SASL_SSL),
+    ]
+    assert several.inter_broker_listener == "INTERNAL"
+    assert [str(each) for each in several.listeners[:3]] == [
+        "INTERNAL://10.0.0.1:1",
+        "PLAINTEXT://:2",
+        "SSL://[::1]:3",
+    ]
+
+
+@pytest.mark.parametrize("wildcard", ["", "0.0.0.0", "[::]"])
+def test_a_listener_on_every_address_is_advertised_by_the_name_of_the_machine(
+    wildcard: str,
+) -> None:
+    """E6: what clients are told must be an address."""
+    bound = config(listeners=f"PLAINTEXT://{wildcard}:9092")
+    assert [str(each) for each in bound.advertised] == ["PLAINTEXT://machine.example:9092"]
+    assert bound.listeners[0].host == wildcard.strip("[]")
+
+
+@pytest.mark.parametrize("wildcard", ["0.0.0.0", "[::]"])
+def test_a_wildcard_cannot_be_advertised(wildcard: str) -> None:
+    """E6: the message says what to set."""
+    message = refusal(advertised_listeners=f"PLAINTEXT://{wildcard}:9092")
+    assert "no client can connect to" in message
+    assert "such as PLAINTEXT://machine.example:9092" in message
+
+
+def test_advertised_addresses_may_differ_from_those_that_are_bound() -> None:
+    other = config(
+        listeners="PLAINTEXT://:9092,SSL://:9093",
+        advertised_listeners="SSL://b.example:19093,PLAINTEXT://:9092",
+    )
+    assert [str(each) for each in other.advertised] == [
+        "SSL://b.example:19093",
+        "PLAINTEXT://machine.example:9092",
+    ]
+    assert other.advertised[0].protocol is SecurityProtocol.SSL
+
+
+def test_a_free_port_is_advertised_once_it_is_known() -> None:
+    free = config(listeners="PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0")
+    assert free.advertised_endpoints({"PLAINTEXT": 40001, "SSL": 40002}) == [
+        Endpoint("PLAINTEXT", "127.0.0.1", 40001, PLAINTEXT),
+        Endpoint("SSL", "127.0.0.1", 40002, SecurityProtocol.SSL),
+    ]
+
+
+def test_listeners_of_a_kraft_controller_are_dropped() -> None:
+    both = config(
+        listeners="PLAINTEXT://:9092,CONTROLLER://:9093",
+        advertised_listeners="PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+        controller_listener_names="CONTROLLER",
+    )
+    assert [each.name for each in both.listeners] == ["PLAINTEXT"]
+    assert [str(each) for each in both.advertised] == ["PLAINTEXT://localhost:9092"]
+    assert "add one for clients" in refusal(
+        listeners="CONTROLLER://:9093", controller_listener_names="CONTROLLER"
+    )
+
+
+def test_a_port_may_be_shared_by_ipv4_and_ipv6_only() -> None:
+    both = config(listeners="PLAINTEXT://127.0.0.1:9092,SSL://[::1]:9092")
+    assert [each.port for each in both.listeners] == [9092, 9092]
+    for second in ("127.0.0.2:9092", "h:9092", ":9092"):
+        message = refusal(listeners=f"PLAINTEXT://127.0.0.1:9092,SSL://{second}")
+        assert "port 9092 is there 2 times" in message
+
+
+@pytest.mark.parametrize(
+    ("listeners", "wanted"),
+    [
+        ("PLAINTEXT://:9092,plaintext://:9093", "two listeners are called PLAINTEXT"),
+        ("CLIENT://:9092", "add CLIENT:PLAINTEXT (or SSL"),
+        ("PLAINTEX://:9092", "did you mean PLAINTEXT?"),
+        ("localhost:9092", "must be NAME://host:port"),
+        ("PLAINTEXT://localhost", "must be NAME://host:port"),
+        ("://localhost:1", "must be NAME://host:port"),
+        ("PLAINTEXT://localhost:65536", "between 0 and 65535"),
+        ("PLAINTEXT://localhost:-1", "between 0 and 65535"),
+        ("", "must not be empty"),
+    ],
+)
+def test_listeners_that_will_not_do(listeners: str, wanted: str) -> None:
+    message = refusal(listeners=listeners)
+    assert message.startswith("listeners: ")
+    assert wanted in message
+
+
+@pytest.mark.parametrize(
+    ("advertised", "wanted"),
+    [
+        ("SSL://h:1", "SSL is not in listeners; its names are PLAINTEXT"),
+        ("PLAINTEXT://h:1,PLAINTEXT://i:1", "two listeners are called PLAINTEXT"),
+        ("h:1", "must be NAME://host:port"),
+    ],
+)
+def test_advertised_listeners_that_will_not_do(advertised: str, wanted: str) -> None:
+    assert wanted in refusal(advertised_listeners=advertised)
+
+
+def test_only_controllers_advertised() -> None:
+    assert "names no listener for clients" in refusal(
+        listeners="PLAINTEXT://:9092,CONTROLLER://:9093",
+        advertised_listeners="CONTROLLER://h:9093",
+        controller_listener_names="CONTROLLER",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("CLIENT", "must be NAME:PROTOCOL"),
+        ("CLIENT:TLS", "no security protocol; use one of PLAINTEXT, SSL"),
+        ("A:SSL,a:PLAINTEXT", "a is there twice"),
+    ],
+)
+def test_a_map_of_protocols_that_will_not_do(text: str, wanted: str) -> None:
+    with pytest.raises(ConfigError, match=r"listener\.security\.protocol\.map: ") as refused:
+        protocol_map(text)
+    assert wanted in refused.value.message
+
+
+def test_the_listener_between_brokers() -> None:
+    """X1: named, or by protocol, or PLAINTEXT, or the first there is."""
+    two = "SSL://:1,PLAINTEXT://:2"
+    assert config(listeners=two).inter_broker_listener == "PLAINTEXT"
+    by_protocol = config(listeners=two, security_inter_broker_protocol="SSL")
+    assert by_protocol.inter_broker_listener == "SSL"
+    assert config(listeners="SSL://:1").inter_broker_listener == "SSL"
+    assert "use one of SSL, PLAINTEXT" in refusal(listeners=two, inter_broker_listener_name="X")
+    assert "set inter.broker.listener.name to one of SSL" in refusal(
+        listeners="SSL://:1", security_inter_broker_protocol="PLAINTEXT"
+    )
+    assert "remove one of them" in refusal(
+        listeners=two, inter_broker_listener_name="SSL", security_inter_broker_protocol="SSL"
+    )
+
+
+def test_mechanisms_are_those_that_are_served() -> None:
+    """X2: a file with Kerberos beside another mechanism starts, and says what is left."""
+    sasl = config(
+        listeners="SASL_PLAINTEXT://:9092", sasl_enabled_mechanisms="GSSAPI,SCRAM-SHA-256"
+    )
+    assert sasl.sasl_mechanisms("SASL_PLAINTEXT") == ["SCRAM-SHA-256"]
+    assert sasl.remarks() == [
+        "listener SASL_PLAINTEXT: logins with GSSAPI are not served; clients must use SCRAM-SHA-256"
+    ]
+
+
+def test_mechanisms_of_one_listener() -> None:
+    own = BrokerConfig.from_properties(
+        {
+            "listeners": "SASL_PLAINTEXT://:1,SASL_SSL://:2",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl_ssl.sasl.enabled.mechanisms": "SCRAM-SHA-512,PLAIN",
+        }
+    )
+    assert own.sasl_mechanisms("SASL_PLAINTEXT") == ["PLAIN"]
+    assert own.sasl_mechanisms("SASL_SSL") == ["SCRAM-SHA-512", "PLAIN"]
+
+
+@pytest.mark.parametrize(
+    ("mechanisms", "wanted"),
+    [
+        ("GSSAPI", "GSSAPI will not do here; set it to one or more of PLAIN"),
+        ("GSSAPI,OAUTHBEARER", "GSSAPI and OAUTHBEARER will not do here"),
+        ("", "an empty list will not do here"),
+        ("SCRAM-SHA-265", "did you mean SCRAM-SHA-256?"),
+    ],
+)
+def test_mechanisms_that_will_not_do(mechanisms: str, wanted: str) -> None:
+    message = refusal(listeners="SASL_PLAINTEXT://:9092", sasl_enabled_mechanisms=mechanisms)
+    assert message.startswith("sasl.enabled.mechanisms: ")
+    assert wanted in message
+
+
+def test_mechanisms_do_not_matter_without_sasl() -> None:
+    assert config(sasl_enabled_mechanisms="GSSAPI").remarks() == []
+
+
+@given(st.text(alphabet="PLAINTEXTSSL:/.[]0192,h- ", max_size=40))
+def test_any_text_is_taken_or_refused_in_a_line(text: str) -> None:
+    message = ""
+    try:
+        taken = config(listeners=text, advertised_listeners=text)
+        assert len(taken.advertised) == len(taken.listeners) > 0
+    except ConfigError as refused:
+        message = refused.message
+    assert "\n" not in message

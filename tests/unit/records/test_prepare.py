@@ -1,0 +1,106 @@
+"""Which appends are too slow for the log's thread, and what becomes of them there."""
+
+import zlib
+
+import pytest
+
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.records.batch import compute_crc, write_crc
+from penstock.records.build import build_batch
+from penstock.records.compress import Compression, unpacked_bound
+from penstock.records.prepare import PreparedAppend, is_heavy
+from penstock.records.record import Record
+from penstock.records.validate import AppendOrigin, AppendPolicy
+from tests.support.batches import T, golden
+
+AS_SENT = AppendPolicy()
+
+
+def of_size(size: int, codec: Compression = Compression.NONE) -> bytearray:
+    """Records that no codec makes much smaller."""
+    noise = b"".join(zlib.crc32(b"%d" % n).to_bytes(4, "big") for n in range(size // 4))
+    return build_batch([Record(0, T, None, noise)], compression=codec)
+
+
+def test_what_is_stored_as_it_came_is_light() -> None:
+    assert not is_heavy(of_size(1_000_000), AS_SENT)
+    assert not is_heavy(of_size(1_000_000), AppendPolicy(compression=Compression.NONE))
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Compression if codec])
+def test_a_compressed_batch_is_heavy_if_it_is_large(codec: Compression) -> None:
+    assert not is_heavy(of_size(2_000, codec), AS_SENT)
+    assert not is_heavy(of_size(2_000, codec), AppendPolicy(compression=codec))
+    assert is_heavy(of_size(200_000, codec), AS_SENT)
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Compression if codec])
+def test_packing_is_heavy_earlier(codec: Compression) -> None:
+    other = AppendPolicy(compression=Compression.LZ4 if codec is not Compression.LZ4 else None)
+    assert is_heavy(of_size(20_000), AppendPolicy(compression=codec))
+    assert not is_heavy(of_size(500), AppendPolicy(compression=codec))
+    if other.compression is not None:
+        assert is_heavy(of_size(2_000, codec), other)
+
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
+def test_a_few_bytes_that_stand_for_many_are_heavy(codec: Compression) -> None:
+    """P7: a hostile batch does not stop the others."""
+    batch = build_batch([Record(0, T, None, bytes(20_000_000))], compression=codec)
+    assert is_heavy(batch, AS_SENT)
+
+
+def test_a_small_bomb() -> None:
+    """zstd has a run of 128 KiB in four bytes; the walk over its blocks finds them."""
+    frame = bytearray.fromhex("28b52ffd0058")
+    run = (1 << 1 | 131072 << 3).to_bytes(3, "little") + b"\0"
+    for _ in range(60):
+        frame += run
+    frame += b"\x01\x00\x00"
+    batch = build_batch([Record(0, T, None, b"v")], compression=Compression.ZSTD)
+    batch[61:] = frame
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    write_crc(batch, 0, compute_crc(batch, 0, len(batch)))
+    assert len(batch) < 400
+    assert is_heavy(batch, AS_SENT)
+
+
+def test_old_formats_are_converted() -> None:
+    legacy = golden("legacy")
+    assert not is_heavy(legacy["v1_none"], AS_SENT)
+    assert is_heavy(legacy["v1_none"] * 200, AS_SENT)
+    assert is_heavy(legacy["v1_gzip"] * 20, AS_SENT)
+
+
+@pytest.mark.parametrize("data", [b"", b"\0" * 17, b"\0" * 40, b"\xff" * 100])
+def test_what_is_no_batch_is_light(data: bytes) -> None:
+    assert not is_heavy(data, AS_SENT)
+
+
+def test_a_codec_that_there_is_not() -> None:
+    batch = of_size(200)
+    batch[22] = 7
+    assert not is_heavy(batch, AS_SENT)
+
+
+def test_bounds() -> None:
+    assert unpacked_bound(Compression.ZSTD, memoryview(b"garbage"), 100) == 0
+    assert unpacked_bound(7, memoryview(b"1234"), 100) == 4
+    assert unpacked_bound(Compression.NONE, memoryview(b"1234"), 100) == 4
+    assert unpacked_bound(Compression.GZIP, memoryview(b"1234"), 100) > 4000
+
+
+def test_it_must_run_first() -> None:
+    prepared = PreparedAppend(of_size(10), AS_SENT, AppendOrigin.CLIENT, T)
+    with pytest.raises(RuntimeError, match="run"):
+        prepared.place(0, 0, T)
+
+
+def test_what_is_wrong_is_told_when_it_is_placed() -> None:
+    batch = of_size(100)
+    batch[80] ^= 1
+    prepared = PreparedAppend(batch, AS_SENT, AppendOrigin.CLIENT, T)
+    prepared.run()
+    with pytest.raises(KafkaError) as error:
+        prepared.place(0, 0, T)
+    assert error.value.code is ErrorCode.CORRUPT_MESSAGE

@@ -1,0 +1,248 @@
+"""Ranges of files on their way to clients: exact bytes, cold disks, files that vanish."""
+
+import asyncio
+import hashlib
+import os
+import ssl
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from penstock.net.connection import Connection, Slot
+from penstock.net.files import FileLoader
+from penstock.net.limits import Limits
+from penstock.net.tls import TlsSettings
+from penstock.storage.disk import OsDisk, OsFile
+from penstock.storage.segment import LogSlice
+from tests.support.certificates import make_identity, simple_name
+from tests.support.net_server import Client, RecordingService, client, framed, run, serving
+
+SIZE = 6_000_000
+
+
+class Secured(NamedTuple):
+    server: TlsSettings | None
+    client: ssl.SSLContext | None
+
+
+@pytest.fixture(scope="module")
+def tls() -> Secured:
+    identity = make_identity(simple_name("broker"))
+    settings = TlsSettings(
+        "PEM",
+        keystore_key=identity.key_pem(),
+        keystore_certificate_chain=identity.certificate_pem,
+    )
+    context = ssl.create_default_context(cadata=identity.certificate_pem)
+    context.check_hostname = False
+    return Secured(settings, context)
+
+
+@pytest.fixture(params=["plain", "tls"])
+def secured(request: pytest.FixtureRequest, tls: Secured) -> Secured:
+    return tls if request.param == "tls" else Secured(None, None)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> OsFile:
+    content = b"".join(hashlib.sha256(b"%d" % n).digest() for n in range(SIZE // 32))
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(content)
+    return OsDisk().open(str(path))
+
+
+def slices(file: OsFile, *ranges: tuple[int, int]) -> list[bytes | LogSlice]:
+    """A reply as a fetch has it: a head, then ranges with small parts between them."""
+    parts: list[bytes | LogSlice] = []
+    for position, size in ranges:
+        parts += [b"partition", LogSlice(file, position, size)]
+    size = sum(part.size if isinstance(part, LogSlice) else len(part) for part in parts)
+    return [size.to_bytes(4, "big"), *parts, b""]
+
+
+def expected(file: OsFile, *ranges: tuple[int, int]) -> bytes:
+    return b"".join(b"partition" + file.read_at(*one) for one in ranges)
+
+
+RANGES = ((0, 1), (17, 100_000), (5, 3_000_001), (SIZE - 10, 10), (100, 0), (7, 1_048_576))
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("cold", [False, True])
+def test_the_bytes_of_ranges_arrive_exactly(
+    file: OsFile, secured: Secured, loop: str, cold: bool
+) -> None:
+    """S6: file to socket, on cold data through a thread, in the order of the replies."""
+    loader = FileLoader(probe=lambda fd, position, size: not cold)
+
+    async def scenario() -> None:
+        def answer(connection: Connection, frame: memoryview, slot: Slot) -> None:
+            slot.send(slices(file, *RANGES))
+
+        async with (
+            serving(RecordingService(answer), tls=secured.server, files=loader) as (_, _, port),
+            client(port, ssl=secured.client) as peer,
+        ):
+            await peer.send(b"1", b"2")
+            for _ in range(2):
+                assert await peer.receive() == expected(file, *RANGES)
+
+    run(scenario, loop)
+    assert (loader.loads > 0) is cold
+    file.close()
+
+
+def test_requests_go_on_while_a_slow_reader_takes_a_range(file: OsFile, secured: Secured) -> None:
+    async def scenario() -> None:
+        def answer(connection: Connection, frame: memoryview, slot: Slot) -> None:
+            if bytes(frame) == b"large":
+                slot.send(slices(file, (0, 2_000_000)))
+            else:
+                slot.send([framed(b"small")])
+
+        service = RecordingService(answer)
+        limits = Limits(send_buffer=20_000)
+        async with (
+            serving(service, limits, tls=secured.server) as (_, _, port),
+            client(port, ssl=secured.client, limit=2**15) as slow,
+            client(port, ssl=secured.client) as other,
+        ):
+            await slow.send(b"large", b"small")
+            await service.until(lambda: len(service.frames) == 2)
+            assert await other.ask(b"small") == b"small"
+            assert await slow.receive() == expected(file, (0, 2_000_000))
+            assert await slow.receive() == b"small"
+
+    run(scenario)
+    file.close()
+
+
+def failing(file: OsFile, secured: Secured, spoil: Callable[[], None], reason: str) -> None:
+    """While a client takes a range slowly, something happens to the file."""
+
+    async def scenario() -> None:
+        service = RecordingService(lambda c, f, slot: slot.send(slices(file, (0, SIZE))))
+        limits = Limits(send_buffer=20_000)
+        async with (
+            serving(service, limits, tls=secured.server) as (_, _, port),
+            client(port, ssl=secured.client, limit=1024) as slow,
+        ):
+            content = expected(file, (0, SIZE))
+            await slow.send(b"fetch")
+            begun = await slow.reader.readexactly(1000)
+            spoil()
+            rest = await read_all(slow)
+            assert (begun + rest)[4:] == content[: len(begun + rest) - 4]
+            assert len(rest) < SIZE - 1000
+            await service.until(lambda: len(service.reasons) == 1)
+            assert reason in service.reasons[0]
+
+    run(scenario)
+
+
+async def read_all(peer: Client) -> bytes:
+    data = bytearray()
+    try:
+        while piece := await peer.reader.read(65536):
+            data += piece
+    except ConnectionError:
+        pass  # closed by the server with bytes on their way
+    return bytes(data)
+
+
+def test_a_file_closed_meanwhile_ends_the_connection_with_no_other_files_bytes(
+    file: OsFile, secured: Secured, tmp_path: Path
+) -> None:
+    other: list[OsFile] = []
+
+    def replace() -> None:
+        file.close()
+        (tmp_path / "other").write_bytes(b"!" * SIZE)
+        other.append(OsDisk().open(str(tmp_path / "other")))
+
+    failing(file, secured, replace, "the segment was deleted")
+    other[0].close()
+
+
+def test_a_file_cut_meanwhile_ends_the_connection(file: OsFile, secured: Secured) -> None:
+    failing(file, secured, lambda: file.truncate(1000), "the log was truncated")
+    file.close()
+
+
+def test_a_client_that_leaves_during_a_cold_read_is_forgotten(
+    file: OsFile, secured: Secured
+) -> None:
+    """The thread has a descriptor of its own, and its result is dropped."""
+    asked = threading.Event()
+
+    def probe(fd: int, position: int, size: int) -> bool:
+        asked.set()
+        return False
+
+    loader = FileLoader(probe=probe)
+
+    async def scenario() -> None:
+        service = RecordingService(lambda c, f, slot: slot.send(slices(file, (0, SIZE))))
+        async with serving(service, tls=secured.server, files=loader) as (server, _, port):
+            async with client(port, ssl=secured.client) as peer:
+                await peer.send(b"fetch")
+                while not asked.is_set():
+                    await asyncio.sleep(0)
+                server.connections[0].close("enough")
+                file.close()
+            await service.until(lambda: service.reasons == ["enough"])
+
+    before = len(os.listdir("/proc/self/fd"))
+    run(scenario)
+    assert loader.loads == 1
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_other_clients_are_served_while_a_disk_is_waited_for(file: OsFile) -> None:
+    """A consumer on cold data must not stall the loop."""
+    done: list[Callable[[bytes | OSError], None]] = []
+
+    class StuckLoader(FileLoader):
+        def load(
+            self,
+            loop: asyncio.AbstractEventLoop,
+            fd: int,
+            position: int,
+            size: int,
+            done_: Callable[[bytes | OSError], None],
+            *,
+            keep: bool,
+        ) -> None:
+            done.append(done_)
+
+    async def scenario() -> None:
+        def answer(connection: Connection, frame: memoryview, slot: Slot) -> None:
+            if bytes(frame) == b"cold":
+                slot.send(slices(file, (0, 1000)))
+            else:
+                slot.send([framed(b"warm")])
+
+        loader = StuckLoader(probe=lambda fd, position, size: False)
+        async with (
+            serving(RecordingService(answer), files=loader) as (_, service, port),
+            client(port) as peer,
+            client(port) as other,
+        ):
+            await peer.send(b"cold")
+            await service.until(lambda: len(service.frames) == 1)
+            for _ in range(3):
+                assert await other.ask(b"warm") == b"warm"
+            done[0](b"")
+            assert await peer.receive() == expected(file, (0, 1000))
+            await peer.send(b"cold")
+            await service.until(lambda: len(done) == 2)
+            done[1](OSError(5, "Input/output error"))
+            assert await peer.reader.read(13) in (b"", b"\0\0\3\xf1partition")
+            await service.until(lambda: len(service.reasons) == 1)
+            assert "Input/output error" in service.reasons[0]
+
+    run(scenario)
+    file.close()
