@@ -340,7 +340,6 @@ FILES: list[dict[str, str]] = [
     {"node.id": "2"},
     {"broker.id": "1"},
     {"broker.id": "2"},
-    {"log.cleaner.min.compaction.lag.ms": "5", "log.cleaner.max.compaction.lag.ms": "4"},
     {"ssl.client.auth": "maybe"},
     {"num.partitions": " 3 "},
     {"num.partitions": "3.0"},
@@ -360,6 +359,10 @@ ANOTHER_VERDICT: list[tuple[dict[str, str], bool]] = [
     ({"authorizer.class.name": "org.example.Mine"}, False),
     ({"listeners": "PLAINTEXT://:1,SASL_SSL://:2", "sasl.enabled.mechanisms": "GSSAPI"}, False),
     ({"log.index.size.max.bytes": "4"}, False),
+    (
+        {"log.cleaner.min.compaction.lag.ms": "5", "log.cleaner.max.compaction.lag.ms": "4"},
+        False,
+    ),
 ]
 """Files about which we decide otherwise than Kafka does."""
 

@@ -119,8 +119,14 @@ class Client:
             session_ms=SESSION_MS,
             rebalance_ms=REBALANCE_MS,
         )
-        timeout = WAIT_LIMIT_MS + 2 * MAX_DELAY_MS
-        self._call(request, self.version, JoinGroupResponse, self._joined, self._join_soon, timeout)
+        self._call(
+            request,
+            self.version,
+            JoinGroupResponse,
+            self._joined,
+            self._join_soon,
+            self.patience_ms,
+        )
 
     def _joined(self, response: JoinGroupResponse) -> None:
         match ErrorCode(response.error_code):

@@ -97,7 +97,7 @@ class LogFolder:
             high_watermark=high_watermark,
             topic_id=topic_id,
             limits=self._limits,
-            on_failure=lambda log, error: self.failures.append(error),
+            on_failure=self.failures.append,
             roll_jitter=self._roll_jitter,
         )
         return self._log

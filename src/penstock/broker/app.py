@@ -11,6 +11,7 @@ import random
 import resource
 import uuid
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -42,9 +43,11 @@ from penstock.broker.settings import (
 )
 from penstock.broker.workers import Workers
 from penstock.cluster.embedded import EmbeddedStore
+from penstock.controller.adoption import adopt
 from penstock.controller.brokers import startup
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import BrokerRecord, Change, Put
+from penstock.core.ids import TopicId, TopicPartition
 from penstock.net.limits import Limits
 from penstock.net.server import Address, Server
 from penstock.storage.checkpoints import load_meta_properties
@@ -58,6 +61,9 @@ logger = logging.getLogger("penstock.broker")
 STORE_FILE = "penstock-metadata.db"
 """The cluster's metadata, in the first folder of `log.dirs` (or in `metadata.log.dir`)."""
 
+_GRACE_S = 5.0
+"""How long clients may take to fetch their last answers."""
+
 
 class App:
     """One broker, from `start` to `stop`, on the running event loop."""
@@ -70,6 +76,7 @@ class App:
         self._image = ClusterImage()
         self._log_dirs = config.list("log.dirs")
         self._workers = Workers()
+        self._closing = AsyncExitStack()
         self._logs = LogManager(
             self._disk,
             self._log_dirs,
@@ -82,39 +89,42 @@ class App:
     async def start(self) -> list[Address]:
         """Serves when it returns, and gives back where; KafkaError where it cannot."""
         _raise_file_limit()
-        folder = Path(self._config.text("metadata.log.dir") or self._log_dirs[0])
-        folder.mkdir(parents=True, exist_ok=True)
-        self._store = EmbeddedStore(folder / STORE_FILE)
         try:
-            self._image.apply(map(Put, self._store.load()))
-            cluster_id = self._image.cluster_id or self._found_cluster_id()
-            self._follow_stored_settings()
-            self._logs.startup(
-                lambda topic: topic_config(self._config, self._image.config("topics", topic)).log,
-                node_id=self._broker_id,
-                cluster_id=cluster_id,
-            )
+            return await self._start()
         except BaseException:
-            self._store.close()
+            await self.stop()
             raise
-        try:
-            self._assemble()
-            addresses = await self._server.start(
-                [listener(self._config, spec) for spec in self._config.listeners]
-            )
-            self._register(addresses, cluster_id)
-        except BaseException:
-            await self._close()
-            raise
-        self._chores.start()
-        return addresses
 
     async def stop(self) -> None:
         """Answers what is under way, flushes, and marks the folders clean."""
-        await self._server.close(grace_s=5)
-        await self._close()
+        await self._closing.aclose()
 
     # --- start
+
+    async def _start(self) -> list[Address]:
+        """Whatever is opened says on the way how it is closed, in the opposite order."""
+        closing = self._closing
+        closing.callback(self._workers.close)
+        folder = Path(self._config.text("metadata.log.dir") or self._log_dirs[0])
+        folder.mkdir(parents=True, exist_ok=True)
+        self._store = EmbeddedStore(folder / STORE_FILE)
+        closing.callback(self._store.close)
+        self._image.apply(map(Put, self._store.load()))
+        cluster_id = self._image.cluster_id or self._found_cluster_id()
+        self._follow_stored_settings()
+        closing.callback(self._logs.shutdown)
+        self._load_logs(cluster_id)
+        self._assemble()
+        closing.push_async_callback(self._chores.stop)
+        closing.push_async_callback(self.broker.groups.close)
+        closing.push_async_callback(self._dispatcher.close)
+        closing.push_async_callback(self._server.close, _GRACE_S)
+        addresses = await self._server.start(
+            [listener(self._config, spec) for spec in self._config.listeners]
+        )
+        self._register(addresses, cluster_id)
+        self._chores.start()
+        return addresses
 
     def _found_cluster_id(self) -> str:
         """The cluster that the folders belong to, for a store that is new; else a new one."""
@@ -123,6 +133,49 @@ class App:
             if known is not None and known.cluster_id is not None:
                 return known.cluster_id
         return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+    def _load_logs(self, cluster_id: str) -> None:
+        """Opens the folders. What the store knows nothing of is kept, but not served.
+
+        Where the store is new, the folders tell which topics there are: they were Kafka's, or the
+        store was lost.
+        """
+        self._logs.open(node_id=self._broker_id, cluster_id=cluster_id)
+        is_new = not self._image.cluster_id
+        strays = self._logs.load(
+            lambda topic: topic_config(self._config, self._image.config("topics", topic)).log,
+            lambda key, topic_id: is_new or self._belongs(key, topic_id),
+        )
+        for stray in strays:
+            logger.warning(
+                "%s is of no topic of this cluster: its folder is now %s",
+                stray.partition,
+                stray.folder,
+            )
+        logs = {} if not is_new else {log.partition: log for log in self._logs}
+        if logs:
+            changes = adopt(
+                self._image,
+                {key: log.topic_id for key, log in logs.items()},
+                self._broker_id,
+                uuid.uuid4,
+                {key: log.epochs.latest_epoch or 0 for key, log in logs.items()},
+            )
+            self._store.commit(changes)
+            self._image.apply(changes)
+            logger.warning(
+                "the metadata store is new, but log.dirs has %d partitions: their topics are "
+                "registered with default settings",
+                len(logs),
+            )
+
+    def _belongs(self, key: TopicPartition, topic_id: TopicId | None) -> bool:
+        record = self._image.topics.get(key.topic)
+        return (
+            record is not None
+            and key.partition in record.assignments
+            and topic_id in (None, record.topic_id)
+        )
 
     def _follow_stored_settings(self) -> None:
         self._config.set_dynamic(
@@ -137,7 +190,8 @@ class App:
             self._broker_id,
             self._logs,
             image,
-            lambda topic: topic_config(config, image.config("topics", topic)),
+            workers,
+            lambda values: topic_config(config, values),
         )
         self.broker = broker = Broker(
             broker_id=self._broker_id,
@@ -167,6 +221,7 @@ class App:
         self._cleaner = LogCleaner(self._logs, clock, cleaner_settings(config))
         self._chores = Chores(self._logs, self._cleaner, broker.flushes, workers)
         self._following = Following(broker, self._server)
+        controlling.preparations.append(replicas.make_logs)
         controlling.listeners.append(self._following.apply)
 
     def _register(self, addresses: Sequence[Address], cluster_id: str) -> None:
@@ -194,16 +249,6 @@ class App:
         epoch = self._store.commit(changes)
         self._image.apply([*changes, Put(replace(record, epoch=epoch))])
         self._following.apply([*before, *changes])
-
-    # --- stop
-
-    async def _close(self) -> None:
-        await self._dispatcher.close()
-        await self.broker.groups.close()
-        await self._chores.stop()
-        self._logs.shutdown()
-        self._store.close()
-        self._workers.close()
 
 
 def _raise_file_limit() -> None:

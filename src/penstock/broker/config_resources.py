@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from penstock.broker.access import CLUSTER_NAME
-from penstock.broker.config.broker_config import ConfigError
 from penstock.broker.config.broker_settings import setting_of
 from penstock.broker.config.client_metrics_config import (
     CLIENT_METRICS_SETTINGS,
@@ -128,7 +127,7 @@ def _validate(
             try:
                 broker.config.validate_dynamic(values, per_broker=bool(name))
                 check_tls(broker.config, values)
-            except ConfigError as error:
+            except KafkaError as error:
                 # Kafka has this code for brokers, and INVALID_CONFIG for everything else.
                 raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
 

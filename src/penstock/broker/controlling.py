@@ -2,13 +2,14 @@
 
     reply = await controlling.run(lambda image: create_topics(image, …))
 
-A decision is made on the image, its changes are committed to the store on a thread, then the image
-takes them over, then the listeners (replicas, authorizer, quotas, settings) hear of them.
+A decision is made on the image, its changes are committed to the store on a thread, the logs of new
+partitions are made on a thread, then the image takes the changes over, and the listeners (replicas,
+authorizer, quotas, settings) hear of them.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 from penstock.broker.workers import Workers
 from penstock.cluster.store import MetadataStore
@@ -18,6 +19,7 @@ from penstock.controller.result import Result
 
 R = TypeVar("R")
 Listener = Callable[[Sequence[Change]], None]
+Preparation = Callable[[Sequence[Change]], Coroutine[Any, Any, None]]
 
 
 class Controlling:
@@ -26,6 +28,8 @@ class Controlling:
     def __init__(self, image: ClusterImage, store: MetadataStore, workers: Workers) -> None:
         self.image = image
         self.listeners: list[Listener] = []
+        self.preparations: list[Preparation] = []
+        """What takes its time and must be done before anybody sees the changes."""
         self._store = store
         self._workers = workers
         self._turn = asyncio.Lock()
@@ -37,6 +41,8 @@ class Controlling:
             changes = result.changes
             if changes:
                 await self._workers.run(self._workers.store, lambda: self._store.commit(changes))
+                for prepare in self.preparations:
+                    await prepare(changes)
                 self.image.apply(changes)
                 for listener in self.listeners:
                     listener(changes)

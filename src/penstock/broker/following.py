@@ -1,9 +1,13 @@
 """Who hears of the cluster's changes: replicas, authorizer, quotas, and the broker's settings."""
 
+import asyncio
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from penstock.broker.settings import set_limits, tls_settings
+from penstock.broker.settings import cleaner_settings, set_limits, tls_settings
+from penstock.broker.telemetry import telemetry_of
+from penstock.controller.election import elect_leaderless
 from penstock.controller.metadata import (
     DEFAULT_ENTITY,
     AclKey,
@@ -12,12 +16,25 @@ from penstock.controller.metadata import (
     ConfigKey,
     ConfigRecord,
     Delete,
+    PartitionRecord,
     Put,
 )
+from penstock.controller.result import Result
+from penstock.core.errors import KafkaError
+from penstock.core.ids import TopicPartition
 from penstock.net.server import Server
+from penstock.storage.cleaner import LogCleaner
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+
+
+logger = logging.getLogger("penstock.settings")
+
+_UNCLEAN = "unclean.leader.election.enable"
+_EXPIRATION = "producer.id.expiration.ms"
+_OF_TOPICS = ("log.", "message.", "min.", "compression.", "unclean.")
+"""How settings of the broker begin that topics without their own take over."""
 
 
 class Following:
@@ -26,19 +43,31 @@ class Following:
     def __init__(self, broker: "Broker", server: Server) -> None:
         self._broker = broker
         self._server = server
+        self._elections: set[asyncio.Task[None]] = set()
         broker.config.subscribe("", self._reconfigured)
 
     def apply(self, changes: Sequence[Change]) -> None:
         broker = self._broker
         broker.quotas.apply(changes)
         self._authorizer(changes)
-        if any(_is_of_brokers(change) for change in changes):
+        kinds = {_kind_of_settings(change) for change in changes}
+        if "brokers" in kinds:
             broker.config.set_dynamic(
                 broker.image.config("brokers", DEFAULT_ENTITY),
                 broker.image.config("brokers", str(broker.broker_id)),
             )
+            self._reload_tls()
+        if "client-metrics" in kinds:
+            telemetry_of(broker).subscriptions_changed()
         broker.replicas.apply(changes)
         broker.groups.apply(changes)
+        for change in changes:
+            match change:
+                case Put(PartitionRecord() as record):
+                    self._expire_producers([record.key])
+                case Put(ConfigRecord(entity=(("topics", _),), values=values)):
+                    if values.get(_UNCLEAN) == "true":
+                        self._elect_leaderless()
 
     def _authorizer(self, changes: Sequence[Change]) -> None:
         authorizer = self._broker.access.authorizer
@@ -55,21 +84,56 @@ class Following:
         """Dynamic settings of the broker have changed: they take effect now."""
         broker = self._broker
         set_limits(self._server.limits, broker.config)
-        for spec in broker.config.listeners:
-            if spec.protocol.tls and any("ssl." in name for name in names):
-                self._server.reload_tls(spec.name, tls_settings(broker.config, spec.name))
-        broker.fetch_sessions.slots = broker.config.int("max.incremental.fetch.session.cache.slots")
-        if any(
-            name.startswith(("log.", "message.", "min.", "compression.", "unclean."))
-            for name in names
-        ):
+        if any(name.startswith("log.cleaner.") for name in names):
+            for watcher in broker.logs.watchers:
+                if isinstance(watcher, LogCleaner):
+                    watcher.settings = cleaner_settings(broker.config)
+        if any(name.startswith(_OF_TOPICS) for name in names):
             broker.replicas.reconfigure()
+        if _EXPIRATION in names:
+            self._expire_producers([replica.partition.key for replica in broker.replicas])
+        if _UNCLEAN in names:
+            self._elect_leaderless()
+
+    def _reload_tls(self) -> None:
+        """Keys and certificates may have changed, in the settings or in the files they name."""
+        for spec in self._broker.config.listeners:
+            if not spec.protocol.tls:
+                continue
+            try:
+                settings = tls_settings(self._broker.config, spec.name)
+                if self._server.reload_tls(spec.name, settings):
+                    logger.info("listener %s has new keys and certificates", spec.name)
+            except KafkaError as error:
+                logger.error("listener %s keeps its certificates: %s", spec.name, error.message)
+
+    def _expire_producers(self, partitions: Sequence[TopicPartition]) -> None:
+        limit_ms = self._broker.config.int(_EXPIRATION)
+        for partition in partitions:
+            log = self._broker.logs.get(partition)
+            if log is not None:
+                log.producers.producer_id_expiration_ms = limit_ms
+
+    def _elect_leaderless(self) -> None:
+        """Where unclean elections are allowed now, who waits for one gets it (R5)."""
+        broker = self._broker
+        rules = broker.election_rules()
+        if not elect_leaderless(broker.image, rules):
+            return
+
+        async def elect() -> None:
+            await broker.controlling.run(
+                lambda image: Result(elect_leaderless(image, broker.election_rules()), None)
+            )
+
+        task = asyncio.get_running_loop().create_task(elect())
+        self._elections.add(task)
+        task.add_done_callback(self._elections.discard)
 
 
-def _is_of_brokers(change: Change) -> bool:
+def _kind_of_settings(change: Change) -> str | None:
+    """What has got other settings: `brokers`, `topics` …; None where nothing has."""
     match change:
-        case Put(ConfigRecord(entity=(("brokers", _),))) | Delete(
-            ConfigKey(entity=(("brokers", _),))
-        ):
-            return True
-    return False
+        case Put(ConfigRecord(entity=((kind, _), *_))) | Delete(ConfigKey(entity=((kind, _), *_))):
+            return kind
+    return None

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.errors import ErrorCode, KafkaError, ProtocolError
 from penstock.protocol.api_key import ApiKey
 from penstock.security.sasl import SaslServer
 
@@ -28,8 +28,9 @@ class Login:
         finished: Callable[[str], None],
         *,
         now_ms: Callable[[], int],
-        max_reauth_ms: int = 0,
+        max_reauth_ms: Callable[[str], int] = lambda mechanism: 0,
     ) -> None:
+        """`max_reauth_ms` says for how long a log-in with a mechanism holds; 0 for ever."""
         self.mechanisms = mechanisms
         self.expects_token = False
         """The next frame is a bare token of the mechanism, no request."""
@@ -37,16 +38,24 @@ class Login:
         self._finished = finished
         self._now_ms = now_ms
         self._max_reauth_ms = max_reauth_ms
+        self._lifetime_ms = 0
         self._expires_ms: int | None = None
         self._server: SaslServer | None = None
 
     def allows(self, api_key: ApiKey) -> bool:
-        """Whether a request may be served as far as the log-in has come."""
+        """Whether a request may be served as far as the log-in has come.
+
+        ProtocolError where it has come too late: the log-in should have been renewed before.
+        """
         if api_key in _BEFORE:
             return True
-        if self.user is None:
-            return False
-        return self._expires_ms is None or self._now_ms() < self._expires_ms
+        if self._expires_ms is not None and self._now_ms() >= self._expires_ms:
+            raise ProtocolError(
+                f"the log-in of {self.user} is over after connections.max.reauth.ms="
+                f"{self._lifetime_ms}: the client must log in again, on a new connection if it "
+                f"cannot on this one"
+            )
+        return self.user is not None
 
     def handshake(self, version: int, mechanism: str) -> None:
         """The client chooses; KafkaError where the mechanism is not offered."""
@@ -56,6 +65,10 @@ class Login:
                 ErrorCode.UNSUPPORTED_SASL_MECHANISM,
                 f"this listener offers {', '.join(sorted(self.mechanisms))}, not {mechanism}: set "
                 f"sasl.mechanism in the client",
+            )
+        if self.user is not None and not self._lifetime_ms:
+            raise KafkaError(
+                ErrorCode.ILLEGAL_SASL_STATE, f"{self.user} is logged in, and need not be again"
             )
         self._server = new_server()
         self.expects_token = version == 0
@@ -78,17 +91,24 @@ class Login:
                     f"the connection belongs to {self.user}: {name} needs one of its own",
                 )
             self.user = name
-            if self._max_reauth_ms > 0:
-                self._expires_ms = self._now_ms() + self._max_reauth_ms
+            self._lifetime_ms = max(self._max_reauth_ms(server.mechanism), 0)
+            if self._lifetime_ms:
+                self._expires_ms = self._now_ms() + self._lifetime_ms
             self._finished(name)
         return challenge
 
     def bare_step(self, token: memoryview) -> bytes:
-        """As `step`, for a token that came as a frame of its own: the answer with its length."""
-        challenge = self.step(bytes(token))
+        """As `step`, for a token that came as a frame of its own: the answer with its length.
+
+        There is no way to tell such a client why it is refused: a ProtocolError ends it.
+        """
+        try:
+            challenge = self.step(bytes(token))
+        except KafkaError as error:
+            raise ProtocolError(f"log-in refused: {error.message}") from error
         return _LENGTH.pack(len(challenge)) + challenge
 
     @property
     def lifetime_ms(self) -> int:
         """How long the log-in holds; 0 for ever."""
-        return self._max_reauth_ms if self.user is not None else 0
+        return self._lifetime_ms

@@ -5,9 +5,10 @@ it runs on the event loop.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from penstock.broker.config.topic_config import TopicConfig
+from penstock.broker.workers import Workers
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import (
     Change,
@@ -16,6 +17,7 @@ from penstock.controller.metadata import (
     Delete,
     PartitionRecord,
     Put,
+    TopicRecord,
 )
 from penstock.core.buffers import WritableBuffer
 from penstock.core.errors import ErrorCode, KafkaError, KafkaStorageError
@@ -25,6 +27,7 @@ from penstock.records.validate import AppendOrigin
 from penstock.replication.partition import Partition
 from penstock.replication.purgatory import WatchList
 from penstock.storage.log import Log
+from penstock.storage.log_creation import NewLog
 from penstock.storage.log_results import AppendInfo
 from penstock.storage.manager import LogManager
 
@@ -123,11 +126,14 @@ class ReplicaManager:
         broker_id: int,
         logs: LogManager,
         image: ClusterImage,
-        config_of: Callable[[str], TopicConfig],
+        workers: Workers,
+        config_of: Callable[[Mapping[str, str]], TopicConfig],
     ) -> None:
+        """`config_of` gives the settings in force for a topic that has these of its own."""
         self._broker_id = broker_id
         self._logs = logs
         self._image = image
+        self._workers = workers
         self._config_of = config_of
         self.by_topic: dict[str, dict[int, Replica]] = {}
 
@@ -151,6 +157,38 @@ class ReplicaManager:
             f"there is no partition {index} of a topic {topic!r}: create it, or check the name",
         )
 
+    async def make_logs(self, changes: Sequence[Change]) -> None:
+        """Makes the logs of new partitions on a thread, before anybody is told of them.
+
+        What goes wrong with one shows when `apply` asks for its log.
+        """
+        topics: dict[str, TopicRecord] = {}
+        values: dict[str, Mapping[str, str]] = {}
+        records: list[PartitionRecord] = []
+        for change in changes:
+            match change:
+                case Put(TopicRecord() as topic):
+                    topics[topic.topic] = topic
+                case Put(ConfigRecord(entity=(("topics", name),), values=own)):
+                    values[name] = own
+                case Put(PartitionRecord() as record) if record.leader_epoch == 0:
+                    records.append(record)
+        new: list[NewLog] = []
+        for record in records:
+            owner = topics.get(record.topic) or self._image.topics[record.topic]
+            if self._broker_id in owner.assignments[record.partition].replicas:
+                own = values.get(record.topic, self._image.config("topics", record.topic))
+                epoch = record.leader_epoch if record.leader == self._broker_id else None
+                new.append(NewLog(record.key, self._config_of(own).log, owner.topic_id, epoch))
+        if new:
+            try:
+                creation = self._logs.begin_create(new, is_new=True)
+            except KafkaError as error:
+                logger.error("logs of new partitions cannot be made: %s", error.message)
+                return
+            await self._workers.run(self._workers.flush, creation.run)
+            self._logs.finish_create(creation)
+
     def apply(self, changes: Iterable[Change]) -> None:
         """Follows changes that the image has taken over already."""
         for change in changes:
@@ -170,7 +208,7 @@ class ReplicaManager:
             replicas = self.by_topic.get(topic)
             if not replicas:
                 continue
-            config = self._config_of(topic)
+            config = self._config_of(self._image.config("topics", topic))
             for replica in replicas.values():
                 replica.config = config
                 log = self._logs.get(replica.partition.key)
@@ -205,7 +243,7 @@ class ReplicaManager:
 
     def _create(self, record: PartitionRecord) -> Replica:
         topic_id = self._image.topics[record.topic].topic_id
-        config = self._config_of(record.topic)
+        config = self._config_of(self._image.config("topics", record.topic))
         log: Log | None = None
         try:
             log = self._logs.get_or_create(

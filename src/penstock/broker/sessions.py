@@ -1,20 +1,25 @@
 """Who connects: the session of a new connection, and how its client may log in (X1, X2)."""
 
+import logging
 import secrets
 from collections.abc import Callable
 
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.listeners import ListenerSpec
+from penstock.broker.connection_rates import ConnectionRates
 from penstock.broker.login import Login, NewServer
 from penstock.broker.request import Session
 from penstock.controller.image import ClusterImage
 from penstock.core.clock import Clock
+from penstock.core.errors import KafkaError
 from penstock.net.connection import Connection
 from penstock.security.jaas import plain_users
 from penstock.security.plain import PLAIN, PlainServer
 from penstock.security.principal import ANONYMOUS, Principal, SslPrincipalMapper
 from penstock.security.scram import ScramServer
 from penstock.security.scram_credential import ScramCredential, ScramMechanism, random_text
+
+logger = logging.getLogger("penstock.sessions")
 
 _NONCE_BITS = 130
 
@@ -26,20 +31,29 @@ class Sessions:
         self._config = config
         self._image = image
         self._clock = clock
+        self._rates = ConnectionRates(config, image, clock)
         self._listeners = {spec.name: spec for spec in config.listeners}
         self._decoy_secret = secrets.token_bytes(32)
-        self._mechanisms = {
-            spec.name: self._new_servers(spec) for spec in config.listeners if spec.protocol.sasl
-        }
+        self._mechanisms = self._all_mechanisms()
         self._mappers = {
             spec.name: SslPrincipalMapper(
                 config.listener_setting(spec.name, "ssl.principal.mapping.rules") or "DEFAULT"
             )
             for spec in config.listeners
         }
+        config.subscribe("", lambda _: self._reconfigured())
+
+    def _reconfigured(self) -> None:
+        """Settings have changed: they hold for who connects from now on."""
+        self._rates.reconfigure()
+        try:
+            self._mechanisms = self._all_mechanisms()
+        except KafkaError as error:
+            logger.error("log-ins go on as before: %s", error.message)
 
     def open(self, connection: Connection) -> Session:
         peer = connection.peer
+        self._rates.admit(connection)
         spec = self._listeners[peer.listener]
         session = Session(
             spec.name,
@@ -53,14 +67,29 @@ class Sessions:
                 self._mechanisms[spec.name],
                 self._logged_in(connection, session),
                 now_ms=self._clock.monotonic_ms,
-                max_reauth_ms=self._config.int("connections.max.reauth.ms"),
+                max_reauth_ms=self._max_reauth_ms(spec),
             )
         else:
             connection.authenticated = True
             if peer.tls_subject is not None:
-                name = self._mappers[spec.name].name(peer.tls_subject)
-                session.principal = Principal(ANONYMOUS.kind, name)
+                self._name(connection, session, peer.tls_subject)
         return session
+
+    def _name(self, connection: Connection, session: Session, subject: str) -> None:
+        """Who shows a certificate goes by the name in it, as the listener's rules write it."""
+        try:
+            name = self._mappers[session.listener].name(subject)
+        except KafkaError as error:
+            connection.close(error.message)
+        else:
+            session.principal = Principal(ANONYMOUS.kind, name)
+
+    def _max_reauth_ms(self, spec: ListenerSpec) -> Callable[[str], int]:
+        def of_mechanism(mechanism: str) -> int:
+            value = self._config.listener_value(spec.name, "connections.max.reauth.ms", mechanism)
+            return value if isinstance(value, int) else 0
+
+        return of_mechanism
 
     @staticmethod
     def _logged_in(connection: Connection, session: Session) -> Callable[[str], None]:
@@ -69,6 +98,13 @@ class Sessions:
             connection.authenticated = True
 
         return logged_in
+
+    def _all_mechanisms(self) -> dict[str, dict[str, NewServer]]:
+        return {
+            spec.name: self._new_servers(spec)
+            for spec in self._config.listeners
+            if spec.protocol.sasl
+        }
 
     def _new_servers(self, spec: ListenerSpec) -> dict[str, NewServer]:
         """The mechanisms of a listener; KafkaError where its settings will not do."""

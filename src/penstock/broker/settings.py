@@ -1,6 +1,8 @@
 """From the broker's settings to what each part wants to know."""
 
+import socket
 from collections.abc import Mapping
+from ipaddress import ip_address
 from math import inf
 
 from penstock.broker.config.broker_config import BrokerConfig
@@ -8,7 +10,7 @@ from penstock.broker.config.broker_settings import BROKER_SETTINGS
 from penstock.broker.config.listeners import ListenerSpec
 from penstock.net.limits import UNLIMITED, Limits
 from penstock.net.server import Listener
-from penstock.net.tls import TlsSettings
+from penstock.net.tls import TlsSettings, build_context
 from penstock.security.authorizer import Authorizer, parse_super_users
 from penstock.security.quotas import ClientQuotas
 from penstock.storage.cleaner import CleanerSettings
@@ -42,7 +44,18 @@ def set_limits(limits: Limits, config: BrokerConfig) -> None:
 def _overrides(text: str) -> Mapping[str, int]:
     """`max.connections.per.ip.overrides`: `127.0.0.1:200,10.0.0.7:5`."""
     pairs = (pair.rpartition(":") for pair in text.split(",") if pair.strip())
-    return {host.strip().strip("[]"): int(most) for host, _, most in pairs}
+    return {_address(host.strip().strip("[]")): int(most) for host, _, most in pairs}
+
+
+def _address(host: str) -> str:
+    """The address of a host that is named; the name itself, which no client has, if unknown."""
+    try:
+        return str(ip_address(host))
+    except ValueError:
+        try:
+            return socket.gethostbyname(host)
+        except OSError:
+            return host
 
 
 def listener(config: BrokerConfig, spec: ListenerSpec) -> Listener:
@@ -52,10 +65,25 @@ def listener(config: BrokerConfig, spec: ListenerSpec) -> Listener:
 
 
 def tls_settings(config: BrokerConfig, listener_name: str) -> TlsSettings:
+    return TlsSettings.from_config(_tls_texts(config, listener_name))
+
+
+def _tls_texts(config: BrokerConfig, listener_name: str) -> dict[str, str | None]:
     names = [name for name in BROKER_SETTINGS if name.startswith("ssl.")]
-    return TlsSettings.from_config(
-        {name: config.listener_setting(listener_name, name) for name in names}
-    )
+    return {name: config.listener_setting(listener_name, name) for name in names}
+
+
+def check_tls(config: BrokerConfig, changes: Mapping[str, str]) -> None:
+    """KafkaError unless the listeners could go on with these keys and certificates."""
+    for spec in config.listeners:
+        prefix = f"listener.name.{spec.name.lower()}."
+        mine = {
+            name.removeprefix(prefix): text
+            for name, text in changes.items()
+            if name.startswith(prefix + "ssl.")
+        }
+        if mine and spec.protocol.tls:
+            build_context(TlsSettings.from_config({**_tls_texts(config, spec.name), **mine}))
 
 
 def cleaner_settings(config: BrokerConfig) -> CleanerSettings:
@@ -65,7 +93,7 @@ def cleaner_settings(config: BrokerConfig) -> CleanerSettings:
         dedupe_buffer_size=config.int("log.cleaner.dedupe.buffer.size"),
         io_buffer_size=config.int("log.cleaner.io.buffer.size"),
         io_buffer_load_factor=config.float("log.cleaner.io.buffer.load.factor"),
-        io_max_bytes_per_second=inf if rate >= _UNBOUNDED_RATE else rate,
+        io_max_bytes_per_second=inf if rate >= _UNBOUNDED_RATE else max(rate, 1.0),
         backoff_ms=config.int("log.cleaner.backoff.ms"),
     )
 

@@ -321,7 +321,7 @@ class Connection:
         try:
             while waiting:
                 if not self._may_deliver():
-                    if self.outbox.unsent <= self._limits.max_unsent:
+                    if not self.outbox.parts:
                         break
                     self._wire.flush()
                     if not self._may_deliver():

@@ -134,7 +134,7 @@ class FrameReader:
         return self._cut(position, ends)
 
     def _cut(self, size: int, ends: list[int]) -> list[memoryview]:
-        """Copy the frames that end there out of the shared buffer, which holds them at its start."""
+        """Copy the frames that end there out of the start of the shared buffer."""
         if not ends:
             return []
         scratch = self._memory.view[:size]

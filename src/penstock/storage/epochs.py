@@ -6,7 +6,7 @@ cuts the cache to the log's start and end.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from penstock.core.ids import NO_LEADER_EPOCH, NO_OFFSET
@@ -19,7 +19,13 @@ from penstock.storage.disk import Disk, replace_file
 
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 
-__all__ = ["LEADER_EPOCH_CHECKPOINT", "EpochEndOffset", "EpochEntry", "LeaderEpochCache"]
+__all__ = [
+    "LEADER_EPOCH_CHECKPOINT",
+    "EpochEndOffset",
+    "EpochEntry",
+    "EpochTask",
+    "LeaderEpochCache",
+]
 
 
 class EpochEndOffset(NamedTuple):
@@ -28,6 +34,23 @@ class EpochEndOffset(NamedTuple):
 
 
 _UNDEFINED = EpochEndOffset(NO_LEADER_EPOCH, NO_OFFSET)
+
+
+class EpochTask:
+    """A new epoch, to be made durable on any thread."""
+
+    def __init__(self, disk: Disk, path: str, entries: Sequence[EpochEntry]) -> None:
+        self.entries = entries
+        """All epochs, the new one last."""
+        self.error: OSError | None = None
+        self._disk = disk
+        self._path = path
+
+    def run(self) -> None:
+        try:
+            replace_file(self._disk, self._path, encode_leader_epochs(self.entries))
+        except OSError as error:
+            self.error = error
 
 
 class LeaderEpochCache:
@@ -70,6 +93,17 @@ class LeaderEpochCache:
         """
         if self._put(EpochEntry(epoch, start_offset)):
             self.flush()
+
+    def begin_assign(self, epoch: int, start_offset: int) -> EpochTask:
+        """`assign` for another thread; the epochs stay as they are until `finish_assign`."""
+        before = list(self._entries)
+        self._put(EpochEntry(epoch, start_offset))
+        entries, self._entries = self._entries, before
+        return EpochTask(self._disk, self.path, entries)
+
+    def finish_assign(self, task: EpochTask) -> None:
+        """Takes over what `begin_assign` gave, once it is durable."""
+        self._entries = list(task.entries)
 
     def assign_all(self, entries: Iterable[EpochEntry]) -> None:
         """As `assign` for each, with one write."""

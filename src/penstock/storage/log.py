@@ -1,10 +1,6 @@
-"""The log of one partition: what is appended, what may be read, and what everyone agrees on.
+"""The log of one partition: what is appended, rolled, truncated, deleted, flushed and moved.
 
-    log start offset <= last stable offset <= high watermark <= log end offset
-
-Records below the log start offset are deleted; consumers see up to the high watermark, or with
-`read_committed` up to the last stable offset, before which every transaction is decided. Whoever
-leads the partition tells the log its high watermark.
+Whoever leads the partition tells the log its high watermark. `readable_log` has what can be read.
 
 A log is used by one thread. What would block it is handed out: `begin_flush` gives a task that may
 run on another thread. After an I/O error the log refuses every change with a `KafkaStorageError`
@@ -14,7 +10,7 @@ and stays readable.
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 from msgspec import structs
 
@@ -24,7 +20,6 @@ from penstock.core.errors import (
     ErrorCode,
     InvalidRecordError,
     KafkaError,
-    KafkaStorageError,
     OffsetOutOfRangeError,
 )
 from penstock.core.ids import NO_TIMESTAMP, TopicId, TopicPartition
@@ -32,22 +27,21 @@ from penstock.records.batch import BatchHeader, TimestampType
 from penstock.records.prepare import PreparedAppend, is_heavy
 from penstock.records.validate import AppendOrigin, validate_and_assign, verify_batches
 from penstock.storage.config import INT_MAX, LogConfig
-from penstock.storage.epochs import LeaderEpochCache
+from penstock.storage.epochs import EpochTask, LeaderEpochCache
 from penstock.storage.local_log import FlushTask, LocalLog
-from penstock.storage.log_results import AppendInfo, FetchData, Isolation, OffsetAndEpoch
+from penstock.storage.log_results import AppendInfo
 from penstock.storage.producer_append import VerificationGuard
 from penstock.storage.producer_state import ProducerStateManager
 from penstock.storage.producer_updates import analyze_batches, rebuild_producer_state
+from penstock.storage.readable_log import ReadableLog
 from penstock.storage.retention import Deletion, segments_to_delete
 from penstock.storage.segment import Segment
-from penstock.storage.timestamps import TimestampAndOffset, TimestampSearch
-from penstock.storage.txn_index import AbortedTxn
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
-class Log:
+class Log(ReadableLog):
     """One partition's log. `penstock.storage.recovery.load_log` opens one."""
 
     def __init__(
@@ -62,21 +56,20 @@ class Log:
         high_watermark: int = 0,
         topic_id: TopicId | None = None,
         verify_transactions: bool = False,
-        on_failure: Callable[["Log", OSError], None] = lambda log, error: None,
+        on_failure: Callable[[OSError], None] = lambda error: None,
         roll_jitter: Callable[[int], int] = lambda limit: 0,
     ) -> None:
-        self.partition = partition
-        self.local = local
-        self.epochs = epochs
-        self.producers = producers
-        self.topic_id = topic_id
-        self.log_start_offset = log_start_offset
-        self.high_watermark = log_start_offset
-        self.failure: KafkaStorageError | None = None
-        """Why the log takes no more changes."""
+        super().__init__(
+            partition,
+            local,
+            epochs,
+            producers,
+            log_start_offset=log_start_offset,
+            topic_id=topic_id,
+            on_failure=on_failure,
+        )
         self.last_flush_ms = clock.now_ms()
         self._clock = clock
-        self.on_failure = on_failure
         self._roll_jitter = roll_jitter
         self._verify_transactions = verify_transactions
         self._unsynced_snapshots: list[int] = []
@@ -84,14 +77,7 @@ class Log:
         local.segments.active.roll_jitter_ms = self._draw_jitter()
         self.update_high_watermark(high_watermark)
 
-    def __repr__(self) -> str:
-        return f"Log({self.partition}, {self.log_start_offset}..{self.log_end_offset})"
-
-    # --- offsets
-
-    @property
-    def folder(self) -> str:
-        return self.local.folder
+    # --- settings
 
     @property
     def config(self) -> LogConfig:
@@ -102,35 +88,6 @@ class Log:
         self.local.config = config
         self._policy = config.append_policy
         self._is_append_time = self._policy.timestamp_type is TimestampType.LOG_APPEND_TIME
-
-    @property
-    def log_end_offset(self) -> int:
-        """Offset that the next record gets."""
-        return self.local.next_offset
-
-    @property
-    def recovery_point(self) -> int:
-        """Everything below is on disk."""
-        return self.local.recovery_point
-
-    @property
-    def size(self) -> int:
-        """Bytes of the records."""
-        return self.local.segments.size
-
-    @property
-    def last_stable_offset(self) -> int:
-        """Where the first transaction that is not decided starts, at most the high watermark."""
-        unstable = self.producers.first_unstable_offset
-        if unstable is None:
-            return self.high_watermark
-        return min(max(unstable, self.log_start_offset), self.high_watermark)
-
-    def update_high_watermark(self, offset: int) -> int:
-        """Sets the high watermark, kept within the log; returns what it is now."""
-        self.high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
-        self.producers.on_high_watermark_updated(self.high_watermark)
-        return self.high_watermark
 
     # --- append
 
@@ -303,110 +260,28 @@ class Log:
             rolled,
         )
 
+    def begin_epoch(self, leader_epoch: int) -> EpochTask | None:
+        """Takes note of an epoch that starts with the next record, before there is one.
+
+        The first append of an epoch would wait until the epoch is durable. `run` the task on any
+        thread and give it to `finish_epoch`; nothing may be appended until then. None where the
+        epoch is known.
+        """
+        latest = self.epochs.latest_epoch
+        if latest is not None and leader_epoch <= latest:
+            return None
+        return self.epochs.begin_assign(leader_epoch, self.log_end_offset)
+
+    def finish_epoch(self, task: EpochTask) -> None:
+        """Takes over the epoch that was made durable."""
+        if task.error is not None:
+            self._fail(task.error)
+        self.epochs.finish_assign(task)
+
     def _note_epochs(self, headers: Sequence[BatchHeader]) -> None:
         for header in headers:
             if header.partition_leader_epoch >= 0:
                 self.epochs.assign(header.partition_leader_epoch, header.base_offset)
-
-    # --- read
-
-    def read(
-        self, offset: int, max_bytes: int, isolation: Isolation, *, min_one: bool = True
-    ) -> FetchData:
-        """Whole batches from the one that holds `offset` on, at most `max_bytes`.
-
-        `min_one` gives the first batch even where it is larger, so that a reader gets on. Nothing
-        is decoded; the first batch may start before `offset`.
-        """
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise OffsetOutOfRangeError(
-                f"{self.partition} has offsets {self.log_start_offset} to {self.log_end_offset}, "
-                f"not {offset}"
-            )
-        return self._guarded(lambda: self._read(offset, max_bytes, isolation, min_one))
-
-    def _read(self, offset: int, max_bytes: int, isolation: Isolation, min_one: bool) -> FetchData:
-        bound = self._bound(isolation)
-        committed = isolation is Isolation.TXN_COMMITTED
-        found = None
-        if offset < bound:
-            found = self.local.read(offset, max_bytes, bound, min_one=min_one)
-        if found is None:
-            return FetchData(None, [] if committed else None)
-        records, segment = found
-        if not committed:
-            return FetchData(records, None)
-        end = segment.offset_index.fetch_upper_bound(records.position, records.size)
-        following = self.local.segments.higher(segment.base_offset)
-        if end is not None:
-            end_offset = end.offset
-        else:
-            end_offset = self.log_end_offset if following is None else following.base_offset
-        return FetchData(records, self.local.aborted_transactions(offset, end_offset))
-
-    def _bound(self, isolation: Isolation) -> int:
-        if isolation is Isolation.LOG_END:
-            return self.log_end_offset
-        if isolation is Isolation.HIGH_WATERMARK:
-            return self.high_watermark
-        return self.last_stable_offset
-
-    def aborted_transactions(self, start: int, end: int) -> list[AbortedTxn]:
-        """The aborted transactions that touch the offsets `start <= offset < end`."""
-        return self._guarded(lambda: self.local.aborted_transactions(start, end))
-
-    def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
-        """The first record at or after `timestamp`; None where all are earlier (Q5)."""
-        return self._guarded(lambda: self._find_timestamp(timestamp))
-
-    def _find_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
-        for segment in self.local.segments:
-            if segment.largest_timestamp >= timestamp:
-                found = segment.find_timestamp(timestamp, self.log_start_offset)
-                if found is not None:
-                    return found
-        return None
-
-    def offset_of_max_timestamp(self) -> TimestampAndOffset | None:
-        """The first record that has the largest timestamp of all."""
-        return self._guarded(self._find_max_timestamp)
-
-    def _find_max_timestamp(self) -> TimestampAndOffset | None:
-        latest = max(self.local.segments, key=lambda segment: segment.max_timestamp)
-        return latest.find_max_timestamp()
-
-    def begin_search(self, timestamp: int | None) -> TimestampSearch | None:
-        """`offset_for_timestamp`, or with None `offset_of_max_timestamp`, for another thread.
-
-        `run` it there and give it to `finish_search`. None: there is no such record.
-        """
-        return self._guarded(lambda: self._begin_search(timestamp))
-
-    def _begin_search(self, timestamp: int | None) -> TimestampSearch | None:
-        latest = timestamp is None
-        if timestamp is None:
-            timestamp = max(segment.max_timestamp for segment in self.local.segments)
-            if timestamp < 0:
-                return None
-        # The first has the record, unless that lies before the log start offset.
-        segments = [each for each in self.local.segments if each.max_timestamp >= timestamp][:2]
-        files = [each.open_for_search(timestamp, self.log_start_offset) for each in segments]
-        return TimestampSearch(files, timestamp, self.log_start_offset, latest=latest)
-
-    def finish_search(self, search: TimestampSearch) -> TimestampAndOffset | None:
-        """What a search has found; asks again, here and now, if the log has changed too much."""
-        search.close()
-        found = search.found
-        if found is not None and self.log_start_offset <= found.offset < self.log_end_offset:
-            return found
-        if search.latest:
-            return self.offset_of_max_timestamp()
-        return self.offset_for_timestamp(search.timestamp)
-
-    def end_offset_for_epoch(self, leader_epoch: int) -> OffsetAndEpoch | None:
-        """Where the last epoch at or before `leader_epoch` ends in this log (R4)."""
-        epoch, offset = self.epochs.end_offset_for(leader_epoch, self.log_end_offset)
-        return OffsetAndEpoch(offset, epoch) if offset >= 0 else None
 
     # --- roll, truncate, delete
 
@@ -606,27 +481,3 @@ class Log:
         # The snapshot spares the next start a scan of the last segment.
         self.producers.take_snapshot()
         self.local.close()
-
-    # --- failure
-
-    def _require_writable(self) -> None:
-        if self.failure is not None:
-            raise self.failure
-
-    def _guarded(self, action: Callable[[], _T]) -> _T:
-        try:
-            return action()
-        except OSError as error:
-            self._fail(error)
-
-    def _fail(self, error: OSError) -> NoReturn:
-        """Stops the partition: what is on disk after a failed write or sync is not known."""
-        if self.failure is None:
-            self.failure = KafkaStorageError(
-                f"{self.partition} is offline: {error.strerror or error} in {self.folder}. "
-                f"What was acknowledged stays readable. Mend the disk or free space on it, "
-                f"then restart the broker"
-            )
-            _log.error("%s", self.failure.message)
-            self.on_failure(self, error)
-        raise self.failure from error

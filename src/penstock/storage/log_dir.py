@@ -7,7 +7,6 @@ and none on another one.
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 from uuid import UUID, uuid4
 
 from penstock.core.clock import Clock
@@ -18,12 +17,16 @@ from penstock.storage.checkpoints import CorruptCheckpointError, MetaProperties
 from penstock.storage.config import LogConfig
 from penstock.storage.disk import Disk, Lock, replace_file
 from penstock.storage.files import (
-    CLUSTER_METADATA_TOPIC,
     DELETE_FOLDER_SUFFIX,
     deleted_folder_name,
     parse_future_folder,
-    parse_partition_folder,
-    stray_folder_name,
+)
+from penstock.storage.found_logs import (
+    FoundLog,
+    StrayLog,
+    found_logs,
+    partition_in,
+    set_strays_aside,
 )
 from penstock.storage.log import Log
 from penstock.storage.mapped_index import CorruptIndexError
@@ -36,22 +39,6 @@ from penstock.storage.upkeep import (
 )
 
 _log = logging.getLogger(__name__)
-
-
-class FoundLog(NamedTuple):
-    """A partition's folder, before anything of it is loaded."""
-
-    log_dir: str
-    partition: TopicPartition
-    topic_id: TopicId | None
-
-
-class StrayLog(NamedTuple):
-    """A partition's folder that does not belong to this broker, under the name it has now."""
-
-    partition: TopicPartition
-    topic_id: TopicId | None
-    folder: str
 
 
 class LogDir:
@@ -113,29 +100,11 @@ class LogDir:
         """The partitions that have a folder here, by its name and the topic id in it."""
         if self.error is not None:
             return []
-        logs: list[FoundLog] = []
         try:
-            for name in self._disk.names(self.path):
-                partition = self._partition_of(name)
-                if partition is not None:
-                    logs.append(FoundLog(self.path, partition, self._topic_id_in(name)))
+            return found_logs(self._disk, self.path)
         except OSError as error:
             self.fail(error)
-        return logs
-
-    def _partition_of(self, name: str) -> TopicPartition | None:
-        partition = parse_partition_folder(name)
-        if partition is None or partition.topic == CLUSTER_METADATA_TOPIC:
-            return None
-        return partition if self._disk.is_folder(self._file(name)) else None
-
-    def _topic_id_in(self, name: str) -> TopicId | None:
-        try:
-            metadata = checkpoints.load_partition_metadata(self._disk, self._file(name))
-        except CorruptCheckpointError as error:
-            _log.error("%s", error.message)
-            return None
-        return None if metadata is None else metadata.topic_id
+            return []
 
     def load(
         self,
@@ -148,28 +117,11 @@ class LogDir:
         strays: list[StrayLog] = []
         if self.error is None:
             try:
-                self._set_aside(belongs, strays)
+                strays = set_strays_aside(self._disk, self.path, belongs)
                 self._load_all(config_of)
             except OSError as error:
                 self.fail(error)
         return strays
-
-    def _set_aside(
-        self,
-        belongs: Callable[[TopicPartition, TopicId | None], bool],
-        strays: list[StrayLog],
-    ) -> None:
-        for name in self._disk.names(self.path):
-            partition = self._partition_of(name) or parse_future_folder(name)
-            if partition is None:
-                continue
-            topic_id = self._topic_id_in(name)
-            if not belongs(partition, topic_id):
-                stray = stray_folder_name(partition, uuid4().hex)
-                self._disk.rename(self._file(name), self._file(stray))
-                strays.append(StrayLog(partition, topic_id, self._file(stray)))
-        if strays:
-            self._disk.sync_folder(self.path)
 
     def _make_folder(self) -> None:
         folder = Path(self.path)
@@ -225,7 +177,7 @@ class LogDir:
             if future is not None:
                 self.futures[future] = name
                 continue
-            partition = self._partition_of(name)
+            partition = partition_in(name)
             if partition is None:
                 _log.warning("%s is no partition; left alone", folder)
                 continue
@@ -316,7 +268,7 @@ class LogDir:
             high_watermark=high_watermark,
             topic_id=topic_id,
             limits=self._limits,
-            on_failure=lambda log, error: self.fail(error),
+            on_failure=self.fail,
             roll_jitter=self._roll_jitter,
         )
 
@@ -384,7 +336,7 @@ class LogDir:
         log = self.make_log(
             partition, config, topic_id, name=name, log_start_offset=log_start_offset
         )
-        log.on_failure = lambda log, error: None
+        log.on_failure = lambda error: None
         self._disk.sync_folder(self.path)
         return log
 
@@ -399,7 +351,7 @@ class LogDir:
         self._disk.rename(log.folder, self._file(str(partition)))
         log.moved_to(self._file(str(partition)))
         self._disk.sync_folder(self.path)
-        log.on_failure = lambda log, error: self.fail(error)
+        log.on_failure = self.fail
         self.logs[partition] = log
 
     def delete(self, partition: TopicPartition, reason: str = "was deleted") -> None:

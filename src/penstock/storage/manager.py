@@ -14,10 +14,11 @@ from penstock.core.ids import TopicId, TopicPartition
 from penstock.storage.config import LogConfig
 from penstock.storage.disk import Disk, Space
 from penstock.storage.files import MAX_NAME, future_folder_name
+from penstock.storage.found_logs import FoundLog, StrayLog
 from penstock.storage.local_log import FlushTask
 from penstock.storage.log import Log
 from penstock.storage.log_creation import LogCreation, NewLog
-from penstock.storage.log_dir import FoundLog, LogDir, StrayLog
+from penstock.storage.log_dir import LogDir
 from penstock.storage.log_move import LogMove
 from penstock.storage.log_moves import LogMoves, settle_doubles
 from penstock.storage.recovery import ProducerLimits

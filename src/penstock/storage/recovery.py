@@ -61,7 +61,7 @@ def load_log(
     high_watermark: int = 0,
     topic_id: TopicId | None = None,
     limits: ProducerLimits = ProducerLimits(),
-    on_failure: Callable[[Log, OSError], None] = lambda log, error: None,
+    on_failure: Callable[[OSError], None] = lambda error: None,
     roll_jitter: Callable[[int], int] = lambda limit: 0,
 ) -> Log:
     """Opens the log in `folder`, creating an empty one where there is none.
@@ -130,7 +130,7 @@ class _Loader:
         self,
         high_watermark: int,
         topic_id: TopicId | None,
-        on_failure: Callable[[Log, OSError], None],
+        on_failure: Callable[[OSError], None],
         roll_jitter: Callable[[int], int],
     ) -> Log:
         self._finish_swaps()

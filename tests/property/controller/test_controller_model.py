@@ -134,7 +134,7 @@ class ClusterMachine(RuleBasedStateMachine):
                 changed.add(record.key)
                 allowed = (eligible or {}).get(record.key, set())
                 free = unclean or record.topic in self.unclean_topics
-                self.check_step(before.get(record.key), record, None if free else allowed)
+                self.check_step(before.get(record.key), record, allowed, free)
         for change in changes:
             if isinstance(change, Put) and isinstance(change.record, TopicRecord):
                 known = assignments.get(change.record.topic, {})
@@ -143,9 +143,12 @@ class ClusterMachine(RuleBasedStateMachine):
                         assert TopicPartition(change.record.topic, number) in changed
 
     def check_step(
-        self, before: PartitionRecord | None, after: PartitionRecord, allowed: set[int] | None
+        self,
+        before: PartitionRecord | None,
+        after: PartitionRecord,
+        eligible: set[int],
+        unclean: bool,
     ) -> None:
-        """One change of a partition. `allowed` is None where any replica may lead."""
         assert after.controller_epoch == self.image.controller_epoch
         if before is None:
             assert (after.leader_epoch, after.partition_epoch) == (0, 0)
@@ -156,8 +159,8 @@ class ClusterMachine(RuleBasedStateMachine):
             assert after.leader_epoch == before.leader_epoch + 1
         if after.leader == -1:
             assert set(after.isr) <= set(before.isr)
-        elif after.leader not in {*before.isr, *(allowed or ())}:
-            assert allowed is None, "R5: a leader from outside the ISR"
+        elif after.leader not in {*before.isr, *eligible}:
+            assert unclean, "R5: a leader from outside the ISR"
             assert after.isr == (after.leader,), "R5: nobody else has what it has"
 
     # --- brokers

@@ -16,7 +16,7 @@ import tempfile
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TypedDict
+from typing import TypedDict
 
 from tests.support.clients.model import Acks, AdminClient, ClientError, GroupRead, Header, Record
 from tests.support.kafka import JVM_OPTIONS, ROOT, KafkaParts, MissingPartError
@@ -73,16 +73,12 @@ class ProgramClient(AdminClient):
         self._environment = environment or {}
         self._process: subprocess.Popen[bytes] | None = None
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
-        self._stderr: IO[bytes] | None = None
 
     def close(self) -> None:
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
             self._process = None
-        if self._stderr is not None:
-            self._stderr.close()
-            self._stderr = None
         if self._scratch is not None:
             self._scratch.cleanup()
             self._scratch = None
@@ -150,11 +146,15 @@ class ProgramClient(AdminClient):
     ) -> Answer:
         job = {"op": op, "bootstrap": bootstrap, "topic": topic, **arguments}
         job["timeout_ms"] = int(seconds * 1000)
-        process = self._running()
-        assert process.stdin is not None
-        process.stdin.write(json.dumps(job).encode() + b"\n")
-        process.stdin.flush()
-        answer: Answer = json.loads(self._line(process, op, seconds + GRACE_SECONDS))
+        try:
+            process = self._running()
+            assert process.stdin is not None
+            process.stdin.write(json.dumps(job).encode() + b"\n")
+            process.stdin.flush()
+            answer: Answer = json.loads(self._line(process, op, seconds + GRACE_SECONDS))
+        except BaseException:  # the test's own time limit: the answer must not be the next one's
+            self.close()
+            raise
         if "error" in answer:
             raise ClientError(answer["error"]["code"], answer["error"]["message"])
         return answer
@@ -167,31 +167,29 @@ class ProgramClient(AdminClient):
         line = process.stdout.readline() if came else b""
         if not line.endswith(b"\n"):
             why = "ended" if came else f"gave no answer within {seconds} s"
-            printed = self._printed()
-            self.close()
-            raise AssertionError(f"{self.name} {why} at {op}:\n{printed}")
+            raise AssertionError(f"{self.name} {why} at {op}:\n{self._printed()}")
         return line
 
     def _printed(self) -> str:
-        assert self._stderr is not None
-        self._stderr.seek(0)
-        return self._stderr.read().decode(errors="replace")[-4000:]
+        assert self._scratch is not None
+        return (Path(self._scratch.name) / "stderr").read_text(errors="replace")[-4000:]
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
             self._scratch = tempfile.TemporaryDirectory()
-            self._stderr = tempfile.TemporaryFile()
-            command = self._command(Path(self._scratch.name))
+            folder = Path(self._scratch.name)
+            command = self._command(folder)
             # setpriv lets the kernel end the program if the test process is itself killed.
             if shutil.which("setpriv"):
                 command = ["setpriv", "--pdeathsig", "KILL", *command]
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._stderr,
-                env={**os.environ, **self._environment},
-            )
+            with (folder / "stderr").open("wb") as stderr:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=stderr,
+                    env={**os.environ, **self._environment},
+                )
         return self._process
 
 

@@ -72,6 +72,15 @@ def test_replicas_are_even_over_full_rounds(brokers: int, factor: int) -> None:
     assert set(followers.values()) == {factor - 1}
 
 
+def test_brokers_of_other_racks_are_followers_equally_often() -> None:
+    """R1: when a broker fails, its load falls on all others and not on one."""
+    racks = {0: "a", 1: "a", 2: "b", 3: "b", 4: "c", 5: "c"}
+    placed = place(racks, 12, 3, Start(0, 0))
+    followers = Counter((r[0], follower) for r in placed for follower in r[1:])
+    assert set(followers.values()) == {1}
+    assert len(followers) == 24
+
+
 def test_more_replicas_than_brokers() -> None:
     """E1: says how many are up and what to do."""
     with pytest.raises(KafkaError) as caught:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from penstock.controller.election import broker_up
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import Assignment
 from penstock.controller.partition_change import ElectionRules
@@ -24,6 +25,7 @@ from tests.support.clusters import (
     CLEAN,
     add_topic,
     assignment,
+    broker,
     check_committable,
     image_of,
     set_state,
@@ -203,6 +205,19 @@ def test_several_partitions_of_a_topic_are_one_topic_record() -> None:
     assert codes == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
     assert assignment(image, "t", 0).adding == (2,)
     assert assignment(image, "t", 1).adding == (2,)
+
+
+def test_a_partition_without_leader_moves_when_it_has_one(image: ClusterImage) -> None:
+    """R7, R8: replicas are dropped only under a leader that has all records."""
+    set_state(image, "t", -1, (0, 1))
+    for broker_id in (0, 1):
+        del image.brokers[broker_id]
+    assert move(image, [0]) == ErrorCode.NONE
+    assert assignment(image, "t") == Assignment((0, 1, 2), removing=(1, 2))
+    assert (state(image, "t").leader, state(image, "t").isr) == (-1, (0, 1))
+    image.apply(broker_up(image, broker(0, epoch=2), CLEAN))
+    assert assignment(image, "t") == Assignment((0,))
+    assert (state(image, "t").leader, state(image, "t").isr) == (0, (0,))
 
 
 def test_list(image: ClusterImage) -> None:

@@ -240,6 +240,14 @@ def test_reserved_ids_and_those_in_use_are_not_given() -> None:
     assert draw_topic_id(lambda: next(drawn), {UUID(int=500)}) == UUID(int=501)
 
 
+def test_topics_of_a_request_have_different_ids() -> None:
+    drawn = iter([UUID(int=500), UUID(int=500), UUID(int=501)])
+    rules = new_topic_rules()._replace(new_topic_id=lambda: next(drawn))
+    topics = [CreatableTopic("t", 1, 1), CreatableTopic("u", 1, 1)]
+    reply = create_topics(image_of(0), CreateTopicsRequest(topics=topics), rules).reply
+    assert [result.topic_id.int for result in reply.topics] == [500, 501]
+
+
 # --- CreatePartitions
 
 

@@ -11,9 +11,9 @@ from penstock.core.clock import ManualClock
 from penstock.core.errors import ErrorCode, KafkaError, KafkaStorageError
 from penstock.core.ids import TopicId, TopicPartition
 from penstock.storage.disk import OsDisk
+from penstock.storage.found_logs import FoundLog
 from penstock.storage.log import Log
 from penstock.storage.log_creation import NewLog
-from penstock.storage.log_dir import FoundLog
 from penstock.storage.manager import LogManager
 from tests.support.logs import filler, offsets
 from tests.support.two_folders import OTHER, SMALL, TP, A, B, TwoFolders
@@ -71,10 +71,10 @@ class TestStrays:
         strays = manager.load(lambda topic: SMALL, belongs)
         assert asked == [(TP, ID), (OTHER, None)]
         assert [(stray.partition, stray.topic_id) for stray in strays] == [(OTHER, None)]
-        name = Path(strays[0].folder).name
+        name = Path(strays[0].path).name
         assert name.startswith("bills-0.")
         assert name.endswith("-stray")
-        assert broker.disk.exists(f"{strays[0].folder}/{0:020d}.log")
+        assert broker.disk.exists(f"{strays[0].path}/{0:020d}.log")
         assert [log.partition for log in manager] == [TP]
         log = manager.get_or_create(OTHER, SMALL)
         assert log.log_end_offset == 0

@@ -15,6 +15,10 @@ const Lz4 = require('kafkajs-lz4')
 const snappy = require('kafkajs-snappy')
 const zstd = require('@bokuweb/zstd-wasm')
 
+const { KafkaJSProtocolError } = require('kafkajs/src/errors')
+const { createErrorFromCode } = require('kafkajs/src/protocol/error')
+
+const TOPIC_ALREADY_EXISTS = 36
 const LARGEST_BATCH = 4 << 20 // a zstd frame need not say how large its content is
 
 CompressionCodecs[CompressionTypes.Snappy] = snappy
@@ -182,9 +186,11 @@ const offsetForTime = job =>
 const createTopic = job =>
   withAdmin(job, async admin => {
     const configEntries = Object.entries(job.configs).map(([name, value]) => ({ name, value }))
-    await admin.createTopics({
+    const created = await admin.createTopics({
       topics: [{ topic: job.topic, numPartitions: job.partitions, configEntries }],
     })
+    // The one error that it turns into a value.
+    if (!created) throw new KafkaJSProtocolError(createErrorFromCode(TOPIC_ALREADY_EXISTS))
     return {}
   })
 

@@ -15,6 +15,12 @@ _AUTHORIZERS = (
     "kafka.security.auth.SimpleAclAuthorizer",
 )
 
+_RETENTION = {
+    "log.retention.ms": 1,
+    "log.retention.minutes": 60_000,
+    "log.retention.hours": 3_600_000,
+}
+
 GROUP_KINDS = ("consumer", "share", "streams")
 
 
@@ -33,11 +39,9 @@ def check_values(values: BrokerValues) -> None:
 
 
 def _check_logs(values: BrokerValues) -> None:
-    if values.value("log.retention.ms") == 0:
-        _refuse("log.retention.ms", "0 will not do: must be at least 1, or -1 for ever")
-    for name in ("log.retention.minutes", "log.retention.hours"):
-        if values.value(name) == 0:
-            _refuse(name, "0 will not do: must be at least 1, or -1 for ever")
+    if retention_ms(values) == 0:
+        name = next(name for name in _RETENTION if values.value(name) is not None)
+        _refuse(name, "0 will not do: must be at least 1, or -1 for ever")
     for name, low in (("log.roll.ms", 1), ("log.roll.jitter.ms", 0)):
         if values.value(name) is not None and values.int(name) < low:
             _refuse(name, f"{values.int(name)} will not do: must be at least {low}")
@@ -85,6 +89,14 @@ def _check_groups(values: BrokerValues) -> None:
             _refuse(session, f"must be more than {beat}, which is {values.int(beat)}")
     _at_most(values, "group.min.session.timeout.ms", "group.max.session.timeout.ms")
     _at_most(values, "group.streams.num.standby.replicas", "group.streams.max.standby.replicas")
+
+
+def retention_ms(values: BrokerValues) -> int:
+    """How long records are kept where a topic says nothing; -1: for ever."""
+    for name, unit in _RETENTION.items():
+        if values.value(name) is not None:
+            return max(-1, values.int(name) * unit)
+    raise AssertionError("log.retention.hours has a default")
 
 
 def connection_overrides(values: BrokerValues) -> dict[str, int]:

@@ -8,6 +8,7 @@ from penstock.broker.config.broker_settings import (
     listener_base,
     setting_of,
 )
+from penstock.broker.config.checks import retention_ms
 from penstock.broker.config.settings import ConfigError, Dynamic, nearest
 from penstock.broker.config.values import BrokerValues
 
@@ -95,18 +96,6 @@ def check_steps(before: BrokerValues, after: BrokerValues) -> None:
             )
     _check_local(before, after, "log.local.retention.bytes", _retention_bytes)
     _check_local(before, after, "log.local.retention.ms", retention_ms)
-
-
-def retention_ms(values: BrokerValues) -> int:
-    """How long records are kept where a topic says nothing; -1: for ever."""
-    for name, unit in (
-        ("log.retention.ms", 1),
-        ("log.retention.minutes", 60_000),
-        ("log.retention.hours", 3_600_000),
-    ):
-        if values.value(name) is not None:
-            return max(-1, values.int(name) * unit)
-    raise AssertionError("log.retention.hours has a default")
 
 
 def _retention_bytes(values: BrokerValues) -> int:

@@ -36,9 +36,9 @@ async def handle(broker: "Broker", request: Request, body: AlterClientQuotasRequ
                 entity = entity_of_wire(
                     (part.entity_type, part.entity_name) for part in each.entity
                 )
-                before = altered.get(entity) or values_of(image, entity)
-                changes = ((op.key, None if op.remove else op.value) for op in each.ops)
-                altered[entity] = altered_values(entity, before, changes)
+                before = altered.get(entity, values_of(image, entity))
+                ops = ((op.key, None if op.remove else op.value) for op in each.ops)
+                altered[entity] = altered_values(entity, before, ops)
                 results.append(_entry(each, None))
             except KafkaError as error:
                 results.append(_entry(each, error))

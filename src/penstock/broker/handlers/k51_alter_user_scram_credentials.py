@@ -1,5 +1,6 @@
 """AlterUserScramCredentials (51): version 0: SCRAM passwords are set and taken away (X2)."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from penstock.broker.request import Answer, Request
@@ -27,16 +28,16 @@ if TYPE_CHECKING:
 async def handle(
     broker: "Broker", request: Request, body: AlterUserScramCredentialsRequest
 ) -> Answer:
-    users = dict.fromkeys(each.name for each in (*body.deletions, *body.upsertions))
-    try:
-        broker.access.require(request.session, AclOperation.ALTER)
-    except KafkaError as error:
-        return _answer(dict.fromkeys(users, error))
     deletions = [ScramDeletion(each.name, each.mechanism) for each in body.deletions]
     upsertions = [
         ScramUpsertion(each.name, each.mechanism, each.iterations, each.salt, each.salted_password)
         for each in body.upsertions
     ]
+    users = dict.fromkeys([*(each.user for each in deletions), *(each.user for each in upsertions)])
+    try:
+        broker.access.require(request.session, AclOperation.ALTER)
+    except KafkaError as error:
+        return _answer(dict.fromkeys(users, error))
 
     def decide(image: ClusterImage) -> Result[AlterUserScramCredentialsResponse]:
         def exists(user: str, mechanism: ScramMechanism) -> bool:
@@ -59,7 +60,7 @@ async def handle(
     return await broker.controlling.run(decide)
 
 
-def _answer(errors: dict[str, KafkaError | None]) -> AlterUserScramCredentialsResponse:
+def _answer(errors: Mapping[str, KafkaError | None]) -> AlterUserScramCredentialsResponse:
     return AlterUserScramCredentialsResponse(
         results=[
             AlterUserScramCredentialsResult(user, 0, None)

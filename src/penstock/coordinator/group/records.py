@@ -42,6 +42,9 @@ class GroupRecord(Struct, frozen=True, gc=False):
 Record = OffsetRecord | GroupRecord
 
 
+SeenKeys = dict[bytes, OffsetCommitKey]
+
+
 class Skipped(Struct, frozen=True):
     """A record that is left out. The note says why, for the broker's log."""
 
@@ -64,15 +67,24 @@ def _encode_value(value: OffsetCommitValue | GroupMetadataValue | None) -> bytes
 
 
 def decode_record(
-    key: bytes | memoryview | None, value: bytes | memoryview | None
+    key: bytes | None, value: bytes | memoryview | None, seen: SeenKeys | None = None
 ) -> Record | Skipped:
-    """The record in these bytes. What the machine does not know is skipped, never an error."""
+    """The record in these bytes. What the machine does not know is skipped, never an error.
+
+    Groups commit to the same partitions again and again: who loads a whole log passes a dict in
+    `seen`, in which the keys of offsets are kept, and drops it when done.
+    """
     if key is None:
         return Skipped("a record without a key, which every record of __consumer_offsets has")
     try:
+        known = seen.get(key) if seen else None
+        if known is not None:
+            return OffsetRecord(known, _decode_value(OffsetCommitValue, value))
         kind = read_prefix(key)
         if kind == _OFFSET:
             offset_key, _ = decode(OffsetCommitKey, 0, key, _PREFIX)
+            if seen is not None:
+                seen[key] = offset_key
             return OffsetRecord(offset_key, _decode_value(OffsetCommitValue, value))
         if kind == _GROUP:
             group_key, _ = decode(GroupMetadataKey, 0, key, _PREFIX)
@@ -91,7 +103,7 @@ def _decode_value(cls: type[_V], value: bytes | memoryview | None) -> _V | None:
     return message
 
 
-def _modern(key: bytes | memoryview, value: bytes | memoryview | None) -> OffsetRecord:
+def _modern(key: bytes, value: bytes | memoryview | None) -> OffsetRecord:
     """An offset of Kafka before 0.10 as one of today."""
     old_key, _ = decode(LegacyOffsetCommitKey, 0, key, _PREFIX)
     new_key = OffsetCommitKey(old_key.group, old_key.topic, old_key.partition)

@@ -99,12 +99,10 @@ def test_kafkas_own_file_of_a_combined_node_starts() -> None:
     assert (config.int("node.id"), config.int("broker.id")) == (1, 1)
     assert config.int("offsets.topic.replication.factor") == 1
     (line,) = config.remarks()
-    assert line.endswith(
-        "settings have no effect here: controller.listener.names, "
-        "controller.quorum.bootstrap.servers, num.io.threads, num.network.threads, "
-        "num.recovery.threads.per.data.dir, process.roles, "
-        "share.coordinator.state.topic.min.isr, share.coordinator.state.topic.replication.factor"
-    )
+    names = config.without_effect()
+    assert line == f"{len(names)} settings have no effect here: {', '.join(names)}"
+    assert {"process.roles", "controller.listener.names", "num.io.threads"} <= set(names)
+    assert not {"listeners", "node.id", "log.dirs", "log.retention.hours"} & set(names)
 
 
 def test_a_file_of_the_time_of_zookeeper_starts() -> None:
@@ -171,7 +169,7 @@ def test_a_bad_value_is_refused_with_what_would_do() -> None:
     [
         ({"node_id": "1", "broker_id": "2"}, "are the same thing"),
         ({"log_retention_ms": "0"}, "at least 1, or -1 for ever"),
-        ({"log_retention_hours": "0"}, "at least 1, or -1 for ever"),
+        ({"log_retention_hours": "0"}, "log.retention.hours: 0 will not do"),
         ({"log_roll_ms": "0"}, "at least 1"),
         ({"log_roll_jitter_ms": "-1"}, "at least 0"),
         ({"log_cleaner_dedupe_buffer_size": "1048576"}, "more than 1 MiB"),
@@ -195,6 +193,32 @@ def test_a_bad_value_is_refused_with_what_would_do() -> None:
 )
 def test_settings_that_do_not_fit_each_other(settings: dict[str, str], wanted: str) -> None:
     assert wanted in refusal(**settings)
+
+
+OF_KAFKA_3_9 = """
+auto.include.jmx.reporter broker.id.generation.enable control.plane.listener.name
+controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms delegation.token.master.key
+eligible.leader.replicas.enable group.coordinator.new.enable group.share.enable
+group.share.max.groups inter.broker.protocol.version leader.imbalance.per.broker.percentage
+log.message.downconversion.enable log.message.format.version
+log.message.timestamp.difference.max.ms metadata.log.segment.min.bytes
+offsets.commit.required.acks password.encoder.cipher.algorithm password.encoder.iterations
+password.encoder.key.length password.encoder.keyfactory.algorithm password.encoder.old.secret
+password.encoder.secret reserved.broker.max.id zookeeper.clientCnxnSocket zookeeper.connect
+zookeeper.connection.timeout.ms zookeeper.max.in.flight.requests
+zookeeper.metadata.migration.enable zookeeper.metadata.migration.min.batch.size
+zookeeper.session.timeout.ms zookeeper.set.acl zookeeper.ssl.cipher.suites
+zookeeper.ssl.client.enable zookeeper.ssl.crl.enable zookeeper.ssl.enabled.protocols
+zookeeper.ssl.endpoint.identification.algorithm zookeeper.ssl.keystore.location
+zookeeper.ssl.keystore.password zookeeper.ssl.keystore.type zookeeper.ssl.ocsp.enable
+zookeeper.ssl.protocol zookeeper.ssl.truststore.location zookeeper.ssl.truststore.password
+zookeeper.ssl.truststore.type
+"""
+
+
+@pytest.mark.parametrize("name", OF_KAFKA_3_9.split())
+def test_names_that_only_kafka_3_has_are_known(name: str) -> None:
+    assert BROKER_SETTINGS[name].old is True
 
 
 def test_a_session_must_outlast_a_heartbeat() -> None:

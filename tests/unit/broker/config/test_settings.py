@@ -1,9 +1,13 @@
 """Settings: from text to value and back, and what is refused."""
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import penstock
 from penstock.broker.config.broker_settings import BROKER_SETTINGS, family_of, setting_of
 from penstock.broker.config.client_metrics_config import CLIENT_METRICS_SETTINGS
 from penstock.broker.config.group_config import GROUP_SETTINGS
@@ -17,7 +21,7 @@ from penstock.broker.config.settings import (
     format_value,
     nearest,
 )
-from penstock.broker.config.topic_config import TOPIC_SETTINGS
+from penstock.broker.config.topic_config import TOPIC_SETTINGS, TOPIC_SYNONYMS
 from penstock.broker.config.validators import Value
 from penstock.core.errors import ErrorCode
 
@@ -195,6 +199,19 @@ def test_every_default_is_valid_and_every_doc_is_a_line(setting: Setting) -> Non
         assert setting.default_value() == setting.parse(setting.default)
     assert setting.doc.endswith(".")
     assert setting.sensitive is (setting.type is ConfigType.PASSWORD)
+
+
+def test_a_setting_that_is_read_is_not_said_to_have_no_effect() -> None:
+    """Whoever begins to read a setting changes the flag in its row."""
+    package = Path(penstock.__file__).parent
+    read = {synonym for synonyms in TOPIC_SYNONYMS.values() for synonym in synonyms}
+    read -= {"log.local.retention.bytes", "log.local.retention.ms"}  # shown, and no more
+    for path in package.rglob("*.py"):
+        if not path.is_relative_to(package / "broker" / "config"):
+            read |= set(re.findall(r'"([a-z0-9]+\.[a-z0-9.]+)"', path.read_text()))
+    known = read & set(BROKER_SETTINGS)
+    assert "num.partitions" in known
+    assert sorted(name for name in known if not BROKER_SETTINGS[name].effect) == []
 
 
 def test_a_setting_of_a_listener_is_the_setting() -> None:

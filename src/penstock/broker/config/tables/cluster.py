@@ -41,7 +41,7 @@ replica.fetch.wait.max.ms INT H-- . 500
     How long a leader waits for them.
 replica.fetch.backoff.ms INT M-- 0.. 1000
     How long a follower rests after an error.
-replica.high.watermark.checkpoint.interval.ms LONG H-* . 5000
+replica.high.watermark.checkpoint.interval.ms LONG H-- . 5000
     How often the high watermarks are written down.
 replica.selector.class STRING M-- . null
     A Java class that picks the replica a consumer reads from.
@@ -83,8 +83,8 @@ controller.quorum.retry.backoff.ms INT L-- 0.. 20
     Pause before a request in the KRaft quorum is repeated.
 controller.quorum.voters LIST H-- .
     The members of the KRaft quorum.
-metadata.log.dir STRING H-- . null
-    The folder of the KRaft log.
+metadata.log.dir STRING H-* . null
+    The folder of the metadata of the cluster; the first of log.dirs when not set.
 metadata.log.max.record.bytes.between.snapshots LONG H-- 1.. 20971520
     Bytes of the KRaft log between two snapshots.
 metadata.log.max.snapshot.interval.ms LONG H-- 0.. 3600000

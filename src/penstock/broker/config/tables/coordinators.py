@@ -1,13 +1,13 @@
 """Groups, transactions and their internal topics."""
 
 TABLE = """
-group.min.session.timeout.ms INT M-- . 6000
+group.min.session.timeout.ms INT M-* . 6000
     Shortest session timeout a classic member may ask for.
-group.max.session.timeout.ms INT M-- . 1800000
+group.max.session.timeout.ms INT M-* . 1800000
     Longest session timeout a classic member may ask for.
-group.initial.rebalance.delay.ms INT M-- . 3000
+group.initial.rebalance.delay.ms INT M-* . 3000
     How long a new group waits for more members.
-group.max.size INT M-- 1.. 2147483647
+group.max.size INT M-* 1.. 2147483647
     Most members of a classic group.
 group.consumer.assignment.interval.ms INT Mc- 0.. 1000
     Shortest time between two assignments of a consumer group.
@@ -119,15 +119,15 @@ group.streams.num.standby.replicas INT M-- 0.. 0
     Standby tasks of a streams group.
 group.streams.session.timeout.ms INT M-- 1.. 45000
     A member of a streams group that is silent for so long is removed.
-offset.metadata.max.bytes INT H-- . 4096
+offset.metadata.max.bytes INT H-* . 4096
     Most bytes of metadata a client may commit beside an offset.
 offsets.commit.timeout.ms INT H-- 1.. 5000
     How long a commit of offsets waits for the replicas.
 offsets.load.buffer.size INT H-- 1.. 5242880
     Bytes read at once when offsets are loaded.
-offsets.retention.check.interval.ms LONG H-- 1.. 600000
+offsets.retention.check.interval.ms LONG H-* 1.. 600000
     How often offsets are looked over for those that expire.
-offsets.retention.minutes INT H-- 1.. 10080
+offsets.retention.minutes INT H-* 1.. 10080
     How long the offsets of an empty group are kept.
 offsets.topic.compression.codec INT H-- . 0
     Codec of __consumer_offsets, as its number.
@@ -139,7 +139,7 @@ offsets.topic.segment.bytes INT H-* 1.. 104857600
     Size of a segment of __consumer_offsets.
 transaction.abort.timed.out.transaction.cleanup.interval.ms INT L-- 1.. 10000
     How often transactions are looked over for those that took too long.
-transaction.max.timeout.ms INT H-- 1.. 900000
+transaction.max.timeout.ms INT H-* 1.. 900000
     Longest timeout a transactional producer may ask for.
 transaction.partition.verification.enable BOOLEAN Lc- . true
     Check with the coordinator that a partition is part of the transaction.
@@ -147,13 +147,13 @@ transaction.remove.expired.transaction.cleanup.interval.ms INT L-- 1.. 3600000
     How often transactional ids are looked over for those that expire.
 transaction.state.log.load.buffer.size INT H-- 1.. 5242880
     Bytes read at once when transactions are loaded.
-transaction.state.log.min.isr INT H-* 1.. 2
+transaction.state.log.min.isr INT H-- 1.. 2
     Replicas in sync that a write to __transaction_state needs; capped as its replicas are.
-transaction.state.log.num.partitions INT H-* 1.. 50
+transaction.state.log.num.partitions INT H-- 1.. 50
     Partitions of __transaction_state.
-transaction.state.log.replication.factor SHORT H-* 1.. 3
+transaction.state.log.replication.factor SHORT H-- 1.. 3
     Replicas of __transaction_state; never more than the brokers that are up when it is made.
-transaction.state.log.segment.bytes INT H-* 1.. 104857600
+transaction.state.log.segment.bytes INT H-- 1.. 104857600
     Size of a segment of __transaction_state.
 transaction.two.phase.commit.enable BOOLEAN L-- . false
     Let producers take part in a two-phase commit from outside.

@@ -9,7 +9,7 @@ cordoned.log.dirs LIST Mb- .
     Folders that get no new partitions.
 log.dir.failure.timeout.ms LONG L-- 1.. 30000
     How long a failed folder may go unreported before the broker stops.
-log.initial.task.delay.ms LONG L-*i 0.. 30000
+log.initial.task.delay.ms LONG L--i 0.. 30000
     How long after the start the chores of the logs begin.
 num.recovery.threads.per.data.dir INT Hc- 1.. 2
     Threads per folder for recovery and flush at the end.
@@ -63,7 +63,7 @@ log.flush.scheduler.interval.ms LONG H-* . 9223372036854775807
     How often the logs are looked over for what must be synced.
 log.flush.offset.checkpoint.interval.ms INT H-* 0.. 60000
     How often the recovery points are written down.
-log.flush.start.offset.checkpoint.interval.ms INT H-* 0.. 60000
+log.flush.start.offset.checkpoint.interval.ms INT H-- 0.. 60000
     How often the start offsets of the logs are written down.
 log.retention.ms LONG Hc* . null
     How long records are kept, -1: for ever; before log.retention.minutes and .hours.
@@ -79,13 +79,13 @@ log.cleanup.policy LIST Mc* {compact,delete} delete
     What becomes of old records: delete, compact, both, or neither.
 log.cleaner.enable BOOLEAN M-* . true
     Whether compacted topics are compacted.
-log.cleaner.threads INT Mc* 0.. 1
+log.cleaner.threads INT Mc- 0.. 1
     Threads that compact.
 log.cleaner.backoff.ms LONG Mc* 0.. 15000
     How long the cleaner rests when there is nothing to clean.
 log.cleaner.dedupe.buffer.size LONG Mc* . 134217728
     Memory for the keys seen in one cleaning, all threads together.
-log.cleaner.io.buffer.size INT Mc- 0.. 524288
+log.cleaner.io.buffer.size INT Mc* 0.. 524288
     Memory for reading and writing in a cleaning, all threads together.
 log.cleaner.io.buffer.load.factor DOUBLE Mc* . 0.9
     How full the memory for keys may be, as a share of it.

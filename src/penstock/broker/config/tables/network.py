@@ -42,7 +42,7 @@ connection.failed.authentication.delay.ms INT L-* 0.. 100
     How long the answer to a failed login is held back.
 queued.max.requests INT H-* 1.. 500
     Requests in work before the broker reads no further ones.
-queued.max.request.bytes LONG M-* . -1
+queued.max.request.bytes LONG M-- . -1
     Bytes of requests in work before the broker reads no further ones; -1: no limit.
 num.network.threads INT Hc- 1.. 3
     Threads for the network; one event loop does this here.
@@ -78,9 +78,9 @@ replication.quota.window.num INT L-- 1.. 11
     Windows in memory for the rate of replication.
 replication.quota.window.size.seconds INT L-- 1.. 1
     Length of one of these windows.
-alter.log.dirs.replication.quota.window.num INT L-* 1.. 11
+alter.log.dirs.replication.quota.window.num INT L-- 1.. 11
     Windows in memory for the rate of moves between folders.
-alter.log.dirs.replication.quota.window.size.seconds INT L-* 1.. 1
+alter.log.dirs.replication.quota.window.size.seconds INT L-- 1.. 1
     Length of one of these windows.
 client.quota.callback.class CLASS L-- . null
     A Java class that decides on quotas.
@@ -88,7 +88,7 @@ leader.replication.throttled.rate LONG Mc- 0.. 9223372036854775807
     Bytes per second sent to throttled followers.
 follower.replication.throttled.rate LONG Mc- 0.. 9223372036854775807
     Bytes per second fetched for throttled partitions.
-replica.alter.log.dirs.io.max.bytes.per.second LONG Mc* 0.. 9223372036854775807
+replica.alter.log.dirs.io.max.bytes.per.second LONG Mc- 0.. 9223372036854775807
     Bytes per second that moves between folders may copy.
 telemetry.max.bytes INT L-* 1.. 1048576
     Most bytes of metrics one client may push at once.

@@ -1,0 +1,174 @@
+"""Chores and first epochs that another thread waits for the disk with (S4, S6, R4)."""
+
+import errno
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from penstock.core.clock import ManualClock
+from penstock.core.errors import KafkaStorageError
+from penstock.storage.checkpoints import RECOVERY_POINT_CHECKPOINT, load_offsets
+from penstock.storage.disk import OsDisk
+from penstock.storage.epochs import EpochEntry
+from penstock.storage.manager import ChoreIntervals, LogManager
+from tests.support.crash_disk import CrashDisk
+from tests.support.logs import NOW, LogFolder, filler
+from tests.support.two_folders import SMALL, TP
+
+INTERVALS = ChoreIntervals(log_flush_offset_checkpoint_interval_ms=300)
+
+
+class Broker:
+    """One folder on a disk in memory, with 25 records that are flushed."""
+
+    def __init__(self) -> None:
+        self.disk = CrashDisk()
+        self.clock = ManualClock(NOW)
+        self.manager = LogManager(self.disk, ["/a"], self.clock, intervals=INTERVALS)
+        self.manager.startup(lambda topic: SMALL, node_id=1)
+        self.log = self.manager.get_or_create(TP, SMALL)
+        for _ in range(25):
+            self.log.append_as_leader(filler(100), 0)
+        self.log.update_high_watermark(25)
+        self.log.flush()
+
+    def stored(self) -> int | None:
+        return load_offsets(self.disk, f"/a/{RECOVERY_POINT_CHECKPOINT}").get(TP)
+
+
+class TestCheckpoints:
+    def test_they_are_written_on_a_thread_and_put_in_place_later(self) -> None:
+        broker = Broker()
+        assert broker.manager.begin_checkpoints() == []
+        broker.clock.advance(300)
+        [(log_dir, task)] = broker.manager.begin_checkpoints()
+        assert broker.manager.begin_checkpoints() == []
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(task.run).result()
+        assert broker.stored() is None
+        before = broker.disk.operations
+        log_dir.finish_checkpoint(task)
+        assert broker.stored() == 25
+        assert broker.disk.operations - before == 3, "three renames, nothing that waits"
+        broker.manager.tick()
+        assert broker.disk.operations - before == 3, "the chore is done"
+        broker.manager.shutdown()
+
+    def test_something_newer_is_not_overwritten(self) -> None:
+        """R4: after a truncation the older recovery point would be a lie."""
+        broker = Broker()
+        broker.clock.advance(300)
+        [(log_dir, task)] = broker.manager.begin_checkpoints()
+        task.run()
+        broker.manager.truncate_to(TP, 7)
+        log_dir.finish_checkpoint(task)
+        assert broker.stored() == 7
+        broker.manager.shutdown()
+
+    def test_one_at_a_time(self) -> None:
+        broker = Broker()
+        log_dir = broker.manager.dirs[0]
+        task = log_dir.begin_checkpoint()
+        assert task is not None
+        assert log_dir.begin_checkpoint() is None
+        task.run()
+        log_dir.finish_checkpoint(task)
+        again = log_dir.begin_checkpoint()
+        assert again is not None
+        again.run()
+        log_dir.finish_checkpoint(again)
+        broker.manager.shutdown()
+
+    def test_an_error_takes_the_folder_offline(self) -> None:
+        broker = Broker()
+        log_dir = broker.manager.dirs[0]
+        task = log_dir.begin_checkpoint()
+        assert task is not None
+        broker.disk.fail("sync", "*.next", errno.EIO)
+        task.run()
+        assert log_dir.online
+        log_dir.finish_checkpoint(task)
+        assert not log_dir.online
+        assert log_dir.begin_checkpoint() is None
+        broker.manager.shutdown()
+
+
+class TestRemovals:
+    def test_segments_and_folders_go_on_a_thread(self, tmp_path: Path) -> None:
+        clock = ManualClock(NOW)
+        manager = LogManager(OsDisk(), [str(tmp_path)], clock)
+        manager.startup(lambda topic: SMALL, node_id=1)
+        log = manager.get_or_create(TP, SMALL)
+        for _ in range(25):
+            log.append_as_leader(filler(100), 0)
+        log.update_high_watermark(25)
+        log.increment_log_start_offset(20)
+        log.delete_old_segments()
+        assert manager.begin_removals() == []
+        clock.advance(500)
+        [(log_dir, task)] = manager.begin_removals()
+        assert len(task.segments) == 2
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(task.run).result()
+        log_dir.finish_removal(task)
+        assert list(Path(log.folder).glob("*.deleted")) == []
+        manager.delete(TP)
+        clock.advance(500)
+        [(log_dir, task)] = manager.begin_removals()
+        task.run()
+        log_dir.finish_removal(task)
+        assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
+        assert manager.begin_removals() == []
+        manager.shutdown()
+
+    def test_an_error_takes_the_folder_offline(self) -> None:
+        broker = Broker()
+        broker.manager.delete(TP)
+        broker.clock.advance(500)
+        broker.disk.fail("remove", "/a/*", errno.EIO)
+        [(log_dir, task)] = broker.manager.begin_removals()
+        task.run()
+        log_dir.finish_removal(task)
+        assert not log_dir.online
+        broker.manager.shutdown()
+
+
+class TestEpochs:
+    def test_an_epoch_is_durable_before_its_first_record(self, tmp_path: Path) -> None:
+        with LogFolder(tmp_path, SMALL) as folder:
+            log = folder.open()
+            log.append_as_leader(filler(100), 3)
+            assert log.begin_epoch(3) is None
+            task = log.begin_epoch(5)
+            assert task is not None
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(task.run).result()
+            assert log.epochs.entries() == [EpochEntry(3, 0)]
+            log.finish_epoch(task)
+            assert log.epochs.entries() == [EpochEntry(3, 0), EpochEntry(5, 1)]
+            log.append_as_leader(filler(100), 5)
+            log = folder.reopen()
+            assert log.epochs.entries() == [EpochEntry(3, 0), EpochEntry(5, 1)]
+
+    def test_the_append_then_waits_for_nothing(self) -> None:
+        broker = Broker()
+        task = broker.log.begin_epoch(9)
+        assert task is not None
+        task.run()
+        broker.log.finish_epoch(task)
+        before = broker.disk.operations
+        broker.log.append_as_leader(filler(100), 9)
+        assert broker.disk.operations - before == 1
+        broker.manager.shutdown()
+
+    def test_a_disk_that_fails(self) -> None:
+        broker = Broker()
+        broker.disk.fail("sync", "*leader-epoch-checkpoint*", errno.EIO)
+        task = broker.log.begin_epoch(9)
+        assert task is not None
+        task.run()
+        with pytest.raises(KafkaStorageError):
+            broker.log.finish_epoch(task)
+        assert not broker.manager.dirs[0].online
+        broker.manager.shutdown()

@@ -1,0 +1,275 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs and ListConfigResources over the wire."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.broker.config.entry import ConfigSource
+from penstock.broker.config.settings import ConfigType
+from penstock.controller.configs import ConfigOperation, ConfigResourceType
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.alter_configs import (
+    AlterConfigsAlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+)
+from penstock.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from penstock.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+from penstock.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from tests.support.admin import BROKER, TOPIC, alter, create_topic, describe, try_alter
+from tests.support.broker import RunningBroker, WireClient, running_broker
+
+LOGGER = ConfigResourceType.BROKER_LOGGER
+METRICS = ConfigResourceType.CLIENT_METRICS
+GROUP = ConfigResourceType.GROUP
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    settings = {"node.id": "7", "ssl.keystore.password": "secret", "log.retention.hours": "24"}
+    with running_broker(tmp_path_factory.mktemp("configs"), settings) as running:
+        yield running
+
+
+@pytest.fixture
+def client(broker: RunningBroker) -> Iterator[WireClient]:
+    with broker.connect() as one:
+        yield one
+
+
+def test_a_setting_of_a_topic_tells_where_its_value_comes_from(client: WireClient) -> None:
+    create_topic(client, "sources", {"retention.ms": "1000"})
+    found = describe(client, TOPIC, "sources")
+    entry = found["retention.ms"]
+    assert (entry.value, entry.config_source) == ("1000", ConfigSource.DYNAMIC_TOPIC_CONFIG)
+    assert entry.config_type == ConfigType.LONG
+    assert entry.documentation
+    assert not entry.read_only
+    assert [(each.name, each.value) for each in entry.synonyms] == [("retention.ms", "1000")]
+    assert found["segment.bytes"].config_source == ConfigSource.DEFAULT_CONFIG
+    alter(client, TOPIC, "sources", {"retention.ms": None})
+    entry = describe(client, TOPIC, "sources", ["retention.ms"])["retention.ms"]
+    assert entry.value == str(24 * 3_600_000)
+
+
+def test_only_what_is_named_is_described(client: WireClient) -> None:
+    create_topic(client, "named")
+    assert list(describe(client, TOPIC, "named", ["retention.ms"])) == ["retention.ms"]
+    assert describe(client, TOPIC, "named", ["no.such.setting"]) == {}
+    assert len(describe(client, TOPIC, "named", [])) == len(describe(client, TOPIC, "named")) > 20
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_every_version_is_served(client: WireClient, version: int) -> None:
+    create_topic(client, "versions", {"retention.ms": "5"})
+    found = describe(client, TOPIC, "versions", version=version)
+    assert found["retention.ms"].value == "5"
+    if version == 0:
+        assert (found["retention.ms"].is_default, found["segment.ms"].is_default) == (False, True)
+    assert bool(found["retention.ms"].synonyms) == (version >= 1)
+    assert bool(found["retention.ms"].documentation) == (version >= 3)
+
+
+def test_a_broker_shows_its_settings_but_no_passwords(client: WireClient) -> None:
+    found = describe(client, BROKER, "7")
+    assert found["log.retention.hours"].config_source == ConfigSource.STATIC_BROKER_CONFIG
+    password = found["ssl.keystore.password"]
+    assert (password.value, password.is_sensitive) == (None, True)
+    assert [each.value for each in password.synonyms] == [None]
+    assert found["log.dirs"].read_only
+    assert not found["log.retention.ms"].read_only
+
+
+def test_what_is_set_for_all_brokers_is_a_resource_of_its_own(client: WireClient) -> None:
+    assert describe(client, BROKER, "") == {}
+    alter(client, BROKER, "", {"log.flush.interval.messages": "77"})
+    alter(client, BROKER, "7", {"log.flush.interval.messages": "88"})
+    default = describe(client, BROKER, "")["log.flush.interval.messages"]
+    assert default.config_source == ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    assert default.value == "77"
+    own = describe(client, BROKER, "7")["log.flush.interval.messages"]
+    assert (own.value, own.config_source) == ("88", ConfigSource.DYNAMIC_BROKER_CONFIG)
+    assert [each.value for each in own.synonyms][:2] == ["88", "77"]
+    for name in ("", "7"):
+        alter(client, BROKER, name, {"log.flush.interval.messages": None})
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code"),
+    [
+        (TOPIC, "missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "not/a/name", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (BROKER, "8", ErrorCode.INVALID_REQUEST),
+        (BROKER, "x", ErrorCode.INVALID_REQUEST),
+        (LOGGER, "", ErrorCode.INVALID_REQUEST),
+        (METRICS, "", ErrorCode.INVALID_REQUEST),
+        (GROUP, "", ErrorCode.INVALID_REQUEST),
+        (3, "x", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_is_not_there_cannot_be_described(
+    client: WireClient, kind: int, name: str, code: ErrorCode
+) -> None:
+    request = DescribeConfigsRequest([DescribeConfigsResource(kind, name, None)])
+    result = client.ask(request, 4).results[0]
+    assert (result.error_code, result.configs) == (code, [])
+    assert result.error_message
+
+
+def test_groups_and_metrics_subscriptions_have_settings(client: WireClient) -> None:
+    alter(client, GROUP, "g", {"consumer.session.timeout.ms": "50000"})
+    entry = describe(client, GROUP, "g")["consumer.session.timeout.ms"]
+    assert (entry.value, entry.config_source) == ("50000", ConfigSource.DYNAMIC_GROUP_CONFIG)
+    alter(client, METRICS, "m", {"interval.ms": "1000", "match": "client_id=a.*"})
+    entry = describe(client, METRICS, "m")["match"]
+    assert entry.value == "client_id=a.*"
+    assert entry.config_source == ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "settings", "code"),
+    [
+        (TOPIC, "strict", {"retention.ms": "soon"}, ErrorCode.INVALID_CONFIG),
+        (TOPIC, "strict", {"retention.mss": "1"}, ErrorCode.INVALID_CONFIG),
+        (TOPIC, "missing", {"retention.ms": "1"}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "", {"retention.ms": "1"}, ErrorCode.INVALID_REQUEST),
+        (BROKER, "7", {"log.dirs": "/x"}, ErrorCode.INVALID_REQUEST),
+        (BROKER, "7", {"no.such.setting": "1"}, ErrorCode.INVALID_REQUEST),
+        (BROKER, "8", {"log.retention.ms": "1"}, ErrorCode.INVALID_REQUEST),
+        (BROKER, "", {"listener.name.x.ssl.keystore.type": "PEM"}, ErrorCode.INVALID_REQUEST),
+        (GROUP, "g", {"consumer.session.timeout.ms": "1"}, ErrorCode.INVALID_CONFIG),
+        (METRICS, "m", {"interval.ms": "1"}, ErrorCode.INVALID_CONFIG),
+        (METRICS, "m", {"match": "client_id=("}, ErrorCode.INVALID_CONFIG),
+        (3, "x", {"a": "b"}, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_will_not_do_is_refused_with_the_reason(
+    client: WireClient, kind: int, name: str, settings: dict[str, str], code: ErrorCode
+) -> None:
+    create_topic(client, "strict")
+    refused, reason = try_alter(client, kind, name, settings)
+    assert refused is code
+    assert reason
+
+
+def test_a_resource_changes_as_a_whole_or_not_at_all(client: WireClient) -> None:
+    create_topic(client, "whole")
+    changes = {"retention.ms": "1", "segment.bytes": "x"}
+    assert try_alter(client, TOPIC, "whole", changes)[0] is ErrorCode.INVALID_CONFIG
+    assert try_alter(client, TOPIC, "whole", {"retention.ms": "1"}, validate_only=True) == (0, None)
+    assert describe(client, TOPIC, "whole")["retention.ms"].value != "1"
+
+
+def test_lists_are_extended_and_shortened(client: WireClient) -> None:
+    create_topic(client, "lists")
+    policy = {"cleanup.policy": "compact"}
+    assert try_alter(client, TOPIC, "lists", policy, ConfigOperation.APPEND)[0] == 0
+    assert describe(client, TOPIC, "lists")["cleanup.policy"].value == "delete,compact"
+    delete = {"cleanup.policy": "delete"}
+    assert try_alter(client, TOPIC, "lists", delete, ConfigOperation.SUBTRACT)[0] == 0
+    assert describe(client, TOPIC, "lists")["cleanup.policy"].value == "compact"
+    number = {"retention.ms": "1"}
+    code, _ = try_alter(client, TOPIC, "lists", number, ConfigOperation.APPEND)
+    assert code is ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_the_older_api_replaces_everything(client: WireClient, version: int) -> None:
+    create_topic(client, "older", {"retention.ms": "1"})
+    wanted = AlterConfigsResource(TOPIC, "older", [AlterConfigsAlterableConfig("segment.ms", "9")])
+    loggers = AlterConfigsResource(LOGGER, "7", [AlterConfigsAlterableConfig("root", "INFO")])
+    response = client.ask(AlterConfigsRequest([loggers, wanted]), version)
+    codes = {each.resource_type: each.error_code for each in response.responses}
+    assert codes == {TOPIC: 0, LOGGER: ErrorCode.INVALID_REQUEST}
+    found = describe(client, TOPIC, "older")
+    assert found["segment.ms"].value == "9"
+    assert found["retention.ms"].value != "1"
+
+
+def test_a_resource_that_is_named_twice_is_refused(client: WireClient) -> None:
+    resources = [
+        IncrementalAlterConfigsResource(
+            LOGGER, "7", [IncrementalAlterConfigsAlterableConfig("root", 0, level)]
+        )
+        for level in ("INFO", "ERROR")
+    ]
+    before = logging.root.level
+    response = client.ask(IncrementalAlterConfigsRequest(resources), 1)
+    assert {each.error_code for each in response.responses} == {ErrorCode.INVALID_REQUEST}
+    assert logging.root.level == before
+
+
+def test_what_has_settings_is_listed(client: WireClient) -> None:
+    create_topic(client, "listed")
+    alter(client, METRICS, "subscription", {"interval.ms": "1000"})
+    alter(client, GROUP, "listed group", {"consumer.session.timeout.ms": "50000"})
+    old = client.ask(ListConfigResourcesRequest(), 0)
+    assert "subscription" in {each.resource_name for each in old.config_resources}
+    assert "listed" not in {each.resource_name for each in old.config_resources}
+    everything = client.ask(ListConfigResourcesRequest(), 1)
+    found = {(each.resource_type, each.resource_name) for each in everything.config_resources}
+    assert found >= {
+        (TOPIC, "listed"),
+        (BROKER, "7"),
+        (LOGGER, "7"),
+        (METRICS, "subscription"),
+        (GROUP, "listed group"),
+    }
+    groups = client.ask(ListConfigResourcesRequest([GROUP]), 1)
+    assert {each.resource_type for each in groups.config_resources} == {GROUP}
+    unknown = client.ask(ListConfigResourcesRequest([3]), 1)
+    assert unknown.error_code == ErrorCode.UNSUPPORTED_VERSION
+    alter(client, METRICS, "subscription", {"interval.ms": None})
+    old = client.ask(ListConfigResourcesRequest(), 0)
+    assert "subscription" not in {each.resource_name for each in old.config_resources}
+
+
+def test_loggers_say_more_or_less_at_once(client: WireClient) -> None:
+    ours = logging.getLogger("penstock.requests")
+    assert describe(client, LOGGER, "7").keys() >= {"root", "kafka", "kafka.request.logger"}
+    alter(client, LOGGER, "7", {"kafka.request.logger": "TRACE"})
+    try:
+        assert ours.isEnabledFor(logging.DEBUG)
+        entry = describe(client, LOGGER, "7", ["kafka.request.logger"])["kafka.request.logger"]
+        assert (entry.value, entry.synonyms) == ("TRACE", [])
+        assert entry.config_source == ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG
+    finally:
+        alter(client, LOGGER, "7", {"kafka.request.logger": None})
+    assert ours.level == logging.NOTSET
+
+
+@pytest.mark.parametrize(
+    ("settings", "operation", "code"),
+    [
+        ({"kafka": "LOUD"}, ConfigOperation.SET, ErrorCode.INVALID_CONFIG),
+        ({"no.such.logger": "INFO"}, ConfigOperation.SET, ErrorCode.INVALID_CONFIG),
+        ({"kafka": "INFO"}, ConfigOperation.APPEND, ErrorCode.INVALID_REQUEST),
+        ({"root": None}, ConfigOperation.DELETE, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_levels_that_cannot_be(
+    client: WireClient,
+    settings: dict[str, str | None],
+    operation: ConfigOperation,
+    code: ErrorCode,
+) -> None:
+    assert try_alter(client, LOGGER, "7", settings, operation)[0] is code
+
+
+def test_settings_outlive_the_broker(tmp_path: Path) -> None:
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        create_topic(client, "kept")
+        alter(client, TOPIC, "kept", {"retention.ms": "123"})
+        alter(client, BROKER, "", {"message.max.bytes": "2000"})
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        assert describe(client, TOPIC, "kept")["retention.ms"].value == "123"
+        assert describe(client, TOPIC, "kept")["max.message.bytes"].value == "2000"
