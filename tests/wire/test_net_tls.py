@@ -257,6 +257,36 @@ def test_a_last_reply_arrives_before_the_end(parties: Parties, tmp_path: Path) -
     run(scenario)
 
 
+@pytest.mark.parametrize("secure", [True, False])
+def test_a_slow_reader_gets_the_whole_last_reply(
+    parties: Parties, tmp_path: Path, secure: bool
+) -> None:
+    """The stream ends only when everything has left, what is encrypted already included."""
+    reply = bytes(range(256)) * 4_000
+
+    async def scenario() -> None:
+        def last(connection: Connection, frame: memoryview, slot: Slot) -> None:
+            slot.send([framed(reply)])
+            connection.close_after_replies("last")
+
+        service = RecordingService(last)
+        limits = Limits(send_buffer=20_000)
+        settings = parties.settings() if secure else None
+        context = trusting(parties, tmp_path) if secure else None
+        name = "localhost" if secure else None
+        async with serving(service, limits, tls=settings) as (_, _, port):
+            async with client(port, ssl=context, server_hostname=name, limit=1024) as slow:
+                await slow.send(b"x")
+                await service.until(lambda: len(service.frames) == 1)
+                for _ in range(50):
+                    await asyncio.sleep(0)
+                assert await slow.receive() == reply
+                assert await slow.at_end()
+            await service.until(lambda: service.reasons == ["last"])
+
+    run(scenario)
+
+
 def test_a_new_certificate_serves_new_connections(parties: Parties, tmp_path: Path) -> None:
     async def scenario() -> None:
         server = Server(RecordingService())

@@ -31,6 +31,9 @@ class Access:
             return True
         return authorizer.authorize(session.principal, session.host, operation, resource, name)
 
+    def allows_cluster(self, session: Session, operation: AclOperation) -> bool:
+        return self.allows(session, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
     def refusal(
         self, session: Session, operation: AclOperation, resource: ResourceType, name: str
     ) -> KafkaError:

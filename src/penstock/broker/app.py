@@ -28,6 +28,7 @@ from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.flushes import Flushes
 from penstock.broker.following import Following
 from penstock.broker.groups import GroupCoordinator
+from penstock.broker.log_moves import LogMoves
 from penstock.broker.producer_ids import ProducerIds
 from penstock.broker.quotas import Quotas
 from penstock.broker.replicas import ReplicaManager
@@ -116,6 +117,7 @@ class App:
         self._load_logs(cluster_id)
         self._assemble()
         closing.push_async_callback(self._chores.stop)
+        closing.push_async_callback(self.broker.log_moves.close)
         closing.push_async_callback(self.broker.groups.close)
         closing.push_async_callback(self._dispatcher.close)
         closing.push_async_callback(self._server.close, _GRACE_S)
@@ -124,6 +126,7 @@ class App:
         )
         self._register(addresses, cluster_id)
         self._chores.start()
+        self.broker.log_moves.resume()
         return addresses
 
     def _found_cluster_id(self) -> str:
@@ -150,7 +153,7 @@ class App:
             logger.warning(
                 "%s is of no topic of this cluster: its folder is now %s",
                 stray.partition,
-                stray.folder,
+                stray.path,
             )
         logs = {} if not is_new else {log.partition: log for log in self._logs}
         if logs:
@@ -210,6 +213,7 @@ class App:
                 lambda: random.randrange(1, 2**31),
             ),
             producer_ids=ProducerIds(self._broker_id, controlling),
+            log_moves=LogMoves(self._logs, replicas, workers),
         )
         broker.groups = GroupCoordinator(
             self._broker_id, config, image, replicas, workers, clock, broker.create_internal_topic

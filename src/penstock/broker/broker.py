@@ -18,6 +18,7 @@ from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.flushes import Flushes
 from penstock.broker.groups import GroupCoordinator
 from penstock.broker.handlers.table import SERVED
+from penstock.broker.log_moves import LogMoves
 from penstock.broker.producer_ids import ProducerIds
 from penstock.broker.quotas import Quotas
 from penstock.broker.replicas import ReplicaManager
@@ -61,6 +62,7 @@ class Broker:
     quotas: Quotas
     fetch_sessions: FetchSessions
     producer_ids: ProducerIds
+    log_moves: LogMoves
     groups: GroupCoordinator = field(init=False)
     """Set by `app`, because it needs the broker to make its topic."""
 

@@ -4,6 +4,7 @@
 it runs on the event loop.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -37,7 +38,7 @@ logger = logging.getLogger("penstock.replicas")
 class Replica:
     """A partition hosted here. `log` is None while its folder is offline."""
 
-    __slots__ = ("_log", "committed_waiters", "config", "partition", "waiters")
+    __slots__ = ("_log", "committed_waiters", "config", "noting", "partition", "waiters")
 
     def __init__(self, partition: Partition, log: Log | None, config: TopicConfig) -> None:
         self.partition = partition
@@ -47,6 +48,8 @@ class Replica:
         """Fetches that may read up to the high watermark."""
         self.committed_waiters = WatchList()
         """Fetches that may read up to the last stable offset (`read_committed`)."""
+        self.noting: asyncio.Task[None] | None = None
+        """Makes the leader epoch durable, which the first append of an epoch needs."""
 
     @property
     def log(self) -> Log:
@@ -58,12 +61,23 @@ class Replica:
             )
         return log
 
+    def use(self, log: Log | None) -> None:
+        """Goes on with another log of the same partition; who waits looks again."""
+        self._log = log
+        self.finish_waiters()
+
     def leading(self, current_leader_epoch: int = -1) -> Log:
         """The log, for a client that needs the leader; KafkaError where this is not it."""
         code = self.partition.check_leader(current_leader_epoch)
         if code is not ErrorCode.NONE:
             raise KafkaError(code, f"{self.partition.key}: {_LEADER_ERRORS[code]}")
         return self.log
+
+    @property
+    def epoch_is_known(self) -> bool:
+        """Whether an append need not wait until the log has taken note of the leader epoch."""
+        latest = self.log.epochs.latest_epoch
+        return latest is not None and latest >= self.partition.leader_epoch
 
     def append(
         self,
@@ -189,6 +203,22 @@ class ReplicaManager:
             await self._workers.run(self._workers.flush, creation.run)
             self._logs.finish_create(creation)
 
+    async def note_epoch(self, replica: Replica) -> None:
+        """Has the log take note of the leader epoch, on a thread; all who ask wait for one."""
+        if replica.noting is None:
+            replica.noting = asyncio.get_running_loop().create_task(self._note_epoch(replica))
+        await asyncio.shield(replica.noting)
+
+    async def _note_epoch(self, replica: Replica) -> None:
+        try:
+            log = replica.leading()
+            task = log.begin_epoch(replica.partition.leader_epoch)
+            if task is not None:
+                await self._workers.run(self._workers.flush, task.run)
+                log.finish_epoch(task)
+        finally:
+            replica.noting = None
+
     def apply(self, changes: Iterable[Change]) -> None:
         """Follows changes that the image has taken over already."""
         for change in changes:
@@ -214,6 +244,12 @@ class ReplicaManager:
                 log = self._logs.get(replica.partition.key)
                 if log is not None:
                     log.config = config.log
+
+    def moved(self, key: TopicPartition) -> None:
+        """A partition lives in another folder now: its replica goes on with the log there."""
+        replica = self.by_topic.get(key.topic, {}).get(key.partition)
+        if replica is not None:
+            replica.use(self._logs.get(key))
 
     def _host(self, record: PartitionRecord) -> None:
         topic = self._image.topics.get(record.topic)

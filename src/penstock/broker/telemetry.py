@@ -88,6 +88,8 @@ class Instance:
     subscription_id: int
     last_get_ms: int = _NEVER
     last_push_ms: int = _NEVER
+    may_push_early: bool = False
+    """The first push after a subscription may come early: clients spread them."""
     last_error: ErrorCode = ErrorCode.NONE
     terminating: bool = False
 
@@ -97,13 +99,13 @@ class Instance:
             if now_ms - last_ms < self.push_interval_ms:
                 return False
         self.last_get_ms = now_ms
+        self.may_push_early = True
         return True
 
     def may_push(self, now_ms: int) -> bool:
-        # The first push after a subscription may come early: clients spread them.
-        early = now_ms - self.last_push_ms < self.push_interval_ms
-        if early and self.last_get_ms <= self.last_push_ms:
+        if not self.may_push_early and now_ms - self.last_push_ms < self.push_interval_ms:
             return False
+        self.may_push_early = False
         self.last_push_ms = now_ms
         return True
 

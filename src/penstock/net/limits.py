@@ -15,7 +15,7 @@ class Limits:
     max_frame: int = 100 * 1024 * 1024
     """`socket.request.max.bytes`"""
     max_frame_before_login: int = 512 * 1024
-    """As long as the host has not set `Connection.authenticated`."""
+    """As long as the host has not set `Connection.authenticated`: `sasl.server.max.receive.size`"""
     max_connections: int = UNLIMITED
     """`max.connections`"""
     max_connections_per_listener: Mapping[str, int] = field(default_factory=dict)

@@ -278,6 +278,6 @@ class SocketWire:
         if not self._writing:
             self._writing = True
             self._loop.add_writer(self._fd, self._write)
-        # Memory may have become free although not everything is sent.
-        if self._connection.outbox.unsent == 0:
-            self._connection.sent()
+        outbox = self._connection.outbox
+        if outbox.parts and not outbox.unsent:
+            self._connection.sent()  # only a file is left, so memory is free for the next request

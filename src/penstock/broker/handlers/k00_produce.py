@@ -6,6 +6,7 @@ only the answer back, until the records are durable.
 """
 
 import asyncio
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -50,6 +51,7 @@ class _Place(NamedTuple):
     replica: "Replica | None"
     records: memoryview
     slow: PreparedAppend | None
+    is_slow: bool
     error: KafkaError | None
 
 
@@ -61,8 +63,8 @@ def handle(broker: "Broker", request: Request, body: ProduceRequest) -> Reply:
         error = refusal or _refusal(broker, request, topic)
         for data in topic.partition_data:
             place = _place(broker, request, topic.name, data, error)
-            if place.slow is not None:
-                slow.append(place.slow)
+            if place.is_slow:
+                slow.append(place)
             places.append(place)
     if slow:
         return _with_threads(broker, request, body, places, slow)
@@ -74,10 +76,16 @@ async def _with_threads(
     request: Request,
     body: ProduceRequest,
     places: list[_Place],
-    slow: list[PreparedAppend],
+    slow: list[_Place],
 ) -> "Answer | Waiting":
-    for each in slow:
-        await broker.workers.run(broker.workers.compute, each.run)
+    for place in slow:
+        if place.slow is not None:
+            await broker.workers.run(broker.workers.compute, place.slow.run)
+        replica = place.replica
+        if replica is not None and not replica.epoch_is_known:
+            # Where that goes wrong, the append says so.
+            with suppress(KafkaError):
+                await broker.replicas.note_epoch(replica)
     return _append(broker, request, body, places)
 
 
@@ -93,11 +101,11 @@ def _place(
             raise error
         replica = broker.replicas.find(topic, data.index)
         records = _checked(request.version, data.records)
-        return _Place(
-            topic, data.index, replica, records, replica.leading().begin_append(records), None
-        )
+        slow = replica.leading().begin_append(records)
+        is_slow = slow is not None or not replica.epoch_is_known
+        return _Place(topic, data.index, replica, records, slow, is_slow, None)
     except KafkaError as failure:
-        return _Place(topic, data.index, None, _NO_RECORDS, None, failure)
+        return _Place(topic, data.index, None, _NO_RECORDS, None, False, failure)
 
 
 def _append(
@@ -106,7 +114,7 @@ def _append(
     """Appends everything; the answer, which may have to wait for flushes."""
     flushes: list[asyncio.Future[None]] = []
     partitions = []
-    for topic, index, replica, records, slow, error in places:
+    for topic, index, replica, records, slow, _, error in places:
         if replica is None:
             assert error is not None
             partitions.append(_failed(broker, topic, index, error))

@@ -17,7 +17,7 @@ from penstock.protocol.messages.list_offsets import (
 )
 from penstock.security.acl import AclOperation, ResourceType
 from penstock.storage.log import Log
-from penstock.storage.segment import TimestampAndOffset
+from penstock.storage.timestamps import TimestampAndOffset
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
@@ -70,7 +70,7 @@ async def _one(
     replica = broker.replicas.find(topic, index)
     log = replica.leading(wanted.current_leader_epoch)
     if request.version == 0:
-        offsets = await _old_style(broker, log, wanted)
+        offsets = _old_style(log, wanted)
         return ListOffsetsPartitionResponse(index, old_style_offsets=offsets)
     if request.version < _FIRST_VERSIONS.get(wanted.timestamp, 0):
         raise KafkaError(
@@ -100,7 +100,7 @@ async def _find(broker: "Broker", log: Log, timestamp: int, bound: int) -> Times
         case -5 | -6:
             return _NOTHING
         case -3:
-            found = await broker.workers.run(broker.workers.flush, log.offset_of_max_timestamp)
+            found = await _search(broker, log, None)
         case _ if timestamp < 0:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
@@ -108,14 +108,21 @@ async def _find(broker: "Broker", log: Log, timestamp: int, bound: int) -> Times
                 f"largest timestamp), or milliseconds since 1970",
             )
         case _:
-            found = await broker.workers.run(
-                broker.workers.flush, lambda: log.offset_for_timestamp(timestamp)
-            )
+            found = await _search(broker, log, timestamp)
     # What is not replicated or not decided yet is not there for a client.
     return found if found is not None and found.offset < bound else _NOTHING
 
 
-async def _old_style(broker: "Broker", log: Log, wanted: ListOffsetsPartition) -> list[int]:
+async def _search(broker: "Broker", log: Log, timestamp: int | None) -> TimestampAndOffset | None:
+    """The record of a time, or with None of the latest one, found on a thread."""
+    search = log.begin_search(timestamp)
+    if search is None:
+        return None
+    await broker.workers.run(broker.workers.flush, search.run)
+    return log.finish_search(search)
+
+
+def _old_style(log: Log, wanted: ListOffsetsPartition) -> list[int]:
     """Version 0: offsets where segments begin, newest first, of those written before a time."""
     starts = [
         (max(segment.base_offset, log.log_start_offset), segment.largest_timestamp)

@@ -56,6 +56,8 @@ SERVED: Final[dict[ApiKey, Served]] = {
     ApiKey.DELETE_ACLS: Served("k31_delete_acls", 0, 3),
     ApiKey.DESCRIBE_CONFIGS: Served("k32_describe_configs", 0, 4),
     ApiKey.ALTER_CONFIGS: Served("k33_alter_configs", 0, 2),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: Served("k34_alter_replica_log_dirs", 0, 2),
+    ApiKey.DESCRIBE_LOG_DIRS: Served("k35_describe_log_dirs", 0, 5),
     ApiKey.SASL_AUTHENTICATE: Served("k36_sasl_authenticate", 0, 2),
     ApiKey.CREATE_PARTITIONS: Served("k37_create_partitions", 0, 3),
     ApiKey.DELETE_GROUPS: Served("k42_delete_groups", 0, 3),

@@ -1,0 +1,60 @@
+"""DescribeLogDirs (35): versions 0 to 5: the folders of `log.dirs`, and what is in them (S1)."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from penstock.broker.request import Reply, Request
+from penstock.core.errors import ErrorCode
+from penstock.core.ids import TopicPartition
+from penstock.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from penstock.security.acl import AclOperation
+from penstock.storage.manager import LogDirDescription
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+_FIRST_WITH_ERROR = 3
+
+
+def handle(broker: "Broker", request: Request, body: DescribeLogDirsRequest) -> Reply:
+    if not broker.access.allows_cluster(request.session, AclOperation.DESCRIBE):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return DescribeLogDirsResponse(
+            error_code=code if request.version >= _FIRST_WITH_ERROR else 0
+        )
+    if body.topics is None:
+        return _answer(broker, lambda key: True)
+    wanted = {(topic.topic, index) for topic in body.topics for index in topic.partitions}
+    return _answer(broker, lambda key: key in wanted)
+
+
+def _answer(
+    broker: "Broker", is_wanted: Callable[[TopicPartition], bool]
+) -> DescribeLogDirsResponse:
+    return DescribeLogDirsResponse(
+        results=[_result(each, is_wanted) for each in broker.logs.describe()]
+    )
+
+
+def _result(
+    folder: LogDirDescription, is_wanted: Callable[[TopicPartition], bool]
+) -> DescribeLogDirsResult:
+    if folder.error is not None:
+        return DescribeLogDirsResult(folder.error.code, folder.path)
+    topics: dict[str, DescribeLogDirsTopic] = {}
+    for each in folder.partitions:
+        if is_wanted(each.partition):
+            name, index = each.partition
+            topics.setdefault(name, DescribeLogDirsTopic(name)).partitions.append(
+                DescribeLogDirsPartition(index, each.size, each.offset_lag, each.is_future)
+            )
+    result = DescribeLogDirsResult(0, folder.path, list(topics.values()))
+    if folder.space is not None:
+        result.total_bytes, result.usable_bytes = folder.space
+    return result

@@ -1,0 +1,266 @@
+"""Access rules over the wire: made, shown, deleted, and what they refuse (X3, E3)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.broker.config.broker_config import ConfigError
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntityData,
+    AlterClientQuotasRequestEntryData,
+    OpData,
+)
+from penstock.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from penstock.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from penstock.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from penstock.protocol.messages.describe_acls import DescribeAclsRequest
+from penstock.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
+from penstock.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from penstock.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+)
+from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
+from penstock.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from penstock.records.record import Record
+from penstock.security.acl import AclOperation, AclPermission, PatternType, ResourceType
+from penstock.security.scram_credential import ScramMechanism
+from tests.support.admin import (
+    BROKER,
+    TOPIC,
+    allow,
+    create_topic,
+    fetch,
+    produce,
+    try_alter,
+    try_produce,
+)
+from tests.support.broker import RunningBroker, WireClient, running_broker
+from tests.support.logins import AUTHORIZER, SASL_SETTINGS, logged_in, set_password
+
+SETTINGS = {
+    **SASL_SETTINGS,
+    "authorizer.class.name": AUTHORIZER,
+    "super.users": "User:admin",
+}
+DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+NOT_FOR_YOU = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    with running_broker(tmp_path_factory.mktemp("acls"), SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture
+def admin(broker: RunningBroker) -> Iterator[WireClient]:
+    with logged_in(broker, "admin") as client:
+        yield client
+
+
+@pytest.fixture
+def ann(broker: RunningBroker) -> Iterator[WireClient]:
+    with logged_in(broker, "ann") as client:
+        yield client
+
+
+def describe_acls(client: WireClient, name: str | None, version: int = 3) -> Any:
+    wanted = DescribeAclsRequest(
+        ResourceType.ANY if name is None else ResourceType.TOPIC,
+        name,
+        PatternType.ANY if version else PatternType.LITERAL,
+        None,
+        None,
+        AclOperation.ANY,
+        AclPermission.ANY,
+    )
+    return client.ask(wanted, version)
+
+
+def metadata_error(client: WireClient, topic: str) -> ErrorCode:
+    response = client.ask(MetadataRequest([MetadataRequestTopic(name=topic)]), 9)
+    return ErrorCode(response.topics[0].error_code)
+
+
+def test_without_a_rule_nothing_is_allowed(admin: WireClient, ann: WireClient) -> None:
+    create_topic(admin, "closed")
+    assert metadata_error(ann, "closed") is DENIED
+    refused = try_produce(ann, "closed", Record(0, 0, None, b"x"))
+    assert refused.error_code == DENIED
+    assert "User:ann" in refused.error_message
+    assert "ACL" in refused.error_message
+    assert fetch(ann, "closed").error_code == DENIED
+    assert create_topic(ann, "mine") is DENIED
+    everything = ann.ask(MetadataRequest(None), 9)
+    assert everything.topics == []
+    assert ann.ask(InitProducerIdRequest(None), 2).error_code == NOT_FOR_YOU
+
+
+def test_a_rule_is_in_force_when_the_answer_has_come(admin: WireClient, ann: WireClient) -> None:
+    create_topic(admin, "open")
+    allow(admin, "User:ann", AclOperation.WRITE, ResourceType.TOPIC, "open")
+    produce(ann, "open", b"a")
+    assert metadata_error(ann, "open") is ErrorCode.NONE  # who may write may describe
+    assert fetch(ann, "open").error_code == DENIED
+    allow(
+        admin, "User:ann", AclOperation.READ, ResourceType.TOPIC, "op", pattern=PatternType.PREFIXED
+    )
+    assert fetch(ann, "open").error_code == 0
+    allow(
+        admin,
+        "User:ann",
+        AclOperation.READ,
+        ResourceType.TOPIC,
+        "*",
+        permission=AclPermission.DENY,
+    )
+    assert fetch(ann, "open").error_code == DENIED
+
+
+def test_the_cluster_is_not_for_everybody(admin: WireClient, ann: WireClient) -> None:
+    """E3: each API that looks after the cluster has its own way to say so."""
+    create_topic(admin, "guarded")
+    assert describe_acls(ann, None).error_code == NOT_FOR_YOU
+    creation = AclCreation(ResourceType.TOPIC, "t", 3, "User:ann", "*", AclOperation.ALL, 3)
+    assert ann.ask(CreateAclsRequest([creation]), 3).results[0].error_code == NOT_FOR_YOU
+    every = DeleteAclsFilter(1, None, 1, None, None, 1, 1)
+    assert ann.ask(DeleteAclsRequest([every]), 3).filter_results[0].error_code == NOT_FOR_YOU
+    assert try_alter(ann, TOPIC, "guarded", {"retention.ms": "1"})[0] is DENIED
+    assert try_alter(ann, BROKER, "", {"log.retention.ms": "1"})[0] is NOT_FOR_YOU
+    wanted = [
+        DescribeConfigsResource(TOPIC, "guarded", None),
+        DescribeConfigsResource(BROKER, "1", None),
+        DescribeConfigsResource(32, "g", None),
+    ]
+    results = ann.ask(DescribeConfigsRequest(wanted), 4).results
+    assert [each.error_code for each in results] == [
+        DENIED,
+        NOT_FOR_YOU,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ]
+    assert ann.ask(ListConfigResourcesRequest(), 1).error_code == NOT_FOR_YOU
+    assert ann.ask(DescribeClientQuotasRequest(), 1).error_code == NOT_FOR_YOU
+    entity = AlterClientQuotasRequestEntityData("user", "ann")
+    quota = AlterClientQuotasRequestEntryData([entity], [OpData("producer_byte_rate", 1.0)])
+    assert ann.ask(AlterClientQuotasRequest([quota]), 1).entries[0].error_code == NOT_FOR_YOU
+    assert ann.ask(DescribeUserScramCredentialsRequest(), 0).error_code == NOT_FOR_YOU
+    result = set_password(ann, ScramMechanism.SCRAM_SHA_256, "ann", "new")
+    assert result.error_code == NOT_FOR_YOU
+
+
+def test_who_may_create_one_topic_may_not_create_another(
+    admin: WireClient, ann: WireClient
+) -> None:
+    allow(admin, "User:ann", AclOperation.CREATE, ResourceType.TOPIC, "anns")
+    request = CreateTopicsRequest(
+        [CreatableTopic("anns", 1, 1), CreatableTopic("bobs", 1, 1)], timeout_ms=1000
+    )
+    results = {each.name: each.error_code for each in ann.ask(request, 7).topics}
+    assert results == {"anns": 0, "bobs": DENIED}
+
+
+def test_a_host_may_be_named(admin: WireClient, ann: WireClient) -> None:
+    create_topic(admin, "hosts")
+    for host, code in (("10.1.2.3", DENIED), ("127.0.0.1", ErrorCode.NONE)):
+        allow(admin, "User:ann", AclOperation.DESCRIBE, ResourceType.TOPIC, "hosts", host=host)
+        assert metadata_error(ann, "hosts") is code
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_rules_are_shown_and_deleted(admin: WireClient, version: int) -> None:
+    name = f"shown-{version}"
+    creation = AclCreation(
+        ResourceType.TOPIC,
+        name,
+        PatternType.LITERAL,
+        "User:x",
+        "10.0.0.1",
+        AclOperation.READ,
+        AclPermission.DENY,
+    )
+    for _ in range(2):  # the same again is no error
+        assert admin.ask(CreateAclsRequest([creation]), version).results[0].error_code == 0
+    (resource,) = describe_acls(admin, name, version).resources
+    assert (resource.resource_type, resource.resource_name) == (ResourceType.TOPIC, name)
+    (acl,) = resource.acls
+    assert (acl.principal, acl.host, acl.operation, acl.permission_type) == (
+        "User:x",
+        "10.0.0.1",
+        AclOperation.READ,
+        AclPermission.DENY,
+    )
+    wanted = DeleteAclsFilter(
+        ResourceType.TOPIC, name, PatternType.LITERAL, None, None, AclOperation.ANY, 1
+    )
+    (result,) = admin.ask(DeleteAclsRequest([wanted]), version).filter_results
+    (gone,) = result.matching_acls
+    assert (gone.error_code, gone.principal, gone.resource_name) == (0, "User:x", name)
+    assert describe_acls(admin, name, version).resources == []
+    (result,) = admin.ask(DeleteAclsRequest([wanted]), version).filter_results
+    assert (result.error_code, result.matching_acls) == (0, [])
+
+
+def test_rules_that_make_no_sense_are_refused_one_by_one(admin: WireClient) -> None:
+    good = AclCreation(ResourceType.TOPIC, "t", 3, "User:x", "*", AclOperation.READ, 3)
+    bad = AclCreation(ResourceType.TOPIC, "t", 3, "no colon", "*", AclOperation.READ, 3)
+    results = admin.ask(CreateAclsRequest([bad, good]), 3).results
+    assert [each.error_code for each in results] == [ErrorCode.INVALID_REQUEST, 0]
+    unknown = DeleteAclsFilter(ResourceType.TOPIC, None, 3, None, None, 99, 1)
+    (result,) = admin.ask(DeleteAclsRequest([unknown]), 3).filter_results
+    assert result.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_rules_outlive_the_broker(tmp_path: Path) -> None:
+    with running_broker(tmp_path, SETTINGS) as broker, logged_in(broker, "admin") as admin:
+        create_topic(admin, "t")
+        allow(admin, "User:ann", AclOperation.DESCRIBE, ResourceType.TOPIC, "t")
+    with running_broker(tmp_path, SETTINGS) as broker, logged_in(broker, "ann") as ann:
+        assert metadata_error(ann, "t") is ErrorCode.NONE
+        assert fetch(ann, "t").error_code == DENIED
+
+
+def test_everyone_may_where_there_is_no_rule(tmp_path: Path) -> None:
+    settings = {
+        **SETTINGS,
+        "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    with (
+        running_broker(tmp_path, settings) as broker,
+        broker.connect("PLAINTEXT") as anonymous,
+        logged_in(broker, "ann") as ann,
+    ):
+        create_topic(ann, "t")
+        produce(anonymous, "t", b"x")
+        allow(ann, "User:ann", AclOperation.ALL, ResourceType.TOPIC, "t")
+        produce(ann, "t", b"x")
+        refused = try_produce(anonymous, "t", Record(0, 0, None, b"x"))
+        assert refused.error_code == DENIED
+        assert "User:ANONYMOUS" in refused.error_message
+
+
+def test_without_an_authorizer_there_are_no_rules(tmp_path: Path) -> None:
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        answer = describe_acls(client, None)
+        assert answer.error_code == ErrorCode.SECURITY_DISABLED
+        assert "authorizer.class.name" in answer.error_message
+        creation = AclCreation(ResourceType.TOPIC, "t", 3, "User:a", "*", AclOperation.ALL, 3)
+        (result,) = client.ask(CreateAclsRequest([creation]), 3).results
+        assert result.error_code == ErrorCode.SECURITY_DISABLED
+        every = DeleteAclsFilter(1, None, 1, None, None, 1, 1)
+        (deleted,) = client.ask(DeleteAclsRequest([every]), 3).filter_results
+        assert deleted.error_code == ErrorCode.SECURITY_DISABLED
+
+
+def test_an_unknown_authorizer_is_refused_at_the_start(tmp_path: Path) -> None:
+    settings = {"authorizer.class.name": "com.example.MyAuthorizer"}
+    with pytest.raises(ConfigError, match="StandardAuthorizer"), running_broker(tmp_path, settings):
+        pass
