@@ -167,7 +167,7 @@ check_npm() { # npm compiles the lz4 codec
 check_go() { # from 1.21 on, Go fetches the newer version that go.mod may name
     local minor
     minor=$(go version 2>/dev/null | sed -nE 's/^go version go1\.([0-9]+).*/\1/p' || true)
-    ((${minor:-0} >= 21)) || missing "Go 1.21 or newer" "golang-1.26-go|golang-1.24-go|golang-go"
+    ((${minor:-0} >= 21)) || missing "Go 1.21 or newer" golang-go
 }
 
 check_programs() {

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from random import Random
 
-from penstock.coordinator.group.classic import GroupState, group_value
+from penstock.coordinator.group.classic import ClassicGroup, GroupState, group_value
 from penstock.coordinator.group.config import GroupConfig
 from penstock.coordinator.group.events import (
     Context,
@@ -33,7 +33,7 @@ from penstock.coordinator.group.shard import GroupShard
 from penstock.coordinator.timers import TimerQueue
 from penstock.core.errors import ErrorCode
 from penstock.protocol.fields import Message
-from penstock.protocol.messages.join_group import JoinGroupRequest
+from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from penstock.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from tests.support.groups import FakeTopics
@@ -56,6 +56,7 @@ class Faults:
     """How likely the world misbehaves. All zero: it heals."""
 
     loss: float = 0.0
+    late: float = 0.0
     append: float = 0.0
     slow_commit: float = 0.0
     crashes: bool = False
@@ -102,8 +103,13 @@ class World:
             if not self.chance(self.faults.loss):
                 self.later(self.random.randrange(1, MAX_DELAY_MS), lambda: on_reply(response))
 
-        if not self.chance(self.faults.loss):
-            self.later(self.random.randrange(1, MAX_DELAY_MS), arrive)
+        if self.chance(self.faults.loss):
+            return
+        delay = self.random.randrange(1, MAX_DELAY_MS)
+        # A commit that comes after a later one of the same member would win, as in Kafka.
+        if not isinstance(request, OffsetCommitRequest) and self.chance(self.faults.late):
+            delay += self.random.randrange(WAIT_LIMIT_MS)
+        self.later(delay, arrive)
 
 
 @dataclass
@@ -203,18 +209,12 @@ class Coordinator:
     def _perform(self, result: Result) -> None:
         now = self.world.now
         if result.records and self.world.chance(self.world.faults.append):
-            failed = self.shard.failed(result, ErrorCode.NOT_ENOUGH_REPLICAS, now, applied=False)
-            self._perform(failed)
+            error = ErrorCode.NOT_ENOUGH_REPLICAS
+            self._perform_failed(self.shard.failed(result, error, now, applied=False))
             return
         self.log.extend(encode_record(record) for record in result.records)
-        for change in result.changes:
-            self.shard.apply(change)
+        self._change(result)
         self.checks.appended(result.records)
-        for timer in result.timers:
-            if isinstance(timer, SetTimer):
-                self.timers.set(timer.timer, timer.deadline_ms)
-            else:
-                self.timers.cancel(timer.timer)
         self.held.append(Held(result, len(self.log), now + COMMIT_TIMEOUT_MS))
         if self.world.chance(self.world.faults.slow_commit):
             delay = self.world.random.randrange(1, 2 * COMMIT_TIMEOUT_MS)
@@ -223,6 +223,21 @@ class Coordinator:
             self.world.later(COMMIT_TIMEOUT_MS, lambda: self._time_out(life))
         else:
             self._commit(self.life, len(self.log))
+
+    def _perform_failed(self, result: Result) -> None:
+        assert not result.records
+        self._change(result)
+        self._reply(result)
+
+    def _change(self, result: Result) -> None:
+        self.checks.decided(result, self.shard.groups.get(GROUP))
+        for change in result.changes:
+            self.shard.apply(change)
+        for timer in result.timers:
+            if isinstance(timer, SetTimer):
+                self.timers.set(timer.timer, timer.deadline_ms)
+            else:
+                self.timers.cancel(timer.timer)
 
     def _commit(self, life: int, end: int) -> None:
         if not self.up or life != self.life:
@@ -240,11 +255,9 @@ class Coordinator:
         self.held = [held for held in self.held if held.deadline > self.world.now]
         for held in late:
             error = ErrorCode.REQUEST_TIMED_OUT
-            failed = self.shard.failed(held.result, error, self.world.now, applied=True)
-            # What is left to say is an error: it need not wait for the log.
-            replies = Result(replies=failed.replies)
-            self._reply(replies)
-            self._perform(Result(None, failed.records, failed.groups, (), failed.timers))
+            self._perform_failed(
+                self.shard.failed(held.result, error, self.world.now, applied=True)
+            )
         self._set_alarm()
 
     def _reply(self, result: Result) -> None:
@@ -292,6 +305,7 @@ class GroupChecks:
         self.generation = -1
         self.owners: dict[tuple[int, int], str] = {}
         self.stable_generations: set[int] = set()
+        self.joined: dict[int, set[str]] = {}
         self.syncs = 0
 
     def restarted(self, shard: GroupShard) -> None:
@@ -304,6 +318,29 @@ class GroupChecks:
         generation = -1 if group is None else group.generation
         assert generation >= max(self.stable_generations, default=-1), "a generation was lost"
         self.generation = generation
+        self.joined.clear()
+
+    def decided(self, result: Result, group: ClassicGroup | None) -> None:
+        """Only members of the generation commit and sync; only who joined is in the next one."""
+        request = result.event.request if isinstance(result.event, Requested) else None
+        if isinstance(request, OffsetCommitRequest) and result.records:
+            generation = request.generation_id_or_member_epoch
+            if generation >= 0:
+                assert group is not None
+                assert generation == group.generation, "a commit of another generation"
+                assert request.member_id in group.members, "a commit of a stranger"
+        for reply in result.replies:
+            if isinstance(reply.response, JoinGroupResponse) and not reply.response.error_code:
+                generation = reply.response.generation_id
+                self.joined.setdefault(generation, set()).add(reply.response.member_id)
+            if isinstance(reply.response, SyncGroupResponse) and not reply.response.error_code:
+                assert group is not None
+                if isinstance(request, SyncGroupRequest):
+                    assert request.generation_id == group.generation, "a sync of another generation"
+        for changed in result.groups:
+            if changed.state is GroupState.COMPLETING_REBALANCE:
+                dynamic = {m.member_id for m in changed.members.values() if m.instance_id is None}
+                assert dynamic <= self.joined[changed.generation], "a member that did not join"
 
     def appended(self, records: Sequence[Record]) -> None:
         for record in records:

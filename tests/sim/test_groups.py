@@ -16,13 +16,13 @@ CLIENTS = 5
 
 def storm(seed: int) -> tuple[World, list[Client]]:
     """Run the world through a storm and a calm; its checks are made at every step."""
-    world = World(seed, Faults(loss=0.03, append=0.02, slow_commit=0.05, crashes=True))
+    world = World(seed, Faults(loss=0.03, late=0.03, append=0.02, slow_commit=0.05, crashes=True))
     clients: list[Client] = []
     random = world.random
 
     def start() -> None:
         number = len(clients)
-        instance = f"instance-{random.randrange(3)}" if random.random() < 0.3 else None
+        instance = f"instance-{random.randrange(3)}" if random.random() < 0.4 else None
         clients.append(Client(world, f"client-{number}", instance, random.choice([3, 4, 9])))
 
     def disturb() -> None:
@@ -30,12 +30,12 @@ def storm(seed: int) -> tuple[World, list[Client]]:
         action = random.random()
         if len(living) < 2 or (action < 0.35 and len(living) < CLIENTS):
             start()
-        elif action < 0.6:
+        elif action < 0.55:
             random.choice(living).stop(leave=random.random() < 0.5)
-        elif action < 0.7:
+        elif action < 0.65:
             world.coordinator.crash()
         elif action < 0.85:
-            random.choice(living).deaf_until = world.now + random.randrange(5_000, 20_000)
+            random.choice(living).deaf_until = world.now + random.randrange(5_000, 30_000)
         elif action < 0.9:
             offsets = {("t", p): 0 for p in range(PARTITIONS)}
             request = commit_request(offsets, group=GROUP, metadata=RESET)

@@ -103,7 +103,7 @@ def try_produce(
     """The broker's answer for partition 0."""
     batch = build_batch(list(records), compression=codec)
     data = [TopicProduceData(topic, partition_data=[PartitionProduceData(0, bytes(batch))])]
-    response = client.ask(ProduceRequest(acks=acks, timeout_ms=1000, topic_data=data), 9)
+    response = client.ask(ProduceRequest(acks=acks, timeout_ms=1000, topic_data=data), 10)
     return response.responses[0].partition_responses[0]
 
 

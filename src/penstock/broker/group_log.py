@@ -7,6 +7,7 @@ from penstock.broker.replicas import Replica
 from penstock.broker.workers import Workers
 from penstock.coordinator.group.records import (
     Record,
+    SeenKeys,
     Skipped,
     decode_record,
     encode_record,
@@ -53,16 +54,17 @@ def _chunks(
 async def read_group_log(log: Log, workers: Workers) -> AsyncIterator[list[Record | Skipped]]:
     """Everything in the log, decoded on a thread, some megabytes at a time."""
     offset = log.log_start_offset
+    seen: SeenKeys = {}
     while offset < log.log_end_offset:
         found = log.read(offset, _READ_BYTES, Isolation.LOG_END)
         part = found.records
         if part is None:
             return
-        offset, records = await workers.run(workers.flush, partial(_read, part))
+        offset, records = await workers.run(workers.flush, partial(_read, part, seen))
         yield records
 
 
-def _read(part: LogSlice) -> tuple[int, list[Record | Skipped]]:
+def _read(part: LogSlice, seen: SeenKeys) -> tuple[int, list[Record | Skipped]]:
     """The records in whole batches, and the offset after them."""
     data = part.read()
     records: list[Record | Skipped] = []
@@ -71,6 +73,6 @@ def _read(part: LogSlice) -> tuple[int, list[Record | Skipped]]:
         offset = header.last_offset + 1
         if not header.is_control:
             records += [
-                decode_record(each.key, each.value) for each in read_records(data, position)
+                decode_record(each.key, each.value, seen) for each in read_records(data, position)
             ]
     return offset, records

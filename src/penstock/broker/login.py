@@ -41,6 +41,7 @@ class Login:
         self._lifetime_ms = 0
         self._expires_ms: int | None = None
         self._server: SaslServer | None = None
+        self._refused = False
 
     def allows(self, api_key: ApiKey) -> bool:
         """Whether a request may be served as far as the log-in has come.
@@ -66,6 +67,10 @@ class Login:
                 f"this listener offers {', '.join(sorted(self.mechanisms))}, not {mechanism}: set "
                 f"sasl.mechanism in the client",
             )
+        if self._refused:
+            raise KafkaError(
+                ErrorCode.ILLEGAL_SASL_STATE, "the log-in was refused: try on a new connection"
+            )
         if self.user is not None and not self._lifetime_ms:
             raise KafkaError(
                 ErrorCode.ILLEGAL_SASL_STATE, f"{self.user} is logged in, and need not be again"
@@ -80,22 +85,31 @@ class Login:
                 ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate must follow a SaslHandshake"
             )
         server = self._server
-        challenge = server.step(token)
-        if server.done:
+        try:
+            challenge = server.step(token)
+            if server.done:
+                self._succeeded(server)
+        except KafkaError:
+            self._refused = True
             self._server = None
-            self.expects_token = False
-            name = server.principal_name
-            if self.user not in (None, name):
-                raise KafkaError(
-                    ErrorCode.SASL_AUTHENTICATION_FAILED,
-                    f"the connection belongs to {self.user}: {name} needs one of its own",
-                )
-            self.user = name
-            self._lifetime_ms = max(self._max_reauth_ms(server.mechanism), 0)
-            if self._lifetime_ms:
-                self._expires_ms = self._now_ms() + self._lifetime_ms
-            self._finished(name)
+            self.user = None
+            raise
         return challenge
+
+    def _succeeded(self, server: SaslServer) -> None:
+        self._server = None
+        self.expects_token = False
+        name = server.principal_name
+        if self.user not in (None, name):
+            raise KafkaError(
+                ErrorCode.SASL_AUTHENTICATION_FAILED,
+                f"the connection belongs to {self.user}: {name} needs one of its own",
+            )
+        self.user = name
+        self._lifetime_ms = max(self._max_reauth_ms(server.mechanism), 0)
+        if self._lifetime_ms:
+            self._expires_ms = self._now_ms() + self._lifetime_ms
+        self._finished(name)
 
     def bare_step(self, token: memoryview) -> bytes:
         """As `step`, for a token that came as a frame of its own: the answer with its length.

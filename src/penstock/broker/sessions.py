@@ -1,5 +1,6 @@
 """Who connects: the session of a new connection, and how its client may log in (X1, X2)."""
 
+import asyncio
 import logging
 import secrets
 from collections.abc import Callable
@@ -22,6 +23,8 @@ from penstock.security.scram_credential import ScramCredential, ScramMechanism, 
 logger = logging.getLogger("penstock.sessions")
 
 _NONCE_BITS = 130
+_LINGER_S = 0.2
+"""Some clients do not read an answer whose end of stream came with it."""
 
 
 class Sessions:
@@ -60,7 +63,7 @@ class Sessions:
             spec.protocol,
             peer.host,
             f"{peer.host}:{peer.port}",
-            connection.close_after_replies,
+            lambda reason: _end_soon(connection, reason),
         )
         if spec.protocol.sasl:
             session.login = Login(
@@ -130,3 +133,8 @@ class Sessions:
             random_text(secrets.randbits(_NONCE_BITS)),
             self._decoy_secret,
         )
+
+
+def _end_soon(connection: Connection, reason: str) -> None:
+    """Ends a connection when its client has had the time to read why, unless it goes by itself."""
+    asyncio.get_running_loop().call_later(_LINGER_S, connection.close_after_replies, reason)

@@ -57,9 +57,6 @@ class PartitionChanges:
             return None
         return Partition(state, self._image.topics[key.topic].assignments[key.partition])
 
-    def changed(self, key: TopicPartition) -> bool:
-        return key in self._after
-
     def add(self, after: Partition) -> None:
         self._after[after.state.key] = after
 

@@ -16,6 +16,8 @@ _MAGIC = 0xFD2FB528
 _SKIPPABLE_MAGIC = 0x184D2A50
 _SKIPPABLE_MASK = 0xFFFFFFF0
 _LARGEST_BLOCK = 128 * 1024
+_PIECE = 64 * 1024
+"""Other threads wait while a piece is packed. The frame is the same, whatever the pieces are."""
 _RAW, _RLE, _PACKED = 0, 1, 2
 
 _CONTENT_SIZE_BYTES = (0, 2, 4, 8)
@@ -29,7 +31,9 @@ def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
     this, and the bytes are the same.
     """
     packer = cramjam.zstd.Compressor(level=DEFAULT_LEVEL if level is None else level)
-    packer.compress(bytes(data))
+    view = memoryview(data)
+    for start in range(0, len(view), _PIECE):
+        packer.compress(bytes(view[start : start + _PIECE]))
     return bytes(packer.flush()) + bytes(packer.finish())
 
 

@@ -384,7 +384,8 @@ class LogCleaner:
 
     def move_ended(self, partition: TopicPartition) -> None:
         """The manager says so when the copy is done, or given up."""
-        self.resume(partition)
+        if partition in self._paused:
+            self.resume(partition)
 
     def moved(self, source: LogDir, target: LogDir, old: Log, new: Log) -> None:
         """The manager says so when the log is another one, in another folder."""

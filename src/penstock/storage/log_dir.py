@@ -117,7 +117,8 @@ class LogDir:
         strays: list[StrayLog] = []
         if self.error is None:
             try:
-                strays = set_strays_aside(self._disk, self.path, belongs)
+                if belongs is not None:
+                    strays = set_strays_aside(self._disk, self.path, belongs)
                 self._load_all(config_of)
             except OSError as error:
                 self.fail(error)
@@ -330,9 +331,6 @@ class LogDir:
     ) -> Log:
         """An empty log for a move into this folder. May run on another thread."""
         self._disk.remove_folder(self._file(name))
-        old = self.futures.pop(partition, None)
-        if old is not None:
-            self._disk.remove_folder(self._file(old))
         log = self.make_log(
             partition, config, topic_id, name=name, log_start_offset=log_start_offset
         )

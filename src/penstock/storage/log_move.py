@@ -51,7 +51,9 @@ class Chunk(Struct, frozen=True):
 class LogMove:
     """A move. `advance` of `LogManager` and `run` take turns until `ended`."""
 
-    def __init__(self, disk: Disk, log: Log, source: LogDir, target: LogDir) -> None:
+    def __init__(
+        self, disk: Disk, log: Log, source: LogDir, target: LogDir, left_over: str | None = None
+    ) -> None:
         self.log = log
         """The current log; the new one once the move is `done`."""
         self.source = source
@@ -82,6 +84,8 @@ class LogMove:
         """Whether the files of the future log are gone, after a move that was given up."""
         self.overtaken = 0
         """How often the current log was found to be more durable."""
+        self._left_over = left_over
+        """Name of the folder that an earlier move into the target has left."""
         self._disk = disk
         self._step: Callable[[], None] | None = None
 
@@ -154,15 +158,18 @@ class LogMove:
         active = log.local.segments.active
         return segment is active and records.position + records.size == active.size
 
-    def copy_rest(self) -> None:
-        """Copies what is left, here and now."""
+    def read_rest(self) -> bytes:
+        """What is left to copy, where that is little."""
         log = self.log
-        while self.end_offset < log.log_end_offset:
-            found = log.local.read(self.end_offset, CHUNK_BYTES, log.log_end_offset, min_one=True)
-            if found is None:
-                self._reach(log.log_end_offset)
-                return
-            self._append(found[0].read())
+        found = None
+        if self.end_offset < log.log_end_offset:
+            found = log.local.read(self.end_offset, FINAL_BYTES, log.log_end_offset, min_one=True)
+        return b"" if found is None else found[0].read()
+
+    def append_rest(self, data: bytes) -> None:
+        """Copies what is left, here and now."""
+        self._append(data)
+        self._reach(self.log.log_end_offset)
 
     def close(self) -> None:
         """Lets go of the files as they are."""
@@ -208,6 +215,8 @@ class LogMove:
     def _start_anew(self, data: bytes, start: int) -> None:
         """A future log without records, from the start of the current log on."""
         self.close()
+        if self._left_over is not None:
+            self._disk.remove_folder(f"{self.target.path}/{self._left_over}")
         # Two folders that were both moved could not be told apart after a crash.
         checkpoints.remove_moved_marker(self._disk, self.log.folder)
         if data:

@@ -42,7 +42,8 @@ class LogMoves:
         return [move for move in self._moves.values() if move.target is target]
 
     def begin(self, partition: TopicPartition, source: LogDir, target: LogDir) -> LogMove:
-        move = LogMove(self._disk, source.log(partition), source, target)
+        left_over = target.futures.pop(partition, None)
+        move = LogMove(self._disk, source.log(partition), source, target, left_over)
         self._moves[partition] = move
         self._open.add(move)
         return move
@@ -68,10 +69,17 @@ class LogMoves:
             self._look_for_trouble(move)
         if move.cancelled or move.error:
             return self._give_up(move)
-        if not (move.synced and move.is_nearly_there and self._may_swap(move)):
-            self._plan(move)
+        try:
+            ready = move.synced and move.is_nearly_there and self._may_swap(move)
+            rest = move.read_rest() if ready else b""
+            if not ready:
+                move.plan_copy()
+        except OSError as error:
+            self._fail(move, move.source, error)
+            return self._give_up(move)
+        if not ready:
             return False
-        return self._swap(move) or self._give_up(move)
+        return self._swap(move, rest) or self._give_up(move)
 
     def _look_for_trouble(self, move: LogMove) -> None:
         if move.source.logs.get(move.partition) is not move.log:
@@ -101,13 +109,6 @@ class LogMoves:
             f"the move again"
         )
 
-    def _plan(self, move: LogMove) -> None:
-        try:
-            move.plan_copy()
-        except OSError as error:
-            self._fail(move, move.source, error)
-            move.plan_removal()
-
     def _give_up(self, move: LogMove) -> bool:
         if self._moves.get(move.partition) is move:
             del self._moves[move.partition]
@@ -131,12 +132,12 @@ class LogMoves:
         move.overtaken += 1
         return move.overtaken >= _PATIENCE
 
-    def _swap(self, move: LogMove) -> bool:
+    def _swap(self, move: LogMove, rest: bytes) -> bool:
         """Renames the folders; False where that went wrong."""
         old, new, target = move.log, move.future, move.target
         assert new is not None, "a future log that has caught up is there"
         try:
-            move.copy_rest()
+            move.append_rest(rest)
             if not move.is_as_durable:
                 new.flush()
             new.take_over(old)
@@ -211,7 +212,14 @@ def _settle(disk: Disk, dirs: Sequence[LogDir], marked: LogDir, partition: Topic
                 marked.path,
                 loser.path,
             )
-            loser.delete(partition, "was left over by a move")
+            try:
+                loser.delete(partition, "was left over by a move")
+            except KafkaStorageError:
+                # Its disk has failed: the next start finds it again.
+                log = loser.logs.pop(partition, None)
+                if log is not None:
+                    log.local.close_handlers()
+                return
             if loser is marked:
                 return
         if all(each.loaded for each in dirs):

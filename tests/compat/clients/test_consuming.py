@@ -13,7 +13,7 @@ RECORDS = [
 MORE = [Record(b"key", b"more %d" % index, partition=index % 2) for index in range(4)]
 
 
-def values(records: list[Record]) -> list[bytes | None]:
+def values(records: list[Record]) -> list[bytes]:
     return sorted(record.value or b"" for record in records)
 
 

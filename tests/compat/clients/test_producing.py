@@ -33,12 +33,12 @@ def test_idempotence(
     topic = new_topic(1)
     client.produce(broker_under_test.bootstrap, topic, FEW, idempotent=True)
     batches = list(stored_batches(broker_under_test.partition_folder(topic, 0)))
-    assert sum(batch.count for batch in batches) == len(FEW)
+    assert sum(batch.records for batch in batches) == len(FEW)
     next_sequence = 0
     for batch in batches:
         assert batch.producer_id == batches[0].producer_id >= 0
         assert batch.base_sequence == next_sequence
-        next_sequence += batch.count
+        next_sequence += batch.records
 
 
 def test_without_idempotence(

@@ -139,8 +139,15 @@ class ClusterMachine(RuleBasedStateMachine):
             if isinstance(change, Put) and isinstance(change.record, TopicRecord):
                 known = assignments.get(change.record.topic, {})
                 for number, given in change.record.assignments.items():
-                    if known.get(number) != given:
-                        assert TopicPartition(change.record.topic, number) in changed
+                    if (old := known.get(number)) == given:
+                        continue
+                    key = TopicPartition(change.record.topic, number)
+                    assert key in changed
+                    arrived = old and given.replicas == tuple(
+                        replica for replica in old.replicas if replica not in old.removing
+                    )
+                    if arrived and given == Assignment(given.replicas):
+                        assert set(given.replicas) <= set(self.image.partitions[key].isr)
 
     def check_step(
         self,

@@ -1,7 +1,7 @@
 """confluent-kafka: librdkafka, from Python."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -15,9 +15,18 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka import admin as confluent_admin
-from confluent_kafka.admin import ConfigResource, NewTopic
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.cimpl import NewTopic
 
-from tests.support.clients.model import NO_OFFSET, Acks, AdminClient, ClientError, GroupRead, Record
+from tests.support.clients.model import (
+    NO_OFFSET,
+    Acks,
+    AdminClient,
+    ClientError,
+    GroupRead,
+    Header,
+    Record,
+)
 
 T = TypeVar("T")
 
@@ -55,11 +64,14 @@ class ConfluentClient(AdminClient):
         offsets = [NO_OFFSET] * len(records)
         errors: list[KafkaError] = []
 
-        def delivered(index: int, error: KafkaError | None, message: Message) -> None:
-            if error is not None:
-                errors.append(error)
-            elif acks != "0":
-                offsets[index] = message.offset() or 0
+        def delivery_of(index: int) -> Callable[[KafkaError | None, Message], None]:
+            def delivered(error: KafkaError | None, message: Message) -> None:
+                if error is not None:
+                    errors.append(error)
+                elif acks != "0":
+                    offsets[index] = message.offset() or 0
+
+            return delivered
 
         for index, record in enumerate(records):
             producer.produce(
@@ -69,7 +81,7 @@ class ConfluentClient(AdminClient):
                 partition=record.partition,
                 timestamp=record.timestamp,
                 headers=list(record.headers),
-                on_delivery=lambda error, message, index=index: delivered(index, error, message),
+                on_delivery=delivery_of(index),
             )
         left = producer.flush(timeout + TIMEOUT)
         if errors:
@@ -203,8 +215,19 @@ def _record(message: Message) -> Record:
     return Record(
         key=message.key(),
         value=message.value(),
-        headers=tuple(message.headers() or ()),
+        headers=_headers(message),
         partition=message.partition() or 0,
         timestamp=message.timestamp()[1],
         offset=message.offset() or 0,
     )
+
+
+def _headers(message: Message) -> tuple[Header, ...]:
+    headers = message.headers() or []
+    assert isinstance(headers, list)
+    return tuple((name, value if value is None else _bytes(value)) for name, value in headers)
+
+
+def _bytes(value: str | bytes) -> bytes:
+    assert isinstance(value, bytes)
+    return value

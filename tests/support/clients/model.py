@@ -50,6 +50,7 @@ class Client(ABC):
     """Whether a producer can send a header whose value is null."""
     tells_offsets = True
     """Whether a producer says where its records went."""
+    idempotent_by_default = False
     unknown_topic_code = 3
     """What it reports for a topic that the broker does not have (UNKNOWN_TOPIC_OR_PARTITION)."""
 

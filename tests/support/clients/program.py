@@ -64,11 +64,13 @@ class ProgramClient(AdminClient):
         *,
         keeps_header_order: bool = True,
         writes_null_headers: bool = True,
+        idempotent_by_default: bool = False,
     ) -> None:
         """`command` makes the command line, given a folder for what the program leaves behind."""
         self.name = name
         self.keeps_header_order = keeps_header_order
         self.writes_null_headers = writes_null_headers
+        self.idempotent_by_default = idempotent_by_default
         self._command = command
         self._environment = environment or {}
         self._process: subprocess.Popen[bytes] | None = None
@@ -228,7 +230,7 @@ def the_java_client(version: str) -> Callable[[], ProgramClient]:
                 "KafkaClient",
             ]
 
-        return ProgramClient(f"java-{version}", command)
+        return ProgramClient(f"java-{version}", command, idempotent_by_default=True)
 
     return make
 
@@ -237,7 +239,7 @@ def franz_go() -> ProgramClient:
     program = PARTS / "bin" / "franz-go-client"
     if not program.exists():
         raise MissingPartError("the franz-go client is missing: run make setup")
-    return ProgramClient("franz-go", lambda scratch: [str(program)])
+    return ProgramClient("franz-go", lambda scratch: [str(program)], idempotent_by_default=True)
 
 
 def kafkajs() -> ProgramClient:

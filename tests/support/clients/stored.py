@@ -15,7 +15,7 @@ class StoredBatch(NamedTuple):
     codec: str
     producer_id: int
     base_sequence: int
-    count: int
+    records: int
 
 
 def stored_batches(folder: Path) -> Iterator[StoredBatch]:

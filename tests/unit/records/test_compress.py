@@ -260,3 +260,13 @@ def test_uncompressed_data_is_not_copied() -> None:
 
 def test_gzip_is_what_zlib_reads() -> None:
     assert zlib.decompress(compress(Compression.GZIP, TEXT), wbits=31) == TEXT
+
+
+@pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 131_072, 131_073, 300_000])
+def test_zstd_is_packed_in_pieces_that_do_not_show(size: int) -> None:
+    """Java's client packs a batch in one go; the frame is the same."""
+    data = (TEXT * 2)[:size]
+    packer = cramjam.zstd.Compressor(level=3)
+    packer.compress(data)
+    whole = bytes(packer.flush()) + bytes(packer.finish())
+    assert compress(Compression.ZSTD, data) == whole

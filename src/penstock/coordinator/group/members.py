@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from penstock.coordinator.group.classic import ClassicGroup, GroupState, Member, Protocols, Waiter
 from penstock.coordinator.group.config import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupConfig
 from penstock.coordinator.group.events import Context, SessionTimer, SetTimer
-from penstock.coordinator.group.rebalance import Turn
+from penstock.coordinator.group.rebalance import SKIP_ASSIGNMENT_VERSION, Turn
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.heartbeat import HeartbeatRequest
 from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -195,7 +195,7 @@ class Join:
             turn.rebalance_or_complete_join()
             return
         leads = group.leader == new_member_id
-        skips = self.context.version >= 9
+        skips = self.context.version >= SKIP_ASSIGNMENT_VERSION
         response = turn.joined(
             member, self.context.version, as_leader=leads and skips, skip_assignment=leads
         )

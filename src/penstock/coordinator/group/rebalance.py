@@ -32,7 +32,7 @@ from penstock.protocol.messages.join_group import JoinGroupResponse, JoinGroupRe
 from penstock.protocol.messages.sync_group import SyncGroupResponse
 from penstock.protocol.stored.classic_group import GroupMetadataKey
 
-_SKIP_ASSIGNMENT_VERSION = 9
+SKIP_ASSIGNMENT_VERSION = 9
 _NULL_PROTOCOL_NAME_VERSION = 7
 
 
@@ -89,7 +89,7 @@ class Turn:
             protocol_type=group.protocol_type,
             protocol_name="" if name is None and version < _NULL_PROTOCOL_NAME_VERSION else name,
             leader=group.leader or "",
-            skip_assignment=skip_assignment and version >= _SKIP_ASSIGNMENT_VERSION,
+            skip_assignment=skip_assignment and version >= SKIP_ASSIGNMENT_VERSION,
             member_id=member.member_id,
             members=[
                 JoinGroupResponseMember(

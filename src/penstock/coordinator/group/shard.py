@@ -3,24 +3,26 @@
 `handle` decides and changes nothing; `apply` alone changes state. A host, which leads the
 partition, drives a shard so:
 
-Load. Read the partition from its start to its end. For each record: `decode_record(key, value)`;
-what is `Skipped` is logged, everything else goes to `apply`. Then treat `loaded(now)` like any
-other result. Until then answer requests with `refusal(…, COORDINATOR_LOAD_IN_PROGRESS)`, without
-leadership with `refusal(…, NOT_COORDINATOR)`.
+Load. Read the partition from its start to its end. For each record: `decode_record(key, value,
+seen)`; what is `Skipped` is logged, everything else goes to `apply`. Then deal with `loaded(now)`
+as with any other result. Until then answer requests with `refusal(…,
+COORDINATOR_LOAD_IN_PROGRESS)`, without leadership with `refusal(…, NOT_COORDINATOR)`.
 
 Events. Requests, timers that are due and deleted partitions go to `handle(event, now)`, one at a
 time. Before the next event of this shard, the result is dealt with:
 
 1. `records` are appended to the partition, in one batch where `atomic` is set. If that fails,
-   `failed(result, error, now, applied=False)` takes the place of the result: back to 1 with it.
+   `failed(result, error, now, applied=False)` takes the place of the result.
 2. each of `changes` goes to `apply`.
 3. `timers` are set and cancelled. A timer that is due comes back as `TimerFired`, once, and only
    if it was neither set again nor cancelled meanwhile: `penstock.coordinator.timers` does that.
 4. `replies` leave as soon as everything appended so far is committed, which is when the high
    watermark reaches the log end offset of now. That holds for results without records too: what
    they say may rest on records that are not committed yet. If it takes longer than
-   `offsets.commit.timeout.ms`, `failed(result, REQUEST_TIMED_OUT, now, applied=True)` takes the
-   place of the replies.
+   `offsets.commit.timeout.ms`, `failed(result, REQUEST_TIMED_OUT, now, applied=True)` follows, and
+   the replies are dropped.
+
+A result of `failed` has no records, and its replies leave at once.
 
 A JoinGroup or SyncGroup may have no reply in its own result; it comes in that of a later event.
 Every request is answered exactly once, by its number.
@@ -155,7 +157,8 @@ class GroupShard:
 
         `applied` says whether its changes were. Where they were not, nothing has happened to
         anybody but the one who asked, and a timer comes again. Where they were, everybody who was
-        to be answered gets an error. A group whose assignment was to be stored rebalances.
+        to be answered gets an error. A group whose assignment was to be stored rebalances. The
+        result has no records: such a group has members, and none of them has joined yet.
         """
         told = error_of_write(error)
         event = result.event
@@ -173,7 +176,9 @@ class GroupShard:
         turn.propagate_assignment(told)
         turn.prepare_rebalance()
         return Result(
-            None, turn.records, (turn.group,), [*replies, *turn.replies], [*timers, *turn.timers]
+            groups=(turn.group,),
+            replies=[*replies, *turn.replies],
+            timers=[*timers, *turn.timers],
         )
 
     def _assigned_in(self, result: Result) -> ClassicGroup | None:

@@ -1,0 +1,223 @@
+"""The broker as clients meet it: a process of its own, beside bare loops that do only the I/O.
+
+Bare loop and broker take turns, and each one's least time counts: a noisy moment hits both alike.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.broker_bare import RANGE
+from bench.broker_client import Client, batch, fetch_frame, produce_frame
+from bench.broker_process import Server, start_bare, start_broker
+from bench.report import Row, at_least, at_most
+
+ROUNDS = 8
+LARGE_REQUESTS = 256
+IN_FLIGHT = 5
+"""Large requests without an answer: `max.in.flight.requests.per.connection` of a Java producer."""
+FETCH_BYTES = 8 * 1024 * 1024
+DEFAULT_FETCH_BYTES = 1024 * 1024
+"""`max.partition.fetch.bytes`"""
+ROUND_TRIPS = 4_000
+PIPELINED = 20_000
+DEPTH = 50
+DELETE_AT_ONCE = {"log.segment.delete.delay.ms": "0"}
+
+
+class Cost(NamedTuple):
+    seconds: float
+    cpu: float
+    """Processor seconds of the server."""
+
+
+def cost(server: Server, action: Callable[[], object]) -> Cost:
+    cpu = server.cpu_seconds()
+    start = time.perf_counter()
+    action()
+    return Cost(time.perf_counter() - start, server.cpu_seconds() - cpu)
+
+
+def in_turns(*measures: Callable[[], Cost]) -> list[Cost]:
+    """Least time of each, and its mean processor time: the kernel counts that in 10 ms."""
+    rounds = [[measure() for measure in measures] for _ in range(ROUNDS)]
+    return [
+        Cost(min(each.seconds for each in costs), sum(each.cpu for each in costs) / ROUNDS)
+        for costs in zip(*rounds, strict=True)
+    ]
+
+
+def start(folder: Path) -> list[Row]:
+    """Until a record is acknowledged, on an empty folder, and what the broker then needs idle."""
+    produce = produce_frame("first", {0: batch(1, 100)}, acks=-1)
+    seconds = []
+    for attempt in range(5):
+        begun = time.perf_counter()
+        with start_broker(folder / f"start{attempt}") as broker:
+            with Client(broker.address) as client:
+                client.api_versions()
+                client.metadata("first", create=True)
+                client.produced(produce)
+                seconds.append(time.perf_counter() - begun)
+            time.sleep(1)
+            memory = broker.memory()
+            cpu = broker.cpu_seconds()
+    return [
+        at_most("start to first acknowledged record", min(seconds), "s", 0.5),
+        Row("  broker CPU until then, and a second idle", cpu, "s"),
+        at_most("resident when idle, after the first record", memory.resident, "MiB", 80),
+    ]
+
+
+def large_produce(folder: Path) -> list[Row]:
+    """Batches of 1 MB to one partition, beside a loop that writes what it receives to a file."""
+    records = batch(1000, 1000)
+    request = produce_frame("large", {0: records})
+    with start_broker(folder / "large", DELETE_AT_ONCE) as broker, Client(broker.address) as client:
+        client.create_topic("large")
+        answer = client.produced(request)
+        client.delete_topic("large")
+        bare_file = str(folder / "received")
+        sizes = str(len(request)), str(answer)
+
+        def load(to: Client) -> None:
+            to.pipelined([request], [answer], LARGE_REQUESTS, IN_FLIGHT)
+
+        def through_broker() -> Cost:
+            client.create_topic("large")
+            measured = cost(broker, lambda: load(client))
+            if client.end_offsets("large") != 1000 * LARGE_REQUESTS:
+                raise RuntimeError("records are missing")
+            client.delete_topic("large")
+            return measured
+
+        def through_bare() -> Cost:
+            with Client(bare.address) as plain:
+                measured = cost(bare, lambda: load(plain))
+            while Path(bare_file).exists():
+                time.sleep(0.01)
+            return measured
+
+        with start_bare(folder / "bare-large", "receive", *sizes, bare_file) as bare:
+            least, ours = in_turns(through_bare, through_broker)
+    gigabytes = len(request) * LARGE_REQUESTS / 1e9
+    return [
+        *beside("produce, 1 MB batches", "receive and write", gigabytes, ours, least),
+        at_least("  produce / receive and write", least.seconds / ours.seconds * 100, "%", 60),
+    ]
+
+
+def consume(folder: Path) -> list[Row]:
+    """Records of 1 KB in batches of 16 KB, from the page cache, beside `os.sendfile`."""
+    records = batch(15, 1024)
+    per_request = 60
+    with start_broker(folder / "consume") as broker, Client(broker.address) as client:
+        topic_id = client.create_topic("consume")
+        request = produce_frame("consume", {0: records})
+        answer = client.produced(request)
+        client.pipelined([request], [answer], 256 * per_request - 1, DEPTH)
+        log = folder / "consume" / "data" / "consume-0" / f"{0:020}.log"
+        size = log.stat().st_size
+
+        def offsets(fetch_bytes: int) -> list[int]:
+            return [n * 15 for n in range(0, size // len(records), fetch_bytes // len(records))]
+
+        def load(fetch_bytes: int, depth: int) -> Cost:
+            requests = [
+                fetch_frame(topic_id, {0: at}, max_bytes=fetch_bytes, partition_bytes=fetch_bytes)
+                for at in offsets(fetch_bytes)
+            ]
+            came = 0
+
+            def read() -> None:
+                nonlocal came
+                came = client.read_all(requests, depth)
+
+            measured = cost(broker, read)
+            if not 0 <= came - size < 200 * len(requests):
+                raise RuntimeError(f"{came} bytes came instead of {size}")
+            return measured
+
+        def bare_load(fetch_bytes: int, depth: int) -> Cost:
+            whole = fetch_bytes // len(records) * len(records)
+            ranges = [RANGE.pack(at, min(whole, size - at)) for at in range(0, size, whole)]
+            with Client(bare.address) as plain:
+                return cost(bare, lambda: plain.read_all(ranges, depth))
+
+        with start_bare(folder / "bare-consume", "sendfile", str(log)) as bare:
+            least, ours, least_default, ours_default = in_turns(
+                lambda: bare_load(FETCH_BYTES, 2),
+                lambda: load(FETCH_BYTES, 2),
+                lambda: bare_load(DEFAULT_FETCH_BYTES, 1),
+                lambda: load(DEFAULT_FETCH_BYTES, 1),
+            )
+    default_share = least_default.seconds / ours_default.seconds * 100
+    return [
+        *beside("consume, 1 KB records", "os.sendfile", size / 1e9, ours, least),
+        at_least("  consume / os.sendfile", least.seconds / ours.seconds * 100, "%", 60),
+        *beside(
+            "consume, 1 MB per fetch, one at a time",
+            "os.sendfile",
+            size / 1e9,
+            ours_default,
+            least_default,
+        ),
+        Row("  consume / os.sendfile", default_share, "%"),
+    ]
+
+
+def small_produce(folder: Path) -> list[Row]:
+    """Requests of one record: one at a time beside an echo, then many without an answer."""
+    request = produce_frame("small", {0: batch(1, 100)})
+    with start_broker(folder / "small") as broker, Client(broker.address) as client:
+        client.create_topic("small")
+        answer = client.produced(request)
+
+        def one_by_one(server: Server, to: Client) -> Cost:
+            return cost(server, lambda: to.round_trips(request, answer, ROUND_TRIPS))
+
+        def pipelined() -> Cost:
+            return cost(
+                broker, lambda: client.pipelined([request], [answer], PIPELINED, DEPTH)
+            )
+
+        echo = start_bare(folder / "echo", "echo", str(len(request)), str(answer))
+        with echo, Client(echo.address) as plain:
+            least, ours, many = in_turns(
+                lambda: one_by_one(echo, plain), lambda: one_by_one(broker, client), pipelined
+            )
+        if client.end_offsets("small") != 1 + ROUNDS * (ROUND_TRIPS + PIPELINED):
+            raise RuntimeError("records are missing")
+    return [
+        Row("bare echo, one request at a time", ROUND_TRIPS / least.seconds, "per s"),
+        Row("produce, one record, one request at a time", ROUND_TRIPS / ours.seconds, "per s"),
+        cpu_row(ours, len(request) * ROUND_TRIPS / 1e9),
+        at_least("  produce / bare echo", least.seconds / ours.seconds * 100, "%", 60),
+        Row(f"produce, one record, {DEPTH} requests in flight", PIPELINED / many.seconds, "per s"),
+        cpu_row(many, len(request) * PIPELINED / 1e9),
+        at_most("  broker CPU for each request", many.cpu / PIPELINED * 1e6, "µs", 40),
+    ]
+
+
+def beside(name: str, bare_name: str, gigabytes: float, ours: Cost, bare: Cost) -> Sequence[Row]:
+    return [
+        Row(f"bare {bare_name}", gigabytes / bare.seconds * 1000, "MB/s"),
+        Row("  CPU", bare.cpu / gigabytes, "s/GB"),
+        Row(name, gigabytes / ours.seconds * 1000, "MB/s"),
+        cpu_row(ours, gigabytes),
+    ]
+
+
+def cpu_row(measured: Cost, gigabytes: float) -> Row:
+    return Row("  broker CPU", measured.cpu / gigabytes, "s/GB")
+
+
+def run() -> list[Row]:
+    with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as name:
+        folder = Path(name)
+        rows: list[Row] = []
+        for scenario in (start, large_produce, consume, small_produce):
+            rows += scenario(folder)
+        return rows

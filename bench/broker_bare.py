@@ -1,0 +1,145 @@
+"""`python -m bench.broker_bare KIND …`: what a broker is measured against, a process of its own.
+
+    receive REQUEST ANSWER FILE   receives, writes to the file, answers ANSWER bytes per REQUEST
+    echo REQUEST ANSWER           answers ANSWER bytes per REQUEST bytes, nothing else
+    sendfile FILE                 sends the range that each request names, with its length before
+
+The first two run on the event loop that the broker runs on. Each connection of `receive` starts a
+file anew, which is gone when the connection is.
+"""
+
+import asyncio
+import os
+import socket
+import struct
+import sys
+from collections.abc import Callable
+
+RANGE = struct.Struct(">QQ")
+"""A request to `sendfile`: position and size."""
+_RECEIVE_BYTES = 256 * 1024
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def listening() -> socket.socket:
+    listener = socket.create_server(("127.0.0.1", 0))
+    host, port = listener.getsockname()
+    print(f"ready on {host}:{port}", flush=True)
+    return listener
+
+
+def on_loop(connected: "Callable[[asyncio.AbstractEventLoop, socket.socket], None]") -> None:
+    """Accepts connections on an event loop for as long as the process lives."""
+    loop = new_loop()
+    listener = listening()
+    listener.setblocking(False)
+
+    def accept() -> None:
+        connection, _ = listener.accept()
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected(loop, connection)
+
+    loop.add_reader(listener.fileno(), accept)
+    loop.run_forever()
+
+
+class Answering:
+    """One connection: counts what comes and answers as soon as a request is whole."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, connection: socket.socket, request: int, answer: int
+    ) -> None:
+        self._loop = loop
+        self._connection = connection
+        self._request = request
+        self._answer = bytes(answer)
+        self._came = 0
+        self._buffer = memoryview(bytearray(_RECEIVE_BYTES))
+        loop.add_reader(connection.fileno(), self._readable)
+
+    def _readable(self) -> None:
+        try:
+            count = self._connection.recv_into(self._buffer)
+        except ConnectionError:
+            count = 0
+        if not count:
+            self._loop.remove_reader(self._connection.fileno())
+            self._connection.close()
+            self.ended()
+            return
+        self.received(self._buffer[:count])
+        self._came += count
+        if self._came >= self._request:
+            whole, self._came = divmod(self._came, self._request)
+            self._connection.send(self._answer * whole)
+
+    def received(self, data: memoryview) -> None: ...
+
+    def ended(self) -> None: ...
+
+
+class Writing(Answering):
+    """Writes all that comes to a file."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        connection: socket.socket,
+        request: int,
+        answer: int,
+        path: str,
+    ) -> None:
+        super().__init__(loop, connection, request, answer)
+        self._path = path
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+
+    def received(self, data: memoryview) -> None:
+        os.write(self._fd, data)
+
+    def ended(self) -> None:
+        os.close(self._fd)
+        os.unlink(self._path)
+
+
+def sendfile(path: str) -> None:
+    """One connection at a time, with sockets that block: nothing is simpler."""
+    listener = listening()
+    fd = os.open(path, os.O_RDONLY)
+    while True:
+        connection, _ = listener.accept()
+        with connection:
+            while request := connection.recv(RANGE.size, socket.MSG_WAITALL):
+                position, left = RANGE.unpack(request)
+                connection.send(struct.pack(">I", left), socket.MSG_MORE)
+                while left:
+                    sent = os.sendfile(connection.fileno(), fd, position, left)
+                    position += sent
+                    left -= sent
+
+
+def main(kind: str, *arguments: str) -> None:
+    match kind, arguments:
+        case "receive", [request, answer, path]:
+            on_loop(lambda loop, sock: _keep(Writing(loop, sock, int(request), int(answer), path)))
+        case "echo", [request, answer]:
+            on_loop(lambda loop, sock: _keep(Answering(loop, sock, int(request), int(answer))))
+        case "sendfile", [path]:
+            sendfile(path)
+        case _:
+            raise SystemExit(__doc__)
+
+
+def _keep(connection: Answering) -> None:
+    """The event loop holds it: its reader is a method of it."""
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

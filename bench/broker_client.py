@@ -1,0 +1,254 @@
+"""A client that costs little: requests are bytes made before the clock starts.
+
+It does not decode answers while the clock runs. What they said is checked before, on the first,
+and afterwards, on the end offsets of the logs.
+"""
+
+import socket
+import struct
+from collections.abc import Sequence
+from itertools import cycle, islice
+from types import TracebackType
+from typing import Self, TypeVar, cast
+from uuid import UUID
+
+from penstock.protocol.api import api
+from penstock.protocol.fields import Message
+from penstock.protocol.frames import decode_response, encode_request
+from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from penstock.protocol.messages.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from penstock.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from penstock.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+from penstock.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from penstock.records.build import build_batch
+from penstock.records.record import Record
+
+TIMEOUT_S = 60.0
+PRODUCE_VERSION = 12
+FETCH_VERSION = 17
+_LATEST = -1
+_BUFFER = 1024 * 1024
+M = TypeVar("M", bound=Message)
+
+
+def frame(message: Message, version: int, correlation_id: int = 1) -> bytes:
+    """A whole request, length and header included."""
+    parts = encode_request(message, version, correlation_id, "bench")
+    return b"".join(cast("list[bytes]", parts))
+
+
+def batch(records: int, value_bytes: int) -> bytes:
+    value = bytes(range(256)) * (value_bytes // 256 + 1)
+    timestamp = 1_700_000_000_000
+    return bytes(
+        build_batch([Record(n, timestamp, None, value[:value_bytes]) for n in range(records)])
+    )
+
+
+def produce_frame(topic: str, batches: dict[int, bytes], acks: int = 1) -> bytes:
+    """Produce: a batch for each of these partitions."""
+    data = [PartitionProduceData(index, memoryview(each)) for index, each in batches.items()]
+    request = ProduceRequest(None, acks, 30_000, [TopicProduceData(topic, partition_data=data)])
+    return frame(request, PRODUCE_VERSION)
+
+
+def fetch_frame(
+    topic_id: UUID,
+    offsets: dict[int, int],
+    *,
+    max_bytes: int,
+    partition_bytes: int,
+    session: tuple[int, int] = (0, -1),
+    max_wait_ms: int = 500,
+) -> bytes:
+    """Fetch from these offsets, by partition. `session`: its id and epoch."""
+    partitions = [
+        FetchPartition(index, 0, offset, partition_max_bytes=partition_bytes)
+        for index, offset in offsets.items()
+    ]
+    request = FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        session_id=session[0],
+        session_epoch=session[1],
+        topics=[FetchTopic(topic_id=topic_id, partitions=partitions)] if partitions else [],
+    )
+    return frame(request, FETCH_VERSION)
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.sock = socket.create_connection(address, TIMEOUT_S)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._buffer = bytearray(_BUFFER)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.sock.close()
+
+    # --- under the clock
+
+    def round_trips(self, request: bytes, answer_bytes: int, count: int) -> None:
+        """One request at a time."""
+        send, receive, buffer = self.sock.send, self.sock.recv_into, self._buffer
+        for _ in range(count):
+            send(request)
+            left = answer_bytes
+            while left:
+                left -= _some(receive(buffer, left))
+
+    def pipelined(
+        self, requests: Sequence[bytes], answer_bytes: Sequence[int], count: int, depth: int
+    ) -> None:
+        """`count` requests, these over and over, up to `depth` of them without their answers."""
+        sock, buffer = self.sock, self._buffer
+        coming = cycle(answer_bytes)
+        going = cycle(requests)
+        sent = min(depth, count)
+        sock.sendall(b"".join(islice(going, sent)))
+        answered = came = 0
+        due = next(coming)
+        while answered < count:
+            came += _some(sock.recv_into(buffer))
+            whole = 0
+            while came >= due:
+                came -= due
+                due = next(coming)
+                whole += 1
+            answered += whole
+            more = min(whole, count - sent)
+            if more:
+                sock.sendall(next(going) if more == 1 else b"".join(islice(going, more)))
+                sent += more
+
+    def read_all(self, requests: Sequence[bytes], depth: int) -> int:
+        """Sends each request and drops its answer, whatever its size; the bytes that came."""
+        going = iter(requests)
+        for request in islice(going, depth):
+            self.sock.sendall(request)
+        total = 0
+        for _ in requests:
+            total += self.drop_answer()
+            following = next(going, None)
+            if following is not None:
+                self.sock.sendall(following)
+        return total
+
+    def drop_answer(self) -> int:
+        """Receives an answer into a buffer that nobody reads; its size."""
+        receive, buffer = self.sock.recv_into, self._buffer
+        size: int = struct.unpack(">i", self.exactly(4))[0]
+        left = size
+        while left:
+            left -= _some(receive(buffer, min(left, _BUFFER)))
+        return size
+
+    # --- beside the clock
+
+    def exactly(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            received = self.sock.recv(size - len(data))
+            _some(len(received))
+            data += received
+        return bytes(data)
+
+    def answer(self) -> bytes:
+        """The next answer without its length."""
+        return self.exactly(struct.unpack(">i", self.exactly(4))[0])
+
+    def ask(self, message: Message, version: int, cls: type[M]) -> M:
+        key = type(message).INFO.key
+        assert key is not None and api(key).response is cls
+        self.sock.sendall(frame(message, version))
+        return decode_response(cls, version, self.answer())[1]
+
+    def produced(self, request: bytes) -> int:
+        """Sends a Produce that must succeed; bytes of its answer on the wire."""
+        self.sock.sendall(request)
+        answer = self.answer()
+        response = decode_response(ProduceResponse, PRODUCE_VERSION, answer)[1]
+        for topic in response.responses:
+            for each in topic.partition_responses:
+                if each.error_code:
+                    raise RuntimeError(f"error {each.error_code}: {each.error_message}")
+        return 4 + len(answer)
+
+    def api_versions(self) -> None:
+        self.ask(ApiVersionsRequest("bench", "1"), 3, ApiVersionsResponse)
+
+    def metadata(self, topic: str, *, create: bool = False) -> UUID:
+        """Asks for a topic until it is there; its id."""
+        while True:
+            response = self.ask(
+                MetadataRequest([MetadataRequestTopic(name=topic)], create), 12, MetadataResponse
+            )
+            if not response.topics[0].error_code:
+                return response.topics[0].topic_id
+            if not create:
+                raise RuntimeError(f"{topic}: error {response.topics[0].error_code}")
+
+    def create_topic(self, name: str, partitions: int = 1, **settings: str) -> UUID:
+        """`settings` have _ where Kafka's names have a dot."""
+        configs = [
+            CreatableTopicConfig(key.replace("_", "."), value) for key, value in settings.items()
+        ]
+        wanted = CreatableTopic(name, partitions, 1, configs=configs)
+        response = self.ask(CreateTopicsRequest([wanted], 30_000), 7, CreateTopicsResponse)
+        if response.topics[0].error_code:
+            raise RuntimeError(f"{name}: {response.topics[0].error_message}")
+        return self.metadata(name)
+
+    def delete_topic(self, name: str) -> None:
+        request = DeleteTopicsRequest([DeleteTopicState(name)], timeout_ms=30_000)
+        response = self.ask(request, 6, DeleteTopicsResponse)
+        if response.responses[0].error_code:
+            raise RuntimeError(f"{name}: {response.responses[0].error_message}")
+
+    def end_offsets(self, topic: str, partitions: int = 1) -> int:
+        """Sum of the end offsets of all partitions."""
+        wanted = [ListOffsetsPartition(n, -1, _LATEST) for n in range(partitions)]
+        request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, wanted)])
+        response = self.ask(request, 8, ListOffsetsResponse)
+        return sum(each.offset for each in response.topics[0].partitions)
+
+
+def _some(count: int) -> int:
+    if not count:
+        raise ConnectionResetError("the server closed the connection")
+    return count

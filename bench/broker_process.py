@@ -1,0 +1,125 @@
+"""Servers in processes of their own, as users run them: the broker, and the bare loops beside it."""
+
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+READY_SECONDS = 20.0
+STOP_SECONDS = 30.0
+_ADDRESS = re.compile(r"ready on (\S+):(\d+)")
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Memory(NamedTuple):
+    """Megabytes (of 1024 * 1024) of a process that are in memory."""
+
+    resident: float
+    own: float
+    """Without pages of files, which the kernel takes back when it needs them."""
+
+
+class Server:
+    """A command that prints `ready on HOST:PORT`. Ends with its block, by SIGTERM."""
+
+    def __init__(self, arguments: Sequence[str], log: Path) -> None:
+        # Bytecode is cached for every user, so it is here.
+        environment = {
+            name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+        }
+        self._log = log
+        with log.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=environment,
+            )
+        try:
+            self.address = self._ready()
+        except BaseException:
+            self._process.kill()
+            self._process.communicate()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.communicate(timeout=STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
+            raise RuntimeError(f"the server did not stop:\n{self.said}") from None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def said(self) -> str:
+        """The end of what it logged."""
+        return self._log.read_text(errors="replace")[-4000:]
+
+    def cpu_seconds(self) -> float:
+        """Processor time so far, of all its threads, in user space and in the kernel."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def memory(self) -> Memory:
+        status = dict(
+            line.split(":", 1) for line in Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        )
+        return Memory(
+            int(status["VmRSS"].split()[0]) / 1024, int(status["RssAnon"].split()[0]) / 1024
+        )
+
+    def open_files(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def _ready(self) -> tuple[str, int]:
+        output = self._process.stdout
+        assert output is not None
+        deadline = time.monotonic() + READY_SECONDS
+        while select.select([output], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            line = output.readline().decode()
+            if found := _ADDRESS.search(line):
+                return found[1], int(found[2])
+            if not line:
+                break
+        raise RuntimeError(f"the server was not ready within {READY_SECONDS} s:\n{self.said}")
+
+
+def start_broker(folder: Path, settings: Mapping[str, str] | None = None) -> Server:
+    """`penstock serve` with its data in `folder` and a free port; Kafka's defaults otherwise."""
+    folder.mkdir()
+    all_settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "log.dirs": str(folder / "data"),
+        **(settings or {}),
+    }
+    arguments = ["penstock", "serve"]
+    for name, value in all_settings.items():
+        arguments += ["--set", f"{name}={value}"]
+    return Server(arguments, folder / "broker.log")
+
+
+def start_bare(folder: Path, kind: str, *arguments: str) -> Server:
+    """A bare loop of `bench.broker_bare`."""
+    folder.mkdir()
+    return Server(["bench.broker_bare", kind, *arguments], folder / "bare.log")

@@ -1,0 +1,147 @@
+"""Real clients log in: confluent-kafka and kafka-python, each mechanism, with and without TLS."""
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka.admin import AdminClient
+
+from penstock.security.scram_credential import ScramMechanism
+from tests.support.admin import create_topic
+from tests.support.broker import running_broker
+from tests.support.certificates import make_identity, simple_name
+from tests.support.logins import PLAIN_JAAS, set_password
+
+with warnings.catch_warnings():
+    # It reads its schemas in a way that Python 3.11 calls old.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka import KafkaAdminClient, KafkaProducer
+    from kafka.errors import KafkaTimeoutError
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
+
+
+class Place(NamedTuple):
+    """Where clients log in, and whom they trust."""
+
+    ports: dict[str, int]
+    authority: Path
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder = tmp_path_factory.mktemp("logins")
+    authority = make_identity(simple_name("authority"))
+    server = make_identity(simple_name("localhost"), authority)
+    (folder / "authority.pem").write_text(authority.certificate_pem)
+    (folder / "server.pem").write_text(server.key_pem() + server.certificate_pem)
+    settings = {
+        "listeners": ",".join(f"{name}://localhost:0" for name in ("PLAINTEXT", *PROTOCOLS)),
+        "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+        "sasl.jaas.config": PLAIN_JAAS,
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(folder / "server.pem"),
+    }
+    with running_broker(folder, settings) as broker:
+        with broker.connect("PLAINTEXT") as admin:
+            create_topic(admin, "t")
+            for mechanism in ScramMechanism:
+                assert set_password(admin, mechanism, "ann", "ann-secret").error_code == 0
+        yield Place(
+            {each.listener: each.port for each in broker.addresses}, folder / "authority.pem"
+        )
+
+
+# --- confluent-kafka
+
+
+def confluent_settings(
+    place: Place, protocol: str, mechanism: str, password: str
+) -> dict[str, str]:
+    return {
+        "bootstrap.servers": f"localhost:{place.ports[protocol]}",
+        "security.protocol": protocol,
+        "sasl.mechanism": mechanism,
+        "sasl.username": "ann",
+        "sasl.password": password,
+        "ssl.ca.location": str(place.authority),
+    }
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_confluent_kafka_logs_in(place: Place, protocol: str, mechanism: str) -> None:
+    """M4, X2."""
+    settings = confluent_settings(place, protocol, mechanism, "ann-secret")
+    reports: list[KafkaError | None] = []
+    producer = Producer(settings)
+    producer.produce("t", b"v", on_delivery=lambda error, _: reports.append(error))
+    assert producer.flush(15) == 0
+    assert reports == [None]
+    assert "t" in AdminClient(settings).list_topics(timeout=10).topics
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_confluent_kafka_hears_of_a_wrong_password(
+    place: Place, protocol: str, mechanism: str
+) -> None:
+    """E3."""
+    errors: list[KafkaError] = []
+    settings = confluent_settings(place, protocol, mechanism, "wrong")
+    consumer = Consumer({**settings, "group.id": "g", "error_cb": errors.append})
+    try:
+        consumer.subscribe(["t"])
+        for _ in range(100):
+            consumer.poll(0.1)
+            if errors:
+                break
+    finally:
+        consumer.close()
+    assert errors[0].code() == KafkaError._AUTHENTICATION
+    assert "wrong user name or password" in errors[0].str()
+
+
+# --- kafka-python
+
+
+def kafka_python_settings(
+    place: Place, protocol: str, mechanism: str, password: str
+) -> dict[str, str]:
+    return {
+        "bootstrap_servers": f"localhost:{place.ports[protocol]}",
+        "security_protocol": protocol,
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": "ann",
+        "sasl_plain_password": password,
+        "ssl_cafile": str(place.authority),
+    }
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kafka_python_logs_in(place: Place, protocol: str, mechanism: str) -> None:
+    """M4, X2."""
+    settings = kafka_python_settings(place, protocol, mechanism, "ann-secret")
+    producer = KafkaProducer(**settings)
+    try:
+        assert producer.send("t", b"v").get(timeout=15).topic == "t"
+    finally:
+        producer.close()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kafka_python_hears_of_a_wrong_password(
+    place: Place, mechanism: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """E3: it tries again until its time is up, and logs the broker's words each time."""
+    settings = kafka_python_settings(place, "SASL_PLAINTEXT", mechanism, "wrong")
+    with pytest.raises(KafkaTimeoutError):
+        KafkaAdminClient(**settings, bootstrap_timeout_ms=400)
+    attempts = [line for line in caplog.messages if line.startswith("Bootstrap connection")]
+    assert "wrong user name or password" in attempts[0]
+    assert not any("disconnected" in line for line in attempts), attempts

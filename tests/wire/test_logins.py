@@ -1,0 +1,316 @@
+"""Who a client is: SASL log-ins and certificates, request by request (X1, X2, E3)."""
+
+import ssl
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+)
+from penstock.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
+from penstock.protocol.messages.metadata import MetadataRequest
+from penstock.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from penstock.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from penstock.records.record import Record
+from penstock.security.scram_credential import ScramMechanism
+from tests.support.admin import create_topic, try_produce
+from tests.support.broker import RunningBroker, WireClient, running_broker
+from tests.support.certificates import Identity, make_identity, simple_name
+from tests.support.logins import (
+    AUTHORIZER,
+    SASL_SETTINGS,
+    handshake,
+    plain_login,
+    plain_token,
+    scram_login,
+    set_password,
+)
+from tests.support.scram_client import ScramClient
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    with running_broker(tmp_path_factory.mktemp("logins"), SASL_SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture
+def anonymous(broker: RunningBroker) -> Iterator[WireClient]:
+    with broker.connect("PLAINTEXT") as client:
+        yield client
+
+
+@pytest.fixture
+def client(broker: RunningBroker) -> Iterator[WireClient]:
+    with broker.connect("SASL_PLAINTEXT") as one:
+        yield one
+
+
+def serves(client: WireClient) -> bool:
+    return bool(client.ask(MetadataRequest([]), 9).brokers)
+
+
+# --- SASL
+
+
+def test_each_listener_has_its_own_way(client: WireClient, anonymous: WireClient) -> None:
+    """X1: two listeners at once, and each tells its clients its own address."""
+    assert plain_login(client, "ann").error_code == 0
+    inside, outside = (each.ask(MetadataRequest([]), 9).brokers[0] for each in (client, anonymous))
+    assert inside.port == client.sock.getpeername()[1]
+    assert outside.port == anonymous.sock.getpeername()[1]
+
+
+@pytest.mark.parametrize("mechanism", list(ScramMechanism))
+def test_a_password_that_was_set_lets_its_user_in(
+    broker: RunningBroker, anonymous: WireClient, mechanism: ScramMechanism
+) -> None:
+    assert set_password(anonymous, mechanism, "carl,=", "first").error_code == 0
+    with broker.connect("SASL_PLAINTEXT") as client:
+        assert scram_login(client, mechanism, "carl,=", "first").error_code == 0
+        assert serves(client)
+    assert set_password(anonymous, mechanism, "carl,=", "second").error_code == 0
+    with broker.connect("SASL_PLAINTEXT") as client:
+        refused = scram_login(client, mechanism, "carl,=", "first")
+        assert refused.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert client.is_closed()
+    with broker.connect("SASL_PLAINTEXT") as client:
+        assert scram_login(client, mechanism, "carl,=", "second").error_code == 0
+
+
+@pytest.mark.parametrize(("user", "password"), [("ann", "wrong"), ("nobody", "ann-secret")])
+def test_a_wrong_password_is_told_and_ends_the_connection(
+    client: WireClient, user: str, password: str
+) -> None:
+    """E3: the answer says what is wrong, and not which users there are."""
+    answer = plain_login(client, user, password)
+    assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert "wrong user name or password" in answer.error_message
+    assert handshake(client, "PLAIN").error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert client.is_closed()
+
+
+def test_nothing_is_served_before_the_log_in(client: WireClient) -> None:
+    client.send(MetadataRequest([]), 9)
+    assert client.is_closed()
+
+
+def test_an_unknown_mechanism_is_answered_with_those_there_are(client: WireClient) -> None:
+    answer = handshake(client, "GSSAPI")
+    assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+    assert answer.mechanisms == ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+    assert plain_login(client, "ann").error_code == 0
+
+
+def test_tokens_need_a_handshake_first(client: WireClient) -> None:
+    answer = client.ask(SaslAuthenticateRequest(plain_token("ann", "ann-secret")), 2)
+    assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
+
+
+def test_where_nobody_logs_in_nobody_can(anonymous: WireClient) -> None:
+    assert handshake(anonymous, "PLAIN").error_code == ErrorCode.ILLEGAL_SASL_STATE
+    answer = anonymous.ask(SaslAuthenticateRequest(b"x"), 2)
+    assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert serves(anonymous)
+
+
+def send_bare(client: WireClient, token: bytes) -> None:
+    client.sock.sendall(struct.pack(">i", len(token)) + token)
+
+
+def test_old_clients_send_bare_tokens(client: WireClient) -> None:
+    """SaslHandshake version 0: tokens without a request around them."""
+    assert handshake(client, "PLAIN", 0).error_code == 0
+    send_bare(client, plain_token("ann", "ann-secret"))
+    assert client.receive_frame() == b""
+    assert serves(client)
+
+
+def test_old_clients_use_scram_too(broker: RunningBroker, anonymous: WireClient) -> None:
+    set_password(anonymous, ScramMechanism.SCRAM_SHA_256, "dora", "pw")
+    with broker.connect("SASL_PLAINTEXT") as client:
+        assert handshake(client, "SCRAM-SHA-256", 0).error_code == 0
+        scram = ScramClient("sha256", "dora", "pw")
+        send_bare(client, scram.first())
+        send_bare(client, scram.final(client.receive_frame()))
+        assert scram.accepts(client.receive_frame())
+        assert serves(client)
+
+
+def test_a_bare_token_that_is_wrong_ends_the_connection(client: WireClient) -> None:
+    assert handshake(client, "PLAIN", 0).error_code == 0
+    send_bare(client, plain_token("ann", "wrong"))
+    assert client.is_closed()
+
+
+def test_credentials_are_shown_without_their_secrets(anonymous: WireClient) -> None:
+    set_password(anonymous, ScramMechanism.SCRAM_SHA_512, "emil", "pw", 8192)
+
+    def described(*users: str) -> Any:
+        request = DescribeUserScramCredentialsRequest([UserName(user) for user in users])
+        return anonymous.ask(request, 0).results
+
+    (found,) = described("emil")
+    assert [(each.mechanism, each.iterations) for each in found.credential_infos] == [(2, 8192)]
+    assert "emil" in {each.user for each in described()}
+    missing, twice = described("nobody", "emil", "emil")
+    assert missing.error_code == ErrorCode.RESOURCE_NOT_FOUND
+    assert twice.error_code == ErrorCode.DUPLICATE_RESOURCE
+    deletion = AlterUserScramCredentialsRequest([ScramCredentialDeletion("emil", 2)])
+    assert anonymous.ask(deletion, 0).results[0].error_code == 0
+    assert described("emil")[0].error_code == ErrorCode.RESOURCE_NOT_FOUND
+    assert anonymous.ask(deletion, 0).results[0].error_code == ErrorCode.RESOURCE_NOT_FOUND
+
+
+def test_too_few_iterations_are_refused(anonymous: WireClient) -> None:
+    result = set_password(anonymous, ScramMechanism.SCRAM_SHA_256, "ann", "pw", 100)
+    assert result.error_code == ErrorCode.UNACCEPTABLE_CREDENTIAL
+    assert "4096" in result.error_message
+
+
+# --- again
+
+
+def test_a_log_in_need_not_be_repeated(client: WireClient) -> None:
+    assert plain_login(client, "ann").session_lifetime_ms == 0
+    assert handshake(client, "PLAIN").error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert serves(client)
+
+
+def test_a_log_in_is_renewed_on_the_same_connection(tmp_path: Path) -> None:
+    name = "listener.name.sasl_plaintext.plain.connections.max.reauth.ms"
+    with running_broker(tmp_path, {**SASL_SETTINGS, name: "60000"}) as broker:
+        with broker.connect("SASL_PLAINTEXT") as client:
+            for _ in range(2):
+                assert plain_login(client, "ann").session_lifetime_ms == 60_000
+                assert serves(client)
+            answer = plain_login(client, "bob")
+            assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+            assert client.is_closed()
+        with broker.connect("PLAINTEXT") as admin:
+            set_password(admin, ScramMechanism.SCRAM_SHA_256, "ann", "pw")
+        with broker.connect("SASL_PLAINTEXT") as client:
+            answer = scram_login(client, ScramMechanism.SCRAM_SHA_256, "ann", "pw")
+            assert answer.session_lifetime_ms == 0
+
+
+def test_a_log_in_that_is_not_renewed_is_over(tmp_path: Path) -> None:
+    settings = {**SASL_SETTINGS, "connections.max.reauth.ms": "1"}
+    with running_broker(tmp_path, settings) as broker, broker.connect("SASL_PLAINTEXT") as client:
+        assert plain_login(client, "ann").session_lifetime_ms == 1
+        for _ in range(100):
+            client.send(MetadataRequest([]), 9)
+            try:
+                client.receive_frame()
+            except ConnectionError:
+                break
+        else:
+            pytest.fail("the broker went on serving after connections.max.reauth.ms")
+
+
+# --- TLS
+
+
+class Tls:
+    """An authority, a broker's certificate, and clients with and without their own."""
+
+    def __init__(self) -> None:
+        self.authority = make_identity(simple_name("authority"))
+        self.server = make_identity(simple_name("localhost"), self.authority)
+
+    def settings(self) -> dict[str, str]:
+        return {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.key": self.server.key_pem(),
+            "ssl.keystore.certificate.chain": self.server.certificate_pem,
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.certificates": self.authority.certificate_pem,
+        }
+
+    def secure(self, client: WireClient, folder: Path, who: Identity | None = None) -> WireClient:
+        context = ssl.create_default_context(cadata=self.authority.certificate_pem)
+        if who is not None:
+            file = folder / "client.pem"
+            file.write_text(who.key_pem() + who.certificate_pem)
+            context.load_cert_chain(file)
+        client.sock = context.wrap_socket(client.sock, server_hostname="localhost")
+        return client
+
+
+@pytest.fixture(scope="module")
+def tls() -> Tls:
+    return Tls()
+
+
+def test_a_certificate_names_its_client(tmp_path: Path, tls: Tls) -> None:
+    settings = {
+        **tls.settings(),
+        "listeners": "SSL://127.0.0.1:0",
+        "ssl.client.auth": "requested",
+        "ssl.principal.mapping.rules": "RULE:^CN=(.*?),OU=Ops.*$/$1/L,DEFAULT",
+        "authorizer.class.name": AUTHORIZER,
+        "super.users": "User:ann;User:CN=other",
+    }
+    ops = x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, "Ops"),
+            x509.NameAttribute(NameOID.COMMON_NAME, "ANN"),
+        ]
+    )
+    with running_broker(tmp_path, settings) as broker:
+        for name, allowed in ((ops, True), (simple_name("other"), True), (None, False)):
+            who = None if name is None else make_identity(name, tls.authority)
+            with tls.secure(broker.connect(), tmp_path, who) as client:
+                code = create_topic(client, f"t{name is ops}")
+                expected = ErrorCode.NONE if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                assert code is expected
+                if who is None:
+                    refused = try_produce(client, "tTrue", Record(0, 0, None, b"x"))
+                    assert "User:ANONYMOUS" in refused.error_message
+
+
+def test_a_certificate_without_a_rule_is_not_let_in(tmp_path: Path, tls: Tls) -> None:
+    settings = {
+        **tls.settings(),
+        "listeners": "SSL://127.0.0.1:0",
+        "ssl.client.auth": "required",
+        "ssl.principal.mapping.rules": "RULE:^CN=only-me$/me/",
+    }
+    with running_broker(tmp_path, settings) as broker:
+        stranger = make_identity(simple_name("stranger"), tls.authority)
+        with tls.secure(broker.connect(), tmp_path, stranger) as client:
+            client.send(SaslHandshakeRequest("PLAIN"), 1)
+            assert client.is_closed()
+        me = make_identity(simple_name("only-me"), tls.authority)
+        with tls.secure(broker.connect(), tmp_path, me) as client:
+            assert serves(client)
+
+
+def test_passwords_travel_under_tls(tmp_path: Path, tls: Tls) -> None:
+    settings = {
+        **SASL_SETTINGS,
+        **tls.settings(),
+        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0",
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": SASL_SETTINGS[
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+        ],
+    }
+    with running_broker(tmp_path, settings) as broker:
+        with tls.secure(broker.connect("SASL_SSL"), tmp_path) as client:
+            assert plain_login(client, "ann").error_code == 0
+            assert serves(client)
+        with tls.secure(broker.connect("SASL_SSL"), tmp_path) as client:
+            assert plain_login(client, "ann", "wrong").error_code == (
+                ErrorCode.SASL_AUTHENTICATION_FAILED
+            )

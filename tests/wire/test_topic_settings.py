@@ -1,0 +1,427 @@
+"""Settings of a topic, set while it is in use: each does what it says, at once (S3, S4, S5, P7)."""
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from msgspec.structs import replace
+
+from penstock.broker.broker import Broker
+from penstock.controller.image import ClusterImage
+from penstock.controller.metadata import Assignment, Put
+from penstock.controller.result import Result
+from penstock.core.errors import ErrorCode
+from penstock.core.ids import TopicPartition
+from penstock.records.batch import read_header, split
+from penstock.records.compress import Compression
+from penstock.records.read import iter_records
+from penstock.records.record import Record
+from penstock.storage.cleaner import LogCleaner
+from penstock.storage.log import Log
+from tests.support.admin import TOPIC, alter, create_topic, fetch, produce, try_produce
+from tests.support.broker import RunningBroker, WireClient, running_broker
+
+T = TypeVar("T")
+DAY_MS = 86_400_000
+_numbers = count()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("topics")
+
+
+@pytest.fixture(scope="module")
+def broker(folder: Path) -> Iterator[RunningBroker]:
+    with running_broker(folder) as running:
+        yield running
+
+
+@pytest.fixture
+def client(broker: RunningBroker) -> Iterator[WireClient]:
+    with broker.connect() as one:
+        yield one
+
+
+class Topic:
+    """A topic of one partition, and a look at its log."""
+
+    def __init__(self, broker: RunningBroker, client: WireClient, folder: Path) -> None:
+        self.name = f"t{next(_numbers)}"
+        self._broker = broker
+        self._client = client
+        self.folder = folder / "data" / f"{self.name}-0"
+        assert create_topic(client, self.name) is ErrorCode.NONE
+
+    def set(self, **settings: str | int | None) -> None:
+        """`set(retention_ms=1)` sets retention.ms."""
+        values = {
+            name.replace("_", "."): None if value is None else str(value)
+            for name, value in settings.items()
+        }
+        alter(self._client, TOPIC, self.name, values)
+
+    def write(
+        self,
+        *values: bytes | None,
+        key: bytes | None = None,
+        timestamp: int = 1_700_000_000_000,
+        codec: Compression = Compression.NONE,
+    ) -> int:
+        return produce(self._client, self.name, *values, key=key, timestamp=timestamp, codec=codec)
+
+    def log(self, look: Callable[[Log], T]) -> T:
+        def run(running: Broker) -> T:
+            log = running.logs.get(TopicPartition(self.name, 0))
+            assert log is not None
+            return look(log)
+
+        return self._broker.call(run)
+
+    def segments(self) -> list[int]:
+        return self.log(lambda log: log.local.segments.base_offsets)
+
+    def retain(self) -> int:
+        """Has retention looked after now; where the log starts afterwards."""
+
+        def run(log: Log) -> int:
+            log.delete_old_segments()
+            return log.log_start_offset
+
+        return self.log(run)
+
+    def clean(self) -> list[tuple[bytes | None, bytes | None]]:
+        """Has everything cleaned that is due now; keys and values afterwards."""
+
+        def run(running: Broker) -> None:
+            cleaner = next(each for each in running.logs.watchers if isinstance(each, LogCleaner))
+            task = cleaner.begin()
+            while task is not None:
+                task.run()
+                task = cleaner.finish(task)
+
+        self._broker.call(run)
+        return [(record.key, record.value) for record in self.read()]
+
+    def read(self) -> list[Record]:
+        """All records; a fetch ends where its segment does."""
+        found: list[Record] = []
+        offset = 0
+        while data := bytes(fetch(self._client, self.name, offset).records):
+            found += iter_records(data)
+            last = split(data)[-1][1]
+            offset = last.base_offset + last.last_offset_delta + 1
+        return found
+
+
+@pytest.fixture
+def topic(broker: RunningBroker, client: WireClient, folder: Path) -> Topic:
+    return Topic(broker, client, folder)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+# --- what is kept
+
+
+def test_retention_ms(topic: Topic) -> None:
+    topic.set(retention_ms=-1)
+    topic.write(b"a", timestamp=now_ms() - 10 * DAY_MS)
+    assert topic.retain() == 0
+    topic.set(retention_ms=11 * DAY_MS)
+    assert topic.retain() == 0
+    topic.set(retention_ms=9 * DAY_MS)
+    assert topic.retain() == 1
+
+
+def test_retention_bytes(topic: Topic) -> None:
+    topic.set(internal_segment_bytes=1000, retention_ms=-1)
+    for _ in range(4):
+        topic.write(b"x" * 900)
+    assert topic.retain() == 0
+    topic.set(retention_bytes=2500)
+    assert topic.retain() == 2 - 1
+
+
+def test_file_delete_delay_ms(topic: Topic, broker: RunningBroker) -> None:
+    topic.set(retention_ms=1)
+    topic.write(b"a")
+    assert topic.retain() == 1
+    assert any(topic.folder.glob("*.deleted"))
+    topic.set(file_delete_delay_ms=0)
+    topic.write(b"b")
+    assert topic.retain() == 2
+    topic.log(lambda log: log.purge_deleted())
+    assert {path.name[:20] for path in topic.folder.glob("*.deleted")} == {f"{0:020}"}
+
+
+# --- when a segment is full
+
+
+def test_segment_bytes(topic: Topic) -> None:
+    for _ in range(2):
+        topic.write(b"x" * 600_000)
+    assert topic.segments() == [0]
+    topic.set(segment_bytes=1_048_576)
+    topic.write(b"x" * 600_000)
+    assert topic.segments() == [0, 2]
+
+
+def test_segment_ms(topic: Topic) -> None:
+    topic.write(b"a", timestamp=1_700_000_000_000)
+    topic.write(b"b", timestamp=1_700_000_005_000)
+    topic.set(segment_ms=3000)
+    topic.write(b"c", timestamp=1_700_000_005_000)
+    assert topic.segments() == [0, 2]
+
+
+def test_segment_jitter_ms(topic: Topic) -> None:
+    """Each new segment draws how much earlier it ends."""
+    topic.set(segment_ms=1_000_000, segment_jitter_ms=1_000_000)
+    drawn = set()
+    for _ in range(8):
+        drawn.add(topic.log(lambda log: log.roll(log.log_end_offset).roll_jitter_ms))
+        topic.write(b"a")
+    assert len(drawn) > 1
+    assert max(drawn) <= 1_000_000
+
+
+def test_segment_index_bytes_and_index_interval_bytes(topic: Topic) -> None:
+    topic.set(segment_index_bytes=24, index_interval_bytes=0)
+    topic.log(lambda log: log.roll())
+    for timestamp in range(6):
+        topic.write(b"a", timestamp=1_700_000_000_000 + timestamp)
+    # An index of 24 bytes has room for 2 entries by time, and each batch gets one.
+    assert len(topic.segments()) >= 3
+    topic.set(segment_index_bytes=None, index_interval_bytes=None)
+    end = topic.log(lambda log: log.log_end_offset)
+    topic.write(b"a")
+    topic.log(lambda log: log.roll())
+    for _ in range(6):
+        topic.write(b"a")
+    assert topic.log(lambda log: log.local.segments.active.offset_index.entries) == 0
+    assert topic.segments()[-1] == end + 1
+
+
+def test_preallocate(topic: Topic) -> None:
+    topic.set(internal_segment_bytes=100_000)
+    topic.write(b"a")
+    assert (topic.folder / f"{0:020}.log").stat().st_blocks * 512 < 100_000
+    topic.set(preallocate="true")
+    topic.log(lambda log: log.roll())
+    assert (topic.folder / f"{1:020}.log").stat().st_blocks * 512 >= 100_000
+
+
+# --- when it is durable
+
+
+def test_flush_messages(topic: Topic) -> None:
+    topic.write(b"a")
+    assert topic.log(lambda log: log.recovery_point) == 0
+    topic.set(flush_messages=2)
+    topic.write(b"b")
+    assert topic.log(lambda log: log.recovery_point) == 2
+    topic.write(b"c")
+    assert topic.log(lambda log: log.recovery_point) == 2
+    topic.write(b"d")
+    assert topic.log(lambda log: log.recovery_point) == 4
+
+
+def test_flush_ms(topic: Topic) -> None:
+    topic.write(b"a")
+    assert not topic.log(lambda log: log.flush_due)
+    topic.set(flush_ms=0)
+    deadline = time.monotonic() + 10
+    while topic.log(lambda log: log.recovery_point) == 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+# --- compaction
+
+
+def test_cleanup_policy_and_min_cleanable_dirty_ratio(topic: Topic) -> None:
+    """S5."""
+    for value in (b"1", b"2", b"3"):
+        topic.write(value, key=b"k")
+    topic.log(lambda log: log.roll())
+    assert len(topic.clean()) == 3
+    topic.set(cleanup_policy="compact")
+    assert topic.clean() == [(b"k", b"3")]
+    topic.write(b"4", key=b"k")
+    topic.write(b"5", key=b"k")
+    topic.log(lambda log: log.roll())
+    topic.set(min_cleanable_dirty_ratio="0.99")
+    assert len(topic.clean()) == 3
+    topic.set(min_cleanable_dirty_ratio="0.1")
+    assert topic.clean() == [(b"k", b"5")]
+
+
+def test_min_compaction_lag_ms(topic: Topic) -> None:
+    topic.set(cleanup_policy="compact", min_compaction_lag_ms=DAY_MS)
+    for value in (b"1", b"2"):
+        topic.write(value, key=b"k", timestamp=now_ms())
+    topic.log(lambda log: log.roll())
+    assert len(topic.clean()) == 2
+    topic.set(min_compaction_lag_ms=0)
+    assert topic.clean() == [(b"k", b"2")]
+
+
+def test_max_compaction_lag_ms(topic: Topic) -> None:
+    topic.set(cleanup_policy="compact", min_cleanable_dirty_ratio="1.0")
+    topic.write(b"0", key=b"other")
+    topic.log(lambda log: log.roll())
+    topic.clean()
+    for value in (b"1", b"2"):
+        topic.write(value, key=b"k", timestamp=now_ms() - DAY_MS)
+    topic.log(lambda log: log.roll())
+    assert len(topic.clean()) == 3
+    topic.set(max_compaction_lag_ms=DAY_MS // 2)
+    assert topic.clean() == [(b"other", b"0"), (b"k", b"2")]
+
+
+def test_delete_retention_ms(topic: Topic) -> None:
+    topic.set(cleanup_policy="compact", min_cleanable_dirty_ratio="0.0")
+    topic.write(b"1", key=b"k")
+    topic.write(None, key=b"k")
+    topic.log(lambda log: log.roll())
+    assert topic.clean() == [(b"k", None)]  # the tombstone stays for a day by default
+    topic.set(delete_retention_ms=0)
+    for _ in range(2):  # the first of them decides when it goes, the next lets it go
+        topic.write(b"x", key=b"other")
+        topic.log(lambda log: log.roll())
+        found = topic.clean()
+    assert found == [(b"other", b"x")]
+
+
+# --- what is taken in
+
+
+def test_compression_type(topic: Topic, client: WireClient) -> None:
+    """P6: what comes compressed in another way is compressed anew."""
+
+    def stored_codec() -> Compression:
+        offset = topic.write(b"a" * 1000, b"b" * 1000, codec=Compression.SNAPPY)
+        data = bytes(fetch(client, topic.name, offset).records)
+        return read_header(data).compression
+
+    assert stored_codec() is Compression.SNAPPY
+    for name in ("gzip", "lz4", "zstd", "uncompressed"):
+        topic.set(compression_type=name)
+        wanted = Compression.NONE if name == "uncompressed" else Compression[name.upper()]
+        assert stored_codec() is wanted
+    assert [record.value for record in topic.read()] == [b"a" * 1000, b"b" * 1000] * 5
+
+
+def test_max_message_bytes(topic: Topic, client: WireClient) -> None:
+    """P7, E2."""
+    record = Record(0, 1_700_000_000_000, None, b"x" * 2000)
+    topic.set(max_message_bytes=1000)
+    refused = try_produce(client, topic.name, record)
+    assert refused.error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert "max.message.bytes" in refused.error_message
+    assert topic.log(lambda log: log.log_end_offset) == 0
+    topic.set(max_message_bytes=3000)
+    assert try_produce(client, topic.name, record).error_code == 0
+
+
+def test_message_timestamp_type(topic: Topic, client: WireClient) -> None:
+    record = Record(0, 1_700_000_000_000, None, b"x")
+    assert try_produce(client, topic.name, record).log_append_time_ms == -1
+    topic.set(message_timestamp_type="LogAppendTime")
+    before = now_ms()
+    stamped = try_produce(client, topic.name, record).log_append_time_ms
+    assert before <= stamped <= now_ms()
+    assert [each.timestamp for each in topic.read()] == [1_700_000_000_000, stamped]
+
+
+@pytest.mark.parametrize(
+    ("setting", "shift_ms"),
+    [
+        ("message.timestamp.before.max.ms", -DAY_MS),
+        ("message.timestamp.after.max.ms", DAY_MS),
+    ],
+)
+def test_timestamps_far_from_now(
+    topic: Topic, client: WireClient, setting: str, shift_ms: int
+) -> None:
+    record = Record(0, now_ms() + shift_ms, None, b"x")
+    alter(client, TOPIC, topic.name, {setting: str(DAY_MS // 2)})
+    refused = try_produce(client, topic.name, record)
+    assert refused.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert refused.record_errors
+    alter(client, TOPIC, topic.name, {setting: str(DAY_MS * 2)})
+    assert try_produce(client, topic.name, record).error_code == 0
+
+
+def test_min_insync_replicas(topic: Topic, client: WireClient) -> None:
+    """E7."""
+    record = Record(0, 1_700_000_000_000, None, b"x")
+    topic.set(min_insync_replicas=2)
+    refused = try_produce(client, topic.name, record)
+    assert refused.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert "min.insync.replicas" in refused.error_message
+    assert try_produce(client, topic.name, record, acks=1).error_code == 0
+    topic.set(min_insync_replicas=1)
+    assert try_produce(client, topic.name, record).error_code == 0
+
+
+def test_unclean_leader_election_enable(
+    topic: Topic, client: WireClient, broker: RunningBroker
+) -> None:
+    """R5: where all in-sync replicas are gone, another may lead as soon as it is allowed."""
+    key = TopicPartition(topic.name, 0)
+    record = Record(0, 1_700_000_000_000, None, b"x")
+    assert try_produce(client, topic.name, record).error_code == 0
+
+    def lose_the_others(image: ClusterImage) -> Result[None]:
+        replicas = Assignment((*image.topics[topic.name].assignments[0].replicas, 99))
+        state = image.partitions[key]
+        return Result(
+            [
+                Put(replace(image.topics[topic.name], assignments={0: replicas})),
+                Put(
+                    replace(
+                        state,
+                        leader=-1,
+                        isr=(99,),
+                        leader_epoch=state.leader_epoch + 1,
+                        partition_epoch=state.partition_epoch + 1,
+                    )
+                ),
+            ],
+            None,
+        )
+
+    broker.wait(lambda running: running.controlling.run(lose_the_others))
+    refused = try_produce(client, topic.name, record)
+    assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    topic.set(unclean_leader_election_enable="true")
+    topic.set(retention_ms=-1)  # decided after the election
+    assert try_produce(client, topic.name, record, acks=1).base_offset == 1
+
+
+# --- and they stay
+
+
+def test_settings_hold_after_a_restart(tmp_path: Path) -> None:
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        create_topic(client, "t")
+        settings: dict[str, str | None] = {
+            "max.message.bytes": "1000",
+            "compression.type": "gzip",
+            "message.timestamp.type": "LogAppendTime",
+        }
+        alter(client, TOPIC, "t", settings)
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        record = Record(0, 1_700_000_000_000, None, b"x" * 2000)
+        assert try_produce(client, "t", record).error_code == ErrorCode.MESSAGE_TOO_LARGE
+        small = try_produce(client, "t", Record(0, 0, None, b"x"))
+        assert small.log_append_time_ms > 0
+        data = bytes(fetch(client, "t").records)
+        assert read_header(data).compression is Compression.GZIP
