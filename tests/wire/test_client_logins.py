@@ -61,7 +61,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 def confluent_settings(
     place: Place, protocol: str, mechanism: str, password: str
-) -> dict[str, str]:
+) -> dict[str, str | int | float | bool]:
     return {
         "bootstrap.servers": f"localhost:{place.ports[protocol]}",
         "security.protocol": protocol,
@@ -111,7 +111,7 @@ def test_confluent_kafka_hears_of_a_wrong_password(
 
 def kafka_python_settings(
     place: Place, protocol: str, mechanism: str, password: str
-) -> dict[str, str]:
+) -> dict[str, str | int | float | bool]:
     return {
         "bootstrap_servers": f"localhost:{place.ports[protocol]}",
         "security_protocol": protocol,

@@ -44,10 +44,20 @@ class Chores:
         while True:
             await asyncio.sleep(_TICK_S)
             try:
+                await self._tidy()
                 for log, task in self._logs.tick():
                     self._flushes.run(log, task)
             except KafkaError as error:
                 logger.error("%s", error.message)
+
+    async def _tidy(self) -> None:
+        """What `tick` would otherwise do here and now, waiting for the disk."""
+        for log_dir, removal in self._logs.begin_removals():
+            await self._workers.run(self._workers.flush, removal.run)
+            log_dir.finish_removal(removal)
+        for log_dir, checkpoint in self._logs.begin_checkpoints():
+            await self._workers.run(self._workers.flush, checkpoint.run)
+            log_dir.finish_checkpoint(checkpoint)
 
     async def _clean(self) -> None:
         cleaner = self._cleaner

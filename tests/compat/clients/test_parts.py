@@ -12,7 +12,9 @@ from tests.support.kafka import MissingPartError
 @pytest.mark.parametrize("name", [name for name in ALL if name.startswith(("java-", "franz-go"))])
 def test_what_make_setup_builds(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "PARTS", tmp_path)
-    with pytest.raises(MissingPartError, match=name.split("-")[-1] + ".* is missing: run make setup"):
+    with pytest.raises(
+        MissingPartError, match=name.split("-")[-1] + ".* is missing: run make setup"
+    ):
         ALL[name]()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from penstock.broker.fetch_sessions import Entry, FetchContext
-from penstock.broker.request import Reply, Request
+from penstock.broker.request import Answer, Reply, Request, Waiting
 from penstock.core.errors import ErrorCode, KafkaError, OffsetOutOfRangeError
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.fetch import (
@@ -25,12 +25,15 @@ from penstock.replication.purgatory import Waiter, WatchList
 from penstock.security.acl import AclOperation, ResourceType
 from penstock.storage.log import Log
 from penstock.storage.log_results import Isolation
+from penstock.storage.read_ahead import ReadAhead
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 _FIRST_WITH_TOPIC_IDS = 13
 _READ_COMMITTED = 1
+_SEARCHED_BYTES = 64 * 1024
+"""More than the log looks at to find an offset from the index entry before it."""
 
 
 def handle(broker: "Broker", request: Request, body: FetchRequest) -> Reply:
@@ -49,16 +52,14 @@ def handle(broker: "Broker", request: Request, body: FetchRequest) -> Reply:
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
     fetch = _Fetch(broker, request, body, context)
-    found, size, complete = fetch.read()
-    if complete or size >= body.min_bytes or body.max_wait_ms <= 0:
-        return fetch.answer(found, size)
-    return fetch.wait(body.min_bytes - size)
+    reply = fetch.reply()
+    return fetch.reply_once_warm() if reply is None else reply
 
 
 class _Fetch:
     """One request: it may read twice, when it comes and when its wait is over."""
 
-    __slots__ = ("_body", "_broker", "_context", "_isolation", "_request")
+    __slots__ = ("_body", "_broker", "_cold", "_context", "_isolation", "_request")
 
     def __init__(
         self, broker: "Broker", request: Request, body: FetchRequest, context: FetchContext
@@ -69,6 +70,30 @@ class _Fetch:
         self._context = context
         committed = body.isolation_level == _READ_COMMITTED
         self._isolation = Isolation.TXN_COMMITTED if committed else Isolation.HIGH_WATERMARK
+        self._cold: list[ReadAhead] | None = []
+        """What must come from the disk before it can be found; None once it has."""
+
+    def reply(self) -> "Message | asyncio.Future[Message] | None":
+        """The answer, or the wait for one; None where cold data must be read first."""
+        found, size, complete = self.read()
+        if self._cold:
+            return None
+        if complete or size >= self._body.min_bytes or self._body.max_wait_ms <= 0:
+            return self.answer(found, size)
+        return self.wait(self._body.min_bytes - size)
+
+    async def reply_once_warm(self) -> "Answer | Waiting":
+        """Reads on a thread what the search for the offsets needs, then replies.
+
+        The records themselves are the connection's to read: it sends them piece by piece.
+        """
+        workers = self._broker.workers
+        for each in self._cold or []:
+            await workers.run(workers.flush, each.run)
+        self._cold = None
+        reply = self.reply()
+        assert reply is not None
+        return reply
 
     def read(self) -> tuple[list[tuple[Entry, FetchPartitionData]], int, bool]:
         """What there is for each partition, its size, and whether the answer cannot wait."""
@@ -122,6 +147,11 @@ class _Fetch:
                     records=b"",
                 )
                 return nothing, 0
+        if self._cold is not None:
+            ahead = ReadAhead.of(log, entry.fetch_offset, _SEARCHED_BYTES)
+            if ahead is not None:
+                self._cold.append(ahead)
+                return FetchPartitionData(entry.partition, records=b""), 0
         limit = min(entry.max_bytes, max(room, 0))
         read = log.read(entry.fetch_offset, limit, self._isolation, min_one=min_one)
         aborted = None

@@ -1,0 +1,298 @@
+"""Settings of the broker, changed while it runs: in force at once, and after a restart."""
+
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.broker.broker import Broker
+from penstock.core.errors import ErrorCode
+from penstock.core.ids import TopicPartition
+from penstock.protocol.messages.metadata import MetadataRequest
+from penstock.records.batch import read_header
+from penstock.records.compress import Compression
+from penstock.records.record import Record
+from penstock.storage.cleaner import CleanerSettings, LogCleaner
+from penstock.storage.log import Log
+from tests.support.admin import (
+    BROKER,
+    TOPIC,
+    alter,
+    create_topic,
+    describe,
+    fetch,
+    produce,
+    try_alter,
+    try_produce,
+)
+from tests.support.broker import RunningBroker, WireClient, running_broker
+from tests.support.certificates import Identity, make_identity, simple_name
+from tests.support.logins import PLAIN_JAAS, plain_login
+
+RECORD = Record(0, 1_700_000_000_000, None, b"x" * 2000)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[RunningBroker]:
+    with running_broker(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def client(broker: RunningBroker) -> Iterator[WireClient]:
+    with broker.connect() as one:
+        yield one
+
+
+def own_id(broker: RunningBroker) -> str:
+    return broker.call(lambda running: str(running.broker_id))
+
+
+def log_of(running: Broker, topic: str) -> Log:
+    log = running.logs.get(TopicPartition(topic, 0))
+    assert log is not None
+    return log
+
+
+def cleaner_settings(broker: RunningBroker) -> CleanerSettings:
+    def find(running: Broker) -> CleanerSettings:
+        return next(each.settings for each in running.logs.watchers if isinstance(each, LogCleaner))
+
+    return broker.call(find)
+
+
+# --- what topics take over
+
+
+def test_topics_without_their_own_take_over_what_is_set(tmp_path: Path) -> None:
+    settings: dict[str, str | None] = {
+        "log.retention.ms": "5000",
+        "log.segment.bytes": "2000000",
+        "log.roll.ms": "7000",
+        "log.cleanup.policy": "compact",
+        "log.flush.interval.messages": "9",
+        "log.index.interval.bytes": "11",
+        "log.preallocate": "true",
+        "log.cleaner.delete.retention.ms": "13",
+    }
+
+    def check(running: Broker) -> None:
+        plain, own = log_of(running, "plain").config, log_of(running, "own").config
+        assert (plain.retention_ms, own.retention_ms) == (5000, 1)
+        for config in (plain, own):
+            assert config.segment_bytes == 2_000_000
+            assert config.segment_ms == 7000
+            assert config.cleanup_policy == {"compact"}
+            assert config.flush_messages == 9
+            assert config.index_interval_bytes == 11
+            assert config.preallocate
+            assert config.delete_retention_ms == 13
+
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        create_topic(client, "plain")
+        create_topic(client, "own", {"retention.ms": "1"})
+        alter(client, BROKER, "", settings)
+        broker.call(check)
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        broker.call(check)
+        alter(client, BROKER, "", dict.fromkeys(settings))
+        week_ms = 7 * 24 * 3_600_000
+        assert broker.call(lambda each: log_of(each, "plain").config.retention_ms) == week_ms
+
+
+def test_message_max_bytes_of_the_broker(tmp_path: Path) -> None:
+    """P7."""
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        create_topic(client, "t")
+        alter(client, BROKER, "", {"message.max.bytes": "1000"})
+        assert try_produce(client, "t", RECORD).error_code == ErrorCode.MESSAGE_TOO_LARGE
+        alter(client, BROKER, own_id(broker), {"message.max.bytes": "3000"})
+        assert try_produce(client, "t", RECORD).error_code == 0
+        alter(client, BROKER, own_id(broker), {"message.max.bytes": None})
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        assert try_produce(client, "t", RECORD).error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_min_insync_replicas_of_the_broker(client: WireClient) -> None:
+    create_topic(client, "t")
+    alter(client, BROKER, "", {"min.insync.replicas": "2"})
+    assert try_produce(client, "t", RECORD).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    alter(client, TOPIC, "t", {"min.insync.replicas": "1"})
+    assert try_produce(client, "t", RECORD).error_code == 0
+
+
+def test_compression_and_timestamps_of_the_broker(client: WireClient) -> None:
+    create_topic(client, "t")
+    alter(
+        client,
+        BROKER,
+        "",
+        {"compression.type": "zstd", "log.message.timestamp.type": "LogAppendTime"},
+    )
+    assert try_produce(client, "t", RECORD).log_append_time_ms > 0
+    assert read_header(bytes(fetch(client, "t").records)).compression is Compression.ZSTD
+
+
+def test_unclean_election_for_all_topics(broker: RunningBroker, client: WireClient) -> None:
+    create_topic(client, "t")
+    alter(client, BROKER, "", {"unclean.leader.election.enable": "true"})
+    assert broker.call(lambda each: each.election_rules().unclean("t"))
+
+
+# --- chores
+
+
+def test_the_cleaner_takes_over_its_settings(tmp_path: Path) -> None:
+    settings: dict[str, str | None] = {
+        "log.cleaner.backoff.ms": "123",
+        "log.cleaner.dedupe.buffer.size": "4000000",
+        "log.cleaner.io.buffer.load.factor": "0.5",
+        "log.cleaner.io.max.bytes.per.second": "1000000.0",
+    }
+
+    def check(broker: RunningBroker) -> None:
+        found = cleaner_settings(broker)
+        assert found.backoff_ms == 123
+        assert found.dedupe_buffer_size == 4_000_000
+        assert found.io_buffer_load_factor == 0.5
+        assert found.io_max_bytes_per_second == 1_000_000
+
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        alter(client, BROKER, "", settings)
+        check(broker)
+    with running_broker(tmp_path) as broker:
+        check(broker)
+
+
+def test_producers_are_forgotten_as_soon_as_is_said(tmp_path: Path) -> None:
+    def limits(broker: RunningBroker) -> set[int]:
+        return broker.call(
+            lambda each: {log.producers.producer_id_expiration_ms for log in each.logs}
+        )
+
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        create_topic(client, "before")
+        alter(client, BROKER, "", {"producer.id.expiration.ms": "5000"})
+        create_topic(client, "after")
+        assert limits(broker) == {5000}
+    with running_broker(tmp_path) as broker:
+        assert limits(broker) == {5000}
+
+
+# --- connections
+
+
+def serves(client: WireClient) -> bool:
+    try:
+        return bool(client.ask(MetadataRequest([]), 9).brokers)
+    except ConnectionError:
+        return False
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max.connections": "1"},
+        {"listener.name.plaintext.max.connections": "1"},
+        {"max.connections.per.ip": "1"},
+        {"max.connections.per.ip.overrides": "localhost:1,10.0.0.1:5"},
+    ],
+)
+def test_connections_are_limited(
+    broker: RunningBroker, client: WireClient, settings: dict[str, str | None]
+) -> None:
+    with broker.connect() as second:
+        assert serves(second)
+        alter(client, BROKER, own_id(broker), settings)
+        with broker.connect() as third:
+            assert not serves(third)
+        assert serves(second)  # who is there already may stay
+    alter(client, BROKER, own_id(broker), dict.fromkeys(settings))
+    with broker.connect() as third:
+        assert serves(third)
+
+
+def test_limits_on_connections_outlive_the_broker(tmp_path: Path) -> None:
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        alter(client, BROKER, "", {"max.connections.per.ip": "1"})
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        assert serves(client)
+        with broker.connect() as second:
+            assert not serves(second)
+
+
+def test_steps_that_are_too_large_are_refused(client: WireClient) -> None:
+    """As Kafka does it: threads can be halved or doubled at once."""
+    code, reason = try_alter(client, BROKER, "", {"num.io.threads": "1000"})
+    assert code is ErrorCode.INVALID_REQUEST
+    assert reason is not None
+    assert "16" in reason
+    alter(client, BROKER, "", {"num.io.threads": "16", "background.threads": "20"})
+    assert describe(client, BROKER, "")["num.io.threads"].value == "16"
+
+
+# --- keys and users
+
+
+def shown_certificate(broker: RunningBroker) -> bytes:
+    address = next(each for each in broker.addresses if each.listener == "SSL")
+    pem = ssl.get_server_certificate((address.host, address.port))
+    return ssl.PEM_cert_to_DER_cert(pem)
+
+
+def store(folder: Path, name: str, identity: Identity) -> str:
+    file = folder / name
+    file.write_text(identity.key_pem() + identity.certificate_pem)
+    return str(file)
+
+
+def test_certificates_are_exchanged_while_the_broker_runs(tmp_path: Path) -> None:
+    first, second, third = (make_identity(simple_name("localhost")) for _ in range(3))
+    setting = "listener.name.ssl.ssl.keystore.location"
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
+        "ssl.keystore.type": "PEM",
+        setting: store(tmp_path, "first.pem", first),
+    }
+    with running_broker(tmp_path, settings) as broker, broker.connect("PLAINTEXT") as client:
+        name = own_id(broker)
+        assert shown_certificate(broker) == first.der
+        where = store(tmp_path, "second.pem", second)
+        alter(client, BROKER, name, {setting: where})
+        assert shown_certificate(broker) == second.der
+        # The same file with another content: to be told again is enough.
+        store(tmp_path, "second.pem", third)
+        assert shown_certificate(broker) == second.der
+        alter(client, BROKER, name, {setting: where})
+        assert shown_certificate(broker) == third.der
+        for bad in (str(tmp_path / "missing.pem"), str(tmp_path / "bad.pem")):
+            (tmp_path / "bad.pem").write_text("no key")
+            code, reason = try_alter(client, BROKER, name, {setting: bad})
+            assert code is ErrorCode.INVALID_REQUEST
+            assert reason is not None
+            assert bad in reason
+        assert shown_certificate(broker) == third.der
+    with running_broker(tmp_path, settings) as broker:
+        assert shown_certificate(broker) == third.der
+
+
+def test_users_come_while_the_broker_runs(tmp_path: Path) -> None:
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.jaas.config": PLAIN_JAAS,
+    }
+    with running_broker(tmp_path, settings) as broker, broker.connect("PLAINTEXT") as client:
+        more = PLAIN_JAAS.replace(";", ' user_zoe="zoe-secret";')
+        alter(client, BROKER, own_id(broker), {"sasl.jaas.config": more})
+        with broker.connect("SASL_PLAINTEXT") as zoe:
+            assert plain_login(zoe, "zoe").error_code == 0
+
+
+def test_a_change_of_one_topic_reaches_only_that_one(client: WireClient) -> None:
+    for topic in ("one", "other"):
+        create_topic(client, topic)
+    alter(client, TOPIC, "one", {"max.message.bytes": "1000"})
+    assert try_produce(client, "one", RECORD).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert produce(client, "other", b"x" * 2000) == 0
