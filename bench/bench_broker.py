@@ -5,12 +5,12 @@ Bare loop and broker take turns, and each one's least time counts: a noisy momen
 
 import tempfile
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from bench.broker_bare import RANGE
 from bench.broker_client import Client, batch, fetch_frame, produce_frame
+from bench.broker_measure import Cost, cost, in_turns, throughput
+from bench.broker_partitions import partitions
 from bench.broker_process import Server, start_bare, start_broker
 from bench.report import Row, at_least, at_most
 
@@ -25,28 +25,6 @@ ROUND_TRIPS = 4_000
 PIPELINED = 20_000
 DEPTH = 50
 DELETE_AT_ONCE = {"log.segment.delete.delay.ms": "0"}
-
-
-class Cost(NamedTuple):
-    seconds: float
-    cpu: float
-    """Processor seconds of the server."""
-
-
-def cost(server: Server, action: Callable[[], object]) -> Cost:
-    cpu = server.cpu_seconds()
-    start = time.perf_counter()
-    action()
-    return Cost(time.perf_counter() - start, server.cpu_seconds() - cpu)
-
-
-def in_turns(*measures: Callable[[], Cost]) -> list[Cost]:
-    """Least time of each, and its mean processor time: the kernel counts that in 10 ms."""
-    rounds = [[measure() for measure in measures] for _ in range(ROUNDS)]
-    return [
-        Cost(min(each.seconds for each in costs), sum(each.cpu for each in costs) / ROUNDS)
-        for costs in zip(*rounds, strict=True)
-    ]
 
 
 def start(folder: Path) -> list[Row]:
@@ -101,7 +79,7 @@ def large_produce(folder: Path) -> list[Row]:
             return measured
 
         with start_bare(folder / "bare-large", "receive", *sizes, bare_file) as bare:
-            least, ours = in_turns(through_bare, through_broker)
+            least, ours = in_turns(ROUNDS, through_bare, through_broker)
     gigabytes = len(request) * LARGE_REQUESTS / 1e9
     return [
         *beside("produce, 1 MB batches", "receive and write", gigabytes, ours, least),
@@ -148,6 +126,7 @@ def consume(folder: Path) -> list[Row]:
 
         with start_bare(folder / "bare-consume", "sendfile", str(log)) as bare:
             least, ours, least_default, ours_default = in_turns(
+                ROUNDS,
                 lambda: bare_load(FETCH_BYTES, 2),
                 lambda: load(FETCH_BYTES, 2),
                 lambda: bare_load(DEFAULT_FETCH_BYTES, 1),
@@ -179,45 +158,40 @@ def small_produce(folder: Path) -> list[Row]:
             return cost(server, lambda: to.round_trips(request, answer, ROUND_TRIPS))
 
         def pipelined() -> Cost:
-            return cost(
-                broker, lambda: client.pipelined([request], [answer], PIPELINED, DEPTH)
-            )
+            return cost(broker, lambda: client.pipelined([request], [answer], PIPELINED, DEPTH))
 
         echo = start_bare(folder / "echo", "echo", str(len(request)), str(answer))
         with echo, Client(echo.address) as plain:
             least, ours, many = in_turns(
-                lambda: one_by_one(echo, plain), lambda: one_by_one(broker, client), pipelined
+                ROUNDS,
+                lambda: one_by_one(echo, plain),
+                lambda: one_by_one(broker, client),
+                pipelined,
             )
         if client.end_offsets("small") != 1 + ROUNDS * (ROUND_TRIPS + PIPELINED):
             raise RuntimeError("records are missing")
     return [
         Row("bare echo, one request at a time", ROUND_TRIPS / least.seconds, "per s"),
         Row("produce, one record, one request at a time", ROUND_TRIPS / ours.seconds, "per s"),
-        cpu_row(ours, len(request) * ROUND_TRIPS / 1e9),
+        Row("  broker CPU", ours.cpu / (len(request) * ROUND_TRIPS / 1e9), "s/GB"),
         at_least("  produce / bare echo", least.seconds / ours.seconds * 100, "%", 60),
         Row(f"produce, one record, {DEPTH} requests in flight", PIPELINED / many.seconds, "per s"),
-        cpu_row(many, len(request) * PIPELINED / 1e9),
+        Row("  broker CPU", many.cpu / (len(request) * PIPELINED / 1e9), "s/GB"),
         at_most("  broker CPU for each request", many.cpu / PIPELINED * 1e6, "µs", 40),
     ]
 
 
-def beside(name: str, bare_name: str, gigabytes: float, ours: Cost, bare: Cost) -> Sequence[Row]:
+def beside(name: str, bare_name: str, gigabytes: float, ours: Cost, bare: Cost) -> list[Row]:
     return [
-        Row(f"bare {bare_name}", gigabytes / bare.seconds * 1000, "MB/s"),
-        Row("  CPU", bare.cpu / gigabytes, "s/GB"),
-        Row(name, gigabytes / ours.seconds * 1000, "MB/s"),
-        cpu_row(ours, gigabytes),
+        *throughput(f"bare {bare_name}", bare, gigabytes, ""),
+        *throughput(name, ours, gigabytes),
     ]
-
-
-def cpu_row(measured: Cost, gigabytes: float) -> Row:
-    return Row("  broker CPU", measured.cpu / gigabytes, "s/GB")
 
 
 def run() -> list[Row]:
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as name:
         folder = Path(name)
         rows: list[Row] = []
-        for scenario in (start, large_produce, consume, small_produce):
+        for scenario in (start, large_produce, consume, small_produce, partitions):
             rows += scenario(folder)
         return rows

@@ -1,31 +1,102 @@
-"""1,000 partitions beside one: the same batches and the same bytes per request, spread out."""
+"""1,000 partitions beside one: the same batches in the same order, but spread."""
 
 import struct
-import time
-from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
 from bench.broker_client import FETCH_VERSION, Client, batch, fetch_frame, produce_frame
-from bench.broker_measure import Cost, cost, cpu_row, in_turns
+from bench.broker_measure import Cost, cost, in_turns, throughput
 from bench.broker_process import Server, start_broker
 from bench.report import Row, at_most
 from penstock.protocol.frames import decode_response
 from penstock.protocol.messages.fetch import FetchResponse
 
 PARTITIONS = 1000
-RECORDS_PER_BATCH = 15
-BATCH = batch(RECORDS_PER_BATCH, 1024)
-SPREAD = 40
-"""Batches of 16 KB in a request; a producer fills requests up to 1 MB (`max.request.size`)."""
-REQUESTS = 200
-"""Each writes 16 KB times SPREAD: 125 MB, eight batches for each of the partitions."""
+RECORDS = 15
+BATCH = batch(RECORDS, 1024)
+"""16 KB, a Java producer's `batch.size`."""
+PER_REQUEST = 40
+"""Batches of a request that goes to many partitions: 0.6 MB of the 1 MB that a producer fills."""
+ROUNDS = 5
+BATCHES = 4 * PARTITIONS
+"""In each round, for each way to send them: 62 MB."""
 IN_FLIGHT = 5
 FETCH_BYTES = 8 * 1024 * 1024
+LIMIT = 20
+
+
+def partitions(folder: Path) -> list[Row]:
+    with start_broker(folder / "partitions") as broker, Client(broker.address) as client:
+        client.create_topic("one")
+        client.create_topic("wide", PARTITIONS)
+        return produce(broker, client) + consume(broker, client)
+
+
+def produce(broker: Server, client: Client) -> list[Row]:
+    """One batch in each request, to one partition and to 1,000 in turn; then many in each."""
+    alone = [produce_frame("one", {0: BATCH})]
+    spread = [produce_frame("wide", {index: BATCH}) for index in range(PARTITIONS)]
+    together = [
+        produce_frame("wide", dict.fromkeys(range(first, first + PER_REQUEST), BATCH))
+        for first in range(0, PARTITIONS, PER_REQUEST)
+    ]
+    large = [produce_frame("one", {0: batch(RECORDS * PER_REQUEST, 1024)})]
+
+    def load(requests: list[bytes], answers: list[int], batches_in_each: int) -> Cost:
+        count = BATCHES // batches_in_each
+        return cost(broker, lambda: client.pipelined(requests, answers, count, IN_FLIGHT))
+
+    # The first batch of a partition makes its index.
+    answers = [[client.produced(each) for each in way] for way in (alone, spread, together, large)]
+    one, wide, many, single = in_turns(
+        ROUNDS,
+        lambda: load(alone, answers[0], 1),
+        lambda: load(spread, answers[1], 1),
+        lambda: load(together, answers[2], PER_REQUEST),
+        lambda: load(large, answers[3], PER_REQUEST),
+    )
+    gigabytes = BATCHES * len(BATCH) / 1e9
+    return [
+        *throughput("produce to one partition, 16 KB batches", one, gigabytes),
+        *throughput("produce to 1,000 partitions, one in each request", wide, gigabytes),
+        at_most("  lost to 1,000 partitions", lost(one, wide), "%", LIMIT),
+        *throughput(f"produce to 1,000, {PER_REQUEST} in each request", many, gigabytes),
+        at_most("  lost to 1,000 partitions", lost(one, many), "%", LIMIT),
+        *throughput("the same bytes as one batch to one partition", single, gigabytes),
+    ]
+
+
+def consume(broker: Server, client: Client) -> list[Row]:
+    """What `produce` left, in one fetch session."""
+    per_partition = RECORDS * (BATCHES // PARTITIONS * 2 * ROUNDS + 2)
+    records = per_partition * PARTITIONS
+    if client.end_offsets("wide", PARTITIONS) != records:
+        raise RuntimeError("records are missing")
+    topic_id = client.create_topic("narrow")
+    request = produce_frame("narrow", {0: BATCH})
+    answer = client.produced(request)
+    client.pipelined([request], [answer], records // RECORDS - 1, IN_FLIGHT)
+    narrow = SessionReader(client, topic_id, 1)
+    wide = SessionReader(client, client.metadata("wide"), PARTITIONS)
+    one, many = in_turns(
+        ROUNDS,
+        lambda: cost(broker, lambda: narrow.read(records)),
+        lambda: cost(broker, lambda: wide.read(records)),
+    )
+    gigabytes = records // RECORDS * len(BATCH) / 1e9
+    return [
+        *throughput("consume one partition in a fetch session", one, gigabytes),
+        *throughput("consume 1,000 partitions in a fetch session", many, gigabytes),
+        at_most("  lost to 1,000 partitions", lost(one, many), "%", LIMIT),
+    ]
+
+
+def lost(one: Cost, many: Cost) -> float:
+    return (1 - one.seconds / many.seconds) * 100
 
 
 class SessionReader:
-    """Reads a topic to its end in one fetch session, as a consumer does: only changes are sent."""
+    """Reads a topic from start to end in one session, as consumers do: it sends only changes."""
 
     def __init__(self, client: Client, topic_id: UUID, partitions: int) -> None:
         self._client = client
@@ -34,7 +105,7 @@ class SessionReader:
         self._buffer = bytearray(2 * FETCH_BYTES)
 
     def read(self, records: int) -> None:
-        """Until that many records have come."""
+        """Until that many have come, all of them in batches like BATCH."""
         session = (0, 0)
         offsets = dict.fromkeys(range(self._partitions), 0)
         changed = offsets
@@ -48,19 +119,18 @@ class SessionReader:
             )
             self._client.sock.sendall(request)
             answer = decode_response(FetchResponse, FETCH_VERSION, self._answer())[1]
-            if answer.error_code:
-                raise RuntimeError(f"Fetch failed with {answer.error_code}")
-            changed = {}
-            for topic in answer.responses:
-                for each in topic.partitions:
-                    if each.error_code:
-                        raise RuntimeError(f"partition: error {each.error_code}")
-                    assert isinstance(each.records, memoryview)
-                    count = len(each.records) // len(BATCH) * RECORDS_PER_BATCH
-                    if count:
-                        records -= count
-                        offsets[each.partition_index] += count
-                        changed[each.partition_index] = offsets[each.partition_index]
+            came = {
+                each.partition_index: len(each.records) // len(BATCH) * RECORDS
+                for topic in answer.responses
+                for each in topic.partitions
+                if isinstance(each.records, memoryview) and each.records
+            }
+            if answer.error_code or not came:
+                raise RuntimeError(f"error {answer.error_code}, or no records")
+            for index, count in came.items():
+                offsets[index] += count
+                records -= count
+            changed = {index: offsets[index] for index in came}
             session = (answer.session_id, session[1] + 1)
 
     def _answer(self) -> memoryview:
@@ -70,15 +140,3 @@ class SessionReader:
         while left:
             left = left[self._client.sock.recv_into(left) :]
         return view
-
-
-def partition_rows(folder: Path) -> list[Row]:
-    one = produce_frame("one", {0: batch(RECORDS_PER_BATCH * SPREAD, 1024)})
-    wide = [
-        produce_frame("wide", {n % PARTITIONS: BATCH for n in range(first, first + SPREAD)})
-        for first in range(0, PARTITIONS, SPREAD)
-    ]
-    settings = {"log.segment.delete.delay.ms": "0"}
-    with start_broker(folder / "partitions", settings) as broker, Client(broker.address) as client:
-        ...
-    return []

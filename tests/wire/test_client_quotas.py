@@ -128,7 +128,8 @@ def test_a_trial_changes_nothing(client: WireClient) -> None:
 
 def test_a_bad_filter_is_refused(client: WireClient) -> None:
     request = DescribeClientQuotasRequest([ComponentData("user", EXACT, None)])
-    assert client.ask(request, 1).error_code == ErrorCode.INVALID_REQUEST
+    answer = client.ask(request, 1)
+    assert (answer.error_code, answer.entries) == (ErrorCode.INVALID_REQUEST, None)
     request = DescribeClientQuotasRequest([ComponentData("colour", ANY, None)])
     assert client.ask(request, 1).error_code == ErrorCode.UNSUPPORTED_VERSION
 

@@ -1,11 +1,13 @@
 """Metrics that clients push, over the wire (KIP-714)."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from confluent_kafka import Producer
 
 from penstock.broker.telemetry import (
     ClientTelemetry,
@@ -28,7 +30,7 @@ from tests.support.admin import alter
 from tests.support.broker import RunningBroker, WireClient, running_broker
 
 METRICS = ConfigResourceType.CLIENT_METRICS
-MAX_BYTES = 1000
+MAX_BYTES = 4000
 
 
 @pytest.fixture
@@ -166,6 +168,19 @@ def test_what_cannot_be_taken(
 def test_a_push_needs_an_id(client: WireClient) -> None:
     request = PushTelemetryRequest(ZERO_UUID, 1, False, 0, b"x")
     assert client.ask(request, 0).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_real_client_pushes(broker: RunningBroker, client: WireClient) -> None:
+    """M4: librdkafka asks, and pushes what was asked for until it ends."""
+    alter(client, METRICS, "all", {"metrics": "*", "interval.ms": "100", "match": "client_id=real"})
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "client.id": "real"})
+    deadline = time.monotonic() + 15
+    while not pushed(broker):
+        assert time.monotonic() < deadline, "nothing was pushed"
+        producer.poll(0.05)
+    (found,) = pushed(broker).values()
+    assert found.client["client_software_name"] == "confluent-kafka-python"
+    assert b"org.apache.kafka.producer." in found.metrics
 
 
 def test_the_receiver_keeps_little() -> None:

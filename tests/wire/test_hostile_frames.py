@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 
 from penstock.core.errors import ErrorCode
 from penstock.protocol.api import api
@@ -29,6 +29,7 @@ MEMORY_MB = 200
 
 fuzzing = settings(
     max_examples=EXAMPLES,
+    phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 

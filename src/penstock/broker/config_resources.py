@@ -20,7 +20,7 @@ from penstock.broker.config.group_config import (
     describe_group,
     validate_group_configs,
 )
-from penstock.broker.config.settings import ConfigType, Setting
+from penstock.broker.config.settings import ConfigError, ConfigType, Setting
 from penstock.broker.config.topic_config import (
     TOPIC_SETTINGS,
     describe_topic,
@@ -59,11 +59,18 @@ def check_access(
     return kind
 
 
-def check_broker_name(broker: "Broker", kind: ConfigResourceType, name: str) -> None:
-    """A broker answers for itself alone, and without a name for all of them."""
-    if not name and kind is ConfigResourceType.BROKER:
-        return
-    if name != str(broker.broker_id):
+def check_name(broker: "Broker", kind: ConfigResourceType, name: str) -> None:
+    """KafkaError for a name that no topic can have, and for brokers other than this one.
+
+    A broker answers for itself alone, and without a name for all of them.
+    """
+    if kind is ConfigResourceType.TOPIC and name:
+        check_topic_name(name)
+    allowed = {
+        ConfigResourceType.BROKER: ("", str(broker.broker_id)),
+        ConfigResourceType.BROKER_LOGGER: (str(broker.broker_id),),
+    }
+    if name not in allowed.get(kind, (name,)):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             f"This is broker {broker.broker_id}, not {name!r}: ask that broker itself.",
@@ -75,6 +82,7 @@ def describe(
 ) -> list[ConfigEntry]:
     """The settings of a resource, or those that are named; KafkaError where there is none."""
     image = broker.image
+    check_name(broker, kind, name)
     match kind:
         case ConfigResourceType.TOPIC:
             check_topic_name(name)
@@ -82,12 +90,10 @@ def describe(
                 raise unknown_topic(name)
             return describe_topic(broker.config, image.config("topics", name), names)
         case ConfigResourceType.BROKER:
-            check_broker_name(broker, kind, name)
             if name:
                 return broker.config.describe_all(names)
             return broker.config.describe_default(names)
         case ConfigResourceType.BROKER_LOGGER:
-            check_broker_name(broker, kind, name)
             return describe_loggers(names)
         case ConfigResourceType.CLIENT_METRICS:
             _check_named("metrics subscription", name)
@@ -122,13 +128,18 @@ def _validate(
         case ConfigResourceType.GROUP:
             validate_group_configs(values, broker.config)
         case ConfigResourceType.CLIENT_METRICS:
-            validate_client_metrics_configs(values)
+            try:
+                validate_client_metrics_configs(values)
+            except ConfigError as error:
+                # Kafka's codes, here and for brokers; everything else is INVALID_CONFIG.
+                if error.name == "match":
+                    raise
+                raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
         case ConfigResourceType.BROKER:
             try:
                 broker.config.validate_dynamic(values, per_broker=bool(name))
                 check_tls(broker.config, values)
             except KafkaError as error:
-                # Kafka has this code for brokers, and INVALID_CONFIG for everything else.
                 raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from penstock.broker.errors import CloseConnectionError, error_answer
+from penstock.broker.errors import CloseConnectionError, error_answer, shorten_messages
 from penstock.broker.handlers.table import SERVED, Handler
 from penstock.broker.request import Reply, Request, Session, Waiting
 from penstock.broker.sessions import Sessions
@@ -144,9 +144,34 @@ class Dispatcher:
             throttle_ms = request.throttle_ms
             if hasattr(answer, "throttle_time_ms"):
                 answer.throttle_time_ms = throttle_ms
-        _send(slot, encode_response(answer, request.version, request.correlation_id))
+        try:
+            parts = encode_response(answer, request.version, request.correlation_id)
+        except ProtocolError as error:
+            self._answer_shortened(connection, slot, request, answer, error)
+            return
+        _send(slot, parts)
         if throttle_ms > 0:
             connection.throttle(throttle_ms)
+
+    def _answer_shortened(
+        self,
+        connection: Connection,
+        slot: Slot,
+        request: Request,
+        answer: Message,
+        error: ProtocolError,
+    ) -> None:
+        """An answer that cannot be encoded: its words may quote what the client sent at length."""
+        if shorten_messages(answer):
+            self._answer(connection, slot, request, answer)
+            return
+        logger.error(
+            "the answer to %s version %d cannot be encoded: this is a fault of the broker",
+            request.api_key.name,
+            request.version,
+            exc_info=error,
+        )
+        connection.close(error.message)
 
     def _later(self, connection: Connection, slot: Slot, request: Request, reply: Reply) -> None:
         """Whatever is not an answer yet."""

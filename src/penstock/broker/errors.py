@@ -3,7 +3,7 @@
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.api import api
 from penstock.protocol.api_key import ApiKey
-from penstock.protocol.fields import Message
+from penstock.protocol.fields import Message, Struct
 
 
 class CloseConnectionError(Exception):
@@ -24,5 +24,24 @@ def error_answer(api_key: ApiKey, version: int, error: BaseException) -> Message
     return answer
 
 
+def shorten_messages(answer: Struct) -> bool:
+    """Cuts error messages that are longer than anybody reads; says whether there were any."""
+    found = False
+    for name in answer.__struct_fields__:
+        value = getattr(answer, name)
+        if isinstance(value, str):
+            if name.endswith("error_message") and len(value) > _LONGEST_MESSAGE:
+                setattr(answer, name, value[:_LONGEST_MESSAGE] + "…")
+                found = True
+        elif isinstance(value, Struct):
+            found |= shorten_messages(value)
+        elif isinstance(value, list):
+            for each in value:
+                if isinstance(each, Struct):
+                    found |= shorten_messages(each)
+    return found
+
+
+_LONGEST_MESSAGE = 1000
 _UNKNOWN = ErrorCode.UNKNOWN_SERVER_ERROR
 _SEE_LOG = "the broker met an unexpected error; its log says more"

@@ -94,14 +94,15 @@ class FetchSession:
 class FetchContext:
     """What one request asks for, and how its answer is put together."""
 
-    __slots__ = ("_incremental", "_session", "entries")
+    __slots__ = ("_session", "entries", "incremental")
 
     def __init__(
         self, entries: dict[EntryKey, Entry], session: FetchSession | None, incremental: bool
     ) -> None:
         self.entries = entries
         self._session = session
-        self._incremental = incremental
+        self.incremental = incremental
+        """Whether the answer may leave partitions out: the client remembers what it was told."""
 
     @property
     def session_id(self) -> int:
@@ -115,7 +116,7 @@ class FetchContext:
         session = self._session
         served: list[Entry] = []
         for entry, data in found:
-            if session is not None and not entry.is_news(data) and self._incremental:
+            if session is not None and not entry.is_news(data) and self.incremental:
                 continue
             if data.records:
                 served.append(entry)
@@ -123,7 +124,7 @@ class FetchContext:
                 topics[-1].partitions.append(data)
             else:
                 topics.append(FetchableTopicResponse(entry.topic, entry.topic_id, [data]))
-        if session is not None and self._incremental:
+        if session is not None and self.incremental:
             for entry in served:
                 # It may have been forgotten by a request that came while this one waited.
                 key = entry.key

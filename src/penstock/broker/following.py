@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.broker.settings import cleaner_settings, set_limits, tls_settings
@@ -61,13 +61,9 @@ class Following:
             telemetry_of(broker).subscriptions_changed()
         broker.replicas.apply(changes)
         broker.groups.apply(changes)
-        for change in changes:
-            match change:
-                case Put(PartitionRecord() as record):
-                    self._expire_producers([record.key])
-                case Put(ConfigRecord(entity=(("topics", _),), values=values)):
-                    if values.get(_UNCLEAN) == "true":
-                        self._elect_leaderless()
+        self._expire_producers(_partitions(changes))
+        if any(_allows_unclean_elections(change) for change in changes):
+            self._elect_leaderless()
 
     def _authorizer(self, changes: Sequence[Change]) -> None:
         authorizer = self._broker.access.authorizer
@@ -91,7 +87,7 @@ class Following:
         if any(name.startswith(_OF_TOPICS) for name in names):
             broker.replicas.reconfigure()
         if _EXPIRATION in names:
-            self._expire_producers([replica.partition.key for replica in broker.replicas])
+            self._expire_producers(replica.partition.key for replica in broker.replicas)
         if _UNCLEAN in names:
             self._elect_leaderless()
 
@@ -107,7 +103,7 @@ class Following:
             except KafkaError as error:
                 logger.error("listener %s keeps its certificates: %s", spec.name, error.message)
 
-    def _expire_producers(self, partitions: Sequence[TopicPartition]) -> None:
+    def _expire_producers(self, partitions: Iterable[TopicPartition]) -> None:
         limit_ms = self._broker.config.int(_EXPIRATION)
         for partition in partitions:
             log = self._broker.logs.get(partition)
@@ -129,6 +125,21 @@ class Following:
         task = asyncio.get_running_loop().create_task(elect())
         self._elections.add(task)
         task.add_done_callback(self._elections.discard)
+
+
+def _partitions(changes: Iterable[Change]) -> Iterator[TopicPartition]:
+    """Those that are new or have changed."""
+    for change in changes:
+        match change:
+            case Put(PartitionRecord() as record):
+                yield record.key
+
+
+def _allows_unclean_elections(change: Change) -> bool:
+    match change:
+        case Put(ConfigRecord(entity=(("topics", _),), values=values)):
+            return values.get(_UNCLEAN, "").strip().lower() == "true"
+    return False
 
 
 def _kind_of_settings(change: Change) -> str | None:

@@ -7,6 +7,7 @@ want older record formats, are not served.
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from penstock.broker.fetch_sessions import Entry, FetchContext
@@ -89,51 +90,83 @@ class _Fetch:
         """
         workers = self._broker.workers
         for each in self._cold or []:
-            await workers.run(workers.flush, each.run)
+            # A disk that fails is met again by the read itself, which says so.
+            with suppress(OSError):
+                await workers.run(workers.flush, each.run)
         self._cold = None
         reply = self.reply()
         assert reply is not None
         return reply
 
     def read(self) -> tuple[list[tuple[Entry, FetchPartitionData]], int, bool]:
-        """What there is for each partition, its size, and whether the answer cannot wait."""
+        """What there is for each partition, its size, and whether the answer cannot wait.
+
+        In a session, partitions are left out of which there is nothing new to say. Where the answer
+        is full, so are those that come next: they have their turn in the following one.
+        """
         found = []
+        incremental = self._context.incremental
         room = min(self._body.max_bytes, self._broker.config.int("fetch.max.bytes"))
         room = self._broker.quotas.fetch_room(self._request, room)
         total = 0
         # An error cannot wait, and a client that asks for nothing shall not.
         complete = not self._context.entries
-        allowed: dict[str, bool] = {}
+        topic: str | None = None
+        allowed = False
         for entry in self._context.entries.values():
-            topic = entry.topic
-            if topic not in allowed:
-                allowed[topic] = self._broker.access.allows(
+            if entry.topic != topic:
+                topic = entry.topic
+                allowed = self._broker.access.allows(
                     self._request.session, AclOperation.READ, ResourceType.TOPIC, topic
                 )
+            left = room - total
+            if incremental and left <= 0 < total:
+                break
             try:
-                if not allowed[topic]:
+                if not allowed:
                     raise self._broker.access.refusal(
                         self._request.session, AclOperation.READ, ResourceType.TOPIC, topic
                     )
-                data, size = self._read_one(entry, room - total, min_one=total == 0)
-                total += size
+                log = self._log_of(entry)
+                if incremental and self._is_old_news(entry, log):
+                    continue
+                data, size = self._read_one(entry, log, left, min_one=total == 0)
             except KafkaError as error:
-                data = self._failed(entry, error)
+                data, size = self._failed(entry, error), 0
             if data.error_code or data.diverging_epoch.epoch >= 0:
                 complete = True
+            elif size:
+                total += size
+            elif incremental and total and left < entry.max_bytes and self._has_more(entry, data):
+                break
             found.append((entry, data))
         return found, total, complete
 
-    def _read_one(
-        self, entry: Entry, room: int, *, min_one: bool
-    ) -> tuple[FetchPartitionData, int]:
+    def _log_of(self, entry: Entry) -> Log:
         if not entry.topic:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_ID,
                 f"no topic has the id {entry.topic_id}: it was deleted; refresh the metadata",
             )
         replica = self._broker.replicas.find(entry.topic, entry.partition)
-        log = replica.leading(entry.leader_epoch)
+        return replica.leading(entry.leader_epoch)
+
+    def _is_old_news(self, entry: Entry, log: Log) -> bool:
+        """Whether the client has read all and was told what else there is to say."""
+        if entry.last_fetched_epoch >= 0 or entry.high_watermark != log.high_watermark:
+            return False
+        committed = self._isolation is Isolation.TXN_COMMITTED
+        end = log.last_stable_offset if committed else log.high_watermark
+        return entry.fetch_offset == end and entry.log_start_offset == log.log_start_offset
+
+    def _has_more(self, entry: Entry, data: FetchPartitionData) -> bool:
+        """Whether there are records that did not fit."""
+        committed = self._isolation is Isolation.TXN_COMMITTED
+        return entry.fetch_offset < (data.last_stable_offset if committed else data.high_watermark)
+
+    def _read_one(
+        self, entry: Entry, log: Log, room: int, *, min_one: bool
+    ) -> tuple[FetchPartitionData, int]:
         if entry.last_fetched_epoch >= 0:
             diverging = _divergence(log, entry)
             if diverging is not None:
@@ -147,11 +180,6 @@ class _Fetch:
                     records=b"",
                 )
                 return nothing, 0
-        if self._cold is not None:
-            ahead = ReadAhead.of(log, entry.fetch_offset, _SEARCHED_BYTES)
-            if ahead is not None:
-                self._cold.append(ahead)
-                return FetchPartitionData(entry.partition, records=b""), 0
         limit = min(entry.max_bytes, max(room, 0))
         read = log.read(entry.fetch_offset, limit, self._isolation, min_one=min_one)
         aborted = None

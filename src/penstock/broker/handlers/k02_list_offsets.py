@@ -37,6 +37,7 @@ _FIRST_VERSIONS = {
 }
 _NOTHING = TimestampAndOffset(-1, -1, -1)
 _CONSUMER = -1
+_FIRST_WITH_EPOCH = 4
 
 
 async def handle(broker: "Broker", request: Request, body: ListOffsetsRequest) -> Answer:
@@ -85,8 +86,11 @@ async def _one(
     else:
         bound = log.high_watermark
     found = await _find(broker, log, wanted.timestamp, bound)
-    epoch = replica.partition.leader_epoch if wanted.timestamp == LATEST else found.leader_epoch
-    return ListOffsetsPartitionResponse(index, 0, [], found.timestamp, found.offset, epoch)
+    response = ListOffsetsPartitionResponse(index, 0, [], found.timestamp, found.offset)
+    if request.version >= _FIRST_WITH_EPOCH:
+        is_latest = wanted.timestamp == LATEST
+        response.leader_epoch = replica.partition.leader_epoch if is_latest else found.leader_epoch
+    return response
 
 
 async def _find(broker: "Broker", log: Log, timestamp: int, bound: int) -> TimestampAndOffset:

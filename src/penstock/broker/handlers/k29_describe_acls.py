@@ -34,7 +34,6 @@ def handle(broker: "Broker", request: Request, body: DescribeAclsRequest) -> Rep
         body.permission_type,
     )
     return DescribeAclsResponse(
-        error_message=None,
         resources=[
             DescribeAclsResource(
                 ResourceType[resource_type],

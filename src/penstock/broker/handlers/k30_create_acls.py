@@ -42,6 +42,6 @@ async def handle(broker: "Broker", request: Request, body: CreateAclsRequest) ->
             results.append(AclCreationResult(error.code, error.message))
             continue
         bindings.append((AclKey(*pattern), AccessControlEntry(*entry)))
-        results.append(AclCreationResult(error_message=None))
+        results.append(AclCreationResult())
     await broker.controlling.run(lambda image: Result(create_acls(image, bindings), None))
     return CreateAclsResponse(results=results)

@@ -44,7 +44,7 @@ def _resource(
     except KafkaError as error:
         return DescribeConfigsResult(error.code, error.message, *who)
     return DescribeConfigsResult(
-        0, None, *who, configs=[_entry(request.version, body, entry) for entry in entries]
+        0, "", *who, configs=[_entry(request.version, body, entry) for entry in entries]
     )
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from penstock.broker.config_resources import check_access, check_broker_name, config_rules
+from penstock.broker.config_resources import check_access, check_name, config_rules
 from penstock.broker.request import Answer, Request
-from penstock.controller.configs import ConfigResourceType, alter_configs
+from penstock.controller.configs import alter_configs
 from penstock.core.errors import KafkaError
 from penstock.protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -29,8 +29,7 @@ async def handle(broker: "Broker", request: Request, body: AlterConfigsRequest) 
         who = resource.resource_type, resource.resource_name
         try:
             kind = check_access(broker, request.session, AclOperation.ALTER_CONFIGS, *who)
-            if kind is ConfigResourceType.BROKER:
-                check_broker_name(broker, kind, who[1])
+            check_name(broker, kind, who[1])
             wanted.append(resource)
         except KafkaError as error:
             refused.append(AlterConfigsResourceResponse(error.code, error.message, *who))

@@ -1,7 +1,8 @@
 """IncrementalAlterConfigs (44): versions 0 and 1: single settings are set, deleted, extended.
 
 Topics, brokers, groups, metrics subscriptions, and the levels of this broker's loggers. What is
-changed holds at once.
+changed holds at once. Unlike Kafka, which stores any name for a broker in case a plugin knows it, a
+setting that does not exist is refused.
 """
 
 from collections import Counter
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from penstock.broker.config_resources import check_access, check_broker_name, config_rules
+from penstock.broker.config_resources import check_access, check_name, config_rules
 from penstock.broker.loggers import plan_levels
 from penstock.broker.request import Answer, Request
 from penstock.controller.configs import ConfigResourceType, incremental_alter_configs
@@ -37,8 +38,7 @@ async def handle(
         result = IncrementalAlterConfigsResourceResponse(0, None, *who)
         try:
             kind = check_access(broker, request.session, AclOperation.ALTER_CONFIGS, *who)
-            if kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER):
-                check_broker_name(broker, kind, who[1])
+            check_name(broker, kind, who[1])
             if kind is not ConfigResourceType.BROKER_LOGGER or times[who] > 1:
                 wanted.append(resource)
                 continue

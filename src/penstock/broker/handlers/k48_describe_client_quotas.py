@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from penstock.broker.request import Reply, Request
+from penstock.core.errors import KafkaError
 from penstock.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasEntityData,
     DescribeClientQuotasEntryData,
@@ -18,10 +19,16 @@ if TYPE_CHECKING:
 
 
 def handle(broker: "Broker", request: Request, body: DescribeClientQuotasRequest) -> Reply:
-    broker.access.require(request.session, AclOperation.DESCRIBE_CONFIGS)
-    wanted = QuotaFilter.of_wire(
-        ((each.entity_type, each.match_type, each.match) for each in body.components), body.strict
-    )
+    try:
+        broker.access.require(request.session, AclOperation.DESCRIBE_CONFIGS)
+        wanted = QuotaFilter.of_wire(
+            ((each.entity_type, each.match_type, each.match) for each in body.components),
+            body.strict,
+        )
+    except KafkaError as error:
+        return DescribeClientQuotasResponse(
+            error_code=error.code, error_message=error.message, entries=None
+        )
     entries = []
     for key, record in broker.image.configs.items():
         # A user may have settings that are no quotas: credentials.
@@ -34,4 +41,4 @@ def handle(broker: "Broker", request: Request, body: DescribeClientQuotasRequest
                     [ValueData(*value) for value in values.items()],
                 )
             )
-    return DescribeClientQuotasResponse(error_message=None, entries=entries)
+    return DescribeClientQuotasResponse(entries=entries)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def handle(broker: "Broker", request: Request, body: DescribeUserScramCredentialsRequest) -> Reply:
     broker.access.require(request.session, AclOperation.DESCRIBE)
-    response = DescribeUserScramCredentialsResponse(error_message=None)
+    response = DescribeUserScramCredentialsResponse()
     if not body.users:
         users = [key.entity[0][1] for key in broker.image.configs if _is_a_user(key.entity)]
         found = (_described(broker, user) for user in users)
@@ -51,7 +51,7 @@ def _described(broker: "Broker", user: str) -> DescribeUserScramCredentialsResul
         if mechanism.mechanism_name in values
     ]
     if infos:
-        return DescribeUserScramCredentialsResult(user, 0, None, infos)
+        return DescribeUserScramCredentialsResult(user, credential_infos=infos)
     return DescribeUserScramCredentialsResult(
         user, ErrorCode.RESOURCE_NOT_FOUND, f"user {user!r} has no SCRAM credentials"
     )

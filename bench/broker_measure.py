@@ -1,0 +1,41 @@
+"""How the broker's figures are taken: in turns with what they are compared to."""
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from bench.broker_process import Server
+from bench.report import Row
+
+
+class Cost(NamedTuple):
+    seconds: float
+    cpu: float
+    """Processor seconds of the server, in user space and in the kernel."""
+
+
+def cost(server: Server, action: Callable[[], object]) -> Cost:
+    cpu = server.cpu_seconds()
+    start = time.perf_counter()
+    action()
+    return Cost(time.perf_counter() - start, server.cpu_seconds() - cpu)
+
+
+def in_turns(rounds: int, *measures: Callable[[], Cost]) -> list[Cost]:
+    """Least time of each, and its mean processor time, which the kernel counts in 10 ms.
+
+    A noisy moment hits all of them alike, and each gets a quiet one.
+    """
+    taken = [[measure() for measure in measures] for _ in range(rounds)]
+    return [
+        Cost(min(each.seconds for each in costs), sum(each.cpu for each in costs) / rounds)
+        for costs in zip(*taken, strict=True)
+    ]
+
+
+def throughput(name: str, measured: Cost, gigabytes: float, whose: str = "broker ") -> list[Row]:
+    """Speed and processor time for the bytes that went over the wire."""
+    return [
+        Row(name, gigabytes / measured.seconds * 1000, "MB/s"),
+        Row(f"  {whose}CPU", measured.cpu / gigabytes, "s/GB"),
+    ]

@@ -1,0 +1,158 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.BufferedReader;
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.lang.reflect.InvocationTargetException;
+import java.net.URL;
+import java.net.URLClassLoader;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import org.apache.kafka.common.utils.Exit;
+
+import static java.nio.charset.StandardCharsets.UTF_8;
+
+/**
+ * Runs Kafka's command-line tools one after the other in this JVM, because each JVM start is dear.
+ *
+ * <p>Usage: java RunTools.java LOG4J2_PROPERTIES. Each line on stdin is a job: {"main": class,
+ * "args": [...], "stdin": text, "timeout_ms": n}. Each answer on stdout is a line too: {"exit":
+ * status, or null where the job was given up, "out": text, "err": text}.
+ *
+ * <p>A tool sees what it would see in a process of its own: its classes are loaded anew, its streams
+ * are its own, and where it exits its shutdown hooks run and nothing that it prints later counts.
+ */
+public class RunTools {
+    static final ObjectMapper JSON = new ObjectMapper();
+
+    public static void main(String[] args) throws Exception {
+        System.setProperty("log4j2.configurationFile", args[0]);
+        BufferedReader jobs = new BufferedReader(new InputStreamReader(System.in, UTF_8));
+        PrintStream answers = System.out;
+        for (String line = jobs.readLine(); line != null; line = jobs.readLine()) {
+            answers.println(JSON.writeValueAsString(new Job(JSON.readTree(line)).run()));
+            answers.flush();
+        }
+        Runtime.getRuntime().halt(0);
+    }
+
+    /** Thrown where a tool exits, so that whatever it has open is closed on the way up. */
+    static class Exited extends Error {
+        Exited() {
+            super(null, null, false, false);
+        }
+    }
+
+    static class Job {
+        final JsonNode wanted;
+        final ByteArrayOutputStream out = new ByteArrayOutputStream();
+        final ByteArrayOutputStream err = new ByteArrayOutputStream();
+        final List<Runnable> hooks = new ArrayList<>();
+        Integer status;
+        String printed;
+        String complaints;
+
+        Job(JsonNode wanted) {
+            this.wanted = wanted;
+        }
+
+        Map<String, Object> run() throws Exception {
+            PrintStream stdout = System.out;
+            PrintStream stderr = System.err;
+            System.setIn(new ByteArrayInputStream(wanted.path("stdin").asText().getBytes(UTF_8)));
+            System.setOut(new PrintStream(out, true, UTF_8));
+            System.setErr(new PrintStream(err, true, UTF_8));
+            Exit.setExitProcedure((code, message) -> leave(code));
+            Exit.setHaltProcedure((code, message) -> leave(code));
+            Exit.setShutdownHookAdder((name, hook) -> hooks.add(hook));
+            FutureTask<Void> work = new FutureTask<>(this::work, null);
+            Thread thread = new Thread(work, "main");
+            thread.setDaemon(true);
+            thread.start();
+            try {
+                work.get(wanted.path("timeout_ms").asLong(), TimeUnit.MILLISECONDS);
+            } catch (TimeoutException late) {
+                for (StackTraceElement frame : thread.getStackTrace()) {
+                    System.err.println("    at " + frame);
+                }
+                thread.interrupt();
+            } finally {
+                System.setOut(stdout);
+                System.setErr(stderr);
+            }
+            Map<String, Object> answer = new java.util.HashMap<>();
+            answer.put("exit", status);
+            answer.put("out", printed == null ? out.toString(UTF_8) : printed);
+            answer.put("err", complaints == null ? err.toString(UTF_8) : complaints);
+            return answer;
+        }
+
+        void work() {
+            try (URLClassLoader tools = new ToolLoader()) {
+                Thread.currentThread().setContextClassLoader(tools);
+                List<String> args = new ArrayList<>();
+                wanted.path("args").forEach(arg -> args.add(arg.asText()));
+                Class<?> tool = tools.loadClass(wanted.path("main").asText());
+                tool.getMethod("main", String[].class).invoke(null, (Object) args.toArray(new String[0]));
+            } catch (InvocationTargetException thrown) {
+                if (!(thrown.getCause() instanceof Exited)) {
+                    thrown.getCause().printStackTrace();
+                    end(1);
+                }
+            } catch (Exception wrong) {
+                wrong.printStackTrace();
+                end(1);
+            }
+            hooks.forEach(Runnable::run);
+            end(0);
+        }
+
+        /** The first status counts: a tool that catches its own exit may exit once more. */
+        void leave(int code) {
+            if (status == null && hooks.isEmpty()) {
+                end(code);
+            } else if (status == null) {
+                status = code;
+            }
+            throw new Exited();
+        }
+
+        void end(int code) {
+            if (status == null) {
+                status = code;
+            }
+            if (printed == null) {
+                printed = out.toString(UTF_8);
+                complaints = err.toString(UTF_8);
+            }
+        }
+    }
+
+    /** Loads the tools' own classes each time, for they count in static fields; shares the rest. */
+    static class ToolLoader extends URLClassLoader {
+        ToolLoader() throws Exception {
+            super(new URL[] {jarOf("org.apache.kafka.tools.TopicCommand")}, RunTools.class.getClassLoader());
+        }
+
+        static URL jarOf(String name) throws ClassNotFoundException {
+            return Class.forName(name).getProtectionDomain().getCodeSource().getLocation();
+        }
+
+        @Override
+        protected Class<?> loadClass(String name, boolean resolve) throws ClassNotFoundException {
+            synchronized (getClassLoadingLock(name)) {
+                Class<?> loaded = findLoadedClass(name);
+                if (loaded == null && name.startsWith("org.apache.kafka.tools.") && findResource(name.replace('.', '/') + ".class") != null) {
+                    loaded = findClass(name);
+                }
+                return loaded == null ? super.loadClass(name, resolve) : loaded;
+            }
+        }
+    }
+}
