@@ -115,6 +115,7 @@ def sendfile(path: str) -> None:
     fd = os.open(path, os.O_RDONLY)
     while True:
         connection, _ = listener.accept()
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with connection:
             while request := connection.recv(RANGE.size, socket.MSG_WAITALL):
                 position, left = RANGE.unpack(request)

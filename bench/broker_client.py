@@ -194,7 +194,8 @@ class Client:
 
     def ask(self, message: Message, version: int, cls: type[M]) -> M:
         key = type(message).INFO.key
-        assert key is not None and api(key).response is cls
+        assert key is not None
+        assert api(key).response is cls
         self.sock.sendall(frame(message, version))
         return decode_response(cls, version, self.answer())[1]
 

@@ -1,4 +1,4 @@
-"""Servers in processes of their own, as users run them: the broker, and the bare loops beside it."""
+"""Servers in processes of their own, as users run them: the broker, and the bare loops."""
 
 import os
 import re
@@ -71,10 +71,13 @@ class Server:
     def pid(self) -> int:
         return self._process.pid
 
+    def log_lines(self) -> list[str]:
+        return self._log.read_text(errors="replace").splitlines()
+
     @property
     def said(self) -> str:
         """The end of what it logged."""
-        return self._log.read_text(errors="replace")[-4000:]
+        return "\n".join(self.log_lines()[-40:])
 
     def cpu_seconds(self) -> float:
         """Processor time so far, of all its threads, in user space and in the kernel."""

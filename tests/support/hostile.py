@@ -1,6 +1,7 @@
 """Frames that no sane client sends, and valid ones with any values in their fields."""
 
 import struct
+from copy import copy
 from random import Random
 from typing import cast
 from uuid import UUID
@@ -109,8 +110,10 @@ def _sensible(wire_type: WireType, value: object, version: int, random: Random) 
         return [_sensible(wire_type.element, each, version, random) for each in value]
     if not isinstance(wire_type, Scalar):
         assert isinstance(value, Struct)
-        _make_sense(value, version, random)
-        return value
+        # It may be the default of all messages.
+        made = copy(value)
+        _make_sense(made, version, random)
+        return made
     if random.random() < 0.5:
         return value
     if wire_type is Scalar.STRING:

@@ -45,6 +45,9 @@ MAIN_CLASSES: Mapping[str, str] = {
 }
 """By the names of Kafka's scripts: `kafka-topics.sh` is topics."""
 
+ADDRESS_FIRST = frozenset({"features", "transactions"})
+"""Tools with subcommands that take the broker's address only in front of them."""
+
 
 @dataclass(frozen=True)
 class ToolRun:
@@ -164,4 +167,8 @@ class Shell:
         self, tool: str, *arguments: str, stdin: str = "", timeout: float = JOB_SECONDS
     ) -> ToolRun:
         """Runs a tool that may fail."""
-        return self._tools.run(tool, *arguments, *self._common, stdin=stdin, timeout=timeout)
+        if tool in ADDRESS_FIRST:
+            whole = [*self._common, *arguments]
+        else:
+            whole = [*arguments, *self._common]
+        return self._tools.run(tool, *whole, stdin=stdin, timeout=timeout)

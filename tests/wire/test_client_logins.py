@@ -43,6 +43,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         "listeners": ",".join(f"{name}://localhost:0" for name in ("PLAINTEXT", *PROTOCOLS)),
         "sasl.enabled.mechanisms": ",".join(MECHANISMS),
         "sasl.jaas.config": PLAIN_JAAS,
+        "connection.failed.authentication.delay.ms": "10",
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(folder / "server.pem"),
     }
@@ -141,7 +142,7 @@ def test_kafka_python_hears_of_a_wrong_password(
     """E3: it tries again until its time is up, and logs the broker's words each time."""
     settings = kafka_python_settings(place, "SASL_PLAINTEXT", mechanism, "wrong")
     with pytest.raises(KafkaTimeoutError):
-        KafkaAdminClient(**settings, bootstrap_timeout_ms=400)
+        KafkaAdminClient(**settings, bootstrap_timeout_ms=1000)
     attempts = [line for line in caplog.messages if line.startswith("Bootstrap connection")]
     assert "wrong user name or password" in attempts[0]
     assert not any("disconnected" in line for line in attempts), attempts

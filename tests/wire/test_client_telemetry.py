@@ -13,7 +13,6 @@ from penstock.broker.telemetry import (
     ClientTelemetry,
     LatestPushes,
     Push,
-    telemetry_of,
     uuid_text,
 )
 from penstock.controller.configs import ConfigResourceType
@@ -70,7 +69,7 @@ def push(
 
 def pushed(broker: RunningBroker) -> dict[UUID, Push]:
     def read(running: Any) -> dict[UUID, Push]:
-        receiver = telemetry_of(running).receiver
+        receiver = running.telemetry.receiver
         assert isinstance(receiver, LatestPushes)
         return dict(receiver.pushes)
 

@@ -42,6 +42,7 @@ from penstock.broker.settings import (
     producer_limits,
     set_limits,
 )
+from penstock.broker.telemetry import ClientTelemetry
 from penstock.broker.workers import Workers
 from penstock.cluster.embedded import EmbeddedStore
 from penstock.controller.adoption import adopt
@@ -214,6 +215,8 @@ class App:
             ),
             producer_ids=ProducerIds(self._broker_id, controlling),
             log_moves=LogMoves(self._logs, replicas, workers),
+            cleaner=LogCleaner(self._logs, clock, cleaner_settings(config)),
+            telemetry=ClientTelemetry(image, config.int("telemetry.max.bytes"), uuid.uuid4),
         )
         broker.groups = GroupCoordinator(
             self._broker_id, config, image, replicas, workers, clock, broker.create_internal_topic
@@ -222,11 +225,11 @@ class App:
         set_limits(limits, config)
         self._dispatcher = Dispatcher(broker, Sessions(config, image, clock))
         self._server = Server(self._dispatcher, limits, clock=clock, executor=workers.flush)
-        self._cleaner = LogCleaner(self._logs, clock, cleaner_settings(config))
-        self._chores = Chores(self._logs, self._cleaner, broker.flushes, workers)
+        self._chores = Chores(self._logs, broker.cleaner, broker.flushes, workers)
         self._following = Following(broker, self._server)
         controlling.preparations.append(replicas.make_logs)
         controlling.listeners.append(self._following.apply)
+        controlling.listeners.append(lambda _: self._dispatcher.quick_produce.forget())
 
     def _register(self, addresses: Sequence[Address], cluster_id: str) -> None:
         """Tells the cluster that this broker is up; its partitions get their leader."""

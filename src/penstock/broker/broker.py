@@ -22,6 +22,7 @@ from penstock.broker.log_moves import LogMoves
 from penstock.broker.producer_ids import ProducerIds
 from penstock.broker.quotas import Quotas
 from penstock.broker.replicas import ReplicaManager
+from penstock.broker.telemetry import ClientTelemetry
 from penstock.broker.workers import Workers
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import BrokerRecord, Endpoint
@@ -31,6 +32,7 @@ from penstock.controller.topics import NewTopicRules, create_topics
 from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.protocol.api_key import ApiKey
 from penstock.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsResponse,
@@ -42,7 +44,11 @@ from penstock.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from penstock.storage.cleaner import LogCleaner
 from penstock.storage.manager import LogManager
+
+_TELEMETRY = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
+"""Advertised only while somebody has subscribed to clients' metrics: clients then push them."""
 
 
 @dataclass(slots=True)
@@ -63,6 +69,8 @@ class Broker:
     fetch_sessions: FetchSessions
     producer_ids: ProducerIds
     log_moves: LogMoves
+    cleaner: LogCleaner
+    telemetry: ClientTelemetry
     groups: GroupCoordinator = field(init=False)
     """Set by `app`, because it needs the broker to make its topic."""
 
@@ -136,7 +144,11 @@ class Broker:
         features = self.image.features
         return ApiVersionsResponse(
             error,
-            [ApiVersion(key, each.min_version, each.max_version) for key, each in SERVED.items()],
+            [
+                ApiVersion(key, each.min_version, each.max_version)
+                for key, each in SERVED.items()
+                if key not in _TELEMETRY or self.telemetry.is_wanted
+            ],
             supported_features=[
                 SupportedFeatureKey(name, low, high)
                 for name, (low, high) in SUPPORTED_FEATURES.items()

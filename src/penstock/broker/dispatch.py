@@ -13,9 +13,16 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from penstock.broker.errors import CloseConnectionError, error_answer, shorten_messages
 from penstock.broker.handlers.table import SERVED, Handler
+from penstock.broker.quick_produce import VERSIONS as QUICK_VERSIONS
+from penstock.broker.quick_produce import QuickProduce
 from penstock.broker.request import Reply, Request, Session, Waiting
 from penstock.broker.sessions import Sessions
-from penstock.core.errors import ErrorCode, KafkaError, ProtocolError
+from penstock.core.errors import (
+    ErrorCode,
+    KafkaError,
+    ProtocolError,
+    UnsupportedVersionError,
+)
 from penstock.net.connection import Connection, FileRange, Slot
 from penstock.protocol.api import api
 from penstock.protocol.api_key import ApiKey
@@ -30,6 +37,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("penstock.requests")
 
 _HEAD = struct.Struct(">hhih")
+_PRODUCE = ApiKey.PRODUCE.value
 
 
 class Route(NamedTuple):
@@ -47,6 +55,7 @@ class Dispatcher:
     def __init__(self, broker: "Broker", sessions: Sessions) -> None:
         self._broker = broker
         self._sessions = sessions
+        self.quick_produce = QuickProduce(broker)
         self._routes: dict[tuple[int, int], Route] = {}
         self._tasks: set[asyncio.Task[Reply]] = set()
         self._loop = asyncio.get_running_loop()
@@ -70,6 +79,15 @@ class Dispatcher:
             key, version, correlation_id, length = _HEAD.unpack_from(frame)
         except struct.error:
             raise ProtocolError(f"{len(frame)} bytes are too few for a request") from None
+        if key == _PRODUCE and version in QUICK_VERSIONS and length >= 0 and login is None:
+            # The byte after the client id is the empty tag section of the header.
+            begin = _HEAD.size + length
+            if (
+                begin < len(frame)
+                and not frame[begin]
+                and self.quick_produce.serve(connection, version, correlation_id, frame, begin + 1)
+            ):
+                return
         route = self._routes.get((key, version))
         if route is None:
             route = self._find_route(connection, frame, key, version, correlation_id)
@@ -116,7 +134,10 @@ class Dispatcher:
         self, connection: Connection, frame: memoryview, key: int, version: int, correlation: int
     ) -> Route | None:
         """The route of an API and version; None where the client was told that there is none."""
-        of = api(key)
+        try:
+            of = api(key)
+        except UnsupportedVersionError as error:
+            raise ProtocolError(error.message) from None
         served = SERVED.get(of.key)
         if served is not None and served.min_version <= version <= served.max_version:
             flexible = of.request_header_version(version) == 2
@@ -146,7 +167,7 @@ class Dispatcher:
                 answer.throttle_time_ms = throttle_ms
         try:
             parts = encode_response(answer, request.version, request.correlation_id)
-        except ProtocolError as error:
+        except KafkaError as error:
             self._answer_shortened(connection, slot, request, answer, error)
             return
         _send(slot, parts)
@@ -159,7 +180,7 @@ class Dispatcher:
         slot: Slot,
         request: Request,
         answer: Message,
-        error: ProtocolError,
+        error: KafkaError,
     ) -> None:
         """An answer that cannot be encoded: its words may quote what the client sent at length."""
         if shorten_messages(answer):

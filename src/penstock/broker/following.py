@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.broker.settings import cleaner_settings, set_limits, tls_settings
-from penstock.broker.telemetry import telemetry_of
 from penstock.controller.election import elect_leaderless
 from penstock.controller.metadata import (
     DEFAULT_ENTITY,
@@ -23,7 +22,6 @@ from penstock.controller.result import Result
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.net.server import Server
-from penstock.storage.cleaner import LogCleaner
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
@@ -58,7 +56,7 @@ class Following:
             )
             self._reload_tls()
         if "client-metrics" in kinds:
-            telemetry_of(broker).subscriptions_changed()
+            broker.telemetry.subscriptions_changed()
         broker.replicas.apply(changes)
         broker.groups.apply(changes)
         self._expire_producers(_partitions(changes))
@@ -81,9 +79,7 @@ class Following:
         broker = self._broker
         set_limits(self._server.limits, broker.config)
         if any(name.startswith("log.cleaner.") for name in names):
-            for watcher in broker.logs.watchers:
-                if isinstance(watcher, LogCleaner):
-                    watcher.settings = cleaner_settings(broker.config)
+            broker.cleaner.settings = cleaner_settings(broker.config)
         if any(name.startswith(_OF_TOPICS) for name in names):
             broker.replicas.reconfigure()
         if _EXPIRATION in names:

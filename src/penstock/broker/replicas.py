@@ -91,8 +91,10 @@ class Replica:
 
         `prepared` is what `Log.begin_append` gave for these records, once it has run.
         """
-        log = self.leading()
+        log = self._log
         partition = self.partition
+        if log is None or log.failure is not None or not partition.is_leader:
+            log = self.leading()
         if acks == -1 and len(partition.isr) < self.config.min_insync_replicas:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -105,20 +107,23 @@ class Replica:
         else:
             info = log.finish_append(prepared, partition.leader_epoch)
         if not info.duplicate:
-            self.advance(len(records))
+            self._advance(log, len(records))
         return info
 
     def advance(self, size: int) -> None:
         """The log has `size` bytes more: moves the high watermark and tells who waits."""
-        log = self.log
-        stable = log.last_stable_offset
+        self._advance(self.log, size)
+
+    def _advance(self, log: Log, size: int) -> None:
+        committed = self.committed_waiters
+        stable = log.last_stable_offset if committed else 0
         log.update_high_watermark(self.partition.high_watermark(log.log_end_offset))
         if self.waiters:
             self.waiters.arrived(size)
-        if self.committed_waiters:
+        if committed:
             moved = log.last_stable_offset - stable
             if moved:
-                self.committed_waiters.arrived(max(size, moved))
+                committed.arrived(max(size, moved))
 
     def finish_waiters(self) -> None:
         self.waiters.finish_all()

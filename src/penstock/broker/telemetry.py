@@ -12,13 +12,11 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
-from uuid import UUID, uuid4
-from weakref import WeakKeyDictionary
+from typing import NamedTuple, Protocol
+from uuid import UUID
 
 from crc32c import crc32c
 
-from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.client_metrics_config import CLIENT_METRICS_SETTINGS
 from penstock.broker.request import Request
 from penstock.controller.image import ClusterImage
@@ -26,9 +24,6 @@ from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.fields import ZERO_UUID
 from penstock.protocol.messages.push_telemetry import PushTelemetryRequest
 from penstock.records.compress import Compression
-
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
 
 DEFAULT_INTERVAL_MS = 300_000
 COMPRESSION_TYPES = (Compression.ZSTD, Compression.LZ4, Compression.GZIP, Compression.SNAPPY)
@@ -135,6 +130,11 @@ class ClientTelemetry:
     _read_version: int = -1
     _subscriptions: list[_Subscription] = field(default_factory=list)
     _instances: OrderedDict[UUID, Instance] = field(default_factory=OrderedDict)
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether there is a subscription at all."""
+        return bool(self._read())
 
     def subscriptions_changed(self) -> None:
         """Clients that ask or push from now on are looked at anew."""
@@ -259,18 +259,6 @@ def _throttled(instance: Instance) -> KafkaError:
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
         f"the client is asked once in {instance.push_interval_ms} ms, and this came sooner",
     )
-
-
-_of_brokers: WeakKeyDictionary[BrokerConfig, ClientTelemetry] = WeakKeyDictionary()
-
-
-def telemetry_of(broker: "Broker") -> ClientTelemetry:
-    """The one of a broker, made when it is asked for first."""
-    known = _of_brokers.get(broker.config)
-    if known is None:
-        known = ClientTelemetry(broker.image, broker.config.int("telemetry.max.bytes"), uuid4)
-        _of_brokers[broker.config] = known
-    return known
 
 
 def client_of(request: Request) -> dict[str, str]:

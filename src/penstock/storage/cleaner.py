@@ -98,7 +98,7 @@ class LogCleaner:
         *,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.settings = settings
+        self._settings = settings
         self.logs_cleaned = 0
         """How many cleanings went through to the end."""
         self._manager = manager
@@ -112,6 +112,16 @@ class LogCleaner:
         self._retry_at_ms: dict[TopicPartition, int] = {}
         self._closed = not settings.enable
         manager.watchers.append(self)
+
+    @property
+    def settings(self) -> CleanerSettings:
+        """May be changed; a cleaning that is under way keeps its memory, but not its rate."""
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: CleanerSettings) -> None:
+        self._settings = settings
+        self._throttle.bytes_per_second = settings.io_max_bytes_per_second
 
     @property
     def uncleanable(self) -> dict[TopicPartition, str]:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _FIRST_WITH_BATCHES = 3
 _FIRST_WITH_ZSTD = 7
+_FIRST_WITH_LEADER = 10
 _FIRST_WITH_TOPIC_IDS = 13
 _CODEC_AT = 22
 """The low byte of a batch's attributes."""
@@ -117,12 +118,12 @@ def _append(
     for topic, index, replica, records, slow, _, error in places:
         if replica is None:
             assert error is not None
-            partitions.append(_failed(broker, topic, index, error))
+            partitions.append(failed(broker, request.version, topic, index, error))
             continue
         try:
             info = replica.append(records, acks=body.acks, prepared=slow)
         except KafkaError as failure:
-            partitions.append(_failed(broker, topic, index, failure))
+            partitions.append(failed(broker, request.version, topic, index, failure))
             continue
         if info.flush_due or info.rolled:
             _flush(broker, replica, info, flushes)
@@ -202,16 +203,17 @@ def _checked(version: int, records: bytes | memoryview | None) -> memoryview:
     return records
 
 
-def _failed(
-    broker: "Broker", topic: str, index: int, error: KafkaError
+def failed(
+    broker: "Broker", version: int, topic: str, index: int, error: KafkaError
 ) -> PartitionProduceResponse:
+    """What a producer is told of a batch that was not appended."""
     response = PartitionProduceResponse(index, error.code, -1, error_message=error.message)
     if isinstance(error, RecordValidationError):
         response.record_errors = [
             BatchIndexAndErrorMessage(each.batch_index, each.message)
             for each in error.record_errors
         ]
-    if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+    if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and version >= _FIRST_WITH_LEADER:
         leader, epoch = broker.leader_of(topic, index)
         response.current_leader = ProduceLeaderIdAndEpoch(leader, epoch)
     return response

@@ -31,6 +31,7 @@ from penstock.storage.read_ahead import ReadAhead
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
+_FIRST_WITH_LEADER = 12
 _FIRST_WITH_TOPIC_IDS = 13
 _READ_COMMITTED = 1
 _SEARCHED_BYTES = 64 * 1024
@@ -180,6 +181,11 @@ class _Fetch:
                     records=b"",
                 )
                 return nothing, 0
+        if self._cold is not None:
+            ahead = ReadAhead.of(log, entry.fetch_offset, _SEARCHED_BYTES)
+            if ahead is not None:
+                self._cold.append(ahead)
+                return FetchPartitionData(entry.partition, records=b""), 0
         limit = min(entry.max_bytes, max(room, 0))
         read = log.read(entry.fetch_offset, limit, self._isolation, min_one=min_one)
         aborted = None
@@ -204,7 +210,8 @@ class _Fetch:
         data = FetchPartitionData(
             entry.partition, error.code, -1, -1, -1, aborted_transactions=None, records=b""
         )
-        if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+        moved = error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+        if moved and self._request.version >= _FIRST_WITH_LEADER:
             data.current_leader = FetchLeaderIdAndEpoch(
                 *self._broker.leader_of(entry.topic, entry.partition)
             )
@@ -222,6 +229,8 @@ class _Fetch:
         """Answers when `missing` bytes more have come, or time is up."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Message] = loop.create_future()
+        # What comes meanwhile is in memory, and there was nothing else to read.
+        self._cold = None
 
         def finished() -> None:
             timer.cancel()

@@ -10,8 +10,10 @@ from penstock.controller.metadata import PartitionRecord
 from penstock.controller.topic_names import check_topic_name
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.protocol.fields import ZERO_UUID
 from penstock.protocol.messages.metadata import (
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -22,7 +24,7 @@ from penstock.security.acl import AclOperation, ResourceType
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
-_FIRST_WITH_TOPIC_IDS = 10
+_FIRST_BY_TOPIC_ID = 12
 
 
 def handle(broker: "Broker", request: Request, body: MetadataRequest) -> Reply:
@@ -36,10 +38,17 @@ def handle(broker: "Broker", request: Request, body: MetadataRequest) -> Reply:
             )
         ]
         return _answer(broker, request, body, [_topic(broker, request, body, n) for n in names])
+    if request.version < _FIRST_BY_TOPIC_ID and any(map(_is_by_id, wanted)):
+        # Versions 10 and 11 have a place for ids, but their answers cannot do without names.
+        refused = [
+            MetadataResponseTopic(ErrorCode.INVALID_REQUEST, each.name or "", each.topic_id)
+            for each in wanted
+        ]
+        return _answer(broker, request, body, refused)
     topics: list[MetadataResponseTopic] = []
     missing: list[str] = []
     for each in wanted:
-        if each.name is None or (request.version >= _FIRST_WITH_TOPIC_IDS and not each.name):
+        if each.name is None or _is_by_id(each):
             topics.append(_by_id(broker, request, body, each.topic_id))
         elif not broker.access.allows(
             request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, each.name
@@ -158,6 +167,10 @@ def _by_id(
         # The name of a topic that the client may not see stays hidden.
         return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, topic_id)
     return _topic(broker, request, body, name)
+
+
+def _is_by_id(topic: MetadataRequestTopic) -> bool:
+    return topic.name is None or topic.topic_id != ZERO_UUID
 
 
 def _unknown(name: str) -> MetadataResponseTopic:

@@ -6,7 +6,7 @@ Always served, see `penstock.broker.telemetry`.
 from typing import TYPE_CHECKING
 
 from penstock.broker.request import Reply, Request
-from penstock.broker.telemetry import COMPRESSION_TYPES, client_of, telemetry_of
+from penstock.broker.telemetry import COMPRESSION_TYPES, client_of
 from penstock.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def handle(broker: "Broker", request: Request, body: GetTelemetrySubscriptionsRequest) -> Reply:
-    telemetry = telemetry_of(broker)
+    telemetry = broker.telemetry
     instance_id, instance = telemetry.subscribe(
         body.client_instance_id, client_of(request), broker.clock.monotonic_ms()
     )

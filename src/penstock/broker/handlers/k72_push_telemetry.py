@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from penstock.broker.request import Answer, Reply, Request
-from penstock.broker.telemetry import Instance, Push, client_of, telemetry_of
+from penstock.broker.telemetry import Instance, Push, client_of
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.push_telemetry import (
     PushTelemetryRequest,
@@ -25,16 +25,14 @@ _LARGEST_RATIO = 10
 
 
 def handle(broker: "Broker", request: Request, body: PushTelemetryRequest) -> Reply:
-    instance = telemetry_of(broker).check_push(
-        body, client_of(request), broker.clock.monotonic_ms()
-    )
+    instance = broker.telemetry.check_push(body, client_of(request), broker.clock.monotonic_ms())
     if not body.metrics:
         return PushTelemetryResponse()
     return _export(broker, instance, body)
 
 
 async def _export(broker: "Broker", instance: Instance, body: PushTelemetryRequest) -> Answer:
-    telemetry = telemetry_of(broker)
+    telemetry = broker.telemetry
     codec, metrics = Compression(body.compression_type), bytes(body.metrics)
     try:
         if codec is not Compression.NONE:

@@ -1,0 +1,234 @@
+"""Produce, request by request: versions, acks, what is refused and how (P2, P6, P7, E2, E7)."""
+
+from uuid import UUID
+
+import pytest
+
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.api_versions import ApiVersionsRequest
+from penstock.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from penstock.records.batch import read_header
+from penstock.records.compress import Compression
+from tests.support.batches import golden
+from tests.support.broker import RunningBroker, WireClient
+from tests.support.requests import (
+    batch_of,
+    fetched,
+    make_topic,
+    produce_request,
+    produced,
+    records_in,
+    send_batch,
+    values_in,
+)
+
+WITH_BATCHES = range(3, 14)
+NO_LEADER = (-1, -1)
+
+
+@pytest.mark.parametrize("version", WITH_BATCHES)
+def test_every_version_with_record_batches(client: WireClient, version: int) -> None:
+    """P2: offsets follow each other; the answer has what its version carries."""
+    topic = f"batches-{version}"
+    topic_id = make_topic(client, topic)
+    named: str | UUID = topic_id if version >= 13 else topic
+    for first in (0, 2):
+        answer = send_batch(client, named, batch_of(b"a", b"b"), version=version)
+        assert (answer.error_code, answer.base_offset, answer.index) == (0, first, 0)
+        assert answer.log_append_time_ms == -1
+        assert answer.log_start_offset == (0 if version >= 5 else -1)
+        assert answer.error_message is None
+    found = fetched(client, topic)
+    assert values_in(found) == [b"a", b"b"] * 2
+    assert [record.offset for record in records_in(found)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+@pytest.mark.parametrize("name", ["v0_none", "v0_gzip", "v1_none", "v1_snappy", "v1_lz4"])
+def test_old_message_sets_are_stored_as_batches(
+    client: WireClient, version: int, name: str
+) -> None:
+    topic = f"{name}-{version}"
+    make_topic(client, topic)
+    answer = send_batch(client, topic, golden("legacy")[name], version=version)
+    assert (answer.error_code, answer.base_offset) == (0, 0)
+    found = fetched(client, topic)
+    header = read_header(found.records)
+    assert header.magic == 2
+    assert [record.value for record in records_in(found)] == [b"v0", None, b"w" * 100]
+    assert [record.offset for record in records_in(found)] == [0, 1, 2]
+    assert found.high_watermark == 3
+
+
+@pytest.mark.parametrize("version", [3, 8, 12])
+def test_old_message_sets_in_new_requests_are_refused(client: WireClient, version: int) -> None:
+    topic = f"mixed-{version}"
+    make_topic(client, topic)
+    answer = send_batch(client, topic, golden("legacy")["v1_none"], version=version)
+    assert answer.error_code == ErrorCode.INVALID_RECORD
+    assert fetched(client, topic).high_watermark == 0
+
+
+@pytest.mark.parametrize("version", [3, 9, 12])
+@pytest.mark.parametrize("acks", [1, -1])
+def test_acks(client: WireClient, version: int, acks: int) -> None:
+    topic = f"acks-{version}{acks}"
+    make_topic(client, topic)
+    assert send_batch(client, topic, batch_of(b"a"), version=version, acks=acks).error_code == 0
+    assert values_in(fetched(client, topic)) == [b"a"]
+
+
+@pytest.mark.parametrize("version", [0, 3, 9])
+def test_without_acks_there_is_no_answer(client: WireClient, version: int) -> None:
+    """P2: the next answer on the connection is that of the next request."""
+    topic = f"no-acks-{version}"
+    make_topic(client, topic)
+    records = golden("legacy")["v1_none"] if version < 3 else batch_of(b"a")
+    client.send(produce_request(topic, records, acks=0), version)
+    assert client.ask(ApiVersionsRequest(), 0).error_code == 0
+    assert fetched(client, topic).high_watermark > 0
+
+
+@pytest.mark.parametrize("version", [3, 9])
+def test_an_error_without_acks_closes_the_connection(broker: RunningBroker, version: int) -> None:
+    with broker.connect() as client:
+        client.send(produce_request("nowhere", batch_of(b"a"), acks=0), version)
+        assert client.is_closed()
+    with broker.connect() as client:
+        make_topic(client, f"corrupt-no-acks-{version}")
+        broken = bytearray(batch_of(b"a"))
+        broken[-1] ^= 1
+        client.send(produce_request(f"corrupt-no-acks-{version}", bytes(broken), acks=0), version)
+        assert client.is_closed()
+
+
+@pytest.mark.parametrize("acks", [2, -2, 32767])
+@pytest.mark.parametrize("version", [3, 8, 12])
+def test_invalid_acks(client: WireClient, acks: int, version: int) -> None:
+    topic = f"bad-acks-{acks}-{version}"
+    make_topic(client, topic)
+    answer = send_batch(client, topic, batch_of(b"a"), version=version, acks=acks)
+    assert (answer.error_code, answer.base_offset) == (ErrorCode.INVALID_REQUIRED_ACKS, -1)
+    assert fetched(client, topic).high_watermark == 0
+
+
+@pytest.mark.parametrize("version", [0, 5, 12])
+def test_unknown_topics_and_partitions(client: WireClient, version: int) -> None:
+    make_topic(client, f"known-{version}", 2)
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    records = golden("legacy")["v1_none"] if version < 3 else batch_of(b"a")
+    for topic, partition in (("unknown", 0), (f"known-{version}", 2), (f"known-{version}", -1)):
+        answer = send_batch(client, topic, records, version=version, partition=partition)
+        assert (answer.error_code, answer.index) == (unknown, partition)
+        assert answer.base_offset == -1
+
+
+def test_an_unknown_topic_id(client: WireClient) -> None:
+    answer = send_batch(client, UUID(int=7), batch_of(b"a"), version=13)
+    assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+@pytest.mark.parametrize("version", [3, 9, 12])
+def test_each_partition_has_its_own_result(client: WireClient, version: int) -> None:
+    topic = f"some-{version}"
+    make_topic(client, topic, 2)
+    data = [PartitionProduceData(index, batch_of(b"%d" % index)) for index in (1, 5, 0)]
+    request = ProduceRequest(
+        acks=1,
+        timeout_ms=1000,
+        topic_data=[TopicProduceData(topic, partition_data=data), TopicProduceData("none")],
+    )
+    response = client.ask(request, version)
+    assert [each.name for each in response.responses] == [topic, "none"]
+    assert [(each.index, each.error_code) for each in response.responses[0].partition_responses] == [
+        (1, 0),
+        (5, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (0, 0),
+    ]
+    assert values_in(fetched(client, topic, partition=1)) == [b"1"]
+
+
+@pytest.mark.parametrize("version", [3, 8, 12])
+def test_a_record_that_is_too_large(client: WireClient, version: int) -> None:
+    """E2, P7: refused with the limit and its name, nothing of it is stored."""
+    topic = f"large-{version}"
+    make_topic(client, topic, configs={"max.message.bytes": "1000"})
+    answer = send_batch(client, topic, batch_of(b"x" * 1000), version=version)
+    assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
+    if version >= 8:
+        assert "1000" in answer.error_message
+        assert "max.message.bytes" in answer.error_message
+    assert produced(client, topic, b"x" * 900) == 0
+
+
+@pytest.mark.parametrize("version", [3, 8, 12])
+def test_corrupt_records(client: WireClient, version: int) -> None:
+    topic = f"corrupt-{version}"
+    make_topic(client, topic)
+    broken = bytearray(batch_of(b"some value"))
+    broken[-3] ^= 0x10
+    answer = send_batch(client, topic, bytes(broken), version=version)
+    assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
+    cut = send_batch(client, topic, batch_of(b"some value")[:-1], version=version)
+    assert cut.error_code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
+    assert fetched(client, topic).high_watermark == 0
+
+
+@pytest.mark.parametrize("version", [3, 9, 12])
+@pytest.mark.parametrize("records", [None, b""])
+def test_no_records_at_all(client: WireClient, version: int, records: bytes | None) -> None:
+    make_topic(client, topic := f"empty-{version}-{records is None}")
+    answer = send_batch(client, topic, records, version=version)
+    assert answer.error_code == ErrorCode.INVALID_RECORD
+
+
+def test_two_batches_for_one_partition_are_refused(client: WireClient) -> None:
+    """Produce takes exactly one batch since record batches exist."""
+    make_topic(client, "two-batches")
+    answer = send_batch(client, "two-batches", batch_of(b"a") + batch_of(b"b"))
+    assert answer.error_code == ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize(("version", "served"), [(3, False), (6, False), (7, True), (12, True)])
+def test_zstd_needs_version_7(client: WireClient, version: int, served: bool) -> None:
+    topic = f"zstd-{version}"
+    make_topic(client, topic)
+    records = batch_of(b"a", codec=Compression.ZSTD)
+    answer = send_batch(client, topic, records, version=version)
+    expected = ErrorCode.NONE if served else ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert answer.error_code == expected
+    assert len(values_in(fetched(client, topic))) == served
+
+
+@pytest.mark.parametrize("version", [3, 7, 8, 12])
+def test_records_without_key_in_a_compacted_topic(client: WireClient, version: int) -> None:
+    """Each of the bad records is named; none of the batch is stored."""
+    topic = f"compacted-{version}"
+    make_topic(client, topic, configs={"cleanup.policy": "compact"})
+    answer = send_batch(client, topic, batch_of(b"a", b"b"), version=version)
+    assert answer.error_code == ErrorCode.INVALID_RECORD
+    if version >= 8:
+        assert [each.batch_index for each in answer.record_errors] == [0, 1]
+        assert all("key" in each.batch_index_error_message for each in answer.record_errors)
+        assert answer.error_message
+    else:
+        assert answer.record_errors == []
+    answer = send_batch(client, topic, batch_of(b"a", key=b"k"), version=version)
+    assert (answer.error_code, answer.base_offset) == (0, 0)
+
+
+@pytest.mark.parametrize("version", [3, 9, 12])
+def test_too_few_replicas(client: WireClient, version: int) -> None:
+    """E7: acks=all needs min.insync.replicas, acks=1 does not."""
+    topic = f"insync-{version}"
+    make_topic(client, topic, configs={"min.insync.replicas": "2"})
+    answer = send_batch(client, topic, batch_of(b"a"), version=version)
+    assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    if version >= 8:
+        assert "min.insync.replicas=2" in answer.error_message
+    assert fetched(client, topic).high_watermark == 0
+    assert send_batch(client, topic, batch_of(b"a"), version=version, acks=1).error_code == 0

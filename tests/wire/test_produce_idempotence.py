@@ -1,0 +1,146 @@
+"""Idempotent producing over the wire (P3), before and after restarts."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersTopicRequest,
+)
+from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
+from tests.support.broker import WireClient, running_broker
+from tests.support.requests import (
+    batch_of,
+    fetched,
+    make_topic,
+    new_producer,
+    send_batch,
+    values_in,
+)
+
+
+def send(
+    client: WireClient, topic: str, producer: tuple[int, int], sequence: int, *values: bytes
+) -> tuple[ErrorCode, int]:
+    now_ms = time.time_ns() // 1_000_000  # a producer that was silent for a day is forgotten
+    batch = batch_of(*values, producer=(*producer, sequence), timestamp=now_ms)
+    answer = send_batch(client, topic, batch)
+    return ErrorCode(answer.error_code), answer.base_offset
+
+
+def test_a_duplicate_is_answered_with_the_first_offset(client: WireClient) -> None:
+    """P3: for each of the last five batches, and the log does not grow."""
+    make_topic(client, "duplicates")
+    producer = new_producer(client)
+    for sequence in range(0, 12, 2):
+        assert send(client, "duplicates", producer, sequence, b"a", b"b") == (0, sequence)
+    for sequence in (2, 4, 6, 8, 10):
+        assert send(client, "duplicates", producer, sequence, b"a", b"b") == (0, sequence)
+    code, _ = send(client, "duplicates", producer, 0, b"a", b"b")
+    assert code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "it is too old to be known"
+    assert fetched(client, "duplicates").high_watermark == 12
+
+
+def test_a_gap_is_refused(client: WireClient) -> None:
+    make_topic(client, "gaps")
+    producer = new_producer(client)
+    assert send(client, "gaps", producer, 0, b"a") == (0, 0)
+    assert send(client, "gaps", producer, 2, b"c") == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+    assert send(client, "gaps", producer, 1, b"b") == (0, 1)
+    assert values_in(fetched(client, "gaps")) == [b"a", b"b"]
+
+
+def test_an_old_epoch_is_fenced_and_a_new_one_starts_over(client: WireClient) -> None:
+    make_topic(client, "epochs")
+    producer_id, epoch = new_producer(client)
+    assert send(client, "epochs", (producer_id, epoch), 0, b"a") == (0, 0)
+    assert send(client, "epochs", (producer_id, epoch + 1), 0, b"b") == (0, 1)
+    code, offset = send(client, "epochs", (producer_id, epoch), 1, b"c")
+    assert (code, offset) == (ErrorCode.INVALID_PRODUCER_EPOCH, -1)
+    code, _ = send(client, "epochs", (producer_id, epoch + 2), 5, b"d")
+    assert code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_partitions_count_on_their_own(client: WireClient) -> None:
+    make_topic(client, "two", 2)
+    producer = new_producer(client)
+    for partition in (0, 1):
+        batch = batch_of(b"a", producer=(*producer, 0))
+        assert send_batch(client, "two", batch, partition=partition).base_offset == 0
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_what_was_sent_is_remembered_over_a_restart(tmp_path: Path, clean: bool) -> None:
+    """P3: from the snapshot after a clean stop, from the log where the snapshots are gone."""
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        make_topic(client, "t")
+        producer = new_producer(client)
+        assert send(client, "t", producer, 0, b"a", b"b") == (0, 0)
+        assert send(client, "t", producer, 2, b"c") == (0, 2)
+    if not clean:
+        for snapshot in (tmp_path / "data" / "t-0").glob("*.snapshot"):
+            snapshot.unlink()
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        assert send(client, "t", producer, 2, b"c") == (0, 2)
+        assert send(client, "t", producer, 4, b"e")[0] is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert send(client, "t", producer, 3, b"d") == (0, 3)
+        assert values_in(fetched(client, "t")) == [b"a", b"b", b"c", b"d"]
+
+
+@pytest.mark.parametrize("version", [0, 2, 5])
+def test_ids_are_given_out_once(client: WireClient, version: int) -> None:
+    ids = [new_producer(client, version) for _ in range(5)]
+    assert len(set(ids)) == 5
+    assert {epoch for _, epoch in ids} == {0}
+
+
+def test_ids_are_never_reused_over_restarts(tmp_path: Path) -> None:
+    """P3: a block is taken out of the store before its first id is used."""
+    seen: set[int] = set()
+    for _ in range(3):
+        with running_broker(tmp_path) as broker, broker.connect() as client:
+            ids = [new_producer(client)[0] for _ in range(3)]
+        assert not seen & set(ids)
+        seen.update(ids)
+
+
+def test_more_ids_than_a_block_has(client: WireClient) -> None:
+    requests = [InitProducerIdRequest(None, 0) for _ in range(1100)]
+    for request in requests:
+        client.send(request, 4)
+    answers = [client.receive(request, 4) for request in requests]
+    assert len({getattr(each, "producer_id", None) for each in answers}) == 1100
+
+
+@pytest.mark.parametrize("version", [0, 2, 5])
+def test_transactional_ids_are_not_served_yet(client: WireClient, version: int) -> None:
+    answer = client.ask(InitProducerIdRequest("t", 1000), version)
+    assert (answer.error_code, answer.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
+
+
+@pytest.mark.parametrize(("producer_id", "epoch"), [(5, -1), (-1, 5)])
+def test_id_and_epoch_belong_together(client: WireClient, producer_id: int, epoch: int) -> None:
+    answer = client.ask(InitProducerIdRequest(None, 0, producer_id, epoch), 3)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_describe_producers(client: WireClient) -> None:
+    """P3: id, epoch and last sequence of those that wrote; errors by partition."""
+    make_topic(client, "described")
+    producer_id, epoch = new_producer(client)
+    send(client, "described", (producer_id, epoch), 0, b"a", b"b", b"c")
+    request = DescribeProducersRequest(
+        [DescribeProducersTopicRequest("described", [0, 1]), DescribeProducersTopicRequest("unknown", [0])]
+    )
+    topics = client.ask(request, 0).topics
+    found, missing = topics[0].partitions
+    assert found.error_code == 0
+    (state,) = found.active_producers
+    assert (state.producer_id, state.producer_epoch, state.last_sequence) == (producer_id, epoch, 2)
+    assert state.current_txn_start_offset == -1
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert missing.error_code == topics[1].partitions[0].error_code == unknown
+    assert missing.error_message

@@ -1,0 +1,219 @@
+"""What settings of a topic do to records on their way in, on the event loop and on threads (P6)."""
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.core.errors import ErrorCode
+from penstock.core.ids import TopicPartition
+from penstock.protocol.messages.api_versions import ApiVersionsRequest
+from penstock.records.batch import TimestampType, read_header
+from penstock.records.compress import Compression
+from penstock.storage.local_log import FlushTask
+from tests.support.broker import RunningBroker, WireClient
+from tests.support.requests import (
+    NOW,
+    batch_of,
+    fetched,
+    make_topic,
+    produce_request,
+    produced,
+    records_in,
+    send_batch,
+    values_in,
+)
+
+LARGE = 300_000
+"""Bytes of a batch that is checked on a thread when it must be unpacked."""
+
+
+def incompressible(size: int) -> bytes:
+    return random.Random(size).randbytes(size)
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+@pytest.mark.parametrize("target", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("source", [Compression.NONE, Compression.GZIP, Compression.LZ4])
+def test_the_broker_recompresses(
+    client: WireClient, source: Compression, target: str, size: int
+) -> None:
+    """compression.type: small batches on the event loop, large ones on a thread."""
+    topic = f"{source.name}-{target}-{size}"
+    make_topic(client, topic, configs={"compression.type": target})
+    value = incompressible(size)
+    for offset in (0, 2):
+        answer = send_batch(client, topic, batch_of(value, None, codec=source))
+        assert (answer.error_code, answer.base_offset) == (0, offset)
+    found = fetched(client, topic)
+    wanted = Compression.NONE if target == "uncompressed" else Compression[target.upper()]
+    assert read_header(found.records).compression is wanted
+    assert values_in(found) == [value, None] * 2
+    assert [record.offset for record in records_in(found)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+@pytest.mark.parametrize("size", [10, LARGE])
+def test_the_producers_codec_is_kept(client: WireClient, codec: Compression, size: int) -> None:
+    """P6: with compression.type=producer a batch lies in the log as it came."""
+    topic = f"kept-{codec.name}-{size}"
+    make_topic(client, topic)
+    batch = batch_of(incompressible(size), codec=codec)
+    assert send_batch(client, topic, batch).error_code == 0
+    records = fetched(client, topic).records
+    assert read_header(records).compression is codec
+    assert bytes(records)[61:] == batch[61:]
+
+
+@pytest.mark.parametrize("version", [3, 9, 12])
+@pytest.mark.parametrize(
+    ("codec", "size"), [(Compression.NONE, 10), (Compression.ZSTD, 10), (Compression.LZ4, LARGE)]
+)
+def test_log_append_time(client: WireClient, version: int, codec: Compression, size: int) -> None:
+    if codec is Compression.ZSTD and version < 7:
+        codec = Compression.SNAPPY
+    topic = f"append-time-{version}-{codec.name}-{size}"
+    make_topic(client, topic, configs={"message.timestamp.type": "LogAppendTime"})
+    before = time.time_ns() // 1_000_000
+    batch = batch_of(incompressible(size), b"b", codec=codec)
+    answer = send_batch(client, topic, batch, version=version)
+    after = time.time_ns() // 1_000_000
+    assert before <= answer.log_append_time_ms <= after
+    found = fetched(client, topic)
+    assert read_header(found.records).timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert {record.timestamp for record in records_in(found)} == {answer.log_append_time_ms}
+
+
+def test_timestamps_too_far_away_are_refused(client: WireClient) -> None:
+    make_topic(client, "limits", configs={"message.timestamp.before.max.ms": "1000"})
+    answer = send_batch(client, "limits", batch_of(b"a", timestamp=NOW))
+    assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert [each.batch_index for each in answer.record_errors] == [0]
+    now_ms = time.time_ns() // 1_000_000
+    assert send_batch(client, "limits", batch_of(b"a", timestamp=now_ms)).error_code == 0
+
+
+def test_a_corrupt_batch_on_a_thread(client: WireClient) -> None:
+    make_topic(client, "corrupt-large")
+    broken = bytearray(batch_of(incompressible(LARGE), codec=Compression.LZ4))
+    broken[-100] ^= 0x55
+    answer = send_batch(client, "corrupt-large", bytes(broken))
+    assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
+    assert fetched(client, "corrupt-large").high_watermark == 0
+
+
+def test_pipelined_requests_keep_their_order(client: WireClient) -> None:
+    """A request that needs a thread is not overtaken by the quick ones behind it."""
+    make_topic(client, "pipelined")
+    large = batch_of(incompressible(LARGE), codec=Compression.GZIP)
+    requests = [
+        produce_request("pipelined", large if index % 5 == 2 else batch_of(b"%d" % index))
+        for index in range(20)
+    ]
+    for request in requests:
+        client.send(request, 9)
+    for index, request in enumerate(requests):
+        answer = client.receive(request, 9).responses[0].partition_responses[0]  # type: ignore[attr-defined]
+        assert (answer.error_code, answer.base_offset) == (0, index)
+    found = fetched(client, "pipelined")
+    assert found.high_watermark == 20
+
+
+def test_the_first_append_of_an_epoch_keeps_its_place(client: WireClient) -> None:
+    """The leader epoch is made durable first; what was sent behind waits."""
+    make_topic(client, "first")
+    requests = [produce_request("first", batch_of(b"%d" % index), acks=1) for index in range(5)]
+    for request in requests:
+        client.send(request, 9)
+    for request in requests:
+        client.receive(request, 9)
+    assert values_in(fetched(client, "first")) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+class Gate:
+    """Lets flushes wait."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.open = threading.Event()
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    made = Gate()
+    run = FlushTask.run
+
+    def waiting(task: FlushTask) -> None:
+        made.reached.set()
+        assert made.open.wait(10)
+        run(task)
+
+    monkeypatch.setattr(FlushTask, "run", waiting)
+    yield made
+    made.open.set()
+
+
+def recovery_point(broker: RunningBroker, topic: str) -> int:
+    def find(inside: object) -> int:
+        log = broker.app.broker.logs.get(TopicPartition(topic, 0))
+        assert log is not None
+        return log.local.recovery_point
+
+    return broker.call(find)
+
+
+@pytest.mark.parametrize("version", [3, 9, 12])
+def test_flush_messages_holds_the_answer_back(
+    broker: RunningBroker, client: WireClient, gate: Gate, version: int
+) -> None:
+    """S6: with flush.messages=1 an answer means that the record is on the disk."""
+    topic = f"flushed-{version}"
+    make_topic(client, topic, configs={"flush.messages": "1"})
+    request = produce_request(topic, batch_of(b"a"))
+    client.send(request, version)
+    assert gate.reached.wait(10)
+    # Others are served meanwhile, and may read what is not durable yet.
+    with broker.connect() as other:
+        assert other.ask(ApiVersionsRequest(), 0).error_code == 0
+        assert values_in(fetched(other, topic)) == [b"a"]
+    client.sock.settimeout(0.05)
+    with pytest.raises(TimeoutError):
+        client.receive(request, version)
+    client.sock.settimeout(10)
+    assert recovery_point(broker, topic) == 0
+    gate.open.set()
+    client.receive(request, version)
+    assert recovery_point(broker, topic) == 1
+
+
+def test_requests_behind_one_that_waits_for_the_disk_are_served(
+    broker: RunningBroker, client: WireClient, gate: Gate
+) -> None:
+    """Only the answers wait, and keep their order: one flush serves all that came meanwhile."""
+    make_topic(client, "many", configs={"flush.messages": "1"})
+    requests = [produce_request("many", batch_of(b"%d" % index)) for index in range(4)]
+    for request in requests:
+        client.send(request, 9)
+    with broker.connect() as other:
+        while fetched(other, "many").high_watermark < 4:
+            assert not gate.open.is_set()
+    gate.open.set()
+    offsets = [
+        client.receive(request, 9).responses[0].partition_responses[0].base_offset  # type: ignore[attr-defined]
+        for request in requests
+    ]
+    assert offsets == [0, 1, 2, 3]
+    assert recovery_point(broker, "many") == 4
+
+
+def test_a_setting_changed_on_the_way(broker: RunningBroker, client: WireClient) -> None:
+    """The next batch is judged by the new limit."""
+    make_topic(client, "changing")
+    assert produced(client, "changing", b"x" * 5000) == 0
+    from tests.support.admin import TOPIC, alter
+
+    alter(client, TOPIC, "changing", {"max.message.bytes": "1000"})
+    answer = send_batch(client, "changing", batch_of(b"x" * 5000))
+    assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
