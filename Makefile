@@ -58,8 +58,8 @@ $(FRANZ_GO): $(wildcard tools/clients/franz-go/*) tools/setup.sh
 	@tools/setup.sh franz-go
 	@touch $@
 
-demo: setup-python ## a tour of the log: write, read, crash, recover, compact
-	@$(BIN)/python examples/log_tour.py
+demo: setup-python ## a tour of the broker: start, create, produce and consume with a Kafka client
+	@$(BIN)/python examples/broker_tour.py
 
 test: setup ## every test (JOBS=2 at a time)
 	$(BIN)/pytest -n $(JOBS) --dist worksteal $(ARGS)

@@ -14,15 +14,17 @@ from bench.broker_partitions import partitions
 from bench.broker_process import Server, start_bare, start_broker
 from bench.report import Row, at_least, at_most
 
-ROUNDS = 8
-LARGE_REQUESTS = 256
+ROUNDS = 12
+LARGE_REQUESTS = 128
 IN_FLIGHT = 5
 """Large requests without an answer: `max.in.flight.requests.per.connection` of a Java producer."""
 FETCH_BYTES = 8 * 1024 * 1024
 DEFAULT_FETCH_BYTES = 1024 * 1024
 """`max.partition.fetch.bytes`"""
-ROUND_TRIPS = 4_000
-PIPELINED = 20_000
+SHORT_ROUNDS = 60
+"""Small requests take little time, and a short round is more likely to be a quiet one."""
+ROUND_TRIPS = 300
+PIPELINED = 2_000
 DEPTH = 50
 DELETE_AT_ONCE = {"log.segment.delete.delay.ms": "0"}
 
@@ -90,12 +92,12 @@ def large_produce(folder: Path) -> list[Row]:
 def consume(folder: Path) -> list[Row]:
     """Records of 1 KB in batches of 16 KB, from the page cache, beside `os.sendfile`."""
     records = batch(15, 1024)
-    per_request = 60
+    batches = 128 * 1024 * 1024 // len(records)
     with start_broker(folder / "consume") as broker, Client(broker.address) as client:
         topic_id = client.create_topic("consume")
         request = produce_frame("consume", {0: records})
         answer = client.produced(request)
-        client.pipelined([request], [answer], 256 * per_request - 1, DEPTH)
+        client.pipelined([request], [answer], batches - 1, DEPTH)
         log = folder / "consume" / "data" / "consume-0" / f"{0:020}.log"
         size = log.stat().st_size
 
@@ -163,12 +165,12 @@ def small_produce(folder: Path) -> list[Row]:
         echo = start_bare(folder / "echo", "echo", str(len(request)), str(answer))
         with echo, Client(echo.address) as plain:
             least, ours, many = in_turns(
-                ROUNDS,
+                SHORT_ROUNDS,
                 lambda: one_by_one(echo, plain),
                 lambda: one_by_one(broker, client),
                 pipelined,
             )
-        if client.end_offsets("small") != 1 + ROUNDS * (ROUND_TRIPS + PIPELINED):
+        if client.end_offsets("small") != 1 + SHORT_ROUNDS * (ROUND_TRIPS + PIPELINED):
             raise RuntimeError("records are missing")
     return [
         Row("bare echo, one request at a time", ROUND_TRIPS / least.seconds, "per s"),

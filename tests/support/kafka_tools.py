@@ -110,6 +110,8 @@ class KafkaTools:
         process.stdin.write(json.dumps(job).encode() + b"\n")
         process.stdin.flush()
         answer = json.loads(self._answer(process, timeout + GRACE_SECONDS))
+        if answer["exit"] is None:  # it is running still, and would print into the next answer
+            self.close()
         return ToolRun(answer["exit"], answer["out"], answer["err"])
 
     def _start(self) -> subprocess.Popen[bytes]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from penstock.protocol.fields import ZERO_UUID
+from penstock.protocol.fields import ZERO_UUID, Message
 from penstock.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -103,6 +103,11 @@ def produced(client: WireClient, topic: str, *values: bytes | None, partition: i
     assert answer.error_code == 0, answer.error_message
     offset: int = answer.base_offset
     return offset
+
+
+def received(client: WireClient, request: Message, version: int) -> Any:
+    """The answer to a request that was sent before."""
+    return client.receive(request, version)
 
 
 def fetch_request(

@@ -13,6 +13,7 @@ from penstock.protocol.messages.api_versions import ApiVersionsRequest
 from penstock.records.batch import TimestampType, read_header
 from penstock.records.compress import Compression
 from penstock.storage.local_log import FlushTask
+from tests.support.admin import TOPIC, alter
 from tests.support.broker import RunningBroker, WireClient
 from tests.support.requests import (
     NOW,
@@ -21,6 +22,7 @@ from tests.support.requests import (
     make_topic,
     produce_request,
     produced,
+    received,
     records_in,
     send_batch,
     values_in,
@@ -115,7 +117,7 @@ def test_pipelined_requests_keep_their_order(client: WireClient) -> None:
     for request in requests:
         client.send(request, 9)
     for index, request in enumerate(requests):
-        answer = client.receive(request, 9).responses[0].partition_responses[0]  # type: ignore[attr-defined]
+        answer = received(client, request, 9).responses[0].partition_responses[0]
         assert (answer.error_code, answer.base_offset) == (0, index)
     found = fetched(client, "pipelined")
     assert found.high_watermark == 20
@@ -201,19 +203,17 @@ def test_requests_behind_one_that_waits_for_the_disk_are_served(
             assert not gate.open.is_set()
     gate.open.set()
     offsets = [
-        client.receive(request, 9).responses[0].partition_responses[0].base_offset  # type: ignore[attr-defined]
+        received(client, request, 9).responses[0].partition_responses[0].base_offset
         for request in requests
     ]
     assert offsets == [0, 1, 2, 3]
     assert recovery_point(broker, "many") == 4
 
 
-def test_a_setting_changed_on_the_way(broker: RunningBroker, client: WireClient) -> None:
+def test_a_setting_changed_on_the_way(client: WireClient) -> None:
     """The next batch is judged by the new limit."""
     make_topic(client, "changing")
     assert produced(client, "changing", b"x" * 5000) == 0
-    from tests.support.admin import TOPIC, alter
-
     alter(client, TOPIC, "changing", {"max.message.bytes": "1000"})
     answer = send_batch(client, "changing", batch_of(b"x" * 5000))
     assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE

@@ -1,0 +1,270 @@
+"""Fetch, request by request: limits, offsets, epochs, ids, fairness (C1, C2, P7, R4)."""
+
+from uuid import UUID
+
+import pytest
+from msgspec.structs import replace
+
+from penstock.controller.metadata import Put
+from penstock.core.errors import ErrorCode
+from penstock.core.ids import TopicPartition
+from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from penstock.records.batch import split
+from penstock.replication.partition import Partition
+from tests.support.broker import RunningBroker, WireClient
+from tests.support.requests import (
+    batch_of,
+    fetch_request,
+    fetched,
+    make_topic,
+    partitions_of,
+    produced,
+    records_in,
+    values_in,
+)
+
+VERSIONS = range(4, 19)
+SOME = [4, 11, 12, 13, 18]
+
+
+def filled(client: WireClient, topic: str, partitions: int = 1, batches: int = 3) -> UUID:
+    topic_id = make_topic(client, topic, partitions)
+    for partition in range(partitions):
+        for number in range(batches):
+            produced(client, topic, b"%d-%d" % (partition, number), partition=partition)
+    return topic_id
+
+
+def named(topic: str, topic_id: UUID, version: int) -> str | UUID:
+    return topic_id if version >= 13 else topic
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_version(client: WireClient, version: int) -> None:
+    """C2: records, high watermark, last stable offset and log start offset."""
+    topic = named(f"every-{version}", filled(client, f"every-{version}"), version)
+    response = client.ask(fetch_request({topic: {0: 1}}), version)
+    assert response.error_code == response.session_id == response.throttle_time_ms == 0
+    ((key, data),) = partitions_of(response).items()
+    assert key == (topic, 0)
+    assert data.error_code == 0
+    assert (data.high_watermark, data.last_stable_offset) == (3, 3)
+    assert data.log_start_offset == (0 if version >= 5 else -1)
+    assert data.preferred_read_replica == -1
+    assert values_in(data) == [b"0-1", b"0-2"]
+    assert (data.diverging_epoch.epoch, data.current_leader.leader_id) == (-1, -1)
+
+
+@pytest.mark.parametrize("version", SOME)
+def test_at_the_end_there_is_nothing(client: WireClient, version: int) -> None:
+    topic = named(f"end-{version}", filled(client, f"end-{version}"), version)
+    data = fetched(client, topic, 3, version=version)
+    assert (data.error_code, data.high_watermark) == (0, 3)
+    assert data.records == b"", "some clients do not expect null"
+
+
+@pytest.mark.parametrize("version", SOME)
+@pytest.mark.parametrize("offset", [4, -1, 2**62])
+def test_offsets_out_of_range(client: WireClient, version: int, offset: int) -> None:
+    name = f"range-{version}-{offset}"
+    topic = named(name, filled(client, name), version)
+    data = fetched(client, topic, offset, version=version)
+    assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert (data.high_watermark, data.records) == (-1, b"")
+
+
+@pytest.mark.parametrize("version", [4, 8, 12])
+def test_unknown_topics_and_partitions(client: WireClient, version: int) -> None:
+    filled(client, f"known-{version}")
+    for topic, partition in (("unknown", 0), (f"known-{version}", 1), (f"known-{version}", -1)):
+        data = fetched(client, topic, partition=partition, version=version)
+        assert data.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("version", [13, 15, 18])
+def test_unknown_topic_ids(client: WireClient, version: int) -> None:
+    assert fetched(client, UUID(int=9), version=version).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+@pytest.mark.parametrize("version", SOME)
+def test_read_committed_without_transactions(client: WireClient, version: int) -> None:
+    """Nothing is open, so everything is committed; there are no aborted transactions."""
+    topic = named(f"committed-{version}", filled(client, f"committed-{version}"), version)
+    response = client.ask(fetch_request({topic: {0: 0}}, isolation=1), version)
+    (data,) = partitions_of(response).values()
+    assert data.last_stable_offset == 3
+    assert data.aborted_transactions == []
+    assert len(records_in(data)) == 3
+    response = client.ask(fetch_request({topic: {0: 0}}), version)
+    (data,) = partitions_of(response).values()
+    assert not data.aborted_transactions
+
+
+@pytest.mark.parametrize("version", SOME)
+@pytest.mark.parametrize("limit", ["max_bytes", "partition_max_bytes"])
+def test_the_first_batch_comes_whole_however_large(
+    client: WireClient, version: int, limit: str
+) -> None:
+    """P7: a consumer with small limits does not get stuck, and gets no more than one batch."""
+    name = f"large-{version}-{limit}"
+    topic_id = make_topic(client, name)
+    for value in (b"x" * 5000, b"y" * 5000):
+        produced(client, name, value)
+    wanted = {named(name, topic_id, version): {0: 0}}
+    if limit == "max_bytes":
+        request = fetch_request(wanted, max_bytes=1000)
+    else:
+        request = fetch_request(wanted, partition_max_bytes=1000)
+    (data,) = partitions_of(client.ask(request, version)).values()
+    assert values_in(data) == [b"x" * 5000]
+
+
+@pytest.mark.parametrize("version", SOME)
+def test_limits_count_whole_batches(client: WireClient, version: int) -> None:
+    name = f"limits-{version}"
+    topic = named(name, filled(client, name, batches=10), version)
+    size = len(batch_of(b"0-0"))
+    request = fetch_request({topic: {0: 0}}, partition_max_bytes=3 * size + 1)
+    (data,) = partitions_of(client.ask(request, version)).values()
+    assert len(split(data.records, allow_partial=True)) == 3
+    request = fetch_request({topic: {0: 0}}, max_bytes=2 * size + 1)
+    (data,) = partitions_of(client.ask(request, version)).values()
+    assert len(split(data.records, allow_partial=True)) == 2
+
+
+def test_only_the_first_partition_may_exceed_the_limit(client: WireClient) -> None:
+    make_topic(client, "several", 3)
+    for partition in range(3):
+        produced(client, "several", b"z" * 5000, partition=partition)
+    request = fetch_request({"several": {0: 0, 1: 0, 2: 0}}, max_bytes=100)
+    found = partitions_of(client.ask(request, 11))
+    assert [len(records_in(found["several", each])) for each in range(3)] == [1, 0, 0]
+    assert {data.high_watermark for data in found.values()} == {1}
+
+
+def test_partitions_take_turns_when_the_limit_is_small(client: WireClient) -> None:
+    """In a session, who was served goes to the end of the queue: nobody starves."""
+    make_topic(client, "fair", 4)
+    for partition in range(4):
+        for _ in range(20):
+            produced(client, "fair", b"z" * 500, partition=partition)
+    offsets = dict.fromkeys(range(4), 0)
+    response = client.ask(fetch_request({"fair": offsets}, max_bytes=600, session=(0, 0)), 11)
+    session_id = response.session_id
+    for epoch in range(1, 40):
+        for (_, index), data in partitions_of(response).items():
+            offsets[index] += len(records_in(data))
+        request = fetch_request({"fair": offsets}, max_bytes=600, session=(session_id, epoch))
+        response = client.ask(request, 11)
+        assert response.error_code == 0
+    assert max(offsets.values()) - min(offsets.values()) <= 2
+
+
+@pytest.mark.parametrize("version", SOME)
+def test_one_bad_partition_does_not_spoil_the_others(client: WireClient, version: int) -> None:
+    name = f"mixed-{version}"
+    topic = named(name, filled(client, name, 2), version)
+    found = partitions_of(client.ask(fetch_request({topic: {0: 99, 1: 0, 7: 0}}), version))
+    assert {index: data.error_code for (_, index), data in found.items()} == {
+        0: ErrorCode.OFFSET_OUT_OF_RANGE,
+        1: ErrorCode.NONE,
+        7: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert len(records_in(found[topic, 1])) == 3
+
+
+# --- leader epochs
+
+
+def raise_epoch(broker: RunningBroker, topic: str, epoch: int) -> None:
+    """As if the controller had elected this broker again."""
+
+    def apply(inside: object) -> None:
+        image = broker.app.broker.image
+        record = image.partitions[TopicPartition(topic, 0)]
+        change = Put(
+            replace(record, leader_epoch=epoch, partition_epoch=record.partition_epoch + 1)
+        )
+        image.apply([change])
+        broker.app.broker.replicas.apply([change])
+
+    broker.call(apply)
+
+
+@pytest.mark.parametrize("version", [9, 12, 18])
+def test_leader_epochs_of_the_client(broker: RunningBroker, client: WireClient, version: int) -> None:
+    """R4: an old epoch is fenced, one from the future must wait; both say so at once."""
+    name = f"epochs-{version}"
+    topic = named(name, filled(client, name), version)
+    raise_epoch(broker, name, 5)
+    expected = {
+        4: ErrorCode.FENCED_LEADER_EPOCH,
+        5: ErrorCode.NONE,
+        6: ErrorCode.UNKNOWN_LEADER_EPOCH,
+        -1: ErrorCode.NONE,
+    }
+    for epoch, code in expected.items():
+        request = fetch_request({topic: {0: 0}}, leader_epoch=epoch, max_wait_ms=5000, min_bytes=1)
+        (data,) = partitions_of(client.ask(request, version)).values()
+        assert data.error_code == code
+        if code is ErrorCode.FENCED_LEADER_EPOCH and version >= 12:
+            assert (data.current_leader.leader_id, data.current_leader.leader_epoch) == (
+                broker.app.broker.broker_id,
+                5,
+            )
+
+
+@pytest.mark.parametrize("version", [12, 13, 18])
+def test_a_history_that_parted_from_the_logs(
+    broker: RunningBroker, client: WireClient, version: int
+) -> None:
+    """R4: who fetched beyond the end of an epoch hears where it ended."""
+    name = f"diverging-{version}"
+    topic = named(name, filled(client, name), version)
+    raise_epoch(broker, name, 4)
+    assert produced(client, name, b"later") == 3
+    request = fetch_request(
+        {topic: {0: 4}}, last_fetched_epoch=0, max_wait_ms=5000, min_bytes=1
+    )
+    (data,) = partitions_of(client.ask(request, version)).values()
+    assert data.error_code == 0
+    assert (data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (0, 3)
+    assert data.records == b""
+    request = fetch_request({topic: {0: 3}}, last_fetched_epoch=0)
+    (data,) = partitions_of(client.ask(request, version)).values()
+    assert data.diverging_epoch.epoch == -1
+    assert values_in(data) == [b"later"]
+
+
+def test_where_another_broker_leads(broker: RunningBroker, client: WireClient) -> None:
+    filled(client, "elsewhere")
+
+    def lose(inside: object) -> None:
+        partition = broker.app.broker.replicas.find("elsewhere", 0).partition
+        assert isinstance(partition, Partition)
+        partition.is_leader = False
+
+    broker.call(lose)
+    data = fetched(client, "elsewhere", version=12)
+    assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert data.current_leader.leader_id == broker.app.broker.broker_id
+
+
+@pytest.mark.parametrize("version", [4, 14, 15, 18])
+def test_no_broker_fetches_here(client: WireClient, version: int) -> None:
+    """There are no followers yet: who says to be one is told."""
+    request = fetch_request({"t": {0: 0}})
+    if version >= 15:
+        request.replica_state.replica_id = 3
+    else:
+        request.replica_id = 3
+    response = client.ask(request, version)
+    assert response.responses == []
+    assert response.error_code == (ErrorCode.NOT_LEADER_OR_FOLLOWER if version >= 7 else 0)
+
+
+def test_metadata_tells_the_ids_that_fetch_takes(client: WireClient) -> None:
+    topic_id = filled(client, "ids")
+    topics = client.ask(MetadataRequest([MetadataRequestTopic(name="ids")]), 12).topics
+    assert topics[0].topic_id == topic_id
+    assert len(records_in(fetched(client, topic_id, version=13))) == 3
