@@ -3,7 +3,7 @@
 import struct
 from copy import copy
 from random import Random
-from typing import cast
+from typing import TypeAlias, cast
 from uuid import UUID
 
 from hypothesis import strategies as st
@@ -22,6 +22,9 @@ from tests.support.message_strategies import messages_of
 NAMES = ("fuzz", "fuzz", "other", "group-1", "", "retention.ms", "consumer", "range", "PLAIN", "0")
 """Names that mean something to the broker of the test."""
 
+Sent: TypeAlias = tuple[Message, int]
+"""A request and its version."""
+
 _SMALL = {"num_partitions": 3, "count": 3, "replication_factor": 1}
 _WAITS = frozenset(
     {"max_wait_ms", "session_timeout_ms", "rebalance_timeout_ms", "timeout_ms", "throttle_time_ms"}
@@ -38,7 +41,7 @@ served = st.sampled_from(
 
 
 @st.composite
-def requests(draw: st.DrawFn) -> tuple[Message, int]:
+def requests(draw: st.DrawFn) -> Sent:
     """A request of any API and version that is served; half of its values make some sense."""
     key, version = draw(served)
     message = draw(messages_of(api(key).request, version))

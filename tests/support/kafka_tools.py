@@ -1,6 +1,6 @@
 """Kafka's own command-line tools, one after the other in one JVM: each start of a JVM is dear.
 
-with KafkaTools() as tools:
+with KafkaTools(KafkaParts.find()) as tools:
     shell = Shell(tools, "127.0.0.1:9092")
     assert shell("topics", "--list").lines == []
 """
@@ -71,7 +71,8 @@ class ToolRun:
 class KafkaTools:
     """The JVM. It starts with the first tool and ends with `close`."""
 
-    def __init__(self) -> None:
+    def __init__(self, parts: KafkaParts) -> None:
+        self._parts = parts
         self._process: subprocess.Popen[bytes] | None = None
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
 
@@ -116,7 +117,7 @@ class KafkaTools:
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._scratch = tempfile.TemporaryDirectory()
-        command = KafkaParts.find().command(
+        command = self._parts.command(
             JAVA_FOLDER / "RunTools.java",
             str(JAVA_FOLDER / "log4j2.properties"),
             scratch=self._scratch.name,

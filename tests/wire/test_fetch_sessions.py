@@ -187,6 +187,20 @@ def test_a_topic_that_is_deleted_in_a_session(client: WireClient, version: int) 
         assert found[topic, 0].error_code in gone
 
 
+@pytest.mark.parametrize("version", [13, 18])
+def test_a_topic_that_is_made_again_is_another(client: WireClient, version: int) -> None:
+    """The records of the new topic are not handed out under the id of the old one."""
+    topic = topic_of(client, "reborn", version, 1)
+    session_id = opened(client, version, topic, partitions=1)
+    request = DeleteTopicsRequest([DeleteTopicState(f"reborn-{version}")], timeout_ms=1000)
+    assert client.ask(request, 6).responses[0].error_code == 0
+    assert topic_of(client, "reborn", version, 1) != topic
+    produced(client, f"reborn-{version}", b"new")
+    found = partitions_of(client.ask(fetch_request({}, session=(session_id, 1)), version))
+    assert found[topic, 0].error_code == ErrorCode.INCONSISTENT_TOPIC_ID
+    assert not found[topic, 0].records
+
+
 @pytest.mark.parametrize("version", [4, 5, 6])
 def test_older_versions_have_no_sessions(
     broker: RunningBroker, client: WireClient, version: int

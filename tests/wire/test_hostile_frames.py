@@ -6,14 +6,17 @@
 import os
 import resource
 import socket
+import struct
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
 from penstock.core.errors import ErrorCode
 from penstock.protocol.api import api
-from penstock.protocol.fields import Message
 from penstock.protocol.frames import decode_response
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -21,11 +24,24 @@ from penstock.records.read import read_records
 from tests.support.admin import fetch, produce
 from tests.support.broker import RunningBroker, WireClient, running_broker
 from tests.support.faults import Faults, watching
-from tests.support.hostile import ANSWERS_LATE, damaged_frames, frame, random_bytes, requests
+from tests.support.hostile import (
+    ANSWERS_LATE,
+    Sent,
+    damaged_frames,
+    frame,
+    random_bytes,
+    requests,
+)
+from tests.support.logins import SASL_SETTINGS
+from tests.support.requests import fetch_request
 
-EXAMPLES = int(os.environ.get("PENSTOCK_FUZZ_EXAMPLES", "120"))
+EXAMPLES = int(os.environ.get("PENSTOCK_FUZZ_EXAMPLES", "200"))
 PROBE = 0x7E57
 MEMORY_MB = 200
+IDLE_MS = 60_000
+LISTENERS = ["PLAINTEXT", "PLAINTEXT", "SASL_PLAINTEXT"]
+
+pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
 
 fuzzing = settings(
     max_examples=EXAMPLES,
@@ -40,7 +56,7 @@ class Target:
     def __init__(self, broker: RunningBroker, faults: Faults) -> None:
         self.broker = broker
         self.faults = faults
-        self.client = broker.connect(client_id="well-behaved")
+        self.client = broker.connect("PLAINTEXT", client_id="well-behaved")
         self._sent = 0
         create(self.client, "control")
 
@@ -63,9 +79,11 @@ def create(client: WireClient, topic: str) -> None:
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     few = {
+        **SASL_SETTINGS,
         "group.initial.rebalance.delay.ms": "0",
         "offsets.topic.num.partitions": "2",
         "log.cleaner.enable": "false",
+        "connections.max.idle.ms": str(IDLE_MS),
     }
     before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with watching() as faults, running_broker(tmp_path_factory.mktemp("hostile"), few) as broker:
@@ -87,54 +105,131 @@ def read_to_end(client: WireClient) -> None:
 
 
 @fuzzing
-@given(random_bytes())
-def test_random_bytes(target: Target, data: bytes) -> None:
-    with target.broker.connect() as client:
+@given(random_bytes(), st.sampled_from(LISTENERS))
+def test_random_bytes(target: Target, data: bytes, listener: str) -> None:
+    with target.broker.connect(listener) as client:
         client.sock.sendall(data)
         read_to_end(client)
     target.check()
 
 
 @fuzzing
-@given(damaged_frames())
-def test_damaged_requests(target: Target, data: bytes) -> None:
+@given(damaged_frames(), st.sampled_from(LISTENERS))
+def test_damaged_requests(target: Target, data: bytes, listener: str) -> None:
     create(target.client, "fuzz")
-    with target.broker.connect() as client:
+    with target.broker.connect(listener) as client:
         client.sock.sendall(data)
         read_to_end(client)
     target.check()
 
 
 @fuzzing
-@given(requests())
-def test_any_values(target: Target, request: tuple[Message, int]) -> None:
-    """A valid request is answered in its own version, or its connection is closed."""
-    message, version = request
-    key = type(message).INFO.key
-    assert key is not None
+@given(st.lists(requests(), min_size=1, max_size=4))
+def test_any_values(target: Target, sent: list[Sent]) -> None:
+    """Valid requests are answered in order and in their versions, or their connection is closed."""
     create(target.client, "fuzz")
-    with target.broker.connect() as client:
-        probe = frame(ApiVersionsRequest(), 0, PROBE)
-        client.sock.sendall(frame(message, version) + probe)
-        if key in ANSWERS_LATE:
+    with target.broker.connect("PLAINTEXT") as client:
+        frames = [frame(message, version, number) for number, (message, version) in enumerate(sent)]
+        client.sock.sendall(b"".join(frames) + frame(ApiVersionsRequest(), 0, PROBE))
+        late = any(type(message).INFO.key in ANSWERS_LATE for message, _ in sent)
+        if late:
             client.sock.settimeout(0.2)
         try:
-            answer = client.receive_frame()
-            if int.from_bytes(answer[:4]) != PROBE:
-                header, _ = decode_response(api(key).response, version, answer)
-                assert header.correlation_id == 1
-                client.receive_frame()
+            last = -1
+            while (number := check_answer(client.receive_frame(), sent)) != PROBE:
+                assert number > last
+                last = number
         except ConnectionError:
             pass
         except TimeoutError:
-            assert key in ANSWERS_LATE
+            assert late
     target.check()
 
 
-def test_the_broker_says_no_in_the_log_only_once_in_a_while(target: Target) -> None:
-    """A version that is not served closes the connection; the next connection is served."""
-    with target.broker.connect() as client:
+def check_answer(answer: bytes, sent: list[Sent]) -> int:
+    """An answer must be readable in the version of its request; its correlation id."""
+    number = int.from_bytes(answer[:4])
+    if number != PROBE:
+        message, version = sent[number]
+        key = type(message).INFO.key
+        assert key is not None
+        decode_response(api(key).response, version, answer)
+    return number
+
+
+# --- one case each of what the tests of the network layer look at closely
+
+
+def test_what_is_not_served_costs_one_connection(target: Target) -> None:
+    with target.broker.connect("PLAINTEXT") as client:
         client.sock.sendall(b"\0\0\0\x0c\0\0\x7f\xff\0\0\0\x01\0\0\0\0")
         assert client.is_closed()
-    with target.broker.connect() as client:
+    with target.broker.connect("PLAINTEXT") as client:
         assert client.ask(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE
+    target.check()
+
+
+@pytest.mark.parametrize("length", [2**31 - 1, -1, -(2**31), 2**27])
+def test_lengths_that_cannot_be(target: Target, length: int) -> None:
+    with target.broker.connect("PLAINTEXT") as client:
+        client.sock.sendall(struct.pack(">i", length))
+        assert client.is_closed()
+    target.check()
+
+
+def test_a_request_that_stops_in_the_middle(target: Target) -> None:
+    whole = frame(MetadataRequest(None), 9)
+    for cut in range(1, len(whole)):
+        with target.broker.connect("PLAINTEXT") as client:
+            client.sock.sendall(whole[:cut])
+            read_to_end(client)
+    target.check()
+
+
+def test_clients_that_vanish(target: Target) -> None:
+    """The connection is reset while an answer is due, or is open on one side only."""
+    waiting = fetch_request({"control": {0: 10**6}}, max_wait_ms=300, min_bytes=1)
+    for _ in range(20):
+        client = target.broker.connect("PLAINTEXT")
+        client.send(waiting, 11)
+        client.send(MetadataRequest(None), 9)
+        client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+    with target.broker.connect("PLAINTEXT") as client:
+        client.send(waiting, 11)
+        read_to_end(client)
+    target.check()
+
+
+def test_a_client_that_never_reads(target: Target) -> None:
+    """It asks for the same records again and again: the broker stops to listen to it."""
+    create(target.client, "unread")
+    produce(target.client, "unread", b"x" * 500_000)
+    with target.broker.connect("PLAINTEXT") as client:
+        client.sock.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            client.sock.sendall(frame(fetch_request({"unread": {0: 0}}), 11) * 200_000)
+        target.check()
+
+
+def test_a_slow_loris(tmp_path: Path) -> None:
+    """A request that trickles in is not progress: its connection is closed as an idle one."""
+    with (
+        watching(),
+        running_broker(tmp_path, {"connections.max.idle.ms": "400"}) as broker,
+        broker.connect() as loris,
+    ):
+        whole = frame(MetadataRequest([MetadataRequestTopic(name="x" * 200)]), 9)
+        begun = time.monotonic()
+        loris.sock.settimeout(0.05)
+        with pytest.raises(ConnectionError):
+            for byte in whole * 2:
+                loris.sock.sendall(bytes([byte]))
+                try:
+                    if not loris.sock.recv(1):
+                        raise ConnectionResetError
+                except TimeoutError:
+                    pass
+        assert time.monotonic() - begun < 8
+        with broker.connect() as client:
+            create(client, "t")

@@ -10,7 +10,6 @@ from typing import Final
 from uuid import UUID
 
 from penstock.core.errors import ErrorCode, KafkaError
-from penstock.protocol.fields import ZERO_UUID
 from penstock.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -24,15 +23,18 @@ INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 _MAX_EPOCH: Final = 2**31 - 1
 
-EntryKey = tuple[str | UUID, int]
+EntryKey = tuple[str | int, int]
+"""Topic and partition. The topic is its id as a number, which is found faster, else its name."""
 
 
 class Entry:
     """A partition that a client fetches, and what it was told about it last."""
 
     __slots__ = (
+        "checked",
         "fetch_offset",
         "high_watermark",
+        "key",
         "last_fetched_epoch",
         "leader_epoch",
         "log_start_offset",
@@ -46,6 +48,9 @@ class Entry:
         self.topic = topic
         self.topic_id = topic_id
         self.partition = wanted.partition
+        self.key: EntryKey = (_topic_key(topic, topic_id), wanted.partition)
+        self.checked: object = None
+        """The replica that was found to be of this topic, not of another one of its name."""
         self.high_watermark = -1
         self.log_start_offset = -1
         self.update(wanted)
@@ -55,10 +60,6 @@ class Entry:
         self.max_bytes = wanted.partition_max_bytes
         self.leader_epoch = wanted.current_leader_epoch
         self.last_fetched_epoch = wanted.last_fetched_epoch
-
-    @property
-    def key(self) -> EntryKey:
-        return (self.topic if self.topic_id == ZERO_UUID else self.topic_id, self.partition)
 
     def is_news(self, data: FetchPartitionData) -> bool:
         """Whether an incremental answer must hold `data`; remembers what is told."""
@@ -115,21 +116,22 @@ class FetchContext:
         topics: list[FetchableTopicResponse] = []
         session = self._session
         served: list[Entry] = []
+        topic: str | int | None = None
         for entry, data in found:
             if session is not None and not entry.is_news(data) and self.incremental:
                 continue
             if data.records:
                 served.append(entry)
-            if topics and topics[-1].topic == entry.topic and topics[-1].topic_id == entry.topic_id:
+            if entry.key[0] == topic:
                 topics[-1].partitions.append(data)
             else:
+                topic = entry.key[0]
                 topics.append(FetchableTopicResponse(entry.topic, entry.topic_id, [data]))
         if session is not None and self.incremental:
             for entry in served:
                 # It may have been forgotten by a request that came while this one waited.
-                key = entry.key
-                if session.entries.pop(key, None) is not None:
-                    session.entries[key] = entry
+                if session.entries.pop(entry.key, None) is not None:
+                    session.entries[entry.key] = entry
         return topics
 
 
@@ -175,16 +177,17 @@ class FetchSessions:
         session = self._continued(body, uses_topic_ids)
         for topic in body.topics:
             name = topic.topic or name_of(topic.topic_id)
+            key = _topic_key(topic.topic, topic.topic_id)
             for wanted in topic.partitions:
-                fresh = Entry(name, topic.topic_id, wanted)
-                known = session.entries.setdefault(fresh.key, fresh)
-                if known is not fresh:
+                known = session.entries.get((key, wanted.partition))
+                if known is not None:
                     known.update(wanted)
+                else:
+                    session.entries[key, wanted.partition] = Entry(name, topic.topic_id, wanted)
         for forgotten in body.forgotten_topics_data:
+            key = _topic_key(forgotten.topic, forgotten.topic_id)
             for partition in forgotten.partitions:
-                session.entries.pop(
-                    (forgotten.topic_id if uses_topic_ids else forgotten.topic, partition), None
-                )
+                session.entries.pop((key, partition), None)
         session.epoch = 1 if session.epoch == _MAX_EPOCH else session.epoch + 1
         session.last_used_ms = now_ms
         self._sessions[session.id] = self._sessions.pop(session.id)
@@ -226,6 +229,10 @@ class FetchSessions:
         session = FetchSession(session_id, uses_topic_ids, now_ms)
         self._sessions[session_id] = session
         return session
+
+
+def _topic_key(name: str, topic_id: UUID) -> str | int:
+    return topic_id.int or name
 
 
 def _entries(name: str, topic: FetchTopic) -> Iterable[Entry]:

@@ -106,14 +106,13 @@ class QuickProduce:
         if known is None:
             return False
         replica, acks, answer, offsets_at = known
-        slot = connection.slot()
         try:
             info = replica.append(records, acks=acks)
         except KafkaError as error:
             topic, index = replica.partition.key
             refusal = failed(broker, version, topic, index, error)
             (reply,) = encode_response(_response(topic, refusal), version, correlation_id)
-            slot.send((cast("bytes", reply),))
+            connection.reply((cast("bytes", reply),))
             return True
         if info.rolled:
             broker.flushes.start(replica.log)
@@ -122,7 +121,7 @@ class QuickProduce:
         _OFFSETS.pack_into(
             filled, offsets_at, info.first_offset, info.log_append_time, info.log_start_offset
         )
-        slot.send((filled,))
+        connection.reply((filled,))
         return True
 
     def _learn(self, key: bytes, version: int, frame: memoryview, position: int) -> _Known | None:

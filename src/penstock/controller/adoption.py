@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec.structs import replace
 
 from penstock.controller.image import ClusterImage
-from penstock.controller.metadata import Change, PartitionRecord, Put
+from penstock.controller.metadata import Assignment, Change, Put, TopicRecord
+from penstock.controller.partition_change import new_partition
 from penstock.controller.topic_names import CLUSTER_METADATA_TOPIC
-from penstock.controller.topics import MAX_PARTITIONS_PER_REQUEST, draw_topic_id, new_topic
+from penstock.controller.topics import MAX_PARTITIONS_PER_REQUEST, draw_topic_id
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicId, TopicPartition
 
@@ -19,7 +20,7 @@ def adopt(
     new_topic_id: Callable[[], TopicId],
     leader_epochs: Mapping[TopicPartition, int] | None = None,
 ) -> list[Change]:
-    """Registers the topics of these folders, with this broker, which is up, as only replica.
+    """Registers the topics of these folders, with this broker, which is coming up, as only replica.
 
     Topics the store knows are left alone, and so is the log of a KRaft controller. A topic keeps
     the id its folders name. Partitions that are missing below the highest are made anew.
@@ -50,13 +51,15 @@ def adopt(
                 f"The folder {topic}-{count - 1} would give topic '{topic}' {count} partitions, of "
                 f"which {len(partitions)} have folders. Move it out of log.dirs.",
             )
-        for change in new_topic(image, topic, topic_id, [(broker_id,)] * count, {}):
-            if isinstance(change, Put) and isinstance(change.record, PartitionRecord):
-                key = change.record.key
-                if key in found:
-                    epoch = max(epochs.get(key, 0), 0) + 1
-                    change = Put(replace(change.record, leader_epoch=epoch))
-            changes.append(change)
+        replicas = (broker_id,)
+        assignments = dict.fromkeys(range(count), Assignment(replicas))
+        changes.append(Put(TopicRecord(topic, topic_id, assignments)))
+        for number in range(count):
+            state = new_partition(topic, number, replicas, replicas, image.controller_epoch)
+            if state.key in found:
+                epoch = max(epochs.get(state.key, 0), 0) + 1
+                state = replace(state, leader_epoch=epoch)
+            changes.append(Put(state))
     return changes
 
 

@@ -176,6 +176,15 @@ class Connection:
         self._slots.append(slot)
         return slot
 
+    def reply(self, parts: Sequence[Part]) -> None:
+        """`slot().send(parts)` in one step."""
+        if self._slots:
+            self.slot().send(parts)
+        elif not self.closed:
+            self.outbox.put(parts)
+            if not self._delivering:
+                self._flush()
+
     def hold(self) -> None:
         """Deliver no further request until `release`."""
         self._stops |= _HELD

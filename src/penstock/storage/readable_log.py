@@ -83,9 +83,12 @@ class ReadableLog:
 
     def update_high_watermark(self, offset: int) -> int:
         """Sets the high watermark, kept within the log; returns what it is now."""
-        self.high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
-        self.producers.on_high_watermark_updated(self.high_watermark)
-        return self.high_watermark
+        end = self.local.next_offset
+        if offset != end:
+            offset = min(max(offset, self.log_start_offset), end)
+        self.high_watermark = offset
+        self.producers.on_high_watermark_updated(offset)
+        return offset
 
     # --- read
 

@@ -6,14 +6,15 @@ want older record formats, are not served.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from penstock.broker.fetch_sessions import Entry, FetchContext
+from penstock.broker.replicas import Replica
 from penstock.broker.request import Answer, Reply, Request, Waiting
 from penstock.core.errors import ErrorCode, KafkaError, OffsetOutOfRangeError
-from penstock.protocol.fields import Message
+from penstock.protocol.fields import ZERO_UUID, Message
 from penstock.protocol.messages.fetch import (
     AbortedTransaction,
     FetchEpochEndOffset,
@@ -80,9 +81,11 @@ class _Fetch:
         found, size, complete = self.read()
         if self._cold:
             return None
-        if complete or size >= self._body.min_bytes or self._body.max_wait_ms <= 0:
+        # More than fits into the answer is not worth waiting for.
+        min_bytes = min(self._body.min_bytes, self._body.max_bytes)
+        if complete or size >= min_bytes or self._body.max_wait_ms <= 0:
             return self.answer(found, size)
-        return self.wait(self._body.min_bytes - size)
+        return self.wait(min_bytes - size)
 
     async def reply_once_warm(self) -> "Answer | Waiting":
         """Reads on a thread what the search for the offsets needs, then replies.
@@ -114,12 +117,14 @@ class _Fetch:
         complete = not self._context.entries
         topic: str | None = None
         allowed = False
+        hosted: Mapping[int, Replica] = {}
         for entry in self._context.entries.values():
             if entry.topic != topic:
                 topic = entry.topic
                 allowed = self._broker.access.allows(
                     self._request.session, AclOperation.READ, ResourceType.TOPIC, topic
                 )
+                hosted = self._broker.replicas.by_topic.get(topic, {})
             left = room - total
             if incremental and left <= 0 < total:
                 break
@@ -128,10 +133,9 @@ class _Fetch:
                     raise self._broker.access.refusal(
                         self._request.session, AclOperation.READ, ResourceType.TOPIC, topic
                     )
-                log = self._log_of(entry)
-                if incremental and self._is_old_news(entry, log):
+                if incremental and self._is_old_news(entry, hosted.get(entry.partition)):
                     continue
-                data, size = self._read_one(entry, log, left, min_one=total == 0)
+                data, size = self._read_one(entry, left, min_one=total == 0)
             except KafkaError as error:
                 data, size = self._failed(entry, error), 0
             if data.error_code or data.diverging_epoch.epoch >= 0:
@@ -150,15 +154,32 @@ class _Fetch:
                 f"no topic has the id {entry.topic_id}: it was deleted; refresh the metadata",
             )
         replica = self._broker.replicas.find(entry.topic, entry.partition)
+        if replica is not entry.checked:
+            if replica.partition.topic_id != entry.topic_id != ZERO_UUID:
+                raise KafkaError(
+                    ErrorCode.INCONSISTENT_TOPIC_ID,
+                    f"topic {entry.topic!r} was deleted and made again: refresh the metadata",
+                )
+            entry.checked = replica
         return replica.leading(entry.leader_epoch)
 
-    def _is_old_news(self, entry: Entry, log: Log) -> bool:
-        """Whether the client has read all and was told what else there is to say."""
-        if entry.last_fetched_epoch >= 0 or entry.high_watermark != log.high_watermark:
+    def _is_old_news(self, entry: Entry, replica: Replica | None) -> bool:
+        """Whether the client has read all and was told what else there is to say.
+
+        Consumers have many partitions and most are quiet, so this takes no detours.
+        """
+        if replica is None or replica is not entry.checked or entry.last_fetched_epoch >= 0:
             return False
-        committed = self._isolation is Isolation.TXN_COMMITTED
-        end = log.last_stable_offset if committed else log.high_watermark
-        return entry.fetch_offset == end and entry.log_start_offset == log.log_start_offset
+        partition = replica.partition
+        if not partition.is_leader or entry.leader_epoch not in (-1, partition.leader_epoch):
+            return False
+        log = replica.log
+        end = log.high_watermark
+        if entry.high_watermark != end or entry.log_start_offset != log.log_start_offset:
+            return False
+        if self._isolation is Isolation.TXN_COMMITTED:
+            end = log.last_stable_offset
+        return entry.fetch_offset == end
 
     def _has_more(self, entry: Entry, data: FetchPartitionData) -> bool:
         """Whether there are records that did not fit."""
@@ -166,8 +187,9 @@ class _Fetch:
         return entry.fetch_offset < (data.last_stable_offset if committed else data.high_watermark)
 
     def _read_one(
-        self, entry: Entry, log: Log, room: int, *, min_one: bool
+        self, entry: Entry, room: int, *, min_one: bool
     ) -> tuple[FetchPartitionData, int]:
+        log = self._log_of(entry)
         if entry.last_fetched_epoch >= 0:
             diverging = _divergence(log, entry)
             if diverging is not None:

@@ -100,14 +100,15 @@ async def _find(broker: "Broker", log: Log, timestamp: int, bound: int) -> Times
             return TimestampAndOffset(-1, bound, -1)
         case -2 | -4:
             start = log.log_start_offset
-            return TimestampAndOffset(-1, start, log.epochs.epoch_for_offset(start) or -1)
+            epoch = log.epochs.epoch_for_offset(start)
+            return TimestampAndOffset(-1, start, -1 if epoch is None else epoch)
         case -5 | -6:
             return _NOTHING
         case -3:
             found = await _search(broker, log, None)
         case _ if timestamp < 0:
             raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
+                ErrorCode.UNSUPPORTED_VERSION,
                 f"timestamp {timestamp} means nothing: use -1 (latest), -2 (earliest), -3 (the "
                 f"largest timestamp), or milliseconds since 1970",
             )

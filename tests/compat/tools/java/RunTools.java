@@ -9,6 +9,7 @@ import java.lang.reflect.InvocationTargetException;
 import java.net.URL;
 import java.net.URLClassLoader;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.FutureTask;
@@ -86,7 +87,7 @@ public class RunTools {
                 System.setOut(stdout);
                 System.setErr(stderr);
             }
-            Map<String, Object> answer = new java.util.HashMap<>();
+            Map<String, Object> answer = new HashMap<>();
             answer.put("exit", status);
             answer.put("out", printed == null ? out.toString(UTF_8) : printed);
             answer.put("err", complaints == null ? err.toString(UTF_8) : complaints);
@@ -96,29 +97,39 @@ public class RunTools {
         void work() {
             try (URLClassLoader tools = new ToolLoader()) {
                 Thread.currentThread().setContextClassLoader(tools);
-                List<String> args = new ArrayList<>();
-                wanted.path("args").forEach(arg -> args.add(arg.asText()));
-                Class<?> tool = tools.loadClass(wanted.path("main").asText());
-                tool.getMethod("main", String[].class).invoke(null, (Object) args.toArray(new String[0]));
-            } catch (InvocationTargetException thrown) {
-                if (!(thrown.getCause() instanceof Exited)) {
-                    thrown.getCause().printStackTrace();
-                    end(1);
-                }
+                call(tools.loadClass(wanted.path("main").asText()));
+                hooks.forEach(Runnable::run);
             } catch (Exception wrong) {
                 wrong.printStackTrace();
                 end(1);
             }
-            hooks.forEach(Runnable::run);
             end(0);
         }
 
-        /** The first status counts: a tool that catches its own exit may exit once more. */
+        void call(Class<?> tool) throws ReflectiveOperationException {
+            List<String> args = new ArrayList<>();
+            wanted.path("args").forEach(arg -> args.add(arg.asText()));
+            Object array = args.toArray(new String[0]);
+            try {
+                tool.getMethod("main", String[].class).invoke(null, array);
+            } catch (InvocationTargetException thrown) {
+                if (!(thrown.getCause() instanceof Exited)) {
+                    thrown.getCause().printStackTrace();
+                    status = 1;
+                }
+            }
+        }
+
+        /**
+         * The first status counts: a tool that catches its own exit may exit once more, and complain
+         * of the exception. What a shutdown hook prints is wanted, though.
+         */
         void leave(int code) {
-            if (status == null && hooks.isEmpty()) {
-                end(code);
-            } else if (status == null) {
+            if (status == null) {
                 status = code;
+                if (hooks.isEmpty()) {
+                    end(code);
+                }
             }
             throw new Exited();
         }
@@ -136,19 +147,25 @@ public class RunTools {
 
     /** Loads the tools' own classes each time, for they count in static fields; shares the rest. */
     static class ToolLoader extends URLClassLoader {
+        static final String PACKAGE = "org.apache.kafka.tools.";
+
         ToolLoader() throws Exception {
-            super(new URL[] {jarOf("org.apache.kafka.tools.TopicCommand")}, RunTools.class.getClassLoader());
+            super(new URL[] {jarOf(PACKAGE + "TopicCommand")}, RunTools.class.getClassLoader());
         }
 
         static URL jarOf(String name) throws ClassNotFoundException {
             return Class.forName(name).getProtectionDomain().getCodeSource().getLocation();
         }
 
+        boolean hasClass(String name) {
+            return findResource(name.replace('.', '/') + ".class") != null;
+        }
+
         @Override
         protected Class<?> loadClass(String name, boolean resolve) throws ClassNotFoundException {
             synchronized (getClassLoadingLock(name)) {
                 Class<?> loaded = findLoadedClass(name);
-                if (loaded == null && name.startsWith("org.apache.kafka.tools.") && findResource(name.replace('.', '/') + ".class") != null) {
+                if (loaded == null && name.startsWith(PACKAGE) && hasClass(name)) {
                     loaded = findClass(name);
                 }
                 return loaded == null ? super.loadClass(name, resolve) : loaded;

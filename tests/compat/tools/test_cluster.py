@@ -1,0 +1,89 @@
+"""kafka-broker-api-versions.sh and other tools that look at the whole cluster (M4)."""
+
+import re
+
+from penstock.broker.handlers.table import SERVED
+from penstock.protocol.api_key import ApiKey
+from tests.support.kafka_tools import Shell
+from tests.support.penstock_broker import PenstockBroker
+
+
+TELEMETRY = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
+
+
+def _advertised(shell: Shell) -> dict[int, tuple[int, int]]:
+    """The versions of each API that the tool prints."""
+    head, *apis, end = shell("broker-api-versions").lines
+    assert head == f"{shell.bootstrap} (id: 1 rack: null isFenced: false) -> ("
+    assert end == ")"
+    advertised: dict[int, tuple[int, int]] = {}
+    for line in apis:
+        found = re.fullmatch(r"\w+\((\d+)\): (?:(UNSUPPORTED)|(\d+)(?: to (\d+))? \[.*\]),?", line)
+        assert found is not None, line
+        key, unsupported, lowest, highest = found.groups()
+        if not unsupported:
+            assert "[usable: " in line  # there is a version that Kafka's own client speaks
+            advertised[int(key)] = (int(lowest), int(highest or lowest))
+    return advertised
+
+
+def test_the_apis_that_the_tool_sees_are_those_of_the_handler_table(
+    shell: Shell, name: str
+) -> None:
+    """E4: what is served is advertised with its versions, and nothing else.
+
+    Telemetry is asked of clients only while somebody has subscribed to it.
+    """
+    table = {key: (served.min_version, served.max_version) for key, served in SERVED.items()}
+    assert _advertised(shell) == {key: table[key] for key in table.keys() - TELEMETRY}
+    shell("client-metrics", "--alter", "--name", name, "--metrics", "", "--interval", "60000")
+    try:
+        assert _advertised(shell) == table
+    finally:
+        shell("client-metrics", "--delete", "--name", name)
+
+
+def test_the_cluster_and_its_brokers(shell: Shell, broker: PenstockBroker) -> None:
+    [line] = shell("cluster", "cluster-id").lines
+    assert re.fullmatch(r"Cluster ID: [\w-]{22}", line)
+    head, row = shell("cluster", "list-endpoints").lines
+    assert head.split() == ["ID", "HOST", "PORT", "RACK", "STATE", "ENDPOINT_TYPE"]
+    host, port = broker.bootstrap.split(":")
+    assert row.split() == ["1", host, port, "null", "unfenced", "broker"]
+
+
+def test_features(shell: Shell) -> None:
+    """Each feature has a finalized level that is within what the broker supports."""
+    lines = shell("features", "describe").lines
+    found = [
+        re.match(
+            r"Feature: (\S+)\s+SupportedMinVersion: (\d+)\s+SupportedMaxVersion: (\d+)"
+            r"\s+FinalizedVersionLevel: (\d+)\s+Epoch: \d+",
+            line,
+        )
+        for line in lines
+    ]
+    assert all(found), lines
+    names = {each[1] for each in found if each}
+    assert {"group.version", "transaction.version"} <= names
+    for each in found:
+        assert each is not None
+        assert int(each[2]) <= int(each[4]) <= int(each[3])
+
+
+def test_the_producers_of_a_partition(shell: Shell, name: str) -> None:
+    """P3: an idempotent producer's last sequence is that of its last record."""
+    shell("topics", "--create", "--topic", name, "--partitions", "1")
+    shell("console-producer", "--topic", name, stdin="a\nb\nc\n")
+    described = ("transactions", "describe-producers", "--topic", name, "--partition", "0")
+    head, row = (line.split() for line in shell(*described).lines)
+    assert head[:4] == ["ProducerId", "ProducerEpoch", "LatestCoordinatorEpoch", "LastSequence"]
+    assert row[1:4] == ["0", "-1", "2"]
+    assert row[5] == "None"
+
+
+def test_what_is_not_served_is_said_plainly(shell: Shell) -> None:
+    """E4."""
+    refused = shell.attempt("transactions", "list")
+    assert refused.exit == 1
+    assert "The node does not support LIST_TRANSACTIONS" in refused.err

@@ -1,0 +1,135 @@
+"""kafka-log-dirs.sh, kafka-reassign-partitions.sh and kafka-leader-election.sh (M4, S1, R8)."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.kafka import wait_until
+from tests.support.kafka_tools import Shell
+
+TITLES = ("Current partition replica assignment", "Proposed partition reassignment configuration")
+
+
+@pytest.fixture
+def topic(shell: Shell, name: str) -> str:
+    shell("topics", "--create", "--topic", name, "--partitions", "2")
+    lines = "".join(f"key-{number}\tvalue-{number}\n" for number in range(100))
+    shell("console-producer", "--topic", name, "--reader-property", "parse.key=true", stdin=lines)
+    return name
+
+
+def _folders(shell: Shell, topic: str) -> dict[str, Path]:
+    """Where each partition of a topic is; each must have records, and be there once."""
+    first, second, described = shell("log-dirs", "--describe", "--topic-list", topic).lines
+    assert first == "Querying brokers for log directories information"
+    assert second == "Received log directory information from brokers 1"
+    [broker] = json.loads(described)["brokers"]
+    assert broker["broker"] == 1
+    found: dict[str, Path] = {}
+    for folder in broker["logDirs"]:
+        assert folder["error"] is None
+        for partition in folder["partitions"]:
+            if partition["isFuture"]:
+                continue
+            assert partition["partition"] not in found
+            assert partition["offsetLag"] == 0
+            segment = Path(folder["logDir"], partition["partition"], "0" * 20 + ".log")
+            assert partition["size"] == segment.stat().st_size > 0
+            found[partition["partition"]] = Path(folder["logDir"])
+    return found
+
+
+def test_every_folder_is_described(shell: Shell, topic: str, log_dirs: tuple[Path, Path]) -> None:
+    described = json.loads(shell("log-dirs", "--describe", "--broker-list", "1").lines[-1])
+    assert described["version"] == 1
+    assert {Path(each["logDir"]) for each in described["brokers"][0]["logDirs"]} == set(log_dirs)
+    folders = _folders(shell, topic)
+    assert set(folders) == {f"{topic}-0", f"{topic}-1"}
+    assert set(folders.values()) <= set(log_dirs)
+
+
+def test_a_broker_that_is_not_there(shell: Shell) -> None:
+    refused = shell.attempt("log-dirs", "--describe", "--broker-list", "7")
+    assert refused.exit == 1
+    assert "do not exist from --broker-list: 7" in refused.err
+
+
+def test_a_partition_moves_to_the_other_folder(
+    shell: Shell, topic: str, log_dirs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    before = _folders(shell, topic)
+    [other] = set(log_dirs) - {before[f"{topic}-0"]}
+    plan = _plan(tmp_path, topic, [1], str(other))
+    started = shell("reassign-partitions", "--execute", "--reassignment-json-file", plan)
+    assert (
+        f"Successfully started moving log directory to {other} for replica {topic}-0 with broker 1"
+        in started.lines
+    )
+    finished = f"Reassignment of replica {topic}-0-1 completed successfully."
+
+    def has_moved() -> bool:
+        verify = shell("reassign-partitions", "--verify", "--reassignment-json-file", plan)
+        assert f"Reassignment of partition {topic}-0 is completed." in verify.lines
+        return finished in verify.lines
+
+    wait_until(has_moved, "the move of a partition to another folder", 20)
+    assert _folders(shell, topic) == {**before, f"{topic}-0": other}
+    assert not (before[f"{topic}-0"] / f"{topic}-0").exists()
+    offsets = shell("get-offsets", "--topic", topic).lines
+    assert sum(int(line.split(":")[2]) for line in offsets) == 100
+
+
+def test_a_plan_is_made(shell: Shell, topic: str, tmp_path: Path) -> None:
+    wanted = tmp_path / "topics.json"
+    wanted.write_text(json.dumps({"topics": [{"topic": topic}], "version": 1}))
+    lines = shell(
+        *("reassign-partitions", "--generate", "--broker-list", "1"),
+        *("--topics-to-move-json-file", str(wanted)),
+    ).lines
+    current, proposed = (json.loads(lines[lines.index(title) + 1]) for title in TITLES)
+    assert [each["replicas"] for each in current["partitions"]] == [[1], [1]]
+    assert {
+        f"{topic}-{each['partition']}": Path(each["log_dirs"][0]) for each in current["partitions"]
+    } == _folders(shell, topic)
+    assert [each["log_dirs"] for each in proposed["partitions"]] == [["any"], ["any"]]
+
+
+def test_a_reassignment_that_changes_nothing(shell: Shell, topic: str, tmp_path: Path) -> None:
+    plan = ("--reassignment-json-file", _plan(tmp_path, topic, [1], "any"))
+    started = shell("reassign-partitions", "--execute", *plan)
+    assert f"Successfully started partition reassignment for {topic}-0" in started.lines
+    assert shell("reassign-partitions", "--list").lines == ["No partition reassignments found."]
+    cancelled = shell("reassign-partitions", "--cancel", *plan)
+    assert "None of the specified partition reassignments are active." in cancelled.lines
+
+
+def test_a_reassignment_to_a_broker_that_is_not_there(
+    shell: Shell, topic: str, tmp_path: Path
+) -> None:
+    """E1."""
+    plan = _plan(tmp_path, topic, [1, 2], "any")
+    refused = shell.attempt("reassign-partitions", "--execute", "--reassignment-json-file", plan)
+    assert (refused.exit, refused.lines[0]) == (1, "Error: Unknown broker id 2")
+
+
+def _plan(folder: Path, topic: str, replicas: list[int], log_dir: str) -> str:
+    partition = {
+        "topic": topic,
+        "partition": 0,
+        "replicas": replicas,
+        "log_dirs": [log_dir for _ in replicas],
+    }
+    plan = folder / "plan.json"
+    plan.write_text(json.dumps({"version": 1, "partitions": [partition]}))
+    return str(plan)
+
+
+@pytest.mark.parametrize("kind", ["preferred", "unclean"])
+def test_an_election_that_is_not_needed(shell: Shell, topic: str, kind: str) -> None:
+    one = ("--topic", topic, "--partition", "0")
+    assert shell("leader-election", "--election-type", kind, *one).lines == [
+        f"Valid replica already elected for partitions {topic}-0"
+    ]
+    every = shell("leader-election", "--election-type", kind, "--all-topic-partitions")
+    assert every.text == ""

@@ -1,0 +1,35 @@
+"""The same commands against Kafka's own broker and against ours: the same comes out (M4)."""
+
+import pytest
+
+from tests.compat.tools.commands import SETTINGS, Outcome, commands, run_all
+from tests.support.kafka import KafkaBroker, KafkaParts
+from tests.support.kafka_tools import KafkaTools, Shell
+from tests.support.once import once_per_run
+from tests.support.penstock_broker import PenstockBroker
+
+Both = tuple[list[Outcome], list[Outcome]]
+
+
+@pytest.fixture(scope="session")
+def outcomes(kafka_parts: KafkaParts, tmp_path_factory: pytest.TempPathFactory) -> Both:
+    """What each command did with Kafka, and what with us."""
+
+    def run_with_both() -> Both:
+        with KafkaTools(kafka_parts) as tools:
+            folder = tmp_path_factory.mktemp("kafka")
+            with KafkaBroker(kafka_parts, folder, SETTINGS) as kafka:
+                theirs = list(run_all(Shell(tools, kafka.bootstrap), folder))
+            folder = tmp_path_factory.mktemp("penstock")
+            with PenstockBroker(folder, SETTINGS) as penstock:
+                ours = list(run_all(Shell(tools, penstock.bootstrap), folder))
+        return theirs, ours
+
+    return once_per_run(tmp_path_factory, "tool-outcomes", lambda _: run_with_both())
+
+
+@pytest.mark.parametrize("number", range(len(commands())), ids=commands())
+def test_a_command(outcomes: Both, number: int) -> None:
+    """M4, E1: the output; of a failure, its kind, for the wording is ours."""
+    theirs, ours = (each[number] for each in outcomes)
+    assert ours == theirs

@@ -1,0 +1,186 @@
+"""ListOffsets: specials, times and versions (Q5)."""
+
+from typing import Any
+
+import pytest
+
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from penstock.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from tests.support.broker import WireClient
+from tests.support.requests import NOW, batch_of, make_topic, send_batch
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, PENDING = -1, -2, -3, -4, -5, -6
+VERSIONS = range(1, 12)
+TIMES = [NOW, NOW + 100, NOW + 50, NOW + 200]
+
+
+def ask(
+    client: WireClient,
+    topic: str,
+    timestamp: int,
+    version: int,
+    *,
+    partition: int = 0,
+    isolation: int = 0,
+    leader_epoch: int = -1,
+    max_num_offsets: int = 1,
+) -> Any:
+    wanted = ListOffsetsPartition(partition, leader_epoch, timestamp)
+    if version == 0:
+        wanted.max_num_offsets = max_num_offsets
+    request = ListOffsetsRequest(-1, topics=[ListOffsetsTopic(topic, [wanted])])
+    if version >= 2:
+        request.isolation_level = isolation
+    response = client.ask(request, version)
+    assert [each.name for each in response.topics] == [topic]
+    return response.topics[0].partitions[0]
+
+
+def filled(client: WireClient, topic: str, **configs: str) -> str:
+    """Four records of different times, of which the first was deleted."""
+    make_topic(client, topic, configs={name.replace("_", "."): v for name, v in configs.items()})
+    for time in TIMES:
+        assert send_batch(client, topic, batch_of(b"v" * 30, timestamp=time)).error_code == 0
+    partition = DeleteRecordsPartition(0, 1)
+    request = DeleteRecordsRequest([DeleteRecordsTopic(topic, [partition])], 1000)
+    assert client.ask(request, 2).topics[0].partitions[0].error_code == 0
+    return topic
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("isolation", [0, 1])
+def test_earliest_and_latest(client: WireClient, version: int, isolation: int) -> None:
+    topic = filled(client, f"ends-{version}-{isolation}")
+    for timestamp, offset in ((EARLIEST, 1), (LATEST, 4)):
+        found = ask(client, topic, timestamp, version, isolation=isolation)
+        assert (found.error_code, found.offset, found.timestamp) == (0, offset, -1)
+        assert found.leader_epoch == (0 if version >= 4 else -1)
+
+
+@pytest.mark.parametrize("version", [1, 4, 7, 11])
+def test_by_time(client: WireClient, version: int) -> None:
+    """The first record that is not older; those before the start do not count."""
+    topic = filled(client, f"times-{version}")
+    expected = [
+        (0, 1, NOW + 100),
+        (NOW, 1, NOW + 100),
+        (NOW + 100, 1, NOW + 100),
+        (NOW + 101, 3, NOW + 200),
+        (NOW + 200, 3, NOW + 200),
+        (NOW + 201, -1, -1),
+        (2**63 - 1, -1, -1),
+    ]
+    for timestamp, offset, time in expected:
+        found = ask(client, topic, timestamp, version)
+        assert (found.error_code, found.offset, found.timestamp) == (0, offset, time)
+        if version >= 4:
+            assert found.leader_epoch == (0 if offset >= 0 else -1)
+
+
+@pytest.mark.parametrize("version", [1, 6, 7, 11])
+def test_the_largest_timestamp(client: WireClient, version: int) -> None:
+    topic = filled(client, f"max-{version}")
+    found = ask(client, topic, MAX_TIMESTAMP, version)
+    if version < 7:
+        assert found.error_code == ErrorCode.UNSUPPORTED_VERSION
+    else:
+        assert (found.error_code, found.offset, found.timestamp) == (0, 3, NOW + 200)
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "first", "offset"),
+    [(EARLIEST_LOCAL, 8, 1), (LATEST_TIERED, 9, -1), (PENDING, 11, -1)],
+)
+@pytest.mark.parametrize("version", [1, 7, 8, 9, 11])
+def test_specials_of_tiered_storage(
+    client: WireClient, timestamp: int, first: int, offset: int, version: int
+) -> None:
+    """There is none here: the earliest local offset is the earliest, nothing is tiered."""
+    topic = filled(client, f"tiered{timestamp}-{version}")
+    found = ask(client, topic, timestamp, version)
+    if version < first:
+        assert found.error_code == ErrorCode.UNSUPPORTED_VERSION
+    else:
+        assert (found.error_code, found.offset) == (0, offset)
+
+
+@pytest.mark.parametrize("version", [1, 7, 11])
+def test_an_empty_partition(client: WireClient, version: int) -> None:
+    make_topic(client, topic := f"empty-{version}")
+    assert ask(client, topic, EARLIEST, version).offset == 0
+    assert ask(client, topic, LATEST, version).offset == 0
+    found = ask(client, topic, NOW, version)
+    assert (found.error_code, found.offset, found.timestamp) == (0, -1, -1)
+    if version >= 7:
+        assert ask(client, topic, MAX_TIMESTAMP, version).offset == -1
+
+
+@pytest.mark.parametrize("version", [0, 1, 5, 11])
+def test_unknown_partitions(client: WireClient, version: int) -> None:
+    make_topic(client, topic := f"known-{version}")
+    for name, partition in (("unknown", 0), (topic, 1), (topic, -1)):
+        found = ask(client, name, LATEST, version, partition=partition)
+        assert found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert found.offset == -1
+
+
+@pytest.mark.parametrize("version", [4, 7, 11])
+def test_leader_epochs(client: WireClient, version: int) -> None:
+    topic = filled(client, f"epochs-{version}")
+    assert ask(client, topic, LATEST, version, leader_epoch=0).error_code == 0
+    found = ask(client, topic, LATEST, version, leader_epoch=1)
+    assert found.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+@pytest.mark.parametrize("version", [1, 11])
+def test_a_number_that_means_nothing(client: WireClient, version: int) -> None:
+    topic = filled(client, f"nothing-{version}")
+    assert ask(client, topic, -99, version).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+@pytest.mark.parametrize("version", [1, 7, 11])
+def test_time_over_many_segments(client: WireClient, version: int) -> None:
+    """Each batch is a segment of its own: the search must find the right one."""
+    topic = f"segments-{version}"
+    make_topic(client, topic, configs={"segment.bytes": "1048576", "index.interval.bytes": "1"})
+    for number in range(4):
+        batch = batch_of(b"x" * 600_000, timestamp=NOW + number * 1000)
+        assert send_batch(client, topic, batch).error_code == 0
+    for number in range(4):
+        found = ask(client, topic, NOW + number * 1000 - 1, version)
+        assert (found.offset, found.timestamp) == (number, NOW + number * 1000)
+
+
+def test_version_0(client: WireClient) -> None:
+    """The oldest version: offsets at which segments begin, newest first, at most so many."""
+    topic = "version-0"
+    make_topic(client, topic, configs={"segment.bytes": "1048576"})
+    for number in range(3):
+        batch = batch_of(b"x" * 600_000, timestamp=NOW + number * 1000)
+        assert send_batch(client, topic, batch).error_code == 0
+    found = ask(client, topic, LATEST, 0, max_num_offsets=10)
+    assert found.old_style_offsets == [3, 2, 1, 0]
+    assert ask(client, topic, LATEST, 0, max_num_offsets=1).old_style_offsets == [3]
+    assert ask(client, topic, EARLIEST, 0, max_num_offsets=10).old_style_offsets == [0]
+    assert ask(client, topic, EARLIEST, 0, max_num_offsets=0).old_style_offsets == []
+
+
+def test_several_partitions_at_once(client: WireClient) -> None:
+    make_topic(client, "several", 3)
+    wanted = [ListOffsetsPartition(index, timestamp=LATEST) for index in (2, 0, 9)]
+    request = ListOffsetsRequest(-1, topics=[ListOffsetsTopic("several", wanted)])
+    found = client.ask(request, 7).topics[0].partitions
+    assert [(each.partition_index, each.error_code) for each in found] == [
+        (2, 0),
+        (0, 0),
+        (9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]

@@ -1,0 +1,226 @@
+"""DescribeLogDirs and AlterReplicaLogDirs: partitions move between folders while used (S1)."""
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from penstock.protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+)
+from tests.support.broker import RunningBroker, WireClient, running_broker
+from tests.support.faults import watching
+from tests.support.requests import (
+    batch_of,
+    fetch_request,
+    fetched,
+    make_topic,
+    new_producer,
+    partitions_of,
+    produced,
+    send_batch,
+    values_in,
+)
+
+DEADLINE_S = 15.0
+
+
+class Folders(NamedTuple):
+    broker: RunningBroker
+    a: str
+    b: str
+
+    def other(self, path: str) -> str:
+        return self.b if path == self.a else self.a
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folders]:
+    root = tmp_path_factory.mktemp("folders")
+    a, b = str(root / "a"), str(root / "b")
+    with watching(), running_broker(root, {"log.dirs": f"{a},{b}"}) as broker:
+        yield Folders(broker, a, b)
+
+
+@pytest.fixture
+def client(folders: Folders) -> Iterator[WireClient]:
+    with folders.broker.connect() as one:
+        yield one
+
+
+def described(client: WireClient, topic: str, version: int = 4) -> dict[str, Any]:
+    """By folder, what it has of partition 0 of a topic."""
+    request = DescribeLogDirsRequest([DescribableLogDirTopic(topic, [0])])
+    response = client.ask(request, version)
+    return {
+        result.log_dir: part
+        for result in response.results
+        for each in result.topics
+        for part in each.partitions
+    }
+
+
+def home(client: WireClient, topic: str) -> str:
+    (path,) = (path for path, part in described(client, topic).items() if not part.is_future_key)
+    return path
+
+
+def move(
+    client: WireClient, topic: str, path: str, version: int = 2, partition: int = 0
+) -> ErrorCode:
+    wanted = AlterReplicaLogDir(path, [AlterReplicaLogDirTopic(topic, [partition])])
+    (result,) = client.ask(AlterReplicaLogDirsRequest([wanted]), version).results
+    assert result.topic_name == topic
+    return ErrorCode(result.partitions[0].error_code)
+
+
+def await_home(client: WireClient, topic: str, path: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while list(described(client, topic)) != [path]:
+        assert time.monotonic() < deadline, "the move does not end"
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_describe(folders: Folders, client: WireClient, version: int) -> None:
+    make_topic(client, topic := f"described-{version}")
+    produced(client, topic, b"x" * 1000)
+    response = client.ask(DescribeLogDirsRequest(None), version)
+    assert response.error_code == 0
+    assert {result.log_dir for result in response.results} == {folders.a, folders.b}
+    for result in response.results:
+        assert result.error_code == 0
+        assert (result.usable_bytes > 0) == (result.total_bytes > 0) == (version >= 4)
+    (part,) = described(client, topic, version).values()
+    assert (part.partition_size > 1000, part.offset_lag, part.is_future_key) == (True, 0, False)
+    assert described(client, "unknown", version) == {}
+
+
+def test_new_partitions_go_where_there_are_fewest(folders: Folders, client: WireClient) -> None:
+    make_topic(client, "spread", 6)
+    response = client.ask(DescribeLogDirsRequest(None), 4)
+    counts = [sum(len(topic.partitions) for topic in each.topics) for each in response.results]
+    assert abs(counts[0] - counts[1]) <= 1
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_partition_moves(folders: Folders, client: WireClient, version: int) -> None:
+    make_topic(client, topic := f"moved-{version}")
+    produced(client, topic, b"before")
+    target = folders.other(home(client, topic))
+    assert move(client, topic, target, version) is ErrorCode.NONE
+    await_home(client, topic, target)
+    assert (Path(target) / f"{topic}-0").is_dir()
+    assert produced(client, topic, b"after") == 1
+    assert values_in(fetched(client, topic)) == [b"before", b"after"]
+    assert move(client, topic, target, version) is ErrorCode.NONE, "it is there already"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_cannot_be_moved(folders: Folders, client: WireClient, version: int) -> None:
+    make_topic(client, topic := f"unmoved-{version}")
+    assert move(client, topic, "/nowhere", version) is ErrorCode.LOG_DIR_NOT_FOUND
+    unknown = move(client, "unknown", folders.a, version)
+    assert unknown in (ErrorCode.REPLICA_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def test_moves_under_load(folders: Folders, client: WireClient) -> None:
+    """Producing and consuming go on while the partition moves; nothing is lost or doubled (P3)."""
+    topic = "busy"
+    make_topic(client, topic, configs={"segment.bytes": "1048576"})
+    sent: list[bytes] = []
+    seen: list[bytes | None] = []
+    stop = threading.Event()
+    all_sent = threading.Event()
+    failures: list[BaseException] = []
+
+    def producing() -> None:
+        with folders.broker.connect() as mine:
+            producer = new_producer(mine)
+            while not stop.is_set():
+                value = b"%06d" % len(sent) + bytes(4000)
+                batch = batch_of(value, producer=(*producer, len(sent)))
+                answer = send_batch(mine, topic, batch)
+                assert (answer.error_code, answer.base_offset) == (0, len(sent))
+                sent.append(value)
+        all_sent.set()
+
+    def consuming() -> None:
+        with folders.broker.connect() as mine:
+            while not all_sent.is_set() or len(seen) < len(sent):
+                request = fetch_request({topic: {0: len(seen)}}, max_wait_ms=50, min_bytes=1)
+                (data,) = partitions_of(mine.ask(request, 11)).values()
+                assert data.error_code == 0
+                seen.extend(values_in(data))
+
+    def guarded(work: Any) -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - raised again below
+            failures.append(error)
+            all_sent.set()
+
+    threads = [threading.Thread(target=guarded, args=(work,)) for work in (producing, consuming)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(5):
+            target = folders.other(home(client, topic))
+            before = len(sent)
+            assert move(client, topic, target) is ErrorCode.NONE
+            await_home(client, topic, target)
+            while len(sent) < before + 100 and not failures:
+                time.sleep(0.002)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(DEADLINE_S)
+    if failures:
+        raise failures[0]
+    assert not any(thread.is_alive() for thread in threads)
+    assert len(sent) >= 500
+    assert seen == sent
+
+
+def test_a_move_that_a_stop_interrupted_goes_on(tmp_path: Path) -> None:
+    """The answer comes when the move begins; the next start finishes it."""
+    a, b = str(tmp_path / "a"), str(tmp_path / "b")
+    settings = {"log.dirs": f"{a},{b}"}
+    with running_broker(tmp_path, settings) as broker, broker.connect() as client:
+        make_topic(client, "t")
+        for number in range(20):
+            produced(client, "t", b"%d" % number + bytes(200_000))
+        target = b if home(client, "t") == a else a
+        assert move(client, "t", target) is ErrorCode.NONE
+    with running_broker(tmp_path, settings) as broker, broker.connect() as client:
+        await_home(client, "t", target)
+        found: list[bytes | None] = []
+        while len(found) < 20:
+            found += values_in(fetched(client, "t", len(found)))
+        assert [value and value.rstrip(b"\0") for value in found] == [b"%d" % n for n in range(20)]
+        assert produced(client, "t", b"after") == 20
+
+
+def test_topics_with_a_partition_on_its_way_can_be_deleted(
+    folders: Folders, client: WireClient
+) -> None:
+    make_topic(client, "leaving")
+    for _ in range(10):
+        produced(client, "leaving", bytes(200_000))
+    assert move(client, "leaving", folders.other(home(client, "leaving"))) is ErrorCode.NONE
+    request = DeleteTopicsRequest([DeleteTopicState("leaving")], timeout_ms=1000)
+    assert client.ask(request, 6).responses[0].error_code == 0
+    assert described(client, "leaving") == {}
+    make_topic(client, "leaving")
+    assert produced(client, "leaving", b"new") == 0

@@ -1,0 +1,228 @@
+"""Metadata and ApiVersions in all their versions (E4, E5)."""
+
+from collections.abc import Iterator, Mapping
+from uuid import UUID
+
+import pytest
+
+from penstock.broker.features import SUPPORTED_FEATURES
+from penstock.broker.handlers.table import SERVED
+from penstock.core.errors import ErrorCode
+from penstock.protocol.api_key import ApiKey
+from penstock.protocol.fields import ZERO_UUID
+from penstock.protocol.frames import decode_response
+from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.support.broker import RunningBroker, WireClient, running_broker
+from tests.support.requests import make_topic
+
+VERSIONS = range(14)
+NOT_ASKED = -(2**31)
+
+
+@pytest.fixture(scope="module")
+def settings() -> Mapping[str, str]:
+    return {"node.id": "3", "broker.rack": "r1", "num.partitions": "2"}
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """A broker that makes no topics by itself."""
+    settings = {"auto.create.topics.enable": "false"}
+    with running_broker(tmp_path_factory.mktemp("strict"), settings) as running:
+        yield running
+
+
+def named(*names: str) -> list[MetadataRequestTopic]:
+    return [MetadataRequestTopic(name=name) for name in names]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_version(broker: RunningBroker, client: WireClient, version: int) -> None:
+    topic_id = make_topic(client, f"every-{version}", 3)
+    response = client.ask(MetadataRequest(named(f"every-{version}")), version)
+    (node,) = response.brokers
+    assert (node.node_id, node.host, node.port) == (3, *broker.address)
+    assert node.rack == ("r1" if version >= 1 else None)
+    assert response.controller_id == (3 if version >= 1 else -1)
+    assert bool(response.cluster_id) == (version >= 2)
+    (topic,) = response.topics
+    assert (topic.error_code, topic.name, topic.is_internal) == (0, f"every-{version}", False)
+    assert topic.topic_id == (topic_id if version >= 10 else ZERO_UUID)
+    assert [each.partition_index for each in topic.partitions] == [0, 1, 2]
+    for each in topic.partitions:
+        assert (each.error_code, each.leader_id) == (0, 3)
+        assert each.replica_nodes == each.isr_nodes == [3]
+        assert each.offline_replicas == []
+        assert each.leader_epoch == (0 if version >= 7 else -1)
+    assert topic.topic_authorized_operations == NOT_ASKED
+    assert response.cluster_authorized_operations == NOT_ASKED
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_all_topics_or_none(client: WireClient, version: int) -> None:
+    """Null means all; so does an empty list in version 0, and nothing in later ones."""
+    make_topic(client, f"all-{version}")
+    request = MetadataRequest([] if version == 0 else None)
+    names = {topic.name for topic in client.ask(request, version).topics}
+    assert f"all-{version}" in names
+    if version > 0:
+        response = client.ask(MetadataRequest([]), version)
+        assert (response.topics, len(response.brokers)) == ([], 1)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_topic_is_made_when_it_is_asked_for(client: WireClient, version: int) -> None:
+    """E5, with num.partitions partitions."""
+    name = f"made-{version}"
+    (topic,) = client.ask(MetadataRequest(named(name)), version).topics
+    assert (topic.error_code, topic.name) == (0, name)
+    assert len(topic.partitions) == 2
+    assert {each.leader_id for each in topic.partitions} == {3}
+
+
+@pytest.mark.parametrize("version", [4, 9, 13])
+def test_the_client_may_forbid_it(client: WireClient, version: int) -> None:
+    request = MetadataRequest(named(f"forbidden-{version}"), allow_auto_topic_creation=False)
+    (topic,) = client.ask(request, version).topics
+    assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert topic.partitions == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_broker_may_forbid_it(strict: RunningBroker, version: int) -> None:
+    """E5."""
+    with strict.connect() as client:
+        make_topic(client, f"there-{version}")
+        topics = client.ask(MetadataRequest(named("nowhere", f"there-{version}")), version).topics
+        codes = {topic.name: topic.error_code for topic in topics}
+        assert codes == {
+            "nowhere": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"there-{version}": ErrorCode.NONE,
+        }
+
+
+@pytest.mark.parametrize("version", [0, 6, 13])
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "é", "x" * 250])
+def test_names_that_cannot_be(
+    client: WireClient, strict: RunningBroker, version: int, name: str
+) -> None:
+    (topic,) = client.ask(MetadataRequest(named(name)), version).topics
+    assert (topic.error_code, topic.name) == (ErrorCode.INVALID_TOPIC_EXCEPTION, name)
+    with strict.connect() as other:
+        (topic,) = other.ask(MetadataRequest(named(name)), version).topics
+        assert topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_by_id(client: WireClient, version: int) -> None:
+    topic_id = make_topic(client, f"id-{version}")
+    request = MetadataRequest(
+        [MetadataRequestTopic(topic_id, None), MetadataRequestTopic(UUID(int=5), None)]
+    )
+    found, unknown = client.ask(request, version).topics
+    assert (found.error_code, found.name, found.topic_id) == (0, f"id-{version}", topic_id)
+    assert (unknown.error_code, unknown.name) == (ErrorCode.UNKNOWN_TOPIC_ID, None)
+    assert unknown.topic_id == UUID(int=5)
+
+
+@pytest.mark.parametrize("version", [10, 11])
+def test_ids_need_version_12(client: WireClient, version: int) -> None:
+    """Versions 10 and 11 can say an id, but Kafka never served them."""
+    topic_id = make_topic(client, f"early-{version}")
+    for wanted in (MetadataRequestTopic(topic_id, None), MetadataRequestTopic(topic_id, "x")):
+        (topic,) = client.ask(MetadataRequest([wanted]), version).topics
+        assert (topic.error_code, topic.topic_id) == (ErrorCode.INVALID_REQUEST, topic_id)
+
+
+@pytest.mark.parametrize("version", [8, 10, 13])
+def test_authorized_operations(client: WireClient, version: int) -> None:
+    """Without an authorizer everything is allowed that Kafka lists for the kind of resource."""
+    make_topic(client, f"operations-{version}")
+    request = MetadataRequest(
+        named(f"operations-{version}"), include_topic_authorized_operations=True
+    )
+    if version <= 10:
+        request.include_cluster_authorized_operations = True
+    response = client.ask(request, version)
+    topic_operations = {3, 4, 5, 6, 7, 8, 10, 11}
+    assert bits(response.topics[0].topic_authorized_operations) == topic_operations
+    if version <= 10:
+        cluster_operations = {5, 7, 8, 9, 10, 11, 12}
+        assert bits(response.cluster_authorized_operations) == cluster_operations
+
+
+def served() -> dict[int, tuple[int, int]]:
+    """All of the table but telemetry, which nobody has subscribed to here."""
+    telemetry = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
+    return {
+        key: (each.min_version, each.max_version)
+        for key, each in SERVED.items()
+        if key not in telemetry
+    }
+
+
+def bits(value: int) -> set[int]:
+    return {bit for bit in range(31) if value >> bit & 1}
+
+
+def test_a_name_twice(client: WireClient) -> None:
+    topics = client.ask(MetadataRequest(named("twice", "twice")), 9).topics
+    assert {(topic.name, topic.error_code) for topic in topics} == {("twice", 0)}
+
+
+# --- ApiVersions
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_what_is_served_is_told(client: WireClient, version: int) -> None:
+    response = client.ask(ApiVersionsRequest("test", "1.0"), version)
+    assert response.error_code == 0
+    told = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
+    assert told == served()
+    features = {
+        each.name: (each.min_version, each.max_version) for each in response.supported_features
+    }
+    if version < 3:
+        assert features == {}
+    elif version == 3:
+        assert features == {name: span for name, span in SUPPORTED_FEATURES.items() if span[0] > 0}
+    else:
+        assert features == SUPPORTED_FEATURES
+
+
+@pytest.mark.parametrize("version", [6, 99, 32767])
+def test_a_version_from_the_future(client: WireClient, version: int) -> None:
+    """E4: the answer has the format of version 0, error 35, and what is served."""
+    client.sock.sendall(bytes.fromhex("0000000a0012") + version.to_bytes(2) + b"\0\0\0\x07\xff\xff")
+    header, response = decode_response(ApiVersionsResponse, 0, client.receive_frame())
+    assert header.correlation_id == 7
+    assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert {each.api_key for each in response.api_keys} == set(served())
+    # The client asks again on the same connection.
+    assert client.ask(ApiVersionsRequest("test", "1.0"), 3).error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "version"), [("", "1"), ("a", ""), ("-a", "1"), ("a b", "1"), ("a", "1.0-"), ("é", "1")]
+)
+def test_names_of_software(client: WireClient, name: str, version: str) -> None:
+    response = client.ask(ApiVersionsRequest(name, version), 3)
+    assert response.error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("name", ["apache-kafka-java", "a", "librdkafka.2", "A1"])
+def test_the_software_is_remembered(broker: RunningBroker, client: WireClient, name: str) -> None:
+    assert client.ask(ApiVersionsRequest(name, "4.0"), 4).error_code == 0
+
+
+@pytest.mark.parametrize(("key", "version"), [(0, 14), (1, 3), (1, 19), (3, 14), (7, 0), (999, 0)])
+def test_what_is_not_served_closes_the_connection(
+    broker: RunningBroker, client: WireClient, key: int, version: int
+) -> None:
+    """E4: the client cannot read an answer, whichever it were."""
+    body = key.to_bytes(2) + version.to_bytes(2) + b"\0\0\0\x07\xff\xff" + bytes(20)
+    client.sock.sendall(len(body).to_bytes(4) + body)
+    assert client.is_closed()
+    with broker.connect() as other:
+        assert other.ask(ApiVersionsRequest(), 0).error_code == 0

@@ -1,0 +1,128 @@
+"""DeleteRecords and OffsetForLeaderEpoch over the wire (S4, R4)."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from penstock.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from tests.support.broker import WireClient, running_broker
+from tests.support.requests import fetched, make_topic, produced, values_in
+
+
+def delete(
+    client: WireClient, topic: str, offset: int, version: int = 2, partition: int = 0
+) -> tuple[ErrorCode, int]:
+    """The code, and where the partition starts."""
+    wanted = DeleteRecordsTopic(topic, [DeleteRecordsPartition(partition, offset)])
+    (answer,) = client.ask(DeleteRecordsRequest([wanted], 1000), version).topics
+    assert answer.name == topic
+    (result,) = answer.partitions
+    return ErrorCode(result.error_code), result.low_watermark
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_the_partition_starts_later(client: WireClient, version: int) -> None:
+    topic = f"later-{version}"
+    make_topic(client, topic)
+    for value in (b"a", b"b", b"c"):
+        produced(client, topic, value)
+    assert delete(client, topic, 2, version) == (0, 2)
+    assert fetched(client, topic, 1).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    found = fetched(client, topic, 2)
+    assert (found.log_start_offset, values_in(found)) == (2, [b"c"])
+    # What is deleted already stays so; the high watermark is as far as it goes.
+    assert delete(client, topic, 1, version) == (0, 2)
+    assert delete(client, topic, 4, version) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+    assert delete(client, topic, -2, version) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+    assert delete(client, topic, -1, version) == (0, 3)
+    assert produced(client, topic, b"d") == 3
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_what_cannot_be_deleted(client: WireClient, version: int) -> None:
+    make_topic(client, topic := f"compacted-{version}", configs={"cleanup.policy": "compact"})
+    assert delete(client, topic, 0, version) == (ErrorCode.POLICY_VIOLATION, -1)
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert delete(client, "unknown", 0, version) == (unknown, -1)
+    assert delete(client, topic, 0, version, partition=5) == (unknown, -1)
+
+
+def test_the_start_survives_a_restart(tmp_path: Path) -> None:
+    """S4."""
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        make_topic(client, "t")
+        produced(client, "t", b"a", b"b")
+        assert delete(client, "t", 1) == (0, 1)
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        assert fetched(client, "t", 1).log_start_offset == 1
+        assert fetched(client, "t", 0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def end_of(
+    client: WireClient,
+    topic: str,
+    epoch: int,
+    version: int,
+    *,
+    current: int = -1,
+    partition: int = 0,
+) -> tuple[int, int, int]:
+    """Error code, leader epoch and end offset."""
+    wanted = OffsetForLeaderPartition(partition, current, epoch)
+    request = OffsetForLeaderEpochRequest(-1, [OffsetForLeaderTopic(topic, [wanted])])
+    (answer,) = client.ask(request, version).topics
+    assert answer.topic == topic
+    (result,) = answer.partitions
+    assert result.partition == partition
+    return result.error_code, result.leader_epoch, result.end_offset
+
+
+def leader_epoch(client: WireClient, topic: str) -> int:
+    answer: Any = client.ask(MetadataRequest([MetadataRequestTopic(name=topic)]), 9)
+    epoch: int = answer.topics[0].partitions[0].leader_epoch
+    return epoch
+
+
+def test_epochs_rise_with_restarts_and_have_ends(tmp_path: Path) -> None:
+    """R4: each start of the broker begins an epoch; the history says where each ended."""
+    epochs = []
+    for _ in range(3):
+        with running_broker(tmp_path) as broker, broker.connect() as client:
+            if not epochs:
+                make_topic(client, "t")
+            epochs.append(leader_epoch(client, "t"))
+            produced(client, "t", b"a", b"b")
+    assert epochs == sorted(set(epochs))
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        for version in range(5):
+            for number, epoch in enumerate(epochs, 1):
+                told = epoch if version >= 1 else -1
+                assert end_of(client, "t", epoch, version) == (0, told, 2 * number)
+        assert end_of(client, "t", 1000, 4) == (0, -1, -1)
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_ends_of_epochs(client: WireClient, version: int) -> None:
+    make_topic(client, topic := f"ends-{version}")
+    produced(client, topic, b"a", b"b", b"c")
+    assert end_of(client, topic, 0, version) == (0, 0 if version >= 1 else -1, 3)
+    assert end_of(client, topic, 5, version) == (0, -1, -1)
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert end_of(client, "unknown", 0, version) == (unknown, -1, -1)
+    assert end_of(client, topic, 0, version, partition=3) == (unknown, -1, -1)
+    if version >= 2:
+        newer = end_of(client, topic, 0, version, current=3)
+        assert newer == (ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1)
+        assert end_of(client, topic, 0, version, current=0)[0] == 0

@@ -1,0 +1,264 @@
+"""What is there after a stop, a kill, with foreign folders and with settings that will not do.
+
+A broker of its own process where it must be killed or is expected to refuse (S1, S7, E6).
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.support.admin import TOPIC, alter, describe
+from tests.support.broker import WireClient, running_broker
+from tests.support.faults import watching
+from tests.support.penstock_broker import PenstockBroker
+from tests.support.requests import (
+    batch_of,
+    fetched,
+    make_topic,
+    new_producer,
+    produced,
+    send_batch,
+    values_in,
+)
+
+PENSTOCK = str(Path(sys.executable).with_name("penstock"))
+
+
+def connect(broker: PenstockBroker) -> WireClient:
+    host, port = broker.bootstrap.rsplit(":", 1)
+    return WireClient((host, int(port)))
+
+
+def leader_epoch(client: WireClient, topic: str) -> int:
+    answer = client.ask(MetadataRequest([MetadataRequestTopic(name=topic)]), 9)
+    epoch: int = answer.topics[0].partitions[0].leader_epoch
+    return epoch
+
+
+def test_everything_is_there_after_a_clean_stop(tmp_path: Path) -> None:
+    with watching():
+        with running_broker(tmp_path) as broker, broker.connect() as client:
+            topic_id = make_topic(client, "t", 2, {"retention.ms": "-1"})
+            produced(client, "t", b"a", b"b", partition=1)
+            alter(client, TOPIC, "t", {"max.message.bytes": "2000"})
+            epoch = leader_epoch(client, "t")
+        assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+        with running_broker(tmp_path) as broker, broker.connect() as client:
+            assert not (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+            (topic,) = client.ask(MetadataRequest(None), 12).topics
+            assert (topic.name, topic.topic_id, len(topic.partitions)) == ("t", topic_id, 2)
+            assert leader_epoch(client, "t") > epoch
+            assert values_in(fetched(client, "t", partition=1)) == [b"a", b"b"]
+            assert produced(client, "t", b"c", partition=1) == 2
+            settings = describe(client, TOPIC, "t", ["retention.ms", "max.message.bytes"])
+            assert {name: each.value for name, each in settings.items()} == {
+                "retention.ms": "-1",
+                "max.message.bytes": "2000",
+            }
+            large = send_batch(client, "t", batch_of(bytes(3000)))
+            assert large.error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_acknowledged_records_survive_a_kill(tmp_path: Path) -> None:
+    """S7, P3: with flush.messages=1 an acknowledged record is there, however the broker ended."""
+    broker = PenstockBroker(tmp_path)
+    acknowledged: list[bytes] = []
+    with broker:
+        with connect(broker) as client:
+            make_topic(client, "t", configs={"flush.messages": "1", "retention.ms": "-1"})
+            producer = new_producer(client)
+            epoch = leader_epoch(client, "t")
+            stop = threading.Event()
+
+            def producing() -> None:
+                with connect(broker) as mine:
+                    while not stop.is_set():
+                        value = b"%05d" % len(acknowledged)
+                        now_ms = time.time_ns() // 1_000_000
+                        batch = batch_of(
+                            value, producer=(*producer, len(acknowledged)), timestamp=now_ms
+                        )
+                        try:
+                            assert send_batch(mine, "t", batch).error_code == 0
+                        except ConnectionError:
+                            return
+                        acknowledged.append(value)
+
+            thread = threading.Thread(target=producing)
+            thread.start()
+            while len(acknowledged) < 50:
+                time.sleep(0.002)
+        broker.kill()
+        stop.set()
+        thread.join(10)
+        assert not (broker.data / ".kafka_cleanshutdown").exists()
+        broker.start()
+        with connect(broker) as client:
+            found = values_in(fetched(client, "t"))
+            assert found[: len(acknowledged)] == acknowledged
+            assert len(found) - len(acknowledged) in (0, 1), "the one that was under way"
+            assert leader_epoch(client, "t") > epoch
+            assert new_producer(client)[0] > producer[0]
+            again = batch_of(
+                found[-1],
+                producer=(*producer, len(found) - 1),
+                timestamp=time.time_ns() // 1_000_000,
+            )
+            answer = send_batch(client, "t", again)
+            assert (answer.error_code, answer.base_offset) == (0, len(found) - 1)
+    assert "Traceback" not in broker.log.read_text()
+
+
+def test_sigterm_under_load(tmp_path: Path) -> None:
+    """The broker ends with 0, marks its folders clean, and keeps all it has acknowledged."""
+    broker = PenstockBroker(tmp_path)
+    counts = [0, 0, 0]
+    with broker:
+        with connect(broker) as client:
+            make_topic(client, "t", 3)
+
+        def producing(partition: int) -> None:
+            with connect(broker) as mine:
+                while True:
+                    try:
+                        answer = send_batch(mine, "t", batch_of(b"x" * 100), partition=partition)
+                    except (ConnectionError, TimeoutError):
+                        return
+                    assert answer.error_code == 0
+                    counts[partition] += 1
+
+        threads = [threading.Thread(target=producing, args=(each,)) for each in range(3)]
+        for thread in threads:
+            thread.start()
+        while min(counts) < 50:
+            time.sleep(0.002)
+        broker.stop()
+        for thread in threads:
+            thread.join(10)
+        assert (broker.data / ".kafka_cleanshutdown").exists()
+        broker.start()
+        with connect(broker) as client:
+            for partition, count in enumerate(counts):
+                assert fetched(client, "t", partition=partition).high_watermark >= count
+    assert "Traceback" not in broker.log.read_text()
+
+
+def refused(folder: Path, *settings: str) -> str:
+    """What `penstock serve` says when it cannot start: one line, and exit code 1."""
+    command = [PENSTOCK, "serve", "--log-level", "error"]
+    for setting in settings:
+        command += ["--set", setting]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=30, cwd=folder, check=False
+    )
+    assert done.returncode == 1, done.stderr
+    assert done.stdout == ""
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("penstock: ")
+    return lines[0]
+
+
+def test_a_second_broker_on_the_same_folder(tmp_path: Path) -> None:
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        make_topic(client, "t")
+        data = tmp_path / "data"
+        line = refused(tmp_path, f"log.dirs={data}", "listeners=PLAINTEXT://127.0.0.1:0")
+        assert str(data) in line
+        assert produced(client, "t", b"a") == 0, "the first one is not disturbed"
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    """E6."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        line = refused(
+            tmp_path, f"log.dirs={tmp_path / 'data'}", f"listeners=PLAINTEXT://127.0.0.1:{port}"
+        )
+    assert str(port) in line
+    assert "in use" in line
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("num.partition=3", ("num.partition", "num.partitions")),
+        ("log.dir=", ("log.dir",)),
+        ("num.partitions=many", ("num.partitions", "many")),
+        ("listeners=NONSENSE", ("listeners", "NONSENSE")),
+        ("no-equals-sign", ("no-equals-sign",)),
+    ],
+)
+def test_settings_that_will_not_do(tmp_path: Path, setting: str, words: tuple[str, ...]) -> None:
+    """One clear line, with the nearest name where the name is unknown."""
+    line = refused(tmp_path, setting)
+    for word in words:
+        assert word in line
+    assert not (tmp_path / "penstock-data").exists()
+
+
+def test_a_folder_that_was_kafkas(tmp_path: Path) -> None:
+    """S1: without our store the folders tell which topics there are; their records are served."""
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        topic_id = make_topic(client, "mine", 2)
+        produced(client, "mine", b"a", partition=1)
+        cluster_id = client.ask(MetadataRequest([]), 9).cluster_id
+    for file in (tmp_path / "data").glob("penstock-metadata.db*"):
+        file.unlink()
+    shutil.rmtree(tmp_path / "data" / "mine-0")
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        response = client.ask(MetadataRequest(None), 12)
+        (topic,) = response.topics
+        assert response.cluster_id == cluster_id
+        assert (topic.name, topic.topic_id, len(topic.partitions)) == ("mine", topic_id, 2)
+        assert values_in(fetched(client, "mine", partition=1)) == [b"a"]
+        assert produced(client, "mine", b"b", partition=1) == 1
+        assert produced(client, "mine", b"c", partition=0) == 0, "what was missing is made anew"
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        assert values_in(fetched(client, "mine", partition=1)) == [b"a", b"b"]
+
+
+def test_folders_of_no_topic_are_set_aside(tmp_path: Path) -> None:
+    """They are kept under another name, and the topic of that name can be made."""
+    data = tmp_path / "data"
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        make_topic(client, "known")
+        produced(client, "known", b"a")
+    shutil.copytree(data / "known-0", data / "foreign-0")
+    (data / "foreign-0" / "partition.metadata").unlink()
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        names = [topic.name for topic in client.ask(MetadataRequest(None), 12).topics]
+        assert names == ["known"]
+        (stray,) = data.glob("*-stray")
+        assert stray.name.startswith("foreign-0.")
+        make_topic(client, "foreign")
+        assert fetched(client, "foreign").high_watermark == 0
+        assert values_in(fetched(client, "known")) == [b"a"]
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        assert values_in(fetched(client, "known")) == [b"a"], "the stray does not disturb"
+
+
+def test_another_node_id_is_refused(tmp_path: Path) -> None:
+    with running_broker(tmp_path, {"node.id": "1"}):
+        pass
+    with pytest.raises(KafkaError, match=r"node\.id"), running_broker(tmp_path, {"node.id": "2"}):
+        pass
+
+
+def test_ctrl_c_is_a_clean_stop_too(tmp_path: Path) -> None:
+    broker = PenstockBroker(tmp_path)
+    with broker:
+        os.kill(broker.pid, signal.SIGINT)
+        broker.stop()
+        assert (broker.data / ".kafka_cleanshutdown").exists()
+        broker.start()

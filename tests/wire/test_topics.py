@@ -1,0 +1,286 @@
+"""CreateTopics, DeleteTopics and CreatePartitions over the wire (M1, R1, E1)."""
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from penstock.core.errors import ErrorCode
+from penstock.protocol.fields import ZERO_UUID
+from penstock.protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from penstock.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.support.admin import TOPIC, describe
+from tests.support.broker import RunningBroker, WireClient, running_broker
+from tests.support.requests import make_topic, produced
+
+VERSIONS = range(8)
+SOME = [0, 4, 7]
+
+
+def create(client: WireClient, topic: CreatableTopic, version: int = 7, **more: bool) -> Any:
+    """The result for one topic."""
+    request = CreateTopicsRequest([topic], timeout_ms=5000, **more)
+    (result,) = client.ask(request, version).topics
+    assert result.name == topic.name
+    return result
+
+
+def partitions(client: WireClient, name: str) -> list[Any]:
+    """As Metadata tells them; nothing where there is no such topic."""
+    request = MetadataRequest([MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+    found: list[Any] = client.ask(request, 9).topics[0].partitions
+    return sorted(found, key=lambda each: each.partition_index)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_version(client: WireClient, version: int) -> None:
+    name = f"every-{version}"
+    configs = [CreatableTopicConfig("retention.ms", "1234567")]
+    result = create(client, CreatableTopic(name, 3, 1, configs=configs), version)
+    assert result.error_code == 0
+    assert not result.error_message
+    assert (result.topic_id != ZERO_UUID) == (version >= 7)
+    if version >= 5:
+        assert (result.num_partitions, result.replication_factor) == (3, 1)
+        told = {each.name: each.value for each in result.configs}
+        assert told["retention.ms"] == "1234567"
+        assert "cleanup.policy" in told
+    assert len(partitions(client, name)) == 3
+    assert describe(client, TOPIC, name, ["retention.ms"])["retention.ms"].value == "1234567"
+    assert produced(client, name, b"a", partition=2) == 0
+
+
+@pytest.mark.parametrize("version", range(1, 8))
+def test_only_validated(client: WireClient, version: int) -> None:
+    name = f"validated-{version}"
+    result = create(client, CreatableTopic(name, 2, 1), version, validate_only=True)
+    assert (result.error_code, result.topic_id) == (0, ZERO_UUID)
+    assert partitions(client, name) == []
+    result = create(client, CreatableTopic(name, 2, 9), version, validate_only=True)
+    assert result.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+@pytest.mark.parametrize("version", SOME)
+def test_more_replicas_than_brokers(client: WireClient, version: int) -> None:
+    """E1."""
+    result = create(client, CreatableTopic(f"replicas-{version}", 1, 3), version)
+    assert result.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    if version >= 1:
+        assert "3" in result.error_message
+    assert partitions(client, f"replicas-{version}") == []
+
+
+@pytest.mark.parametrize("version", [4, 7])
+def test_defaults_of_the_broker(client: WireClient, version: int) -> None:
+    result = create(client, CreatableTopic(f"defaults-{version}", -1, -1), version)
+    assert result.error_code == 0
+    assert len(partitions(client, f"defaults-{version}")) == 1
+
+
+@pytest.mark.parametrize("version", SOME)
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [
+        (CreatableTopic("zero", 0, 1), ErrorCode.INVALID_PARTITIONS),
+        (CreatableTopic("negative", -2, 1), ErrorCode.INVALID_PARTITIONS),
+        (CreatableTopic("no-replicas", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (CreatableTopic("", 1, 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (CreatableTopic("a b", 1, 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (CreatableTopic("..", 1, 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (CreatableTopic("x" * 250, 1, 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (CreatableTopic("huge", 2**31 - 1, 1), ErrorCode.POLICY_VIOLATION),
+        (
+            CreatableTopic("bad-config", 1, 1, configs=[CreatableTopicConfig("nonsense", "1")]),
+            ErrorCode.INVALID_CONFIG,
+        ),
+        (
+            CreatableTopic("bad-value", 1, 1, configs=[CreatableTopicConfig("retention.ms", "x")]),
+            ErrorCode.INVALID_CONFIG,
+        ),
+        (
+            CreatableTopic("null", 1, 1, configs=[CreatableTopicConfig("retention.ms", None)]),
+            ErrorCode.INVALID_CONFIG,
+        ),
+    ],
+    ids=lambda value: value.name[:10] if isinstance(value, CreatableTopic) else "",
+)
+def test_what_cannot_be(
+    client: WireClient, version: int, topic: CreatableTopic, code: ErrorCode
+) -> None:
+    result = create(client, topic, version)
+    assert result.error_code == code
+    assert bool(result.error_message) == (version >= 1)
+
+
+@pytest.mark.parametrize("version", SOME)
+def test_names_that_are_taken(client: WireClient, version: int) -> None:
+    make_topic(client, f"taken.{version}")
+    result = create(client, CreatableTopic(f"taken.{version}", 1, 1), version)
+    assert result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+    result = create(client, CreatableTopic(f"taken_{version}", 1, 1), version)
+    assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION, "metrics cannot tell them apart"
+
+
+@pytest.mark.parametrize("version", SOME)
+def test_a_name_twice_in_a_request(client: WireClient, version: int) -> None:
+    twice = [CreatableTopic(f"twice-{version}", 1, 1)] * 2
+    other = CreatableTopic(f"once-{version}", 1, 1)
+    response = client.ask(CreateTopicsRequest([*twice, other], timeout_ms=5000), version)
+    codes = {each.name: each.error_code for each in response.topics}
+    assert codes == {f"twice-{version}": ErrorCode.INVALID_REQUEST, f"once-{version}": 0}
+
+
+def assigned(name: str, assignments: dict[int, list[int]]) -> CreatableTopic:
+    return CreatableTopic(
+        name,
+        -1,
+        -1,
+        assignments=[CreatableReplicaAssignment(*each) for each in assignments.items()],
+    )
+
+
+@pytest.mark.parametrize("version", SOME)
+def test_replicas_one_by_one(broker: RunningBroker, client: WireClient, version: int) -> None:
+    node = broker.app.broker.broker_id
+    good = assigned(f"assigned-{version}", {1: [node], 0: [node]})
+    assert create(client, good, version).error_code == 0
+    assert [each.replica_nodes for each in partitions(client, good.name)] == [[node], [node]]
+    for index, wrong in enumerate(
+        ({0: [node], 2: [node]}, {0: [99]}, {0: [node, node]}, {0: []}, {-1: [node]})
+    ):
+        result = create(client, assigned(f"wrong-{version}-{index}", wrong), version)
+        assert result.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    both = assigned(f"both-{version}", {0: [node]})
+    both.num_partitions = 1
+    assert create(client, both, version).error_code == ErrorCode.INVALID_REQUEST
+
+
+# --- DeleteTopics
+
+
+def delete(client: WireClient, version: int, *topics: str | UUID) -> list[Any]:
+    request = DeleteTopicsRequest(timeout_ms=5000)
+    if version >= 6:
+        request.topics = [
+            DeleteTopicState(each) if isinstance(each, str) else DeleteTopicState(None, each)
+            for each in topics
+        ]
+    else:
+        request.topic_names = [each for each in topics if isinstance(each, str)]
+    responses: list[Any] = client.ask(request, version).responses
+    return responses
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_topics_go(broker: RunningBroker, client: WireClient, version: int) -> None:
+    name = f"gone-{version}"
+    topic_id = make_topic(client, name, 2)
+    produced(client, name, b"a")
+    missing, gone = sorted(delete(client, version, "missing", name), key=lambda r: -r.error_code)
+    assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert bool(missing.error_message) == (version >= 5)
+    assert (gone.name, gone.error_code) == (name, 0)
+    assert gone.topic_id == (topic_id if version >= 6 else ZERO_UUID)
+    assert partitions(client, name) == []
+    assert not [key for key in broker.app.broker.image.partitions if key.topic == name]
+    # The name is free again, and nothing of the old topic is left.
+    assert make_topic(client, name, 1) != topic_id
+    assert produced(client, name, b"b") == 0
+
+
+def test_by_id(client: WireClient) -> None:
+    topic_id = make_topic(client, "by-id")
+    unknown, gone = sorted(delete(client, 6, topic_id, UUID(int=3)), key=lambda r: -r.error_code)
+    assert (gone.name, gone.topic_id, gone.error_code) == ("by-id", topic_id, 0)
+    assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_named_twice_by_name_and_by_id(client: WireClient) -> None:
+    topic_id = make_topic(client, "doubly")
+    assert {each.error_code for each in delete(client, 6, "doubly", topic_id)} == {
+        ErrorCode.INVALID_REQUEST
+    }
+    assert len(partitions(client, "doubly")) == 1
+
+
+@pytest.fixture(scope="module")
+def keeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    settings = {"delete.topic.enable": "false"}
+    with running_broker(tmp_path_factory.mktemp("keeper"), settings) as running:
+        yield running
+
+
+@pytest.mark.parametrize("version", [0, 3, 6])
+def test_where_deletion_is_off(keeper: RunningBroker, version: int) -> None:
+    with keeper.connect() as client:
+        make_topic(client, f"kept-{version}")
+        (result,) = delete(client, version, f"kept-{version}")
+        assert result.error_code == ErrorCode.TOPIC_DELETION_DISABLED
+        if version >= 5:
+            assert "delete.topic.enable" in result.error_message
+        assert len(partitions(client, f"kept-{version}")) == 1
+
+
+# --- CreatePartitions
+
+
+def grow(
+    client: WireClient,
+    version: int,
+    name: str,
+    count: int,
+    assignments: list[list[int]] | None = None,
+    *,
+    validate_only: bool = False,
+) -> Any:
+    given = assignments and [CreatePartitionsAssignment(each) for each in assignments]
+    request = CreatePartitionsRequest(
+        [CreatePartitionsTopic(name, count, given or None)], 5000, validate_only
+    )
+    (result,) = client.ask(request, version).results
+    assert result.name == name
+    return result
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_more_partitions(broker: RunningBroker, client: WireClient, version: int) -> None:
+    """M1: the count can be raised, never lowered."""
+    name = f"growing-{version}"
+    node = broker.app.broker.broker_id
+    make_topic(client, name)
+    produced(client, name, b"a")
+    assert grow(client, version, name, 3, validate_only=True).error_code == 0
+    assert len(partitions(client, name)) == 1
+    assert grow(client, version, name, 3).error_code == 0
+    assert len(partitions(client, name)) == 3
+    assert produced(client, name, b"b", partition=2) == 0
+    assert produced(client, name, b"b", partition=0) == 1
+    assert grow(client, version, name, 4, [[node]]).error_code == 0
+    for count in (4, 2, 0, -1):
+        result = grow(client, version, name, count)
+        assert result.error_code == ErrorCode.INVALID_PARTITIONS
+        assert result.error_message
+    assert len(partitions(client, name)) == 4
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_partitions_that_cannot_be_added(client: WireClient, version: int) -> None:
+    make_topic(client, name := f"stuck-{version}")
+    unknown = grow(client, version, "unknown", 2)
+    assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for assignments in ([[99]], [[0], [0]], [[0, 0]]):
+        result = grow(client, version, name, 2, assignments)
+        assert result.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert len(partitions(client, name)) == 1
