@@ -22,8 +22,11 @@ BATCHES = 2 * PARTITIONS
 """In each round, for each way to send them: 31 MB."""
 IN_FLIGHT = 5
 FETCH_BYTES = 8 * 1024 * 1024
-SHARE_BYTES = 256 * 1024
-"""Of one of the 1,000 partitions: 32 of them fill an answer."""
+SHARE_BYTES = 1024 * 1024
+"""Of one of the 1,000 partitions, `max.partition.fetch.bytes`: they have 0.8 MB, so ten of them
+fill an answer."""
+SMALL_SHARE_BYTES = 256 * 1024
+"""Then it takes 32."""
 CONSUMED = 10_000 * RECORDS
 LIMIT = 20
 _SOME_SESSION = 0x7A7B7C7D
@@ -86,13 +89,18 @@ def consume(broker: Server, client: Client) -> list[Row]:
     answer = client.produced(request)
     client.pipelined([request], [answer], CONSUMED // RECORDS, IN_FLIGHT)
     narrow = SessionReader(client, topic_id, 1, FETCH_BYTES)
-    wide = SessionReader(client, client.metadata("wide"), PARTITIONS, SHARE_BYTES)
-    one, many = in_turns(ROUNDS, lambda: narrow.read(broker), lambda: wide.read(broker))
+    topic_id = client.metadata("wide")
+    wide = SessionReader(client, topic_id, PARTITIONS, SHARE_BYTES)
+    thin = SessionReader(client, topic_id, PARTITIONS, SMALL_SHARE_BYTES)
+    one, many, small = in_turns(
+        ROUNDS, lambda: narrow.read(broker), lambda: wide.read(broker), lambda: thin.read(broker)
+    )
     of_one, of_many = narrow.bytes / 1e9, wide.bytes / 1e9
     return [
         *throughput("consume one partition in a fetch session", one, of_one),
         *throughput("consume 1,000 partitions in a fetch session", many, of_many),
         lost(of_one / one.seconds, of_many / many.seconds),
+        *throughput("  256 KB of each at a time", small, thin.bytes / 1e9),
     ]
 
 

@@ -41,7 +41,10 @@ def make_topic(
 ) -> UUID:
     """Makes a topic, which must succeed; its id."""
     wanted = CreatableTopic(
-        name, partitions, 1, configs=[CreatableTopicConfig(*each) for each in (configs or {}).items()]
+        name,
+        partitions,
+        1,
+        configs=[CreatableTopicConfig(*each) for each in (configs or {}).items()],
     )
     response = client.ask(CreateTopicsRequest([wanted], timeout_ms=5000), 7)
     result = response.topics[0]

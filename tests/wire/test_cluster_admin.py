@@ -98,9 +98,9 @@ def test_pages(client: WireClient) -> None:
     for limit in (1, 3, 5):
         collected: dict[str, list[int]] = {}
         for page in pages(client, limit, *names):
-            assert sum(len(partitions) for _, partitions in page) <= limit
-            for name, partitions in page:
-                collected.setdefault(name, []).extend(partitions)
+            assert sum(len(indexes) for _, indexes in page) <= limit
+            for name, indexes in page:
+                collected.setdefault(name, []).extend(indexes)
         assert list(collected.items()) == whole
 
 
@@ -193,7 +193,8 @@ def reassign(
     response = client.ask(request, version)
     assert response.error_code == 0
     return {
-        each.partition_index: ErrorCode(each.error_code) for each in response.responses[0].partitions
+        each.partition_index: ErrorCode(each.error_code)
+        for each in response.responses[0].partitions
     }
 
 

@@ -192,7 +192,9 @@ def raise_epoch(broker: RunningBroker, topic: str, epoch: int) -> None:
 
 
 @pytest.mark.parametrize("version", [9, 12, 18])
-def test_leader_epochs_of_the_client(broker: RunningBroker, client: WireClient, version: int) -> None:
+def test_leader_epochs_of_the_client(
+    broker: RunningBroker, client: WireClient, version: int
+) -> None:
     """R4: an old epoch is fenced, one from the future must wait; both say so at once."""
     name = f"epochs-{version}"
     topic = named(name, filled(client, name), version)
@@ -223,9 +225,7 @@ def test_a_history_that_parted_from_the_logs(
     topic = named(name, filled(client, name), version)
     raise_epoch(broker, name, 4)
     assert produced(client, name, b"later") == 3
-    request = fetch_request(
-        {topic: {0: 4}}, last_fetched_epoch=0, max_wait_ms=5000, min_bytes=1
-    )
+    request = fetch_request({topic: {0: 4}}, last_fetched_epoch=0, max_wait_ms=5000, min_bytes=1)
     (data,) = partitions_of(client.ask(request, version)).values()
     assert data.error_code == 0
     assert (data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (0, 3)

@@ -163,7 +163,9 @@ def test_who_was_silent_for_long_is_evicted(broker: RunningBroker, client: WireC
 
     def silence(number: int) -> None:
         broker.call(
-            lambda inside: setattr(inside.fetch_sessions._sessions[ids[number]], "last_used_ms", -(10**9))
+            lambda inside: setattr(
+                inside.fetch_sessions._sessions[ids[number]], "last_used_ms", -(10**9)
+            )
         )
 
     silence(1)

@@ -53,9 +53,7 @@ def test_a_produce_wakes_it(
 ) -> None:
     topic = f"woken-{version}-{isolation}"
     make_topic(client, topic)
-    request = fetch_request(
-        {topic: {0: 0}}, max_wait_ms=LONG_MS, min_bytes=1, isolation=isolation
-    )
+    request = fetch_request({topic: {0: 0}}, max_wait_ms=LONG_MS, min_bytes=1, isolation=isolation)
     with broker.connect() as waiting:
         begin(broker, waiting, request, topic, version)
         produced(client, topic, b"news")
@@ -105,18 +103,14 @@ def test_more_than_fits_is_not_waited_for(client: WireClient) -> None:
     make_topic(client, "full")
     produced(client, "full", b"x" * 1000)
     begun = time.monotonic()
-    request = fetch_request(
-        {"full": {0: 0}}, max_wait_ms=LONG_MS, min_bytes=100_000, max_bytes=500
-    )
+    request = fetch_request({"full": {0: 0}}, max_wait_ms=LONG_MS, min_bytes=100_000, max_bytes=500)
     (data,) = partitions_of(client.ask(request, 11)).values()
     assert values_in(data) == [b"x" * 1000]
     assert time.monotonic() - begun < LONG_MS / 2000
 
 
 @pytest.mark.parametrize("version", [4, 11, 12])
-def test_without_data_it_lasts_as_long_as_it_was_asked_to(
-    client: WireClient, version: int
-) -> None:
+def test_without_data_it_lasts_as_long_as_it_was_asked_to(client: WireClient, version: int) -> None:
     """C1: no busy loop on an empty topic."""
     make_topic(client, f"silent-{version}")
     request = fetch_request({f"silent-{version}": {0: 0}}, max_wait_ms=150, min_bytes=1)

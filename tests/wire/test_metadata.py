@@ -204,7 +204,8 @@ def test_a_version_from_the_future(client: WireClient, version: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "version"), [("", "1"), ("a", ""), ("-a", "1"), ("a b", "1"), ("a", "1.0-"), ("é", "1")]
+    ("name", "version"),
+    [("", "1"), ("a", ""), ("-a", "1"), ("a b", "1"), ("a", "1.0-"), ("é", "1")],
 )
 def test_names_of_software(client: WireClient, name: str, version: str) -> None:
     response = client.ask(ApiVersionsRequest(name, version), 3)

@@ -12,10 +12,13 @@ from penstock.protocol.messages.produce import (
     TopicProduceData,
 )
 from penstock.records.batch import read_header
+from penstock.records.build import build_batch
 from penstock.records.compress import Compression
+from penstock.records.record import Record
 from tests.support.batches import golden
 from tests.support.broker import RunningBroker, WireClient
 from tests.support.requests import (
+    NOW,
     batch_of,
     fetched,
     make_topic,
@@ -144,7 +147,9 @@ def test_each_partition_has_its_own_result(client: WireClient, version: int) -> 
     )
     response = client.ask(request, version)
     assert [each.name for each in response.responses] == [topic, "none"]
-    assert [(each.index, each.error_code) for each in response.responses[0].partition_responses] == [
+    assert [
+        (each.index, each.error_code) for each in response.responses[0].partition_responses
+    ] == [
         (1, 0),
         (5, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (0, 0),
@@ -232,3 +237,28 @@ def test_too_few_replicas(client: WireClient, version: int) -> None:
         assert "min.insync.replicas=2" in answer.error_message
     assert fetched(client, topic).high_watermark == 0
     assert send_batch(client, topic, batch_of(b"a"), version=version, acks=1).error_code == 0
+
+
+@pytest.mark.parametrize("version", [3, 9, 12])
+@pytest.mark.parametrize("transactional_id", [None, "t"])
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4])
+def test_transactional_batches_are_refused_as_long_as_there_are_no_transactions(
+    client: WireClient, version: int, transactional_id: str | None, codec: Compression
+) -> None:
+    """Nobody could end the transaction: the last stable offset would stay for ever (P4)."""
+    make_topic(client, topic := f"transactional-{version}-{transactional_id}-{codec.name}")
+    assert produced(client, topic, b"first") == 0
+    batch = build_batch(
+        [Record(0, NOW, None, b"a")],
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=0,
+        is_transactional=True,
+        compression=codec,
+    )
+    request = produce_request(topic, bytes(batch))
+    request.transactional_id = transactional_id
+    (answer,) = client.ask(request, version).responses[0].partition_responses
+    assert answer.error_code == ErrorCode.INVALID_TXN_STATE
+    assert produced(client, topic, b"second") == 1
+    assert fetched(client, topic).last_stable_offset == 2

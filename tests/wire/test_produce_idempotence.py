@@ -133,7 +133,10 @@ def test_describe_producers(client: WireClient) -> None:
     producer_id, epoch = new_producer(client)
     send(client, "described", (producer_id, epoch), 0, b"a", b"b", b"c")
     request = DescribeProducersRequest(
-        [DescribeProducersTopicRequest("described", [0, 1]), DescribeProducersTopicRequest("unknown", [0])]
+        [
+            DescribeProducersTopicRequest("described", [0, 1]),
+            DescribeProducersTopicRequest("unknown", [0]),
+        ]
     )
     topics = client.ask(request, 0).topics
     found, missing = topics[0].partitions

@@ -1,9 +1,11 @@
 """What settings of a topic do to records on their way in, on the event loop and on threads (P6)."""
 
+import errno
 import random
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,12 +16,13 @@ from penstock.records.batch import TimestampType, read_header
 from penstock.records.compress import Compression
 from penstock.storage.local_log import FlushTask
 from tests.support.admin import TOPIC, alter
-from tests.support.broker import RunningBroker, WireClient
+from tests.support.broker import RunningBroker, WireClient, running_broker
 from tests.support.requests import (
     NOW,
     batch_of,
     fetched,
     make_topic,
+    new_producer,
     produce_request,
     produced,
     received,
@@ -208,6 +211,55 @@ def test_requests_behind_one_that_waits_for_the_disk_are_served(
     ]
     assert offsets == [0, 1, 2, 3]
     assert recovery_point(broker, "many") == 4
+
+
+def test_a_duplicate_waits_for_the_disk_too(
+    broker: RunningBroker, client: WireClient, gate: Gate
+) -> None:
+    """P3: its answer means no less than that of the first sending, which is still under way."""
+    make_topic(client, "doubled", configs={"flush.messages": "1"})
+    batch = batch_of(b"a", producer=(*new_producer(client), 0))
+    request = produce_request("doubled", batch)
+    with broker.connect() as first:
+        first.send(request, 9)
+        assert gate.reached.wait(10)
+    client.send(request, 9)
+    client.sock.settimeout(0.05)
+    with pytest.raises(TimeoutError):
+        client.receive(request, 9)
+    client.sock.settimeout(10)
+    gate.open.set()
+    answer = received(client, request, 9).responses[0].partition_responses[0]
+    assert (answer.error_code, answer.base_offset) == (0, 0)
+    assert recovery_point(broker, "doubled") == 1
+    # Now that it is durable nothing is waited for.
+    assert send_batch(client, "doubled", batch).base_offset == 0
+
+
+def test_a_disk_that_fails_is_told_for_its_partition_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other partition's records are acknowledged; later appends to the broken one fail."""
+
+    def fail(task: FlushTask) -> None:
+        raise OSError(errno.EIO, "the disk is broken")
+
+    folders = {"log.dirs": f"{tmp_path / 'a'},{tmp_path / 'b'}"}
+    with running_broker(tmp_path, folders) as broker, broker.connect() as client:
+        make_topic(client, "broken", configs={"flush.messages": "1"})
+        make_topic(client, "whole")
+        monkeypatch.setattr(FlushTask, "run", fail)
+        request = produce_request("broken", batch_of(b"a"))
+        request.topic_data += produce_request("whole", batch_of(b"a")).topic_data
+        broken, whole = client.ask(request, 9).responses
+        (answer,) = broken.partition_responses
+        assert (answer.error_code, answer.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+        assert "the disk is broken" in answer.error_message
+        assert whole.partition_responses[0].error_code == 0
+        again = send_batch(client, "broken", batch_of(b"b"))
+        assert again.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert produced(client, "whole", b"b") == 1
+        monkeypatch.undo()
 
 
 def test_a_setting_changed_on_the_way(client: WireClient) -> None:

@@ -97,7 +97,7 @@ def leader_epoch(client: WireClient, topic: str) -> int:
 
 def test_epochs_rise_with_restarts_and_have_ends(tmp_path: Path) -> None:
     """R4: each start of the broker begins an epoch; the history says where each ended."""
-    epochs = []
+    epochs: list[int] = []
     for _ in range(3):
         with running_broker(tmp_path) as broker, broker.connect() as client:
             if not epochs:

@@ -157,9 +157,14 @@ def test_replicas_one_by_one(broker: RunningBroker, client: WireClient, version:
     good = assigned(f"assigned-{version}", {1: [node], 0: [node]})
     assert create(client, good, version).error_code == 0
     assert [each.replica_nodes for each in partitions(client, good.name)] == [[node], [node]]
-    for index, wrong in enumerate(
-        ({0: [node], 2: [node]}, {0: [99]}, {0: [node, node]}, {0: []}, {-1: [node]})
-    ):
+    wrongs: list[dict[int, list[int]]] = [
+        {0: [node], 2: [node]},
+        {0: [99]},
+        {0: [node, node]},
+        {0: []},
+        {-1: [node]},
+    ]
+    for index, wrong in enumerate(wrongs):
         result = create(client, assigned(f"wrong-{version}-{index}", wrong), version)
         assert result.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     both = assigned(f"both-{version}", {0: [node]})
@@ -245,9 +250,11 @@ def grow(
     *,
     validate_only: bool = False,
 ) -> Any:
-    given = assignments and [CreatePartitionsAssignment(each) for each in assignments]
+    given = None
+    if assignments is not None:
+        given = [CreatePartitionsAssignment(each) for each in assignments]
     request = CreatePartitionsRequest(
-        [CreatePartitionsTopic(name, count, given or None)], 5000, validate_only
+        [CreatePartitionsTopic(name, count, given)], 5000, validate_only
     )
     (result,) = client.ask(request, version).results
     assert result.name == name

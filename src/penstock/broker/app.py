@@ -48,7 +48,7 @@ from penstock.cluster.embedded import EmbeddedStore
 from penstock.controller.adoption import adopt
 from penstock.controller.brokers import startup
 from penstock.controller.image import ClusterImage
-from penstock.controller.metadata import BrokerRecord, Change, Put
+from penstock.controller.metadata import BrokerRecord, Change, Endpoint, Put
 from penstock.core.ids import TopicId, TopicPartition
 from penstock.net.limits import Limits
 from penstock.net.server import Address, Server
@@ -96,6 +96,11 @@ class App:
         except BaseException:
             await self.stop()
             raise
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Where clients are told to come, once it is started."""
+        return self._image.brokers[self._broker_id].endpoints
 
     async def stop(self) -> None:
         """Answers what is under way, flushes, and marks the folders clean."""

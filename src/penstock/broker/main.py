@@ -1,27 +1,28 @@
 """The broker as a process: settings, the event loop, signals, the line that says it is ready."""
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from penstock.broker.app import App
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.properties import load_broker_config
-from penstock.net.server import Address
+from penstock.controller.metadata import Endpoint
 
 logger = logging.getLogger("penstock.broker")
 
 
 def run(
-    properties: Path | None, overrides: list[str], ready: Callable[[list[Address]], None]
+    properties: Path | None, overrides: list[str], ready: Callable[[Sequence[Endpoint]], None]
 ) -> None:
     """Serves until SIGTERM or SIGINT; KafkaError where the settings or the folders will not do.
 
-    `ready` is called once, when clients may come.
+    `ready` is called once, when clients may come, with where they are told to come.
     """
     config = load_broker_config(properties, overrides, hostname=socket.gethostname())
     # A thread that packs records without letting go of the interpreter stalls the loop for this
@@ -42,13 +43,18 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-async def _serve(config: BrokerConfig, ready: Callable[[list[Address]], None]) -> None:
+async def _serve(config: BrokerConfig, ready: Callable[[Sequence[Endpoint]], None]) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     app = App(config)
-    ready(await app.start())
+    await app.start()
+    # What is there now stays: the collector need not look at it again, and what requests make
+    # goes away by itself.
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+    ready(app.endpoints)
     await stopping.wait()
     logger.info("stopping")
     await app.stop()

@@ -22,7 +22,13 @@ from penstock.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from penstock.records.batch import CODEC_MASK, HEADER_SIZE, MAGIC, MAGIC_AT
+from penstock.records.batch import (
+    CODEC_MASK,
+    HEADER_SIZE,
+    MAGIC,
+    MAGIC_AT,
+    TRANSACTIONAL_FLAG,
+)
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
@@ -41,17 +47,18 @@ _AFTER_NAME: Final = 14
 _LAST_TAGS: Final = b"\0\0\0"
 _OFFSETS: Final = struct.Struct(">qqq")
 _MARKS: Final = (0x7A7A7A7A01, 0x7A7A7A7A02, 0x7A7A7A7A03)
-_CORRELATION: Final = struct.Struct(">i")
-_CORRELATION_AT: Final = 4
+_BEFORE_AT: Final = 8
 _MOST_KNOWN: Final = 4096
 
 
 class _Known(NamedTuple):
     replica: "Replica"
     acks: int
-    answer: bytes
-    """With the correlation id and the offsets still to be filled in."""
-    offsets_at: int
+    layout: struct.Struct
+    """Of the answer: length, correlation id, what comes before the offsets, these, and the rest."""
+    length: bytes
+    before: bytes
+    behind: bytes
 
 
 class QuickProduce:
@@ -59,7 +66,7 @@ class QuickProduce:
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self._known: dict[bytes, _Known | None] = {}
+        self._known: dict[tuple[int, bytes], _Known | None] = {}
         """None: it has been looked at, and always takes the long way."""
 
     def forget(self) -> None:
@@ -79,33 +86,33 @@ class QuickProduce:
         if broker.access.authorizer is not None or broker.quotas.limits.enabled:
             return False
         try:
-            after = position + _AFTER_NAME + frame[position + _NAME_AT] - 1
+            name_size = frame[position + _NAME_AT]
+            after = position + _AFTER_NAME + name_size - 1
             size = frame[after]
             at = after + 1
             if size > 0x7F:
                 size = size & 0x7F | frame[at] << 7
                 at += 1
-                if size > 0x3FFF:
-                    return False
         except IndexError:
             return False
-        records = frame[at : at + size - 1]
+        end = at + size - 1
+        records = frame[at:end]
         if (
-            len(records) <= HEADER_SIZE
+            name_size > 0x7F
+            or not HEADER_SIZE < size <= MOST_BYTES
+            or frame[end:].tobytes() != _LAST_TAGS
             or records[MAGIC_AT] != MAGIC
-            or records[_CODEC_AT] & (CODEC_MASK)
+            or records[_CODEC_AT] & (CODEC_MASK | TRANSACTIONAL_FLAG)
         ):
             return False
-        if size > MOST_BYTES or frame[at + size - 1 :].tobytes() != _LAST_TAGS:
-            return False
-        key = version.to_bytes(1, "big") + frame[position:after]
+        key = (version, frame[position:after].tobytes())
         try:
             known = self._known[key]
         except KeyError:
-            known = self._learn(key, version, frame, position)
+            known = self._learn(key, frame, position)
         if known is None:
             return False
-        replica, acks, answer, offsets_at = known
+        replica, acks, layout, length, before, behind = known
         try:
             info = replica.append(records, acks=acks)
         except KafkaError as error:
@@ -116,19 +123,23 @@ class QuickProduce:
             return True
         if info.rolled:
             broker.flushes.start(replica.log)
-        filled = bytearray(answer)
-        _CORRELATION.pack_into(filled, _CORRELATION_AT, correlation_id)
-        _OFFSETS.pack_into(
-            filled, offsets_at, info.first_offset, info.log_append_time, info.log_start_offset
+        answer = layout.pack(
+            length,
+            correlation_id,
+            before,
+            info.first_offset,
+            info.log_append_time,
+            info.log_start_offset,
+            behind,
         )
-        connection.reply((filled,))
+        connection.reply((answer,))
         return True
 
-    def _learn(self, key: bytes, version: int, frame: memoryview, position: int) -> _Known | None:
+    def _learn(self, key: tuple[int, bytes], frame: memoryview, position: int) -> _Known | None:
         """What requests with these bytes before their records mean."""
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
-        known = self._known[key] = self._look(version, frame, position)
+        known = self._known[key] = self._look(key[0], frame, position)
         return known
 
     def _look(self, version: int, frame: memoryview, position: int) -> _Known | None:
@@ -151,7 +162,10 @@ class QuickProduce:
         partition = PartitionProduceResponse(index, 0, *_MARKS)
         (answer,) = encode_response(_response(topic.name, partition), version, 0)
         assert isinstance(answer, bytes)
-        return _Known(replica, body.acks, answer, answer.index(_OFFSETS.pack(*_MARKS)))
+        start = answer.index(_OFFSETS.pack(*_MARKS))
+        before, behind = answer[_BEFORE_AT:start], answer[start + _OFFSETS.size :]
+        layout = struct.Struct(f">4si{len(before)}sqqq{len(behind)}s")
+        return _Known(replica, body.acks, layout, answer[:4], before, behind)
 
 
 def _response(topic: str, partition: PartitionProduceResponse) -> ProduceResponse:

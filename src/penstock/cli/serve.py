@@ -11,7 +11,7 @@ import typer
 from penstock.cli.logs import LogFormat, set_up_logging
 
 if TYPE_CHECKING:
-    from penstock.net.server import Address
+    from penstock.controller.metadata import Endpoint
 
 
 class LogLevel(StrEnum):
@@ -61,6 +61,10 @@ def serve(
         raise typer.Exit(1) from None
 
 
-def _say_ready(addresses: "Sequence[Address]") -> None:
-    where = ", ".join(f"{each.host}:{each.port}" for each in addresses)
-    print(f"penstock is ready on {where}", flush=True)
+def _say_ready(endpoints: "Sequence[Endpoint]") -> None:
+    """The line that a user, or a script, waits for: the addresses as clients are told them."""
+    where = [
+        f"[{each.host}]:{each.port}" if ":" in each.host else f"{each.host}:{each.port}"
+        for each in endpoints
+    ]
+    print(f"penstock is ready on {', '.join(where)}", flush=True)

@@ -280,6 +280,11 @@ class Connection:
             return
         if frames:
             self.active = True
+            if len(frames) == 1 and not (
+                self._waiting or self._stops or self._slots or self.outbox.parts
+            ):
+                self._deliver(frames[0])  # it need not wait
+                return
             self._waiting.extend(frames)
             self._backlog.count += len(frames)
             self._deliver()
@@ -320,14 +325,19 @@ class Connection:
             and len(outbox.parts) <= limits.max_pipelined
         )
 
-    def _deliver(self) -> None:
-        """Deliver what waits, as far as it may be; the replies made meanwhile leave together."""
+    def _deliver(self, frame: memoryview | None = None) -> None:
+        """Deliver `frame`, which may be, then what waits, as far as it may be.
+
+        The replies made meanwhile leave together.
+        """
         self._delivering = True
         waiting = self._waiting
         backlog = self._backlog
         received = self._host.received
         left = TURN_REQUESTS
         try:
+            if frame is not None:
+                received(self, frame)
             while waiting:
                 if not self._may_deliver():
                     if not self.outbox.parts:

@@ -210,7 +210,6 @@ reassign-partitions --list
 reassign-partitions --cancel --reassignment-json-file plan.json
 reassign-partitions --execute --reassignment-json-file bad-plan.json
 transactions describe-producers --topic one --partition 0
-transactions describe-producers --topic missing --partition 0
 cluster cluster-id
 cluster list-endpoints
 """

@@ -8,7 +8,7 @@ only the answer back, until the records are durable.
 import asyncio
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from penstock.broker.errors import CloseConnectionError
 from penstock.broker.request import Answer, Reply, Request, Waiting
@@ -24,7 +24,7 @@ from penstock.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from penstock.records.batch import CODEC_MASK, MAGIC, MAGIC_AT
+from penstock.records.batch import CODEC_MASK, MAGIC, MAGIC_AT, TRANSACTIONAL_FLAG
 from penstock.records.compress import Compression
 from penstock.records.errors import RecordValidationError
 from penstock.records.prepare import PreparedAppend
@@ -54,6 +54,10 @@ class _Place(NamedTuple):
     slow: PreparedAppend | None
     is_slow: bool
     error: KafkaError | None
+
+
+_Flush: TypeAlias = tuple[PartitionProduceResponse, "asyncio.Future[None]"]
+"""A flush, and the answer that waits for it."""
 
 
 def handle(broker: "Broker", request: Request, body: ProduceRequest) -> Reply:
@@ -113,7 +117,7 @@ def _append(
     broker: "Broker", request: Request, body: ProduceRequest, places: list[_Place]
 ) -> "Answer | Waiting":
     """Appends everything; the answer, which may have to wait for flushes."""
-    flushes: list[asyncio.Future[None]] = []
+    flushes: list[_Flush] = []
     partitions = []
     for topic, index, replica, records, slow, _, error in places:
         if replica is None:
@@ -125,13 +129,12 @@ def _append(
         except KafkaError as failure:
             partitions.append(failed(broker, request.version, topic, index, failure))
             continue
-        if info.flush_due or info.rolled:
-            _flush(broker, replica, info, flushes)
-        partitions.append(
-            PartitionProduceResponse(
-                index, 0, info.first_offset, info.log_append_time, info.log_start_offset
-            )
+        partition = PartitionProduceResponse(
+            index, 0, info.first_offset, info.log_append_time, info.log_start_offset
         )
+        partitions.append(partition)
+        if info.flush_due or info.rolled or info.duplicate:
+            _flush(broker, replica, info, partition, flushes)
     if body.acks == 0:
         _complain(places, partitions)
         return None
@@ -200,6 +203,16 @@ def _checked(version: int, records: bytes | memoryview | None) -> memoryview:
             )
     elif len(records) > MAGIC_AT and records[MAGIC_AT] != MAGIC:
         raise InvalidRecordError(f"record batches must have magic {MAGIC}, not {records[MAGIC_AT]}")
+    if (
+        len(records) > _CODEC_AT
+        and records[_CODEC_AT] & TRANSACTIONAL_FLAG
+        and records[MAGIC_AT] == MAGIC
+    ):
+        # Nobody could end it, and consumers of committed records would wait for that for ever.
+        raise KafkaError(
+            ErrorCode.INVALID_TXN_STATE,
+            "no transaction of this producer has begun: transactions are not served here",
+        )
     return records
 
 
@@ -220,12 +233,20 @@ def failed(
 
 
 def _flush(
-    broker: "Broker", replica: "Replica", info: AppendInfo, flushes: list[asyncio.Future[None]]
+    broker: "Broker",
+    replica: "Replica",
+    info: AppendInfo,
+    partition: PartitionProduceResponse,
+    flushes: list[_Flush],
 ) -> None:
     """Flushes on a thread; only what `flush.messages` asks for holds the answer back."""
-    done = broker.flushes.start(replica.log)
-    if info.flush_due:
-        flushes.append(done)
+    log = replica.log
+    if info.duplicate and not log.flush_due:
+        return
+    done = broker.flushes.start(log)
+    # A duplicate may have come before the flush that its first sending waits for is done.
+    if info.flush_due or info.duplicate:
+        flushes.append((partition, done))
 
 
 def _complain(places: list[_Place], partitions: list[PartitionProduceResponse]) -> None:
@@ -238,21 +259,20 @@ def _complain(places: list[_Place], partitions: list[PartitionProduceResponse]) 
             )
 
 
-def _once_durable(
-    answer: ProduceResponse, flushes: list[asyncio.Future[None]]
-) -> "asyncio.Future[Message]":
-    """The answer, when its records are on the disk."""
-    loop = asyncio.get_running_loop()
-    waiting: asyncio.Future[Message] = loop.create_future()
+def _once_durable(answer: ProduceResponse, flushes: list[_Flush]) -> "asyncio.Future[Message]":
+    """The answer, when its records are on the disk or it is known that they will not be."""
+    waiting: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
 
-    def flushed(done: "asyncio.Future[list[None]]") -> None:
-        if waiting.done():
-            return
-        error = done.exception()
-        if error is not None:
-            waiting.set_exception(error)
-        else:
+    def flushed(done: "asyncio.Future[list[BaseException | None]]") -> None:
+        for partition, flush in flushes:
+            error = flush.exception()
+            if error is not None:
+                partition.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+                partition.base_offset = partition.log_append_time_ms = -1
+                partition.error_message = f"the records could not be flushed: {error}"
+        if not waiting.done():
             waiting.set_result(answer)
 
-    asyncio.gather(*flushes).add_done_callback(flushed)
+    every = asyncio.gather(*(flush for _, flush in flushes), return_exceptions=True)
+    every.add_done_callback(flushed)
     return waiting

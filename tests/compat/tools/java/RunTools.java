@@ -43,6 +43,36 @@ public class RunTools {
         Runtime.getRuntime().halt(0);
     }
 
+    /**
+     * Keeps what one tool prints, from whichever of its threads. A tool that ends before it closes
+     * its client leaves threads behind, which complain for long; they are not heard.
+     */
+    static class OwnOutput extends ByteArrayOutputStream {
+        final ThreadGroup threads;
+
+        OwnOutput(ThreadGroup threads) {
+            this.threads = threads;
+        }
+
+        boolean isHeard() {
+            return threads.parentOf(Thread.currentThread().getThreadGroup());
+        }
+
+        @Override
+        public void write(int one) {
+            if (isHeard()) {
+                super.write(one);
+            }
+        }
+
+        @Override
+        public void write(byte[] bytes, int from, int length) {
+            if (isHeard()) {
+                super.write(bytes, from, length);
+            }
+        }
+    }
+
     /** Thrown where a tool exits, so that whatever it has open is closed on the way up. */
     static class Exited extends Error {
         Exited() {
@@ -52,8 +82,9 @@ public class RunTools {
 
     static class Job {
         final JsonNode wanted;
-        final ByteArrayOutputStream out = new ByteArrayOutputStream();
-        final ByteArrayOutputStream err = new ByteArrayOutputStream();
+        final ThreadGroup threads = new ThreadGroup("tool");
+        final OwnOutput out = new OwnOutput(threads);
+        final OwnOutput err = new OwnOutput(threads);
         final List<Runnable> hooks = new ArrayList<>();
         Integer status;
         String printed;
@@ -73,16 +104,13 @@ public class RunTools {
             Exit.setHaltProcedure((code, message) -> leave(code));
             Exit.setShutdownHookAdder((name, hook) -> hooks.add(hook));
             FutureTask<Void> work = new FutureTask<>(this::work, null);
-            Thread thread = new Thread(work, "main");
+            Thread thread = new Thread(threads, work, "main");
             thread.setDaemon(true);
             thread.start();
             try {
                 work.get(wanted.path("timeout_ms").asLong(), TimeUnit.MILLISECONDS);
             } catch (TimeoutException late) {
-                for (StackTraceElement frame : thread.getStackTrace()) {
-                    System.err.println("    at " + frame);
-                }
-                thread.interrupt();
+                status = null;
             } finally {
                 System.setOut(stdout);
                 System.setErr(stderr);
