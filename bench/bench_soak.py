@@ -242,14 +242,14 @@ def soak(folder: Path) -> list[Row]:
         load = Load(broker)
         for work in LOADS:
             load.start(work)
-        samples = []
         try:
             load.pause(WARM_UP_SECONDS)
             cpu = broker.cpu_seconds()
             begun = time.monotonic()
+            samples = [Sample(broker.memory(), broker.open_files())]
             while time.monotonic() - begun < SECONDS and not load.errors:
-                samples.append(Sample(broker.memory(), broker.open_files()))
                 load.pause(1)
+                samples.append(Sample(broker.memory(), broker.open_files()))
             cpu = (broker.cpu_seconds() - cpu) / (time.monotonic() - begun)
         finally:
             load.stop()

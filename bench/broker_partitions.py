@@ -42,7 +42,8 @@ def partitions(folder: Path) -> list[Row]:
 
 def produce(broker: Server, client: Client) -> list[Row]:
     """One batch in each request, to one partition and to 1,000 in turn; then many in each."""
-    alone = [produce_frame("one", {0: BATCH})]
+    # As many buffers as for 1,000 partitions: one would stay in the processor's caches.
+    alone = [produce_frame("one", {0: BATCH}) for _ in range(PARTITIONS)]
     spread = [produce_frame("wide", {index: BATCH}) for index in range(PARTITIONS)]
     together = [
         produce_frame("wide", dict.fromkeys(range(first, first + PER_REQUEST), BATCH))

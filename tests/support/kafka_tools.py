@@ -162,8 +162,8 @@ class Shell:
         """Runs a tool that must succeed; a KafkaToolError says what it printed instead."""
         run = self.attempt(tool, *arguments, stdin=stdin, timeout=timeout)
         if run.exit != 0:
-            said = f"{tool} {' '.join(arguments)} ended with {run.exit}:\n{run.text[-6000:]}"
-            raise KafkaToolError(said)
+            end = "did not end in time" if run.exit is None else f"ended with {run.exit}"
+            raise KafkaToolError(f"{tool} {' '.join(arguments)} {end}:\n{run.text[-6000:]}")
         return run
 
     def attempt(

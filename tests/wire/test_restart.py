@@ -1,37 +1,43 @@
-"""What is there after a stop, a kill, with foreign folders and with settings that will not do.
+"""What is there after a stop, after a kill, and with folders that are not the broker's own.
 
-A broker of its own process where it must be killed or is expected to refuse (S1, S7, E6).
+A broker has a process of its own where it must be killed (S1, S7, P3, C2).
 """
 
 import os
 import shutil
 import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from penstock.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from tests.support.admin import TOPIC, alter, describe
 from tests.support.broker import WireClient, running_broker
 from tests.support.faults import watching
 from tests.support.penstock_broker import PenstockBroker
 from tests.support.requests import (
     batch_of,
+    fetch_request,
     fetched,
     make_topic,
     new_producer,
     produced,
+    received,
     send_batch,
     values_in,
 )
-
-PENSTOCK = str(Path(sys.executable).with_name("penstock"))
 
 
 def connect(broker: PenstockBroker) -> WireClient:
@@ -153,58 +159,25 @@ def test_sigterm_under_load(tmp_path: Path) -> None:
     assert "Traceback" not in broker.log.read_text()
 
 
-def refused(folder: Path, *settings: str) -> str:
-    """What `penstock serve` says when it cannot start: one line, and exit code 1."""
-    command = [PENSTOCK, "serve", "--log-level", "error"]
-    for setting in settings:
-        command += ["--set", setting]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=30, cwd=folder, check=False
-    )
-    assert done.returncode == 1, done.stderr
-    assert done.stdout == ""
-    lines = done.stderr.strip().splitlines()
-    assert len(lines) == 1, done.stderr
-    assert lines[0].startswith("penstock: ")
-    return lines[0]
+def test_long_polls_do_not_hold_up_the_stop(tmp_path: Path) -> None:
+    """They are answered with what there is, which is nothing."""
+    request = fetch_request({"t": {0: 0}}, max_wait_ms=15_000, min_bytes=1)
 
+    def poll(client: WireClient) -> Any:
+        with client:
+            client.send(request, 11)
+            return received(client, request, 11)
 
-def test_a_second_broker_on_the_same_folder(tmp_path: Path) -> None:
-    with running_broker(tmp_path) as broker, broker.connect() as client:
-        make_topic(client, "t")
-        data = tmp_path / "data"
-        line = refused(tmp_path, f"log.dirs={data}", "listeners=PLAINTEXT://127.0.0.1:0")
-        assert str(data) in line
-        assert produced(client, "t", b"a") == 0, "the first one is not disturbed"
-
-
-def test_a_port_that_is_taken(tmp_path: Path) -> None:
-    """E6."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        line = refused(
-            tmp_path, f"log.dirs={tmp_path / 'data'}", f"listeners=PLAINTEXT://127.0.0.1:{port}"
-        )
-    assert str(port) in line
-    assert "in use" in line
-
-
-@pytest.mark.parametrize(
-    ("setting", "words"),
-    [
-        ("num.partition=3", ("num.partition", "num.partitions")),
-        ("log.dir=", ("log.dir",)),
-        ("num.partitions=many", ("num.partitions", "many")),
-        ("listeners=NONSENSE", ("listeners", "NONSENSE")),
-        ("no-equals-sign", ("no-equals-sign",)),
-    ],
-)
-def test_settings_that_will_not_do(tmp_path: Path, setting: str, words: tuple[str, ...]) -> None:
-    """One clear line, with the nearest name where the name is unknown."""
-    line = refused(tmp_path, setting)
-    for word in words:
-        assert word in line
-    assert not (tmp_path / "penstock-data").exists()
+    with ThreadPoolExecutor(1) as pool:
+        with running_broker(tmp_path) as broker:
+            with broker.connect() as client:
+                make_topic(client, "t")
+            polling = pool.submit(poll, broker.connect())
+            while not broker.call(lambda inside: inside.replicas.find("t", 0).waiters):
+                time.sleep(0.001)
+            begun = time.monotonic()
+        assert time.monotonic() - begun < 2
+        assert polling.result().responses[0].partitions[0].error_code == 0
 
 
 def test_a_folder_that_was_kafkas(tmp_path: Path) -> None:
@@ -248,11 +221,48 @@ def test_folders_of_no_topic_are_set_aside(tmp_path: Path) -> None:
         assert values_in(fetched(client, "known")) == [b"a"], "the stray does not disturb"
 
 
-def test_another_node_id_is_refused(tmp_path: Path) -> None:
-    with running_broker(tmp_path, {"node.id": "1"}):
-        pass
-    with pytest.raises(KafkaError, match=r"node\.id"), running_broker(tmp_path, {"node.id": "2"}):
-        pass
+def commit(client: WireClient, offset: int) -> ErrorCode:
+    partition = OffsetCommitRequestPartition(0, offset, committed_metadata="m")
+    request = OffsetCommitRequest(
+        "g", topics=[OffsetCommitRequestTopic("t", partitions=[partition])]
+    )
+    return ErrorCode(client.ask(request, 8).topics[0].partitions[0].error_code)
+
+
+def committed(client: WireClient) -> tuple[int, str]:
+    """The offset of the group, once its coordinator has read its log."""
+    request = OffsetFetchRequest("g", [OffsetFetchRequestTopic("t", [0])])
+    while True:
+        answer = client.ask(request, 7)
+        if answer.error_code == 0:
+            (partition,) = answer.topics[0].partitions
+            return partition.committed_offset, partition.metadata
+        assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_committed_offsets_are_there_again(tmp_path: Path, clean: bool) -> None:
+    """C2: after a stop, and after a kill, which loses nothing that the system has taken."""
+    broker = PenstockBroker(tmp_path, {"offsets.topic.num.partitions": "3"})
+    with broker:
+        with connect(broker) as client:
+            make_topic(client, "t")
+            find = FindCoordinatorRequest("g")
+            while client.ask(find, 2).error_code:
+                time.sleep(0.01)
+            while (code := commit(client, 42)) is not ErrorCode.NONE:
+                assert code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            assert commit(client, 43) is ErrorCode.NONE
+        if clean:
+            broker.stop()
+        else:
+            broker.kill()
+        broker.start()
+        with connect(broker) as client:
+            assert committed(client) == (43, "m")
+            assert commit(client, 44) is ErrorCode.NONE
+            assert committed(client) == (44, "m")
 
 
 def test_ctrl_c_is_a_clean_stop_too(tmp_path: Path) -> None:

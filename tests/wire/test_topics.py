@@ -124,6 +124,18 @@ def test_what_cannot_be(
     assert bool(result.error_message) == (version >= 1)
 
 
+@pytest.mark.parametrize("version", [1, 4, 7])
+@pytest.mark.parametrize("letter", ["x", "é", "\0"])
+def test_what_the_broker_quotes_fits_into_its_answer(
+    client: WireClient, version: int, letter: str
+) -> None:
+    """A name as long as a string can be would make a message that is longer."""
+    name = letter * (32767 // len(letter.encode()))
+    result = create(client, CreatableTopic(name, 1, 1), version)
+    assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert 0 < len(result.error_message) <= 1000
+
+
 @pytest.mark.parametrize("version", SOME)
 def test_names_that_are_taken(client: WireClient, version: int) -> None:
     make_topic(client, f"taken.{version}")

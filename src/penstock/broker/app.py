@@ -5,6 +5,7 @@ the registration, which makes this broker controller and leader of its partition
 answered before that is done.
 """
 
+import asyncio
 import base64
 import logging
 import random
@@ -106,6 +107,14 @@ class App:
         """Answers what is under way, flushes, and marks the folders clean."""
         await self._closing.aclose()
 
+    async def _close_server(self) -> None:
+        """Takes no more requests; fetches that wait are answered with what there is."""
+        closing = asyncio.create_task(self._server.close(_GRACE_S))
+        await asyncio.sleep(0)
+        for replica in self.broker.replicas:
+            replica.finish_waiters()
+        await closing
+
     # --- start
 
     async def _start(self) -> list[Address]:
@@ -126,7 +135,7 @@ class App:
         closing.push_async_callback(self.broker.log_moves.close)
         closing.push_async_callback(self.broker.groups.close)
         closing.push_async_callback(self._dispatcher.close)
-        closing.push_async_callback(self._server.close, _GRACE_S)
+        closing.push_async_callback(self._close_server)
         addresses = await self._server.start(
             [listener(self._config, spec) for spec in self._config.listeners]
         )

@@ -31,7 +31,7 @@ def shorten_messages(answer: Struct) -> bool:
         value = getattr(answer, name)
         if isinstance(value, str):
             if name.endswith("error_message") and len(value) > _LONGEST_MESSAGE:
-                setattr(answer, name, value[:_LONGEST_MESSAGE] + "…")
+                setattr(answer, name, value[: _LONGEST_MESSAGE - 1] + "…")
                 found = True
         elif isinstance(value, Struct):
             found |= shorten_messages(value)

@@ -305,6 +305,7 @@ class ReplicaManager:
             return
         if not replicas:
             del self.by_topic[key.topic]
+        replica.partition.resign()
         try:
             self._logs.delete(key)
         except KafkaError as error:

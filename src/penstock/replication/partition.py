@@ -66,6 +66,10 @@ class Partition:
         self._others_in_sync = tuple(each for each in isr if each != self.local_id)
         return True
 
+    def resign(self) -> None:
+        """The partition is here no longer: who still holds this is sent to look for its leader."""
+        self.is_leader = False
+
     def check_leader(self, current_leader_epoch: int = -1) -> ErrorCode:
         """Whether this replica may serve a client that believes in `current_leader_epoch`.
 

@@ -60,10 +60,11 @@ CONSUME = (
 )
 RESET = "consumer-groups --reset-offsets --execute --group g --topic one"
 
+# In this order: a command may need what those before it did.
 COMMANDS = f"""
-# Kafka sets this one by itself, where leaders are also elected from the last replicas known.
+# Kafka sets this one by itself, for the eligible leader replicas that it keeps.
 configs --alter --broker-defaults --add-config min.insync.replicas=1
-topics --create --topic t --partitions 2 --config retention.ms=60000 --config cleanup.policy=compact,delete
+topics --create --topic t --config retention.ms=60000 --config cleanup.policy=compact,delete
 topics --create --topic one --partitions 1 --replication-factor 1
 topics --create --topic default.of_all
 topics --create --topic assigned --replica-assignment 1,1,1
@@ -96,7 +97,7 @@ topics --delete --topic default.of_all --if-exists
 configs --describe --topic t
 configs --describe --topic t --all
 configs --describe --entity-type topics
-configs --alter --topic t --add-config retention.ms=70000,segment.bytes=1048576 --delete-config cleanup.policy
+configs --alter --topic t --add-config retention.ms=7,segment.ms=9 --delete-config cleanup.policy
 configs --describe --topic t
 configs --alter --topic t --add-config segment.bytes=abc
 configs --alter --topic t --add-config bogus.x=abc
@@ -148,7 +149,7 @@ configs --describe --entity-type ips
 configs --alter --entity-type groups --entity-name g --add-config consumer.session.timeout.ms=50000
 configs --describe --entity-type groups --entity-name g
 configs --describe --entity-type groups
-client-metrics --alter --name m --metrics org.apache.kafka.producer. --interval 30000 --match client_id=x.*
+client-metrics --alter --name m --metrics org.apache. --interval 30000 --match client_id=x.*
 client-metrics --alter --name m --interval 1
 client-metrics --describe
 client-metrics --list
@@ -159,7 +160,7 @@ acls --add --allow-principal User:a --producer --topic t
 
 {PRODUCE} one
 {PRODUCE} one --compression-codec zstd
-{PRODUCE} one --sync
+{PRODUCE} one --command-property acks=1 --command-property enable.idempotence=false
 {CONSUME} one --from-beginning --max-messages 9
 {CONSUME} one --partition 0 --offset 7 --max-messages 2
 {CONSUME} one --partition 0 --offset latest --timeout-ms 300

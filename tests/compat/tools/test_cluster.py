@@ -4,9 +4,9 @@ import re
 
 from penstock.broker.handlers.table import SERVED
 from penstock.protocol.api_key import ApiKey
-from tests.support.kafka_tools import Shell
+from tests.support.kafka import KafkaParts
+from tests.support.kafka_tools import MAIN_CLASSES, Shell
 from tests.support.penstock_broker import PenstockBroker
-
 
 TELEMETRY = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
 
@@ -41,6 +41,13 @@ def test_the_apis_that_the_tool_sees_are_those_of_the_handler_table(
         assert _advertised(shell) == table
     finally:
         shell("client-metrics", "--delete", "--name", name)
+
+
+def test_a_tool_in_a_process_of_its_own(kafka_parts: KafkaParts, shell: Shell) -> None:
+    """It prints what it prints in the JVM that the tests share."""
+    tool = "broker-api-versions"
+    alone = kafka_parts.run(MAIN_CLASSES[tool], "--bootstrap-server", shell.bootstrap)
+    assert alone.stdout == shell(tool).out
 
 
 def test_the_cluster_and_its_brokers(shell: Shell, broker: PenstockBroker) -> None:

@@ -109,3 +109,10 @@ def test_the_same_epoch_keeps_it() -> None:
     partition.follower_fetched(3, 70)
     assert update(partition, 1, 5, 1, (1, 2, 3))
     assert partition.high_watermark(100) == 60
+
+
+def test_a_partition_that_is_gone_has_no_leader_here() -> None:
+    partition = partition_of()
+    partition.resign()
+    assert partition.check_leader() is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert partition.check_leader(5) is ErrorCode.NOT_LEADER_OR_FOLLOWER

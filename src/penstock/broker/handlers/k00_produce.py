@@ -86,11 +86,10 @@ async def _with_threads(
     for place in slow:
         if place.slow is not None:
             await broker.workers.run(broker.workers.compute, place.slow.run)
-        replica = place.replica
-        if replica is not None and not replica.epoch_is_known:
-            # Where that goes wrong, the append says so.
-            with suppress(KafkaError):
-                await broker.replicas.note_epoch(replica)
+        # Where that goes wrong, the append says so.
+        with suppress(KafkaError):
+            if place.replica is not None and not place.replica.epoch_is_known:
+                await broker.replicas.note_epoch(place.replica)
     return _append(broker, request, body, places)
 
 

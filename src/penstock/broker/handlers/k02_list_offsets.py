@@ -7,7 +7,7 @@ local offset is the earliest, and there are no tiered offsets.
 from typing import TYPE_CHECKING
 
 from penstock.broker.request import Answer, Request
-from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.errors import ErrorCode, KafkaError, KafkaStorageError
 from penstock.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -79,13 +79,21 @@ async def _one(
             f"timestamp {wanted.timestamp} needs ListOffsets version "
             f"{_FIRST_VERSIONS[wanted.timestamp]}",
         )
-    if body.replica_id != _CONSUMER:
-        bound = log.log_end_offset
-    elif body.isolation_level == 1:
-        bound = log.last_stable_offset
-    else:
-        bound = log.high_watermark
-    found = await _find(broker, log, wanted.timestamp, bound)
+    while True:
+        if body.replica_id != _CONSUMER:
+            bound = log.log_end_offset
+        elif body.isolation_level == 1:
+            bound = log.last_stable_offset
+        else:
+            bound = log.high_watermark
+        try:
+            found = await _find(broker, log, wanted.timestamp, bound)
+            break
+        except KafkaStorageError:
+            searched, log = log, replica.leading(wanted.current_leader_epoch)
+            if log is searched:
+                raise
+            # The partition has moved to another folder meanwhile.
     response = ListOffsetsPartitionResponse(index, 0, [], found.timestamp, found.offset)
     if request.version >= _FIRST_WITH_EPOCH:
         is_latest = wanted.timestamp == LATEST

@@ -47,7 +47,7 @@ def handle(broker: "Broker", request: Request, body: MetadataRequest) -> Reply:
         return _answer(broker, request, body, refused)
     topics: list[MetadataResponseTopic] = []
     missing: list[str] = []
-    for each in wanted:
+    for each in {(each.topic_id, each.name): each for each in wanted}.values():
         if each.name is None or _is_by_id(each):
             topics.append(_by_id(broker, request, body, each.topic_id))
         elif not broker.access.allows(

@@ -12,7 +12,14 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
+_FIRST_WITH_PROTOCOL = 5
+
+
 def handle(broker: "Broker", request: Request, body: SyncGroupRequest) -> Reply:
+    if request.version >= _FIRST_WITH_PROTOCOL and (
+        body.protocol_type is None or body.protocol_name is None
+    ):
+        return refusal(body, request.version, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if not broker.access.allows(
         request.session, AclOperation.READ, ResourceType.GROUP, body.group_id
     ):

@@ -18,15 +18,19 @@ if TYPE_CHECKING:
 
 def handle(broker: "Broker", request: Request, body: InitProducerIdRequest) -> Reply:
     if body.transactional_id is not None:
-        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
+        return _refused(ErrorCode.INVALID_REQUEST)
     if not broker.access.allows_any_write(request.session):
-        return InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return _refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if (body.producer_id < 0) != (body.producer_epoch < 0):
-        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
+        return _refused(ErrorCode.INVALID_REQUEST)
     producer_id = broker.producer_ids.take()
     if producer_id is not None:
         return InitProducerIdResponse(producer_id=producer_id)
     return _from_next_block(broker)
+
+
+def _refused(error: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=error, producer_epoch=-1)
 
 
 async def _from_next_block(broker: "Broker") -> Answer:

@@ -15,14 +15,19 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 _BROKERS = 1
+_CONTROLLERS = 2
 
 
 def handle(broker: "Broker", request: Request, body: DescribeClusterRequest) -> Reply:
-    if body.endpoint_type != _BROKERS:
+    if body.endpoint_type == _CONTROLLERS:
         return DescribeClusterResponse(
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
             error_message="this is a broker; there are no controllers to ask beside it",
-            endpoint_type=body.endpoint_type,
+        )
+    if body.endpoint_type != _BROKERS:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message=f"endpoint type {body.endpoint_type} is unknown: ask for 1, the brokers",
         )
     response = DescribeClusterResponse(
         cluster_id=broker.image.cluster_id,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.internal_topics import INTERNAL_TOPICS
 from penstock.broker.request import Reply, Request
+from penstock.controller.topic_names import check_topic_name
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.describe_topic_partitions import (
@@ -22,9 +23,14 @@ if TYPE_CHECKING:
 
 def handle(broker: "Broker", request: Request, body: DescribeTopicPartitionsRequest) -> Reply:
     cursor = body.cursor
-    if cursor is not None and cursor.partition_index < 0:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the cursor's partition must not be negative")
     named = {topic.name for topic in body.topics}
+    if cursor is not None and (
+        cursor.partition_index < 0 or (named and cursor.topic_name not in named)
+    ):
+        refused = ErrorCode.INVALID_REQUEST
+        return DescribeTopicPartitionsResponse(
+            topics=[DescribeTopicPartitionsResponseTopic(refused, each.name) for each in body.topics]
+        )
     names = sorted(named or broker.image.topics)
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
@@ -40,8 +46,7 @@ def handle(broker: "Broker", request: Request, body: DescribeTopicPartitionsRequ
                 response.topics.append(DescribeTopicPartitionsResponseTopic(code, name))
             continue
         if name not in broker.image.topics:
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            response.topics.append(DescribeTopicPartitionsResponseTopic(code, name))
+            response.topics.append(_unknown(broker, request, name))
             continue
         first = 0
         if cursor is not None and cursor.topic_name == name:
@@ -57,6 +62,23 @@ def handle(broker: "Broker", request: Request, body: DescribeTopicPartitionsRequ
             response.next_cursor = DescribeTopicPartitionsResponseCursor(name, after)
             break
     return response
+
+
+def _unknown(
+    broker: "Broker", request: Request, name: str
+) -> DescribeTopicPartitionsResponseTopic:
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        check_topic_name(name)
+    except KafkaError as error:
+        code = error.code
+    return DescribeTopicPartitionsResponseTopic(
+        code,
+        name,
+        topic_authorized_operations=broker.access.operations(
+            request.session, ResourceType.TOPIC, name
+        ),
+    )
 
 
 def _topic(

@@ -26,8 +26,9 @@ import static java.nio.charset.StandardCharsets.UTF_8;
  * "args": [...], "stdin": text, "timeout_ms": n}. Each answer on stdout is a line too: {"exit":
  * status, or null where the job was given up, "out": text, "err": text}.
  *
- * <p>A tool sees what it would see in a process of its own: its classes are loaded anew, its streams
- * are its own, and where it exits its shutdown hooks run and nothing that it prints later counts.
+ * <p>A tool sees what it would see in a process of its own: its classes are loaded anew, its
+ * streams are its own, and where it exits its shutdown hooks run and nothing that it prints later
+ * counts.
  */
 public class RunTools {
     static final ObjectMapper JSON = new ObjectMapper();
@@ -107,16 +108,16 @@ public class RunTools {
             Thread thread = new Thread(threads, work, "main");
             thread.setDaemon(true);
             thread.start();
+            Map<String, Object> answer = new HashMap<>();
             try {
                 work.get(wanted.path("timeout_ms").asLong(), TimeUnit.MILLISECONDS);
+                answer.put("exit", status);
             } catch (TimeoutException late) {
-                status = null;
+                answer.put("exit", null);
             } finally {
                 System.setOut(stdout);
                 System.setErr(stderr);
             }
-            Map<String, Object> answer = new HashMap<>();
-            answer.put("exit", status);
             answer.put("out", printed == null ? out.toString(UTF_8) : printed);
             answer.put("err", complaints == null ? err.toString(UTF_8) : complaints);
             return answer;
@@ -143,14 +144,14 @@ public class RunTools {
             } catch (InvocationTargetException thrown) {
                 if (!(thrown.getCause() instanceof Exited)) {
                     thrown.getCause().printStackTrace();
-                    status = 1;
+                    status = status == null ? 1 : status;
                 }
             }
         }
 
         /**
-         * The first status counts: a tool that catches its own exit may exit once more, and complain
-         * of the exception. What a shutdown hook prints is wanted, though.
+         * The first status counts: a tool that catches its own exit may exit once more, and
+         * complain of the exception. What a shutdown hook prints is wanted, though.
          */
         void leave(int code) {
             if (status == null) {

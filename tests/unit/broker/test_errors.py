@@ -1,0 +1,63 @@
+"""How failures are told to clients."""
+
+import pytest
+
+from penstock.broker.errors import error_answer, shorten_messages
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.protocol.api_key import ApiKey
+from penstock.protocol.codec import encode
+from penstock.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
+from penstock.protocol.messages.describe_cluster import DescribeClusterResponse
+from penstock.protocol.messages.find_coordinator import FindCoordinatorResponse
+from penstock.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+
+def test_an_answer_that_is_nothing_but_an_error() -> None:
+    error = KafkaError(ErrorCode.INVALID_REQUEST, "do this instead")
+    answer = error_answer(ApiKey.DESCRIBE_CLUSTER, 1, error)
+    assert isinstance(answer, DescribeClusterResponse)
+    assert (answer.error_code, answer.error_message) == (
+        ErrorCode.INVALID_REQUEST,
+        "do this instead",
+    )
+
+
+def test_what_was_not_expected_stays_in_the_log() -> None:
+    answer = error_answer(ApiKey.FIND_COORDINATOR, 1, RuntimeError("a secret"))
+    assert isinstance(answer, FindCoordinatorResponse)
+    assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "secret" not in str(answer.error_message)
+
+
+def test_an_answer_without_a_place_for_it() -> None:
+    assert error_answer(ApiKey.PRODUCE, 9, RuntimeError()) is None
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "\N{SNAKE}"])
+def test_long_messages_are_cut_wherever_they_are(letter: str) -> None:
+    topics = CreateTopicsResponse(
+        topics=[
+            CreatableTopicResult("short", error_message="short"),
+            CreatableTopicResult("long", error_message=letter * 40_000),
+        ]
+    )
+    assert shorten_messages(topics)
+    assert topics.topics[0].error_message == "short"
+    assert encode(topics, 7)
+    assert not shorten_messages(topics)
+    record = BatchIndexAndErrorMessage(0, letter * 40_000)
+    partition = PartitionProduceResponse(0, 87, error_message=None, record_errors=[record])
+    answer = ProduceResponse([TopicProduceResponse("t", partition_responses=[partition])])
+    assert shorten_messages(answer)
+    assert encode(answer, 8)
+
+
+def test_names_are_never_cut() -> None:
+    answer = CreateTopicsResponse(topics=[CreatableTopicResult("n" * 40_000, error_message="")])
+    assert not shorten_messages(answer)
+    assert len(answer.topics[0].name) == 40_000

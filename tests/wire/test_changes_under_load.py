@@ -1,0 +1,236 @@
+"""Topics come, go, grow and move while clients use them: every answer makes sense."""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from penstock.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from penstock.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from penstock.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from penstock.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from penstock.records.compress import Compression
+from penstock.records.prepare import PreparedAppend
+from penstock.storage.timestamps import TimestampSearch
+from tests.support.admin import TOPIC, try_alter
+from tests.support.broker import RunningBroker, WireClient, running_broker
+from tests.support.faults import watching
+from tests.support.requests import (
+    NOW,
+    batch_of,
+    fetch_request,
+    make_topic,
+    partitions_of,
+    produce_request,
+    received,
+    records_in,
+    send_batch,
+)
+
+SECONDS = 2.5
+TOPICS = ("alpha", "beta", "gamma")
+GONE = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+Step = Callable[[WireClient, random.Random], None]
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> list[str]:
+    return [str(tmp_path / "a"), str(tmp_path / "b")]
+
+
+@pytest.fixture
+def broker(tmp_path: Path, folders: list[str]) -> Iterator[RunningBroker]:
+    settings = {"log.dirs": ",".join(folders), "auto.create.topics.enable": "false"}
+    with watching(), running_broker(tmp_path, settings) as running:
+        yield running
+
+
+def produce(client: WireClient, chance: random.Random) -> None:
+    """Small batches on the event loop, large compressed ones on a thread."""
+    codec = chance.choice([Compression.NONE, Compression.NONE, Compression.LZ4])
+    size = 150_000 if codec is Compression.LZ4 else 200
+    batch = batch_of(chance.randbytes(size), codec=codec)
+    partition = chance.randrange(3)
+    answer = send_batch(client, chance.choice(TOPICS), batch, partition=partition)
+    assert answer.error_code in GONE | {ErrorCode.NOT_LEADER_OR_FOLLOWER}, answer.error_message
+
+
+def fetch(client: WireClient, chance: random.Random) -> None:
+    topic = chance.choice(TOPICS)
+    request = fetch_request(
+        {topic: {index: chance.randrange(3) for index in range(3)}}, max_wait_ms=20, min_bytes=1
+    )
+    for data in partitions_of(client.ask(request, 11)).values():
+        assert data.error_code in GONE | {ErrorCode.OFFSET_OUT_OF_RANGE}
+        offsets = [record.offset for record in records_in(data)]
+        assert offsets == list(range(offsets[0], offsets[0] + len(offsets))) if offsets else True
+
+
+def look(client: WireClient, chance: random.Random) -> None:
+    topic = chance.choice(TOPICS)
+    wanted = [ListOffsetsPartition(0, timestamp=chance.choice([-1, -2, -3, NOW]))]
+    answer = client.ask(ListOffsetsRequest(-1, topics=[ListOffsetsTopic(topic, wanted)]), 7)
+    assert answer.topics[0].partitions[0].error_code in GONE | {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    topics = client.ask(MetadataRequest([MetadataRequestTopic(name=topic)]), 9).topics
+    assert topics[0].error_code in GONE
+
+
+def come_and_go(client: WireClient, chance: random.Random) -> None:
+    topic = chance.choice(TOPICS)
+    if chance.random() < 0.6:
+        wanted = CreatableTopic(topic, chance.randrange(1, 3), 1)
+        code = client.ask(CreateTopicsRequest([wanted], 1000), 7).topics[0].error_code
+        assert code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+    else:
+        request = DeleteTopicsRequest([DeleteTopicState(topic)], timeout_ms=1000)
+        assert client.ask(request, 6).responses[0].error_code in GONE
+
+
+def change(client: WireClient, chance: random.Random) -> None:
+    topic = chance.choice(TOPICS)
+    match chance.randrange(3):
+        case 0:
+            request = CreatePartitionsRequest([CreatePartitionsTopic(topic, 3, None)], 1000)
+            code = client.ask(request, 3).results[0].error_code
+            assert code in GONE | {ErrorCode.INVALID_PARTITIONS}
+        case 1:
+            value = chance.choice(["gzip", "producer", "zstd"])
+            code, _ = try_alter(client, TOPIC, topic, {"compression.type": value})
+            assert code in GONE
+        case _:
+            partition = DeleteRecordsPartition(0, -1)
+            deletion = DeleteRecordsRequest([DeleteRecordsTopic(topic, [partition])], 1000)
+            assert client.ask(deletion, 2).topics[0].partitions[0].error_code in GONE
+
+
+def mover(folders: list[str]) -> Step:
+    def move(client: WireClient, chance: random.Random) -> None:
+        topics = [AlterReplicaLogDirTopic(chance.choice(TOPICS), [0])]
+        request = AlterReplicaLogDirsRequest([AlterReplicaLogDir(chance.choice(folders), topics)])
+        code = client.ask(request, 2).results[0].partitions[0].error_code
+        assert code in GONE | {ErrorCode.REPLICA_NOT_AVAILABLE}
+        time.sleep(0.01)
+
+    return move
+
+
+def test_everything_at_once(broker: RunningBroker, folders: list[str]) -> None:
+    """No unexpected exception, no answer that is wrong, and a clean stop in the middle of it."""
+    stop = time.monotonic() + SECONDS
+    failures: list[BaseException] = []
+    counts: dict[str, int] = {}
+
+    def repeat(name: str, step: Step, seed: int) -> None:
+        chance = random.Random(seed)
+        try:
+            with broker.connect() as client:
+                while time.monotonic() < stop and not failures:
+                    step(client, chance)
+                    counts[name] = counts.get(name, 0) + 1
+        except BaseException as error:  # noqa: BLE001 - raised again below
+            failures.append(error)
+
+    steps: list[Step] = [produce, produce, fetch, look, come_and_go, change, mover(folders)]
+    threads = [
+        threading.Thread(target=repeat, args=(f"{step.__name__}-{seed}", step, seed))
+        for seed, step in enumerate(steps)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    assert len(counts) == len(steps)
+    assert min(counts.values()) > 5, counts
+
+
+class Gate:
+    """Makes work on threads wait."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.open = threading.Event()
+
+    def wait(self) -> None:
+        self.reached.set()
+        assert self.open.wait(10)
+
+
+def test_a_topic_that_goes_while_its_records_are_checked(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The producer is told to look for the leader again, and keeps its connection."""
+    gate = Gate()
+    run = PreparedAppend.run
+
+    def waiting(prepared: PreparedAppend) -> None:
+        gate.wait()
+        run(prepared)
+
+    monkeypatch.setattr(PreparedAppend, "run", waiting)
+    batch = batch_of(random.Random(1).randbytes(200_000), codec=Compression.LZ4)
+    with broker.connect() as client, broker.connect() as other:
+        make_topic(client, "going")
+        request = produce_request("going", batch)
+        client.send(request, 9)
+        assert gate.reached.wait(10)
+        deletion = DeleteTopicsRequest([DeleteTopicState("going")], timeout_ms=1000)
+        assert other.ask(deletion, 6).responses[0].error_code == 0
+        gate.open.set()
+        (answer,) = received(client, request, 9).responses[0].partition_responses
+        assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        make_topic(client, "going")
+        assert send_batch(client, "going", batch).base_offset == 0
+
+
+def test_a_partition_that_moves_while_it_is_searched(
+    broker: RunningBroker, folders: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search goes on in the log at its new place."""
+    gate = Gate()
+    run = TimestampSearch.run
+
+    def waiting(search: TimestampSearch) -> None:
+        gate.wait()
+        run(search)
+
+    monkeypatch.setattr(TimestampSearch, "run", waiting)
+    with broker.connect() as client, broker.connect() as other:
+        make_topic(client, "moving")
+        assert send_batch(client, "moving", batch_of(b"a")).error_code == 0
+        wanted = [ListOffsetsPartition(0, timestamp=NOW)]
+        request = ListOffsetsRequest(-1, topics=[ListOffsetsTopic("moving", wanted)])
+        client.send(request, 7)
+        assert gate.reached.wait(10)
+        (home,) = (path for path in folders if (Path(path) / "moving-0").exists())
+        target = folders[1 - folders.index(home)]
+        move = AlterReplicaLogDir(target, [AlterReplicaLogDirTopic("moving", [0])])
+        assert other.ask(AlterReplicaLogDirsRequest([move]), 2).results[0].partitions[0] is not None
+        while not (Path(target) / "moving-0").exists():
+            time.sleep(0.002)
+        gate.open.set()
+        (answer,) = received(client, request, 7).topics[0].partitions
+        assert (answer.error_code, answer.offset, answer.timestamp) == (0, 0, NOW)
