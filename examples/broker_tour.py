@@ -14,7 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it names no exports
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 
 TOPIC = "orders"
 PARTITIONS = 3
@@ -105,7 +110,7 @@ def consume(address: str) -> None:
         for message in consumer.consume(10_000, timeout=10):
             if message.error() is not None:
                 raise SystemExit(f"consuming failed: {message.error()}")
-            per_partition[message.partition()] += 1
+            per_partition[message.partition() or 0] += 1
             last = message
     seconds = time.perf_counter() - began
     consumer.commit(asynchronous=False)

@@ -170,16 +170,21 @@ def test_delete_records_wakes_it(broker: RunningBroker, client: WireClient) -> N
     assert (data.error_code, data.log_start_offset) == (0, 2)
 
 
-def test_who_hangs_up_waits_no_longer_than_the_request(
-    broker: RunningBroker, client: WireClient
+@pytest.mark.parametrize("isolation", [0, 1])
+def test_who_hangs_up_waits_no_longer(
+    broker: RunningBroker, client: WireClient, isolation: int
 ) -> None:
-    """A client that goes away while it waits costs nobody anything."""
-    make_topic(client, "gone")
-    request = fetch_request({"gone": {0: 0}}, max_wait_ms=LONG_MS, min_bytes=1)
+    """A client that goes away while it waits, however long it wanted to, leaves nothing behind."""
+    topic = f"gone-{isolation}"
+    make_topic(client, topic)
+    request = fetch_request(
+        {topic: {0: 0}}, max_wait_ms=2**31 - 1, min_bytes=1, isolation=isolation
+    )
     with broker.connect() as waiting:
-        begin(broker, waiting, request, "gone")
-    produced(client, "gone", b"1")
-    assert waiters(broker, "gone") == 0
+        begin(broker, waiting, request, topic)
+    while waiters(broker, topic, committed=bool(isolation)):
+        time.sleep(0.001)
+    assert produced(client, topic, b"1") == 0
 
 
 def test_requests_behind_a_wait_are_served_and_answered_in_order(

@@ -67,6 +67,11 @@ class Dispatcher:
 
     def disconnected(self, connection: Connection, reason: str) -> None:
         logger.debug("%s:%d left: %s", connection.peer.host, connection.peer.port, reason)
+        session = connection.session
+        if isinstance(session, Session):
+            for each in tuple(session.left):
+                each()
+            session.left.clear()
 
     def received(self, connection: Connection, frame: memoryview) -> None:
         session = connection.session

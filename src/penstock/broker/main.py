@@ -1,7 +1,6 @@
 """The broker as a process: settings, the event loop, signals, the line that says it is ready."""
 
 import asyncio
-import gc
 import logging
 import signal
 import socket
@@ -50,10 +49,6 @@ async def _serve(config: BrokerConfig, ready: Callable[[Sequence[Endpoint]], Non
         loop.add_signal_handler(number, stopping.set)
     app = App(config)
     await app.start()
-    # What is there now stays: the collector need not look at it again, and what requests make
-    # goes away by itself.
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
     ready(app.endpoints)
     await stopping.wait()
     logger.info("stopping")

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -30,6 +30,8 @@ class Session:
     client_software_version: str = "unknown"
     login: Login | None = None
     """The SASL login, on a listener that wants one."""
+    left: set[Callable[[], None]] = field(default_factory=set)
+    """Called when the connection has ended, by those who would else wait for nothing."""
 
 
 class Request(Struct, gc=False):

@@ -128,7 +128,8 @@ def elect_leaders(
     """Makes preferred replicas leaders, or any live replica where nobody in sync can lead.
 
     An unclean election that is asked for here needs no `unclean.leader.election.enable`. Without a
-    list of partitions all are looked at, and those that need nothing are left out of the reply.
+    list of partitions all are looked at; the reply has every topic then, but only those of its
+    partitions that needed something.
     """
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise KafkaError(
@@ -156,8 +157,7 @@ def elect_leaders(
                         partition_id=number, error_code=code, error_message=message
                     )
                 )
-        if result.partition_result or request.topic_partitions is not None:
-            results.append(result)
+        results.append(result)
     return Result(changes.changes(), ElectLeadersResponse(replica_election_results=results))
 
 

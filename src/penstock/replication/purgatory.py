@@ -32,13 +32,16 @@ class Waiter:
     def finish(self) -> None:
         """Ends the wait; nothing happens where it has ended already."""
         answer = self._answer
-        if answer is None:
-            return
+        if answer is not None:
+            self.abandon()
+            answer()
+
+    def abandon(self) -> None:
+        """Ends the wait without an answer: there is nobody left to hear it."""
         self._answer = None
         for each in self._lists:
             each.discard(self)
         self._lists.clear()
-        answer()
 
 
 class WatchList(set[Waiter]):

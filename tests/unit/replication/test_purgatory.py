@@ -53,6 +53,17 @@ def test_it_is_answered_once() -> None:
     assert answers.count == 1
 
 
+def test_a_wait_that_is_abandoned_has_no_answer() -> None:
+    one, two = WatchList(), WatchList()
+    waiter, answers = waiter_of(10, one, two)
+    waiter.abandon()
+    one.arrived(100)
+    waiter.finish()
+    assert answers.count == 0
+    assert not one
+    assert not two
+
+
 def test_a_partition_that_goes_away_ends_all_waits_for_it() -> None:
     one, two = WatchList(), WatchList()
     _, first = waiter_of(10, one)

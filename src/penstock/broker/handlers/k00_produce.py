@@ -11,6 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from penstock.broker.errors import CloseConnectionError
+from penstock.broker.internal_topics import ADMIN_CLIENT_ID, INTERNAL_TOPICS
 from penstock.broker.request import Answer, Reply, Request, Waiting
 from penstock.core.errors import ErrorCode, InvalidRecordError, KafkaError
 from penstock.protocol.fields import Message
@@ -176,11 +177,18 @@ def _refusal(broker: "Broker", request: Request, topic: TopicProduceData) -> Kaf
                 f"no topic has the id {topic.topic_id}: it was deleted; refresh the metadata",
             )
         topic.name = name
-    if broker.access.allows(request.session, AclOperation.WRITE, ResourceType.TOPIC, topic.name):
-        return None
-    return broker.access.refusal(
+    if not broker.access.allows(
         request.session, AclOperation.WRITE, ResourceType.TOPIC, topic.name
-    )
+    ):
+        return broker.access.refusal(
+            request.session, AclOperation.WRITE, ResourceType.TOPIC, topic.name
+        )
+    if topic.name in INTERNAL_TOPICS and request.client_id != ADMIN_CLIENT_ID:
+        return KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{topic.name} is the brokers' own: only they write to it",
+        )
+    return None
 
 
 def _checked(version: int, records: bytes | memoryview | None) -> memoryview:

@@ -254,14 +254,25 @@ class _Fetch:
         # What comes meanwhile is in memory, and there was nothing else to read.
         self._cold = None
 
+        left = self._request.session.left
+
         def finished() -> None:
             timer.cancel()
-            if not future.done():
+            left.discard(gone)
+            try:
                 found, size, _ = self.read()
                 future.set_result(self.answer(found, size))
+            except Exception as error:  # noqa: BLE001 - it is not the fault of who woke it
+                future.set_exception(error)
+
+        def gone() -> None:
+            timer.cancel()
+            waiter.abandon()
+            future.cancel()
 
         waiter = Waiter(missing, finished)
         timer = loop.call_later(self._body.max_wait_ms / 1000, waiter.finish)
+        left.add(gone)
         waiter.watch(self._watch_lists())
         return future
 

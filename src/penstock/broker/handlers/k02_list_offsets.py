@@ -4,6 +4,7 @@ A search by time may read a segment, so it runs on a thread. Without tiered stor
 local offset is the earliest, and there are no tiered offsets.
 """
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from penstock.broker.request import Answer, Request
@@ -46,8 +47,16 @@ async def handle(broker: "Broker", request: Request, body: ListOffsetsRequest) -
         allowed = broker.access.allows(
             request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name
         )
+        asked = Counter(wanted.partition_index for wanted in topic.partitions)
         partitions = []
         for wanted in topic.partitions:
+            index = wanted.partition_index
+            if asked[index] != 1:
+                # The answers could not be told apart: one refusal for all of them.
+                if asked.pop(index, 0):
+                    refused = ErrorCode.INVALID_REQUEST
+                    partitions.append(ListOffsetsPartitionResponse(index, refused))
+                continue
             try:
                 if not allowed:
                     raise broker.access.refusal(
@@ -55,7 +64,7 @@ async def handle(broker: "Broker", request: Request, body: ListOffsetsRequest) -
                     )
                 partitions.append(await _one(broker, request, body, topic.name, wanted))
             except KafkaError as error:
-                partitions.append(ListOffsetsPartitionResponse(wanted.partition_index, error.code))
+                partitions.append(ListOffsetsPartitionResponse(index, error.code))
         topics.append(ListOffsetsTopicResponse(topic.name, partitions))
     return ListOffsetsResponse(topics=topics)
 

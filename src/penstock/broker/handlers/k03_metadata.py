@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from penstock.broker.access import CLUSTER_NAME
-from penstock.broker.internal_topics import INTERNAL_TOPICS
+from penstock.broker.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
 from penstock.broker.request import Answer, Reply, Request
 from penstock.controller.metadata import PartitionRecord
 from penstock.controller.topic_names import check_topic_name
@@ -80,7 +80,10 @@ async def _with_new_topics(
             topics.append(MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))
             continue
         try:
-            await broker.create_topic(name)
+            if name == GROUP_METADATA_TOPIC:
+                await broker.groups.ensure_topic()
+            elif name not in INTERNAL_TOPICS:
+                await broker.create_topic(name)
         except KafkaError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 topics.append(MetadataResponseTopic(error.code, name))

@@ -5,6 +5,7 @@ Segments below go with the next retention check. Offset -1 is the high watermark
 
 from typing import TYPE_CHECKING
 
+from penstock.broker.internal_topics import INTERNAL_TOPICS
 from penstock.broker.request import Reply, Request
 from penstock.core.errors import ErrorCode, KafkaError, OffsetOutOfRangeError
 from penstock.protocol.messages.delete_records import (
@@ -43,6 +44,10 @@ def handle(broker: "Broker", request: Request, body: DeleteRecordsRequest) -> Re
 
 def _delete(broker: "Broker", topic: str, wanted: DeleteRecordsPartition) -> int:
     """The offset at which the partition starts now."""
+    if topic in INTERNAL_TOPICS:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"records of {topic} are not for clients to delete"
+        )
     replica = broker.replicas.find(topic, wanted.partition_index)
     log = replica.leading()
     if not log.config.delete:

@@ -29,7 +29,9 @@ def handle(broker: "Broker", request: Request, body: DescribeTopicPartitionsRequ
     ):
         refused = ErrorCode.INVALID_REQUEST
         return DescribeTopicPartitionsResponse(
-            topics=[DescribeTopicPartitionsResponseTopic(refused, each.name) for each in body.topics]
+            topics=[
+                DescribeTopicPartitionsResponseTopic(refused, each.name) for each in body.topics
+            ]
         )
     names = sorted(named or broker.image.topics)
     if cursor is not None:
@@ -64,9 +66,7 @@ def handle(broker: "Broker", request: Request, body: DescribeTopicPartitionsRequ
     return response
 
 
-def _unknown(
-    broker: "Broker", request: Request, name: str
-) -> DescribeTopicPartitionsResponseTopic:
+def _unknown(broker: "Broker", request: Request, name: str) -> DescribeTopicPartitionsResponseTopic:
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
         check_topic_name(name)

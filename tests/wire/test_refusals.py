@@ -1,0 +1,123 @@
+"""Requests that cannot be: each answer is the one that Apache Kafka 4.3 gives (E1)."""
+
+import pytest
+
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.describe_cluster import DescribeClusterRequest
+from penstock.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsRequestCursor,
+    DescribeTopicPartitionsTopicRequest,
+)
+from penstock.protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersTopicPartitions,
+)
+from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
+from penstock.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from penstock.protocol.messages.sync_group import SyncGroupRequest
+from tests.support.broker import WireClient
+from tests.support.requests import make_topic
+
+UNKNOWN_OPERATIONS = -(2**31)
+
+
+def test_a_partition_asked_twice_has_one_refusal(client: WireClient) -> None:
+    make_topic(client, "asked-twice", partitions=2)
+    wanted = [
+        ListOffsetsPartition(0, timestamp=-1),
+        ListOffsetsPartition(1, timestamp=-1),
+        ListOffsetsPartition(0, timestamp=-2),
+    ]
+    request = ListOffsetsRequest(-1, topics=[ListOffsetsTopic("asked-twice", wanted)])
+    (topic,) = client.ask(request, 7).topics
+    assert [(each.partition_index, each.error_code) for each in topic.partitions] == [
+        (0, ErrorCode.INVALID_REQUEST),
+        (1, ErrorCode.NONE),
+    ]
+
+
+def test_a_topic_named_twice_is_told_once(client: WireClient) -> None:
+    make_topic(client, "told-once")
+    twice = [MetadataRequestTopic(name="told-once"), MetadataRequestTopic(name="told-once")]
+    (topic,) = client.ask(MetadataRequest(twice), 12).topics
+    assert (topic.name, topic.error_code) == ("told-once", ErrorCode.NONE)
+
+
+@pytest.mark.parametrize(
+    ("topic", "partition"), [("page", -1), ("pag", 0)], ids=["negative", "of another topic"]
+)
+def test_a_cursor_that_points_nowhere(client: WireClient, topic: str, partition: int) -> None:
+    request = DescribeTopicPartitionsRequest(
+        [DescribeTopicPartitionsTopicRequest("page")],
+        cursor=DescribeTopicPartitionsRequestCursor(topic, partition),
+    )
+    (answer,) = client.ask(request, 0).topics
+    assert (answer.name, answer.error_code) == ("page", ErrorCode.INVALID_REQUEST)
+
+
+def test_topics_that_cannot_be_described(client: WireClient) -> None:
+    names = ["a/b", "nowhere"]
+    request = DescribeTopicPartitionsRequest(
+        [DescribeTopicPartitionsTopicRequest(name) for name in names]
+    )
+    answers = client.ask(request, 0).topics
+    assert [(each.name, each.error_code) for each in answers] == [
+        ("a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("nowhere", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    assert UNKNOWN_OPERATIONS not in {each.topic_authorized_operations for each in answers}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)],
+)
+def test_a_cluster_of_others_than_brokers(
+    client: WireClient, version: int, kind: int, error: ErrorCode
+) -> None:
+    answer = client.ask(DescribeClusterRequest(endpoint_type=kind), version)
+    assert (answer.error_code, answer.endpoint_type, answer.brokers) == (error, 1, [])
+    assert answer.error_message
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_election_of_no_known_type(client: WireClient, version: int) -> None:
+    request = ElectLeadersRequest(7, [ElectLeadersTopicPartitions("any", [0, 4])])
+    answer = client.ask(request, version)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    (topic,) = answer.replica_election_results
+    assert topic.topic == "any"
+    assert [(each.partition_id, each.error_code) for each in topic.partition_result] == [
+        (0, ErrorCode.INVALID_REQUEST),
+        (4, ErrorCode.INVALID_REQUEST),
+    ]
+
+
+def test_an_election_of_all_names_every_topic(client: WireClient) -> None:
+    make_topic(client, "all-is-well")
+    results = client.ask(ElectLeadersRequest(0, None), 2).replica_election_results
+    assert {each.topic: each.partition_result for each in results}["all-is-well"] == []
+
+
+def test_a_sync_must_name_its_protocol(client: WireClient) -> None:
+    """C3"""
+    for names in ((None, "range"), ("consumer", None)):
+        request = SyncGroupRequest("group", 1, "member", None, *names)
+        assert client.ask(request, 5).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    older = SyncGroupRequest("group", 1, "member")
+    assert client.ask(older, 4).error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_a_refused_producer_has_no_epoch(client: WireClient) -> None:
+    """P3"""
+    for request in (InitProducerIdRequest("", 1000), InitProducerIdRequest(None, 0, -1, 3)):
+        answer = client.ask(request, 4)
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+        assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
