@@ -12,6 +12,7 @@ import struct
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from penstock.broker.handlers.k00_produce import failed
+from penstock.broker.internal_topics import INTERNAL_TOPICS
 from penstock.core.errors import KafkaError
 from penstock.net.connection import Connection
 from penstock.protocol.codec import decode
@@ -149,6 +150,7 @@ class QuickProduce:
             or body.acks not in (-1, 1)
             or len(body.topic_data) != 1
             or len(body.topic_data[0].partition_data) != 1
+            or body.topic_data[0].name in INTERNAL_TOPICS
         ):
             return None
         topic = body.topic_data[0]

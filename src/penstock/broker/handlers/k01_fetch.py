@@ -229,9 +229,9 @@ class _Fetch:
         return data, read.size
 
     def _failed(self, entry: Entry, error: KafkaError) -> FetchPartitionData:
-        data = FetchPartitionData(
-            entry.partition, error.code, -1, -1, -1, aborted_transactions=None, records=b""
-        )
+        data = FetchPartitionData(entry.partition, error.code, -1, -1, -1, records=b"")
+        if error.code not in _REFUSED_BEFORE_THE_LOG:
+            data.aborted_transactions = None
         moved = error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
         if moved and self._request.version >= _FIRST_WITH_LEADER:
             data.current_leader = FetchLeaderIdAndEpoch(

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from penstock.broker.request import Reply, Request
+from penstock.controller.topic_names import check_topic_name
 from penstock.core.errors import KafkaError
 from penstock.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -26,6 +27,7 @@ def handle(broker: "Broker", request: Request, body: DescribeProducersRequest) -
                 broker.access.require(
                     request.session, AclOperation.READ, ResourceType.TOPIC, topic.name
                 )
+                check_topic_name(topic.name)
                 producers = _producers(broker, topic.name, index)
                 partitions.append(PartitionResponse(index, active_producers=producers))
             except KafkaError as error:

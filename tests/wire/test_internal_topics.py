@@ -1,0 +1,84 @@
+"""The brokers' own topics: clients read them, but do not write, cut or make them by accident."""
+
+import time
+from collections.abc import Iterator, Mapping
+from uuid import UUID
+
+import pytest
+
+from penstock.broker.internal_topics import ADMIN_CLIENT_ID
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.support.admin import TOPIC, describe
+from tests.support.broker import RunningBroker, WireClient, running_broker
+from tests.support.requests import batch_of, fetched, produce_request, send_batch
+
+OFFSETS = "__consumer_offsets"
+
+
+@pytest.fixture(scope="module")
+def settings() -> Mapping[str, str]:
+    return {"offsets.topic.num.partitions": "4", "num.partitions": "1"}
+
+
+@pytest.fixture(scope="module")
+def topic_id(broker: RunningBroker) -> Iterator[UUID]:
+    """Of the topic of the groups, which is made as soon as somebody asks for it."""
+    with broker.connect() as client:
+        (topic,) = client.ask(MetadataRequest([MetadataRequestTopic(name=OFFSETS)]), 12).topics
+        assert (topic.error_code, topic.is_internal) == (0, True)
+        yield topic.topic_id
+
+
+def test_asking_for_the_topic_of_the_groups_makes_it_as_they_need_it(
+    client: WireClient, topic_id: UUID
+) -> None:
+    (topic,) = client.ask(MetadataRequest([MetadataRequestTopic(topic_id, None)]), 12).topics
+    assert len(topic.partitions) == 4
+    assert describe(client, TOPIC, OFFSETS, ["cleanup.policy"])["cleanup.policy"].value == "compact"
+
+
+@pytest.mark.parametrize("name", ["__transaction_state", "__share_group_state"])
+def test_those_that_nobody_needs_yet_are_not_made(client: WireClient, name: str) -> None:
+    (topic,) = client.ask(MetadataRequest([MetadataRequestTopic(name=name)]), 9).topics
+    assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("version", [3, 9, 12, 13])
+def test_clients_do_not_write_them(client: WireClient, topic_id: UUID, version: int) -> None:
+    """What is no record of a group would be met by its coordinator at its next start."""
+    topic = topic_id if version >= 13 else OFFSETS
+    for _ in range(3):
+        answer = send_batch(client, topic, batch_of(b"v", key=b"k"), version=version)
+        assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert fetched(client, OFFSETS).high_watermark == 0
+
+
+def test_without_acks_the_connection_is_closed(broker: RunningBroker, topic_id: UUID) -> None:
+    with broker.connect() as client:
+        client.send(produce_request(OFFSETS, batch_of(b"v", key=b"k"), acks=0), 9)
+        assert client.is_closed()
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_clients_do_not_cut_them(client: WireClient, topic_id: UUID, version: int) -> None:
+    wanted = DeleteRecordsTopic(OFFSETS, [DeleteRecordsPartition(0, -1)])
+    (topic,) = client.ask(DeleteRecordsRequest([wanted], 1000), version).topics
+    assert topic.partitions[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_who_says_to_mean_it_may(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Kafka's own tools do so under this client id."""
+    with (
+        running_broker(tmp_path_factory.mktemp("admin")) as broker,
+        broker.connect(client_id=ADMIN_CLIENT_ID) as client,
+    ):
+        client.ask(MetadataRequest([MetadataRequestTopic(name=OFFSETS)]), 9)
+        now_ms = time.time_ns() // 1_000_000
+        answer = send_batch(client, OFFSETS, batch_of(None, key=b"\0\x63", timestamp=now_ms))
+        assert answer.error_code == 0
