@@ -114,7 +114,7 @@ def test_new_partitions_go_where_there_are_fewest(folders: Folders, client: Wire
     assert abs(counts[0] - counts[1]) <= 1
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [0, 1, 2])
 def test_a_partition_moves(folders: Folders, client: WireClient, version: int) -> None:
     make_topic(client, topic := f"moved-{version}")
     produced(client, topic, b"before")
@@ -127,7 +127,7 @@ def test_a_partition_moves(folders: Folders, client: WireClient, version: int) -
     assert move(client, topic, target, version) is ErrorCode.NONE, "it is there already"
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [0, 1, 2])
 def test_what_cannot_be_moved(folders: Folders, client: WireClient, version: int) -> None:
     make_topic(client, topic := f"unmoved-{version}")
     assert move(client, topic, "/nowhere", version) is ErrorCode.LOG_DIR_NOT_FOUND

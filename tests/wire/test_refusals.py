@@ -4,6 +4,10 @@ import pytest
 
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.describe_cluster import DescribeClusterRequest
+from penstock.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersTopicRequest,
+)
 from penstock.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsRequestCursor,
@@ -22,7 +26,7 @@ from penstock.protocol.messages.list_offsets import (
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from penstock.protocol.messages.sync_group import SyncGroupRequest
 from tests.support.broker import WireClient
-from tests.support.requests import make_topic
+from tests.support.requests import fetched, make_topic
 
 UNKNOWN_OPERATIONS = -(2**31)
 
@@ -121,3 +125,27 @@ def test_a_refused_producer_has_no_epoch(client: WireClient) -> None:
         answer = client.ask(request, 4)
         assert answer.error_code == ErrorCode.INVALID_REQUEST
         assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
+
+
+def test_producers_of_topics_that_cannot_be(client: WireClient) -> None:
+    names = ["a/b", "nowhere"]
+    wanted = [DescribeProducersTopicRequest(name, [0]) for name in names]
+    answers = client.ask(DescribeProducersRequest(wanted), 0).topics
+    assert [each.partitions[0].error_code for each in answers] == [
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+
+
+def test_aborted_transactions_of_a_fetch_that_failed(client: WireClient) -> None:
+    make_topic(client, "fetched-badly")
+    unknown = fetched(client, "nowhere")
+    assert (unknown.error_code, unknown.aborted_transactions) == (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        [],
+    )
+    beyond = fetched(client, "fetched-badly", 99)
+    assert (beyond.error_code, beyond.aborted_transactions) == (
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        None,
+    )

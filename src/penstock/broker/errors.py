@@ -24,6 +24,14 @@ def error_answer(api_key: ApiKey, version: int, error: BaseException) -> Message
     return answer
 
 
+def forget_frames(error: BaseException) -> None:
+    """For an error that was kept: its traceback holds all that the functions on its way held.
+
+    What a hostile batch was unpacked to would stay until the garbage collector comes by.
+    """
+    error.__traceback__ = error.__context__ = error.__cause__ = None
+
+
 def shorten_messages(answer: Struct) -> bool:
     """Cuts error messages that are longer than anybody reads; says whether there were any."""
     found = False

@@ -228,6 +228,7 @@ class Connection:
         self._waiting.clear()
         self._slots.clear()
         self.outbox.clear()
+        self.reader.release()
         self._wire.abort()
         self._host.closed(self, reason, expected)
 

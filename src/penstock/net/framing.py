@@ -90,6 +90,12 @@ class FrameReader:
         """Whether a frame with memory of its own is being received."""
         return self._own is not None
 
+    def release(self) -> None:
+        """Lets go of a frame that will never be whole."""
+        self._own = None
+        self._tail = None
+        self._rest = self._memory.view
+
     def buffer(self) -> memoryview:
         """Where the next bytes go. To be filled and fed before any other connection's."""
         if self._own is not None:

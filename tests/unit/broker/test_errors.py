@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.broker.errors import error_answer, shorten_messages
+from penstock.broker.errors import error_answer, forget_frames, shorten_messages
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.codec import encode
@@ -36,6 +36,23 @@ def test_what_was_not_expected_stays_in_the_log() -> None:
 
 def test_an_answer_without_a_place_for_it() -> None:
     assert error_answer(ApiKey.PRODUCE, 9, RuntimeError()) is None
+
+
+def test_an_error_that_is_kept_lets_go_of_what_it_passed() -> None:
+    def fail() -> None:
+        try:
+            raise OSError("first")
+        except OSError:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "then") from None
+
+    with pytest.raises(KafkaError) as caught:
+        fail()
+    error = caught.value
+    assert error.__context__ is not None
+    forget_frames(error)
+    kept: list[object] = [error.__traceback__, error.__context__, error.__cause__]
+    assert kept == [None, None, None]
+    assert error.message == "then"
 
 
 @pytest.mark.parametrize("letter", ["x", "é", "\N{SNAKE}"])

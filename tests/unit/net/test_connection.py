@@ -328,3 +328,33 @@ def test_only_whole_requests_and_real_progress_count_as_activity() -> None:
     connection.reader.buffer()[0] = 0
     connection.received(1)
     assert connection.active
+
+
+def test_reply_is_a_slot_that_is_sent_at_once() -> None:
+    _, wire, host, _ = connect()
+    wire.receive(b"first")
+    connection = wire.connection
+    connection.reply([b"second"])
+    assert wire.sent == b""  # the first request has no reply yet
+    host.slots[0].send([b"first,"])
+    wire.turn()
+    connection.reply([b",third"])
+    assert wire.sent == b"first,second,third"
+
+
+@pytest.mark.parametrize("size", [100, 5_000_000])
+def test_a_closed_connection_keeps_no_half_request(size: int) -> None:
+    """A peer that hangs up in the middle of large requests takes no memory of the broker."""
+    connection, wire, _, _ = connect(Limits(max_frame_before_login=10_000_000))
+    data = (size * 2).to_bytes(4, "big") + bytes(size)
+    while data:
+        buffer = connection.reader.buffer()
+        count = min(len(buffer), len(data))
+        buffer[:count] = data[:count]
+        del buffer
+        connection.received(count)
+        data = data[count:]
+    assert connection.reader.allocated >= size
+    connection.close("closed by the client", expected=True)
+    assert connection.reader.allocated == 0
+    assert wire.aborted

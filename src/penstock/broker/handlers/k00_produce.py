@@ -10,7 +10,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from penstock.broker.errors import CloseConnectionError
+from penstock.broker.errors import CloseConnectionError, forget_frames
 from penstock.broker.internal_topics import ADMIN_CLIENT_ID, INTERNAL_TOPICS
 from penstock.broker.request import Answer, Reply, Request, Waiting
 from penstock.core.errors import ErrorCode, InvalidRecordError, KafkaError
@@ -128,6 +128,7 @@ def _append(
             info = replica.append(records, acks=body.acks, prepared=slow)
         except KafkaError as failure:
             partitions.append(failed(broker, request.version, topic, index, failure))
+            forget_frames(failure)
             continue
         partition = PartitionProduceResponse(
             index, 0, info.first_offset, info.log_append_time, info.log_start_offset

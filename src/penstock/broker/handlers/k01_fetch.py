@@ -37,6 +37,14 @@ _FIRST_WITH_TOPIC_IDS = 13
 _READ_COMMITTED = 1
 _SEARCHED_BYTES = 64 * 1024
 """More than the log looks at to find an offset from the index entry before it."""
+_REFUSED_BEFORE_THE_LOG = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+"""These answers have an empty list of aborted transactions, all other errors have none."""
 
 
 def handle(broker: "Broker", request: Request, body: FetchRequest) -> Reply:

@@ -20,6 +20,7 @@ from penstock.security.quotas import MutationQuota
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
+_FIRST_WITH_DELETION_DISABLED = 3
 _FIRST_WITH_STRICT_QUOTA = 5
 
 
@@ -49,8 +50,9 @@ def _check(
 ) -> None:
     """KafkaError where the client may not delete this topic, or nobody may."""
     if not broker.config.bool("delete.topic.enable"):
+        knows_the_error = request.version >= _FIRST_WITH_DELETION_DISABLED
         raise KafkaError(
-            ErrorCode.TOPIC_DELETION_DISABLED,
+            ErrorCode.TOPIC_DELETION_DISABLED if knows_the_error else ErrorCode.INVALID_REQUEST,
             "topics cannot be deleted here: set delete.topic.enable=true in the broker's settings",
         )
     name = topic.name

@@ -24,10 +24,10 @@ def handle(broker: "Broker", request: Request, body: DescribeProducersRequest) -
         partitions = []
         for index in topic.partition_indexes:
             try:
+                check_topic_name(topic.name)
                 broker.access.require(
                     request.session, AclOperation.READ, ResourceType.TOPIC, topic.name
                 )
-                check_topic_name(topic.name)
                 producers = _producers(broker, topic.name, index)
                 partitions.append(PartitionResponse(index, active_producers=producers))
             except KafkaError as error:
