@@ -18,6 +18,7 @@ from penstock.protocol.messages.elect_leaders import (
     ElectLeadersTopicPartitions,
 )
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
+from penstock.protocol.messages.join_group import JoinGroupRequest
 from penstock.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -117,6 +118,13 @@ def test_a_sync_must_name_its_protocol(client: WireClient) -> None:
         assert client.ask(request, 5).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     older = SyncGroupRequest("group", 1, "member")
     assert client.ask(older, 4).error_code == ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.parametrize(("version", "name"), [(6, ""), (7, None), (9, None)])
+def test_a_refused_join_has_no_protocol(client: WireClient, version: int, name: str | None) -> None:
+    """C3"""
+    answer = client.ask(JoinGroupRequest("group", 10_000, 10_000, "stranger"), version)
+    assert (answer.error_code, answer.protocol_name) == (ErrorCode.NOT_COORDINATOR, name)
 
 
 def test_a_refused_producer_has_no_epoch(client: WireClient) -> None:

@@ -1,20 +1,42 @@
 """JoinGroup (11): versions 0 to 9: a member joins a group, and waits for the others (C3)."""
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from penstock.broker.request import Reply, Request
 from penstock.coordinator.group.replies import refusal
 from penstock.core.errors import ErrorCode
-from penstock.protocol.messages.join_group import JoinGroupRequest
+from penstock.protocol.fields import Message
+from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from penstock.security.acl import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
+_FIRST_WITHOUT_NAME = 7
+
+
 def handle(broker: "Broker", request: Request, body: JoinGroupRequest) -> Reply:
     if not broker.access.allows(
         request.session, AclOperation.READ, ResourceType.GROUP, body.group_id
     ):
-        return refusal(body, request.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    return broker.groups.ask(request, body, body.group_id)
+        refused = refusal(body, request.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return _named(refused) if request.version >= _FIRST_WITHOUT_NAME else refused
+    waiting = broker.groups.ask(request, body, body.group_id)
+    if request.version >= _FIRST_WITHOUT_NAME:
+        # Runs before the answer is sent: callbacks are called in the order they were added.
+        waiting.add_done_callback(_answered)
+    return waiting
+
+
+def _answered(waiting: "asyncio.Future[Message]") -> None:
+    if not waiting.cancelled() and waiting.exception() is None:
+        _named(waiting.result())
+
+
+def _named(answer: Message) -> Message:
+    """Where no protocol was chosen its name is null, in versions that have a null for it."""
+    if isinstance(answer, JoinGroupResponse):
+        answer.protocol_name = answer.protocol_name or None
+    return answer
