@@ -11,7 +11,7 @@ from bench.broker_bare import RANGE
 from bench.broker_client import Client, batch, fetch_frame, produce_frame
 from bench.broker_measure import Cost, cost, in_turns, throughput
 from bench.broker_partitions import partitions
-from bench.broker_process import Server, start_bare, start_broker
+from bench.broker_process import Server, clients_on_a_core, start_bare, start_broker
 from bench.report import Row, at_least, at_most
 
 ROUNDS = 12
@@ -191,7 +191,7 @@ def beside(name: str, bare_name: str, gigabytes: float, ours: Cost, bare: Cost) 
 
 
 def run() -> list[Row]:
-    with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as name:
+    with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as name, clients_on_a_core():
         folder = Path(name)
         rows: list[Row] = []
         for scenario in (start, large_produce, consume, small_produce, partitions):

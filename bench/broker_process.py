@@ -7,10 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 READY_SECONDS = 20.0
 STOP_SECONDS = 30.0
@@ -24,6 +25,22 @@ class Memory(NamedTuple):
     resident: float
     own: float
     """Without pages of files, which the kernel takes back when it needs them."""
+
+
+CORES: Final = sorted(os.sched_getaffinity(0))
+
+
+@contextmanager
+def clients_on_a_core() -> Iterator[None]:
+    """Clients, which run in this process, keep to one core; servers have another (`Server`).
+
+    Otherwise a good part of what is measured is how the scheduler moves them about.
+    """
+    os.sched_setaffinity(0, CORES[:1])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, CORES)
 
 
 class Server:
@@ -43,6 +60,7 @@ class Server:
                 stderr=errors,
                 env=environment,
             )
+        os.sched_setaffinity(self._process.pid, CORES[-1:])
         try:
             self.address = self._ready()
         except BaseException:

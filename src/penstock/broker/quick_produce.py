@@ -11,7 +11,7 @@ Whatever is not quite so takes the long way: `serve` does nothing then.
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from penstock.broker.handlers.k00_produce import failed
+from penstock.broker.handlers.k00_produce import checked, failed
 from penstock.broker.internal_topics import INTERNAL_TOPICS
 from penstock.core.errors import KafkaError
 from penstock.net.connection import Connection
@@ -112,10 +112,7 @@ class QuickProduce:
         try:
             info = replica.append(records, acks=acks)
         except KafkaError as error:
-            topic, index = replica.partition.key
-            refusal = failed(broker, version, topic, index, error)
-            (reply,) = encode_response(_response(topic, refusal), version, correlation_id)
-            connection.reply((cast("bytes", reply),))
+            self._refuse(connection, version, correlation_id, replica, records, error)
             return True
         if info.rolled:
             broker.flushes.start(replica.log)
@@ -130,6 +127,25 @@ class QuickProduce:
         )
         connection.reply((answer,))
         return True
+
+    def _refuse(
+        self,
+        connection: Connection,
+        version: int,
+        correlation_id: int,
+        replica: "Replica",
+        records: memoryview,
+        error: KafkaError,
+    ) -> None:
+        """Answers with what the handler would have found wrong first."""
+        topic, index = replica.partition.key
+        try:
+            checked(version, records)
+        except KafkaError as earlier:
+            error = earlier
+        refusal = failed(self._broker, version, topic, index, error)
+        (reply,) = encode_response(_response(topic, refusal), version, correlation_id)
+        connection.reply((cast("bytes", reply),))
 
     def _learn(self, key: tuple[int, bytes], frame: memoryview, position: int) -> _Known | None:
         """What requests with these bytes before their records mean."""

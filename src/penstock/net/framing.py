@@ -43,12 +43,12 @@ class FrameMemory:
         """Keep the memory of a frame that was handed out, to be used again once nobody views it.
 
         Large requests tend to have about the same size, and memory that was used is in the
-        processor's caches and needs no page faults.
+        processor's caches and needs no page faults: what was used last comes first.
         """
         if len(memory) <= _SPARE_SIZE:
             if len(self._spares) == _SPARES:
-                del self._spares[0]
-            self._spares.append(memory)
+                self._spares.pop()
+            self._spares.insert(0, memory)
 
 
 def _is_free(memory: bytearray) -> bool:

@@ -6,6 +6,7 @@ only the answer back, until the records are durable.
 """
 
 import asyncio
+import struct
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from penstock.broker.errors import CloseConnectionError, forget_frames
 from penstock.broker.internal_topics import ADMIN_CLIENT_ID, INTERNAL_TOPICS
 from penstock.broker.request import Answer, Reply, Request, Waiting
-from penstock.core.errors import ErrorCode, InvalidRecordError, KafkaError
+from penstock.core.errors import CorruptRecordError, ErrorCode, InvalidRecordError, KafkaError
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -25,7 +26,13 @@ from penstock.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from penstock.records.batch import CODEC_MASK, MAGIC, MAGIC_AT, TRANSACTIONAL_FLAG
+from penstock.records.batch import (
+    CODEC_MASK,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_AT,
+    TRANSACTIONAL_FLAG,
+)
 from penstock.records.compress import Compression
 from penstock.records.errors import RecordValidationError
 from penstock.records.prepare import PreparedAppend
@@ -40,6 +47,8 @@ _FIRST_WITH_BATCHES = 3
 _FIRST_WITH_ZSTD = 7
 _FIRST_WITH_LEADER = 10
 _FIRST_WITH_TOPIC_IDS = 13
+_LENGTH = struct.Struct(">i")
+_LENGTH_AT = 8
 _CODEC_AT = 22
 """The low byte of a batch's attributes."""
 _NO_RECORDS: Final = memoryview(b"")
@@ -105,7 +114,7 @@ def _place(
         if error is not None:
             raise error
         replica = broker.replicas.find(topic, data.index)
-        records = _checked(request.version, data.records)
+        records = checked(request.version, data.records)
         slow = replica.leading().begin_append(records)
         is_slow = slow is not None or not replica.epoch_is_known
         return _Place(topic, data.index, replica, records, slow, is_slow, None)
@@ -192,30 +201,33 @@ def _refusal(broker: "Broker", request: Request, topic: TopicProduceData) -> Kaf
     return None
 
 
-def _checked(version: int, records: bytes | memoryview | None) -> memoryview:
-    """The records, in the format that the version of the request prescribes."""
+def checked(version: int, records: bytes | memoryview | None) -> memoryview:
+    """The records: from version 3 on exactly one record batch, of which the header is looked at."""
     if not records:
         raise InvalidRecordError("no record batch: send at least one for each partition")
     assert isinstance(records, memoryview)
-    if version < _FIRST_WITH_ZSTD and len(records) > _CODEC_AT:
-        if version >= _FIRST_WITH_BATCHES and records[MAGIC_AT] != MAGIC:
-            raise InvalidRecordError(
-                f"Produce version {version} takes record batches (magic {MAGIC}), not magic "
-                f"{records[MAGIC_AT]}: the client mixes versions"
-            )
-        if records[MAGIC_AT] == MAGIC and records[_CODEC_AT] & CODEC_MASK == Compression.ZSTD:
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-                f"zstd needs Produce version {_FIRST_WITH_ZSTD}, the client sent {version}: "
-                f"use a newer client or another codec",
-            )
-    elif len(records) > MAGIC_AT and records[MAGIC_AT] != MAGIC:
-        raise InvalidRecordError(f"record batches must have magic {MAGIC}, not {records[MAGIC_AT]}")
-    if (
-        len(records) > _CODEC_AT
-        and records[_CODEC_AT] & TRANSACTIONAL_FLAG
-        and records[MAGIC_AT] == MAGIC
-    ):
+    if version < _FIRST_WITH_BATCHES:
+        return records
+    size = len(records)
+    if size <= _CODEC_AT or _LENGTH.unpack_from(records, _LENGTH_AT)[0] + LOG_OVERHEAD != size:
+        raise InvalidRecordError(
+            f"{size} bytes that are not one whole record batch: send exactly one for each partition"
+        )
+    magic, attributes = records[MAGIC_AT], records[_CODEC_AT]
+    if magic > MAGIC:
+        raise CorruptRecordError(f"there are no record batches of magic {magic}")
+    if magic < MAGIC:
+        raise InvalidRecordError(
+            f"Produce version {version} takes record batches (magic {MAGIC}), not magic {magic}: "
+            f"the client mixes versions"
+        )
+    if version < _FIRST_WITH_ZSTD and attributes & CODEC_MASK == Compression.ZSTD:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"zstd needs Produce version {_FIRST_WITH_ZSTD}, the client sent {version}: "
+            f"use a newer client or another codec",
+        )
+    if attributes & TRANSACTIONAL_FLAG:
         # Nobody could end it, and consumers of committed records would wait for that for ever.
         raise KafkaError(
             ErrorCode.INVALID_TXN_STATE,
