@@ -86,9 +86,12 @@ def consume(broker: Server, client: Client) -> list[Row]:
     if client.end_offsets("wide", PARTITIONS) != per_partition * PARTITIONS:
         raise RuntimeError("records are missing")
     topic_id = client.create_topic("narrow")
-    request = produce_frame("narrow", {0: BATCH})
-    answer = client.produced(request)
-    client.pipelined([request], [answer], CONSUMED // RECORDS, IN_FLIGHT)
+    client.create_topic("others")
+    # Between two batches of a partition come those of others, as in `wide`: otherwise its pages
+    # would lie one after the other in memory, and the reader would copy them faster.
+    requests = [produce_frame("narrow", {0: BATCH}), *[produce_frame("others", {0: BATCH})] * 3]
+    answers = [client.produced(request) for request in requests]
+    client.pipelined(requests, answers, CONSUMED // RECORDS * len(requests), IN_FLIGHT)
     narrow = SessionReader(client, topic_id, 1, FETCH_BYTES)
     topic_id = client.metadata("wide")
     wide = SessionReader(client, topic_id, PARTITIONS, SHARE_BYTES)

@@ -25,11 +25,12 @@ _length = struct.Struct(">i").unpack_from
 class FrameMemory:
     """Memory that connections of one event loop share: the receive buffer and spare frames."""
 
-    __slots__ = ("_spares", "scratch", "view")
+    __slots__ = ("_spares", "head", "scratch", "view")
 
     def __init__(self) -> None:
         self.scratch = bytearray(SCRATCH_SIZE)
         self.view = memoryview(self.scratch)
+        self.head = self.view[:SMALL_FRAME]
         self._spares: list[bytearray] = []
 
     def take(self, size: int, came: int) -> bytearray:
@@ -64,13 +65,23 @@ def _is_free(memory: bytearray) -> bool:
 class FrameReader:
     """The frames of one connection. A frame is what follows the four bytes of its length."""
 
-    __slots__ = ("_came", "_memory", "_own", "_rest", "_size", "_tail", "max_size")
+    __slots__ = (
+        "_after_large",
+        "_came",
+        "_memory",
+        "_own",
+        "_rest",
+        "_size",
+        "_tail",
+        "max_size",
+    )
 
     def __init__(self, memory: FrameMemory, max_size: int) -> None:
         self.max_size = max_size
         self._memory = memory
         self._tail: bytes | None = None
         self._own: bytearray | None = None
+        self._after_large = False
         self._rest = memory.view
         self._came = 0
         self._size = 0
@@ -102,7 +113,9 @@ class FrameReader:
             return self._rest
         tail = self._tail
         if tail is None:
-            return self._memory.view
+            # After a large frame comes another, as a rule: its start is enough to know, and the
+            # rest need not be copied.
+            return self._memory.head if self._after_large else self._memory.view
         view = self._memory.view
         view[: len(tail)] = tail
         return view[len(tail) :]
@@ -133,6 +146,7 @@ class FrameReader:
                 break
             ends.append(end)
             position = end
+            self._after_large = False
         if position < count:
             self._tail = bytes(scratch[position:count])
         if len(ends) == 1 and position < _FIRST:
@@ -174,6 +188,7 @@ class FrameReader:
         self._rest = self._memory.view
         if came == self._size:
             self._own = None
+            self._after_large = True
             self._memory.give(own)
             return [memoryview(own)[:came]]
         if came == len(own):

@@ -15,9 +15,9 @@ security.inter.broker.protocol STRING M-* {PLAINTEXT,SSL,SASL_PLAINTEXT,SASL_SSL
 early.start.listeners LIST H-- . null
     Listeners opened before the authorizer is ready; here all open at once.
 socket.send.buffer.bytes INT H-* . 102400
-    Send buffer of a client's socket; -1 leaves it to the system.
+    Send buffer of a client's socket. Not set, or -1, it is left to the system.
 socket.receive.buffer.bytes INT H-* . 102400
-    Receive buffer of a client's socket; -1 leaves it to the system.
+    Receive buffer of a client's socket. Not set, or -1, it is left to the system.
 socket.request.max.bytes INT H-* 1.. 104857600
     Largest request that is read; a connection that announces more is closed.
 socket.listen.backlog.size INT M-* 1.. 50
