@@ -226,6 +226,7 @@ class ReplicaManager:
 
     def apply(self, changes: Iterable[Change]) -> None:
         """Follows changes that the image has taken over already."""
+        gone: list[TopicPartition] = []
         for change in changes:
             match change:
                 case Put(PartitionRecord() as record):
@@ -233,9 +234,11 @@ class ReplicaManager:
                 case Put(ConfigRecord(entity=(("topics", topic),))):
                     self.reconfigure([topic])
                 case Delete(TopicPartition() as key):
-                    self._drop(key)
+                    gone.append(key)
                 case Delete(ConfigKey(entity=(("topics", topic),))):
                     self.reconfigure([topic])
+        if gone:
+            self._drop(gone)
 
     def reconfigure(self, topics: Iterable[str] | None = None) -> None:
         """Settings have changed, of these topics or of the broker: all its logs take them over."""
@@ -264,7 +267,7 @@ class ReplicaManager:
         hosted = self.by_topic.get(record.topic, {}).get(record.partition)
         if self._broker_id not in replicas:
             if hosted is not None:
-                self._drop(record.key)
+                self._drop([record.key])
             return
         if hosted is None:
             hosted = self._create(record)
@@ -298,16 +301,18 @@ class ReplicaManager:
         self.by_topic.setdefault(record.topic, {})[record.partition] = replica
         return replica
 
-    def _drop(self, key: TopicPartition) -> None:
-        replicas = self.by_topic.get(key.topic)
-        replica = None if replicas is None else replicas.pop(key.partition, None)
-        if replicas is None or replica is None:
-            return
-        if not replicas:
-            del self.by_topic[key.topic]
-        replica.partition.resign()
-        try:
-            self._logs.delete(key)
-        except KafkaError as error:
-            logger.error("%s could not be deleted: %s", key, error.message)
-        replica.finish_waiters()
+    def _drop(self, keys: Iterable[TopicPartition]) -> None:
+        dropped: dict[TopicPartition, Replica] = {}
+        for key in keys:
+            replicas = self.by_topic.get(key.topic)
+            replica = None if replicas is None else replicas.pop(key.partition, None)
+            if replicas is None or replica is None:
+                continue
+            if not replicas:
+                del self.by_topic[key.topic]
+            replica.partition.resign()
+            dropped[key] = replica
+        for error in self._logs.delete_all(dropped):
+            logger.error("a log could not be deleted: %s", error.message)
+        for replica in dropped.values():
+            replica.finish_waiters()

@@ -5,7 +5,7 @@ and none on another one.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -354,14 +354,23 @@ class LogDir:
 
     def delete(self, partition: TopicPartition, reason: str = "was deleted") -> None:
         """Takes a log away, a broken one too. Its folder is renamed at once, removed later."""
+        self.delete_all([partition], reason)
+
+    def delete_all(self, partitions: Iterable[TopicPartition], reason: str = "was deleted") -> None:
+        """`delete` for many, with one wait for the disk."""
         self.require_online()
-        name = deleted_folder_name(partition, uuid4().hex)
         try:
-            self._disk.rename(self._file(str(partition)), self._file(name))
+            for partition in partitions:
+                self._take_away(partition, reason)
             self._disk.sync_folder(self.path)
         except OSError as error:
             self.fail(error)
             self.require_online()
+        self.checkpoint()
+
+    def _take_away(self, partition: TopicPartition, reason: str) -> None:
+        name = deleted_folder_name(partition, uuid4().hex)
+        self._disk.rename(self._file(str(partition)), self._file(name))
         log = self.logs.pop(partition, None)
         self.broken.pop(partition, None)
         for offsets in self._of_broken.values():
@@ -372,7 +381,6 @@ class LogDir:
             log.failure = log.failure or KafkaStorageError(f"{partition} {reason}")
             delay_ms = log.config.file_delete_delay_ms
         self._condemned.append((self._clock.now_ms() + delay_ms, name, log))
-        self.checkpoint()
 
     def purge(self) -> None:
         """Removes what was deleted long enough ago."""

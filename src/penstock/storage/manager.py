@@ -5,7 +5,7 @@ for the host to run on a thread.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from penstock.core.clock import Clock
@@ -269,11 +269,30 @@ class LogManager:
 
     def delete(self, partition: TopicPartition) -> None:
         """Deletes the partition's log; its files go after `file.delete.delay.ms`."""
-        home = self._home_of(partition)
-        self.cancel_move(partition)
-        for watcher in self.watchers:
-            watcher.deleted(partition)
-        home.delete(partition)
+        self._home_of(partition)
+        for error in self.delete_all([partition]):
+            raise error
+
+    def delete_all(self, partitions: Iterable[TopicPartition]) -> list[KafkaError]:
+        """`delete` for many, with one wait for each folder; gives back what went wrong."""
+        homes: dict[LogDir, list[TopicPartition]] = {}
+        errors: list[KafkaError] = []
+        for partition in partitions:
+            try:
+                home = self._home_of(partition)
+            except KafkaError as error:
+                errors.append(error)
+                continue
+            self.cancel_move(partition)
+            for watcher in self.watchers:
+                watcher.deleted(partition)
+            homes.setdefault(home, []).append(partition)
+        for home, theirs in homes.items():
+            try:
+                home.delete_all(theirs)
+            except KafkaError as error:
+                errors.append(error)
+        return errors
 
     def truncate_to(self, partition: TopicPartition, offset: int) -> bool:
         """Truncates a log and stores its recovery point before anything can be appended.
