@@ -324,6 +324,37 @@ def test_deleting_a_partition(broker: Broker) -> None:
         assert left == ["a-0"]
 
 
+class CountingDisk(OsDisk):
+    """Counts how often a folder is synced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder_syncs = 0
+
+    def sync_folder(self, path: str) -> None:
+        self.folder_syncs += 1
+        super().sync_folder(path)
+
+
+def test_many_partitions_are_deleted_with_one_wait(tmp_path: Path) -> None:
+    """S4: a topic of many partitions does not stop the others for long."""
+    disk = CountingDisk()
+    broker = Broker(str(tmp_path), disk=disk)
+    with broker.running() as manager:
+        keys = [TopicPartition("a", number) for number in range(20)]
+        for key in keys:
+            fill(manager.get_or_create(key, SMALL), 5)
+        kept = manager.get_or_create(TopicPartition("b", 0), SMALL)
+        disk.folder_syncs = 0
+        missing = TopicPartition("missing", 0)
+        errors = manager.delete_all([*keys, missing])
+        assert disk.folder_syncs < len(keys)
+        assert [error.code for error in errors] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        assert list(manager) == [kept]
+    with broker.running() as manager:
+        assert [log.partition for log in manager] == [kept.partition]
+
+
 def test_a_truncation_is_stored_before_anything_is_appended() -> None:
     """R4, S7: otherwise a crash would take new records for old ones that were flushed."""
     disk = CrashDisk()
