@@ -2,7 +2,7 @@
 
 A producer that does not wait for more records sends the same bytes again and again, up to the
 records. Those bytes are remembered with what they mean: the replica, and the answer but for its
-offsets. So the request need not be taken apart, nor the answer be put together: 7 instead of 14 µs
+offsets. So the request need not be taken apart, nor the answer be put together: 7 instead of 15 µs
 for a record, of which the append itself is 5.
 
 Whatever is not quite so takes the long way: `serve` does nothing then.
