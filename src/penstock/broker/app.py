@@ -108,11 +108,12 @@ class App:
         await self._closing.aclose()
 
     async def _close_server(self) -> None:
-        """Takes no more requests; fetches that wait are answered with what there is."""
+        """Takes no more requests; who waits, for records or for a group, is answered now."""
         closing = asyncio.create_task(self._server.close(_GRACE_S))
         await asyncio.sleep(0)
         for replica in self.broker.replicas:
             replica.finish_waiters()
+        self.broker.groups.resign()
         await closing
 
     # --- start

@@ -287,6 +287,11 @@ class GroupCoordinator:
         if shard is not None:
             self._reply(shard.unload())
 
+    def resign(self) -> None:
+        """The broker stops: who waits for others to join is sent to look for a coordinator."""
+        for partition in list(self._shards):
+            self._unload(partition)
+
     async def close(self) -> None:
         if self._alarm is not None:
             self._alarm.cancel()

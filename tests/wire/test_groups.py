@@ -1,0 +1,56 @@
+"""Groups over the wire: a coordinator is found, members join, the broker stops (C3)."""
+
+from pathlib import Path
+
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
+from penstock.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from penstock.protocol.messages.list_groups import ListGroupsRequest
+from tests.support.broker import WireClient, running_broker
+
+GROUP = "readers"
+JOIN_VERSION = 3
+"""Before members were asked to come back with the id they are given."""
+
+
+def find(client: WireClient) -> None:
+    found = client.ask(FindCoordinatorRequest(key=GROUP), 2)
+    assert (found.error_code, found.node_id) == (0, 0)
+
+
+def join() -> JoinGroupRequest:
+    return JoinGroupRequest(
+        GROUP, 10_000, 60_000, "", None, "consumer", [JoinGroupRequestProtocol("range", b"")]
+    )
+
+
+def test_a_member_joins(tmp_path: Path) -> None:
+    settings = {"group.initial.rebalance.delay.ms": "0"}
+    with running_broker(tmp_path, settings) as broker, broker.connect() as client:
+        find(client)
+        joined = client.ask(join(), JOIN_VERSION)
+        assert joined.error_code == 0
+        assert joined.leader == joined.member_id
+        assert joined.generation_id == 1
+        assert [each.group_id for each in client.ask(ListGroupsRequest(), 4).groups] == [GROUP]
+
+
+def test_who_waits_for_a_group_is_told_that_the_broker_stops(tmp_path: Path) -> None:
+    """Otherwise the member would hear nothing, and the stop would wait for it."""
+    settings = {"group.initial.rebalance.delay.ms": "60000"}
+    with running_broker(tmp_path, settings) as broker:
+        client = broker.connect()
+        find(client)
+        client.send(join(), JOIN_VERSION)
+        # A request that is answered shows that the one before it has been taken up.
+        with broker.connect() as other:
+            while not other.ask(ListGroupsRequest(), 4).groups:
+                pass
+    with client:
+        answer = client.receive(join(), JOIN_VERSION)
+    assert isinstance(answer, JoinGroupResponse)
+    assert answer.error_code == ErrorCode.NOT_COORDINATOR
