@@ -1,5 +1,6 @@
 """OffsetFetch (9): versions 0 to 10: how far groups have come, of several groups at once (C3)."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -10,6 +11,7 @@ from penstock.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
+    OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
 from penstock.security.acl import AclOperation, ResourceType
@@ -28,8 +30,13 @@ async def handle(broker: "Broker", request: Request, body: OffsetFetchRequest) -
     allowed = [each for each in body.groups if _may_see_group(broker, request, each.group_id)]
     answer = await broker.groups.ask_all(request, replace(body, groups=allowed))
     assert isinstance(answer, OffsetFetchResponse)
+    asked_for_all = {each.group_id for each in allowed if each.topics is None}
     for group in answer.groups:
-        _hide_topics(broker, request, group)
+        shown = [each for each in group.topics if _may_see_topic(broker, request, each)]
+        if group.group_id not in asked_for_all:
+            _refuse(each for each in group.topics if each not in shown)
+        else:
+            group.topics = shown
     code = ErrorCode.GROUP_AUTHORIZATION_FAILED
     answer.groups += [
         OffsetFetchResponseGroup(each.group_id, error_code=code)
@@ -44,26 +51,21 @@ async def _of_one_group(broker: "Broker", request: Request, body: OffsetFetchReq
         return OffsetFetchResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     answer = await broker.groups.ask_all(request, body)
     assert isinstance(answer, OffsetFetchResponse)
-    for topic in answer.topics:
-        if not _may_see_topic(broker, request, topic.name):
-            for partition in topic.partitions:
-                partition.committed_offset = -1
-                partition.metadata = ""
-                partition.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    shown = [each for each in answer.topics if _may_see_topic(broker, request, each)]
+    if body.topics is not None:
+        _refuse(each for each in answer.topics if each not in shown)
+    else:
+        answer.topics = shown
     return answer
 
 
-def _hide_topics(broker: "Broker", request: Request, group: OffsetFetchResponseGroup) -> None:
-    for topic in group.topics:
-        if not _may_see_topic(broker, request, _name_of(broker, topic)):
-            for partition in topic.partitions:
-                partition.committed_offset = -1
-                partition.metadata = ""
-                partition.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-
-
-def _name_of(broker: "Broker", topic: OffsetFetchResponseTopics) -> str:
-    return topic.name or broker.image.topic_names.get(topic.topic_id, "")
+def _refuse(topics: Iterable[OffsetFetchResponseTopic | OffsetFetchResponseTopics]) -> None:
+    """For topics that the client named. Of others it must not even learn the names."""
+    for topic in topics:
+        for partition in topic.partitions:
+            partition.committed_offset = partition.committed_leader_epoch = -1
+            partition.metadata = ""
+            partition.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 def _may_see_group(broker: "Broker", request: Request, group_id: str) -> bool:
@@ -72,5 +74,12 @@ def _may_see_group(broker: "Broker", request: Request, group_id: str) -> bool:
     )
 
 
-def _may_see_topic(broker: "Broker", request: Request, name: str) -> bool:
+def _may_see_topic(
+    broker: "Broker",
+    request: Request,
+    topic: OffsetFetchResponseTopic | OffsetFetchResponseTopics,
+) -> bool:
+    name = topic.name
+    if isinstance(topic, OffsetFetchResponseTopics) and not name:
+        name = broker.image.topic_names.get(topic.topic_id, "")
     return broker.access.allows(request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, name)

@@ -1,0 +1,77 @@
+"""What a client may see of a group's offsets (C3, X3)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
+from penstock.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from penstock.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from penstock.security.acl import AclOperation, ResourceType
+from tests.support.admin import allow, create_topic
+from tests.support.broker import WireClient, running_broker
+from tests.support.logins import AUTHORIZER, SASL_SETTINGS, logged_in
+
+SETTINGS = {**SASL_SETTINGS, "authorizer.class.name": AUTHORIZER, "super.users": "User:admin"}
+TOPICS = ("open", "secret")
+DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+@pytest.fixture
+def ann(tmp_path: Path) -> Iterator[WireClient]:
+    """She may see the group and one of the two topics that it has committed offsets of."""
+    with running_broker(tmp_path, SETTINGS) as broker:
+        with logged_in(broker, "admin") as admin:
+            for topic in TOPICS:
+                create_topic(admin, topic)
+            assert admin.ask(FindCoordinatorRequest(key="g"), 2).error_code == 0
+            offsets = [
+                OffsetCommitRequestTopic(name, partitions=[OffsetCommitRequestPartition(0, 7, 3)])
+                for name in TOPICS
+            ]
+            admin.ask(OffsetCommitRequest("g", topics=offsets), 8)
+            allow(admin, "User:ann", AclOperation.DESCRIBE, ResourceType.GROUP, "g")
+            allow(admin, "User:ann", AclOperation.DESCRIBE, ResourceType.TOPIC, "open")
+        with logged_in(broker, "ann") as client:
+            yield client
+
+
+def fetched(client: WireClient, version: int, topics: list[str] | None) -> dict[str, Any]:
+    if version < 8:
+        old = None if topics is None else [OffsetFetchRequestTopic(name, [0]) for name in topics]
+        found = client.ask(OffsetFetchRequest("g", old), version).topics
+    else:
+        new = (
+            None
+            if topics is None
+            else [OffsetFetchRequestTopics(n, partition_indexes=[0]) for n in topics]
+        )
+        group = OffsetFetchRequestGroup("g", topics=new)
+        found = client.ask(OffsetFetchRequest(groups=[group]), version).groups[0].topics
+    return {topic.name: topic.partitions[0] for topic in found}
+
+
+@pytest.mark.parametrize("version", [5, 8])
+def test_a_topic_that_was_named_is_refused(ann: WireClient, version: int) -> None:
+    found = fetched(ann, version, list(TOPICS))
+    assert (found["open"].error_code, found["open"].committed_offset) == (0, 7)
+    secret = found["secret"]
+    assert (secret.error_code, secret.committed_offset) == (DENIED, -1)
+    assert secret.committed_leader_epoch == -1
+
+
+@pytest.mark.parametrize("version", [5, 8])
+def test_a_topic_that_was_not_named_stays_unknown(ann: WireClient, version: int) -> None:
+    assert list(fetched(ann, version, None)) == ["open"]
