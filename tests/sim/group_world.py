@@ -12,14 +12,7 @@ from random import Random
 
 from penstock.coordinator.group.classic import ClassicGroup, GroupState, group_value
 from penstock.coordinator.group.config import GroupConfig
-from penstock.coordinator.group.events import (
-    Context,
-    Requested,
-    Result,
-    SetTimer,
-    Timer,
-    TimerFired,
-)
+from penstock.coordinator.group.events import Context, Requested, Result, Timer
 from penstock.coordinator.group.records import (
     GroupRecord,
     OffsetRecord,
@@ -30,6 +23,7 @@ from penstock.coordinator.group.records import (
 )
 from penstock.coordinator.group.replies import refusal
 from penstock.coordinator.group.shard import GroupShard
+from penstock.coordinator.machine import SetTimer, TimerFired
 from penstock.coordinator.timers import TimerQueue
 from penstock.core.errors import ErrorCode
 from penstock.protocol.fields import Message

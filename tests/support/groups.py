@@ -5,18 +5,10 @@ from typing import TypeVar
 from uuid import UUID, uuid5
 
 from penstock.coordinator.group.config import GroupConfig
-from penstock.coordinator.group.events import (
-    Context,
-    Event,
-    Reply,
-    Requested,
-    Result,
-    SetTimer,
-    Timer,
-    TimerFired,
-)
+from penstock.coordinator.group.events import Context, Event, Requested, Result, Timer
 from penstock.coordinator.group.records import Record, Skipped, decode_record, encode_record
 from penstock.coordinator.group.shard import GroupShard
+from penstock.coordinator.machine import Reply, SetTimer, TimerFired
 from penstock.coordinator.timers import TimerQueue
 from penstock.core.errors import ErrorCode
 from penstock.protocol.codec import encode

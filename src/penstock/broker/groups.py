@@ -25,18 +25,16 @@ from penstock.coordinator.group.events import (
     Context,
     Event,
     PartitionsDeleted,
-    Reply,
     Requested,
     Result,
-    SetTimer,
     Timer,
-    TimerFired,
 )
 from penstock.coordinator.group.fan_out import FanRequest, FanResponse, merge, split
-from penstock.coordinator.group.partition_of import partition_of
 from penstock.coordinator.group.records import Skipped
 from penstock.coordinator.group.replies import refusal
 from penstock.coordinator.group.shard import GroupShard
+from penstock.coordinator.machine import Reply, SetTimer, TimerFired
+from penstock.coordinator.partition_of import partition_of
 from penstock.coordinator.timers import TimerQueue
 from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError

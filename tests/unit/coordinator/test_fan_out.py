@@ -3,8 +3,8 @@
 import pytest
 
 from penstock.coordinator.group.fan_out import FanRequest, FanResponse, merge, split
-from penstock.coordinator.group.partition_of import partition_of
 from penstock.coordinator.group.replies import refusal
+from penstock.coordinator.partition_of import partition_of
 from penstock.core.errors import ErrorCode
 from penstock.protocol.codec import encode
 from penstock.protocol.fields import Message

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from penstock.coordinator.group.classic import ClassicGroup
 from penstock.coordinator.group.records import Record
+from penstock.coordinator.machine import CancelTimer, Reply, SetTimer, TimerFired
 from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import Message
 
@@ -65,17 +66,6 @@ class ExpiryTimer(Struct, frozen=True, gc=False):
 Timer = SessionTimer | JoinTimer | SyncTimer | ExpiryTimer
 
 
-class SetTimer(Struct, frozen=True, gc=False):
-    """Call back at this time. It replaces a deadline that the same timer had."""
-
-    timer: Timer
-    deadline_ms: int
-
-
-class CancelTimer(Struct, frozen=True, gc=False):
-    timer: Timer
-
-
 # --- events
 
 
@@ -86,27 +76,16 @@ class Requested(Struct, frozen=True, gc=False):
     context: Context
 
 
-class TimerFired(Struct, frozen=True, gc=False):
-    timer: Timer
-
-
 class PartitionsDeleted(Struct, frozen=True, gc=False):
     """Partitions of topics are gone, and with them what groups have committed there."""
 
     partitions: frozenset[TopicPartition]
 
 
-Event = Requested | TimerFired | PartitionsDeleted
+Event = Requested | TimerFired[Timer] | PartitionsDeleted
 
 
 # --- results
-
-
-class Reply(Struct, frozen=True, gc=False):
-    """The answer to the request that waits under this number."""
-
-    waiter: int
-    response: Message
 
 
 class Result(Struct, frozen=True):
@@ -119,7 +98,7 @@ class Result(Struct, frozen=True):
     groups: Sequence[ClassicGroup] = ()
     """The live groups as they are from now on: with what no record keeps, such as who waits."""
     replies: Sequence[Reply] = ()
-    timers: Sequence[SetTimer | CancelTimer] = ()
+    timers: Sequence[SetTimer[Timer] | CancelTimer[Timer]] = ()
     atomic: bool = True
 
     @property

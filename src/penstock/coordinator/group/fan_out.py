@@ -9,7 +9,7 @@ Every other request names one group, and `group_id` in it says to which shard it
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
-from penstock.coordinator.group.partition_of import partition_of
+from penstock.coordinator.partition_of import partition_of
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.delete_groups import (
     DeletableGroupResult,

@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from penstock.coordinator.group.classic import ClassicGroup, GroupState, Member, Protocols, Waiter
 from penstock.coordinator.group.config import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupConfig
-from penstock.coordinator.group.events import Context, SessionTimer, SetTimer
+from penstock.coordinator.group.events import Context, SessionTimer
 from penstock.coordinator.group.rebalance import SKIP_ASSIGNMENT_VERSION, Turn
+from penstock.coordinator.machine import SetTimer
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.heartbeat import HeartbeatRequest
 from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse

@@ -16,16 +16,15 @@ from penstock.coordinator.group.classic import (
 )
 from penstock.coordinator.group.config import GroupConfig
 from penstock.coordinator.group.events import (
-    CancelTimer,
     Event,
     JoinTimer,
-    Reply,
     Result,
     SessionTimer,
-    SetTimer,
     SyncTimer,
+    Timer,
 )
 from penstock.coordinator.group.records import GroupRecord, Record
+from penstock.coordinator.machine import CancelTimer, Reply, SetTimer
 from penstock.core.errors import ErrorCode
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
@@ -45,7 +44,7 @@ class Turn:
         self.config = config
         self.records: list[Record] = []
         self.replies: list[Reply] = []
-        self.timers: list[SetTimer | CancelTimer] = []
+        self.timers: list[SetTimer[Timer] | CancelTimer[Timer]] = []
 
     def result(self, event: Event | None) -> Result:
         return Result(event, self.records, (self.group,), self.replies, self.timers)

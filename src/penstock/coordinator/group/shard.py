@@ -47,24 +47,21 @@ from penstock.coordinator.group.classic import (
 )
 from penstock.coordinator.group.config import WRITE_RETRY_MS, GroupConfig
 from penstock.coordinator.group.events import (
-    CancelTimer,
     Event,
     ExpiryTimer,
     JoinTimer,
     PartitionsDeleted,
-    Reply,
     Requested,
     Result,
     SessionTimer,
-    SetTimer,
     SyncTimer,
     Timer,
-    TimerFired,
 )
 from penstock.coordinator.group.offsets import Offsets
 from penstock.coordinator.group.rebalance import Turn
 from penstock.coordinator.group.records import GroupRecord, OffsetRecord, Record, group_tombstone
 from penstock.coordinator.group.replies import error_of_write, refusal
+from penstock.coordinator.machine import CancelTimer, Reply, SetTimer, TimerFired
 from penstock.core.errors import ErrorCode
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -166,7 +163,7 @@ class GroupShard:
             replies = [_turned_down(reply, event, told) for reply in result.replies]
         else:
             replies = [_refusal(event, told)] if isinstance(event, Requested) else []
-        timers: list[SetTimer | CancelTimer] = []
+        timers: list[SetTimer[Timer] | CancelTimer[Timer]] = []
         if isinstance(event, TimerFired) and not applied:
             timers.append(SetTimer(event.timer, now + WRITE_RETRY_MS))
         group = self._assigned_in(result)
@@ -229,7 +226,7 @@ class GroupShard:
             case other:
                 raise TypeError(f"{type(other).__name__} is not for a group coordinator")
 
-    def _timer_fired(self, event: TimerFired, timer: Timer, now: int) -> Result:
+    def _timer_fired(self, event: TimerFired[Timer], timer: Timer, now: int) -> Result:
         if isinstance(timer, ExpiryTimer):
             return self._expire_offsets(event, now)
         group = self.groups.get(timer.group_id)
@@ -295,7 +292,7 @@ class GroupShard:
         group = self.groups.get(request.group_id)
         commit = offset.Commit(request, event.context, now, self.config)
         error = commit.decide(group)
-        timers: list[SetTimer] = []
+        timers: list[SetTimer[Timer]] = []
         if group is not None and not error and group.state is not GroupState.EMPTY:
             # A commit shows that the member is alive, as a heartbeat does.
             timers.append(_session(group, group.members[request.member_id], now))
@@ -324,7 +321,7 @@ class GroupShard:
         records, topics = offset.delete(self.offsets, group, request, event.context.topics)
         return _answer(event, OffsetDeleteResponse(topics=topics), records)
 
-    def _expire_offsets(self, event: TimerFired, now: int) -> Result:
+    def _expire_offsets(self, event: TimerFired[Timer], now: int) -> Result:
         retention = self.config.offsets_retention_ms
         records: list[Record] = []
         for group in self.groups.values():
@@ -341,7 +338,7 @@ def _unknown(group_id: str) -> ErrorCode:
     return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
 
 
-def _session(group: ClassicGroup, member: Member, now: int) -> SetTimer:
+def _session(group: ClassicGroup, member: Member, now: int) -> SetTimer[Timer]:
     timer = SessionTimer(group.group_id, member.member_id)
     return SetTimer(timer, now + member.session_timeout_ms)
 
@@ -350,7 +347,7 @@ def _answer(
     event: Requested,
     response: Message,
     records: Sequence[Record] = (),
-    timers: Sequence[SetTimer] = (),
+    timers: Sequence[SetTimer[Timer]] = (),
 ) -> Result:
     reply = Reply(event.context.waiter, response)
     return Result(event, records, replies=(reply,), timers=timers)
