@@ -31,6 +31,7 @@ from penstock.storage.log import Log
 from penstock.storage.log_creation import NewLog
 from penstock.storage.log_results import AppendInfo
 from penstock.storage.manager import LogManager
+from penstock.storage.producer_append import VerificationGuard
 
 logger = logging.getLogger("penstock.replicas")
 
@@ -86,10 +87,14 @@ class Replica:
         acks: int = -1,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         prepared: PreparedAppend | None = None,
+        guard: VerificationGuard | None = None,
+        transaction_version: int = -1,
     ) -> AppendInfo:
         """Appends as the leader, moves the high watermark and wakes who waited (P2, E7).
 
-        `prepared` is what `Log.begin_append` gave for these records, once it has run.
+        `prepared` is what `Log.begin_append` gave for these records, once it has run. `guard` is
+        that of a transaction whose first batch here this may be; `transaction_version` counts for
+        markers.
         """
         log = self._log
         partition = self.partition
@@ -103,9 +108,15 @@ class Replica:
                 f"brokers back, lower min.insync.replicas, or produce with acks=1",
             )
         if prepared is None:
-            info = log.append_as_leader(records, partition.leader_epoch, origin=origin)
+            info = log.append_as_leader(
+                records,
+                partition.leader_epoch,
+                origin=origin,
+                verification_guard=guard,
+                transaction_version=transaction_version,
+            )
         else:
-            info = log.finish_append(prepared, partition.leader_epoch)
+            info = log.finish_append(prepared, partition.leader_epoch, verification_guard=guard)
         if not info.duplicate:
             self._advance(log, len(records))
         return info

@@ -1,14 +1,15 @@
 """What every coordinator's machine takes and gives, as values.
 
 A machine is a shard: the state of one partition of a coordinator's topic. `handle` decides and
-changes nothing, `apply` alone changes state; a host drives it (`group.shard` says how).
+changes nothing, what is applied alone changes state; `group.shard` says how a host drives it.
 """
 
-from collections.abc import Hashable
-from typing import Generic, TypeVar
+from collections.abc import Hashable, Sequence
+from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
+from penstock.core.errors import ErrorCode
 from penstock.protocol.fields import Message
 
 T_co = TypeVar("T_co", bound=Hashable, covariant=True)
@@ -37,3 +38,32 @@ class Reply(Struct, frozen=True, gc=False):
 
     waiter: int
     response: Message
+
+
+class Decision(Protocol[T_co]):
+    """What the results of all machines have."""
+
+    @property
+    def records(self) -> Sequence[object]: ...
+
+    @property
+    def replies(self) -> Sequence[Reply]: ...
+
+    @property
+    def timers(self) -> Sequence[SetTimer[T_co] | CancelTimer[T_co]]: ...
+
+
+E_contra = TypeVar("E_contra", contravariant=True)
+R = TypeVar("R")
+
+
+class Shard(Protocol[E_contra, R]):
+    """The machine of one partition: events go in, results come out."""
+
+    def loaded(self, now: int) -> R: ...
+
+    def unload(self) -> Sequence[Reply]: ...
+
+    def handle(self, event: E_contra, now: int) -> R: ...
+
+    def failed(self, result: R, error: ErrorCode, now: int, *, applied: bool) -> R: ...
