@@ -1,0 +1,103 @@
+"""The `uniform` assignor: members get the same number of partitions, and keep what they had.
+
+Balance comes first: no member has two partitions more than another that could take one of them.
+Within that, as few partitions as possible move. Here is the case that all members subscribe to
+the same topics; `mixed` has the other one.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import chain, islice
+from uuid import UUID
+
+from penstock.coordinator.group.assignors.mixed import assign_mixed
+from penstock.coordinator.group.assignors.spec import (
+    Assignment,
+    MemberSpec,
+    check_topics,
+    id_order,
+    is_homogeneous,
+)
+
+
+def assign_uniform(
+    members: Mapping[str, MemberSpec], partition_counts: Mapping[UUID, int]
+) -> Assignment:
+    """An `Assignor`.
+
+    Of a partition that several members had, or that its topic does not have, it makes no fuss:
+    the first member by id has it, or none.
+    """
+    if not members:
+        return {}
+    if not is_homogeneous(members):
+        return assign_mixed(members, partition_counts)
+    topic_ids = next(iter(members.values())).topic_ids
+    check_topics(topic_ids, partition_counts)
+    return _assign_alike(members, {topic_id: partition_counts[topic_id] for topic_id in topic_ids})
+
+
+def _assign_alike(
+    members: Mapping[str, MemberSpec], partition_counts: Mapping[UUID, int]
+) -> Assignment:
+    """Every member may have every partition: each gets `quota` of them, and `extra` one more."""
+    quota, extra = divmod(sum(partition_counts.values()), len(members))
+    free = {topic_id: set(range(count)) for topic_id, count in partition_counts.items()}
+    revoked: list[tuple[UUID, int]] = []
+    result: Assignment = {}
+    rooms: list[tuple[str, int]] = []
+    for left, member_id in zip(range(len(members), 0, -1), sorted(members), strict=True):
+        kept = result[member_id] = _claim(members[member_id].assigned, free)
+        limit = quota + (extra > 0)
+        room = limit - sum(map(len, kept.values()))
+        if room < 0:
+            revoked += _trim(kept, limit)
+        elif room > 0 and left > extra > 0:
+            # Enough members come after this one: leave the extra partition to one that has it.
+            room -= 1
+            limit -= 1
+        if room > 0:
+            rooms.append((member_id, room))
+        extra -= limit > quota
+    unowned = (
+        (topic_id, partition)
+        for topic_id in sorted(free, key=id_order)
+        for partition in sorted(free[topic_id])
+    )
+    pending = chain(unowned, revoked)
+    for member_id, room in rooms:
+        _give(result[member_id], islice(pending, room))
+    return result
+
+
+def _claim(
+    assigned: Mapping[UUID, frozenset[int]], free: Mapping[UUID, set[int]]
+) -> dict[UUID, frozenset[int]]:
+    """What of an assignment is free, which it is then no more."""
+    claimed = {}
+    for topic_id, partitions in assigned.items():
+        spare = free.get(topic_id)
+        if spare is not None and (mine := partitions & spare):
+            claimed[topic_id] = mine
+            spare -= mine
+    return claimed
+
+
+def _trim(kept: dict[UUID, frozenset[int]], limit: int) -> list[tuple[UUID, int]]:
+    """Takes from a member what it has beyond its limit: the highest topic ids and partitions."""
+    owned = [
+        (topic_id, partition)
+        for topic_id in sorted(kept, key=id_order)
+        for partition in sorted(kept[topic_id])
+    ]
+    kept.clear()
+    _give(kept, owned[:limit])
+    return owned[limit:]
+
+
+def _give(share: dict[UUID, frozenset[int]], partitions: Iterable[tuple[UUID, int]]) -> None:
+    given: dict[UUID, list[int]] = defaultdict(list)
+    for topic_id, partition in partitions:
+        given[topic_id].append(partition)
+    for topic_id, added in given.items():
+        share[topic_id] = share.get(topic_id, frozenset()).union(added)

@@ -1,0 +1,100 @@
+"""Offsets that producers have committed in transactions which are still open (P4).
+
+They count with the commit of the transaction, unless a later commit for the same partition has
+counted by then: the order of the records decides, not that of the markers.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from penstock.protocol.stored.offsets import OffsetCommitKey, OffsetCommitValue
+
+_Partition = tuple[str, int]
+
+
+class _Pending(NamedTuple):
+    key: OffsetCommitKey
+    value: OffsetCommitValue | None
+    """None where it will not count: a later commit has."""
+    order: int
+
+
+class PendingOffsets:
+    """Pending offsets by producer. Changed by `apply` of the shard alone."""
+
+    def __init__(self) -> None:
+        self._by_producer: dict[int, dict[tuple[str, str, int], _Pending]] = {}
+        self._open: dict[str, dict[_Partition, set[int]]] = {}
+        """The producers that have an open transaction, by group and partition."""
+        self._order = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._by_producer)
+
+    # --- questions
+
+    def is_open(self, group_id: str, topic: str, partition: int) -> bool:
+        """Whether a transaction may yet change the offset of a partition: it is not stable."""
+        return (topic, partition) in self._open.get(group_id, ())
+
+    def has_open(self, group_id: str) -> bool:
+        return group_id in self._open
+
+    def partitions(self, group_id: str) -> Iterator[_Partition]:
+        """The partitions of a group whose offsets are not stable."""
+        return iter(self._open.get(group_id, ()))
+
+    # --- changes
+
+    def add(self, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue) -> None:
+        """A producer has committed an offset in its transaction."""
+        self._order += 1
+        name = (key.group, key.topic, key.partition)
+        mine = self._by_producer.setdefault(producer_id, {})
+        mine[name] = _Pending(key, value, self._order)
+        partitions = self._open.setdefault(key.group, {})
+        partitions.setdefault((key.topic, key.partition), set()).add(producer_id)
+
+    def supersede(self, key: OffsetCommitKey) -> None:
+        """An offset has been committed without a transaction: those that are pending are older."""
+        self._supersede(key, self._order + 1)
+
+    def remove(self, key: OffsetCommitKey) -> None:
+        """The offset has been deleted, and with it what is pending."""
+        partitions = self._open.get(key.group, {})
+        for producer_id in partitions.pop((key.topic, key.partition), ()):
+            mine = self._by_producer[producer_id]
+            del mine[key.group, key.topic, key.partition]
+            if not mine:
+                del self._by_producer[producer_id]
+        if not partitions:
+            self._open.pop(key.group, None)
+
+    def end(
+        self, producer_id: int, *, commit: bool
+    ) -> list[tuple[OffsetCommitKey, OffsetCommitValue]]:
+        """A transaction has ended: the offsets that count from now on."""
+        counting = []
+        for name, pending in self._by_producer.pop(producer_id, {}).items():
+            self._close(producer_id, *name)
+            if commit and pending.value is not None:
+                self._supersede(pending.key, pending.order)
+                counting.append((pending.key, pending.value))
+        return counting
+
+    def _supersede(self, key: OffsetCommitKey, order: int) -> None:
+        """Pending offsets of this partition that are older than `order` will not count."""
+        name = (key.group, key.topic, key.partition)
+        for producer_id in self._open.get(key.group, {}).get((key.topic, key.partition), ()):
+            pending = self._by_producer[producer_id][name]
+            if pending.order < order:
+                self._by_producer[producer_id][name] = pending._replace(value=None)
+
+    def _close(self, producer_id: int, group_id: str, topic: str, partition: int) -> None:
+        partitions = self._open[group_id]
+        producers = partitions[topic, partition]
+        producers.discard(producer_id)
+        if not producers:
+            del partitions[topic, partition]
+        if not partitions:
+            del self._open[group_id]
