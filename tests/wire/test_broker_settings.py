@@ -192,14 +192,9 @@ def serves(client: WireClient) -> bool:
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        {"max.connections": "1"},
-        {"listener.name.plaintext.max.connections": "1"},
-        {"max.connections.per.ip": "1"},
-        {"max.connections.per.ip.overrides": "localhost:1,10.0.0.1:5"},
-    ],
+    [{"max.connections.per.ip": "1"}, {"max.connections.per.ip.overrides": "127.0.0.1:1,::1:5"}],
 )
-def test_connections_are_limited(
+def test_connections_of_an_address_are_limited(
     broker: RunningBroker, client: WireClient, settings: dict[str, str | None]
 ) -> None:
     with broker.connect() as second:
@@ -211,6 +206,42 @@ def test_connections_are_limited(
     alter(client, BROKER, own_id(broker), dict.fromkeys(settings))
     with broker.connect() as third:
         assert serves(third)
+
+
+@pytest.mark.parametrize("setting", ["max.connections", "listener.name.plaintext.max.connections"])
+def test_connections_wait_for_room(broker: RunningBroker, client: WireClient, setting: str) -> None:
+    """As Kafka's, the listener accepts nobody until somebody goes, or more are allowed."""
+    request = MetadataRequest([])
+    with broker.connect() as second, broker.connect() as third:
+        assert serves(second)
+        assert serves(third)
+        alter(client, BROKER, own_id(broker), {setting: "3"})
+        with broker.connect() as fourth:
+            fourth.send(request, 9)
+            for _ in range(3):
+                assert serves(client)
+            assert broker.call(lambda _: broker.app._server.admission.total) == 3
+            second.close()
+            assert fourth.receive_frame()
+            with broker.connect() as fifth:
+                fifth.send(request, 9)
+                assert serves(client)
+                alter(client, BROKER, own_id(broker), {setting: None})
+                assert fifth.receive_frame()
+
+
+def test_who_was_idle_the_longest_goes_when_fewer_may_stay(
+    broker: RunningBroker, client: WireClient
+) -> None:
+    idle = broker.connect()
+    with idle, broker.connect() as busy:
+        assert serves(idle)
+        broker.call(lambda _: broker.app._server.sweep())
+        assert serves(busy)
+        alter(client, BROKER, own_id(broker), {"max.connections": "2"})
+        assert idle.is_closed()
+        assert serves(busy)
+        assert serves(client)
 
 
 def test_limits_on_connections_outlive_the_broker(tmp_path: Path) -> None:

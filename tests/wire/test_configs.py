@@ -198,16 +198,47 @@ def test_the_older_api_replaces_everything(client: WireClient, version: int) -> 
 
 
 def test_a_resource_that_is_named_twice_is_refused(client: WireClient) -> None:
-    resources = [
-        IncrementalAlterConfigsResource(
-            LOGGER, "7", [IncrementalAlterConfigsAlterableConfig("root", 0, level)]
-        )
-        for level in ("INFO", "ERROR")
+    """Each time that it is named; the others are changed, and answered in the request's order."""
+    create_topic(client, "once")
+    create_topic(client, "twice")
+    named: list[tuple[int, str, str, str]] = [
+        (TOPIC, "twice", "retention.ms", "1000"),
+        (LOGGER, "7", "root", "INFO"),
+        (TOPIC, "nowhere", "retention.ms", "1000"),
+        (BROKER, "8", "num.io.threads", "9"),
+        (TOPIC, "once", "retention.ms", "2000"),
+        (LOGGER, "7", "root", "ERROR"),
+        (TOPIC, "twice", "retention.ms", "1000"),
     ]
+    invalid = ErrorCode.INVALID_REQUEST
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    expected = [invalid, invalid, unknown, invalid, ErrorCode.NONE, invalid, invalid]
     before = logging.root.level
-    response = client.ask(IncrementalAlterConfigsRequest(resources), 1)
-    assert {each.error_code for each in response.responses} == {ErrorCode.INVALID_REQUEST}
+    one_by_one = IncrementalAlterConfigsRequest(
+        [
+            IncrementalAlterConfigsResource(
+                kind, name, [IncrementalAlterConfigsAlterableConfig(setting, 0, value)]
+            )
+            for kind, name, setting, value in named
+        ]
+    )
+    all_at_once = AlterConfigsRequest(
+        [
+            AlterConfigsResource(kind, name, [AlterConfigsAlterableConfig(setting, value)])
+            for kind, name, setting, value in named
+        ]
+    )
+    for request, version in ((one_by_one, 1), (all_at_once, 2)):
+        answers = client.ask(request, version).responses
+        assert [each.error_code for each in answers] == expected
+        assert [(each.resource_type, each.resource_name) for each in answers] == [
+            (kind, name) for kind, name, _, _ in named
+        ]
+        assert "2 times" in answers[0].error_message
     assert logging.root.level == before
+    day_ms = "86400000"
+    for topic, value in (("once", "2000"), ("twice", day_ms)):
+        assert describe(client, TOPIC, topic)["retention.ms"].value == value
 
 
 def test_what_has_settings_is_listed(client: WireClient) -> None:

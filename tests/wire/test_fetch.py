@@ -250,17 +250,14 @@ def test_where_another_broker_leads(broker: RunningBroker, client: WireClient) -
     assert data.current_leader.leader_id == broker.app.broker.broker_id
 
 
-@pytest.mark.parametrize("version", [4, 14, 15, 18])
-def test_no_broker_fetches_here(client: WireClient, version: int) -> None:
-    """There are no followers yet: who says to be one is told."""
-    request = fetch_request({"t": {0: 0}})
-    if version >= 15:
-        request.replica_state.replica_id = 3
-    else:
-        request.replica_id = 3
-    response = client.ask(request, version)
-    assert response.responses == []
-    assert response.error_code == (ErrorCode.NOT_LEADER_OR_FOLLOWER if version >= 7 else 0)
+@pytest.mark.parametrize("version", [0, 3, 5, 6, 12])
+def test_a_folder_that_is_offline(broker: RunningBroker, client: WireClient, version: int) -> None:
+    """E7: clients that do not know the error would give up; they look for the leader instead."""
+    name = f"offline-{version}"
+    filled(client, name)
+    broker.call(lambda inside: inside.replicas.find(name, 0).use(None))
+    known = ErrorCode.KAFKA_STORAGE_ERROR if version > 5 else ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert fetched(client, name, version=version).error_code == known
 
 
 def test_metadata_tells_the_ids_that_fetch_takes(client: WireClient) -> None:

@@ -415,7 +415,7 @@ def test_no_more_descriptors_pauses_accepting_and_says_what_to_do(
             assert calls <= 4
 
     with caplog.at_level(logging.WARNING, "penstock.net"):
-        monkeypatch.setattr("penstock.net.server._ACCEPT_PAUSE_S", 0.05)
+        monkeypatch.setattr("penstock.net.acceptor._ACCEPT_PAUSE_S", 0.05)
         run(scenario)
     assert "ulimit -n" in caplog.text
 

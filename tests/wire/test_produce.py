@@ -1,11 +1,17 @@
 """Produce, request by request: versions, acks, what is refused and how (P2, P6, P7, E2, E7)."""
 
+import time
 from uuid import UUID
 
 import pytest
 
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
+from penstock.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from penstock.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -117,6 +123,40 @@ def test_invalid_acks(client: WireClient, acks: int, version: int) -> None:
     answer = send_batch(client, topic, batch_of(b"a"), version=version, acks=acks)
     assert (answer.error_code, answer.base_offset) == (ErrorCode.INVALID_REQUIRED_ACKS, -1)
     assert fetched(client, topic).high_watermark == 0
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_where_the_log_starts_is_told_with_some_refusals(client: WireClient, version: int) -> None:
+    """As Kafka: not where no append was tried, nor with errors that say all that there is to say.
+
+    Version 9 takes the short way of small requests.
+    """
+    topic, strict = f"starts-{version}", f"strict-{version}"
+    make_topic(client, topic, configs={"max.message.bytes": "200"})
+    make_topic(client, strict, configs={"message.timestamp.before.max.ms": "3600000"})
+    recent = time.time_ns() // 1_000_000
+    for name in (topic, strict):
+        assert send_batch(client, name, batch_of(b"a", b"b", timestamp=recent)).error_code == 0
+        delete = DeleteRecordsTopic(name, [DeleteRecordsPartition(0, 1)])
+        client.ask(DeleteRecordsRequest([delete], 5000), 2)
+
+    def refused(name: str, records: bytes, **options: int) -> tuple[ErrorCode, int]:
+        answer = send_batch(client, name, records, version=version, **options)
+        return ErrorCode(answer.error_code), answer.log_start_offset
+
+    gap = batch_of(b"a", producer=(7, 0, 0)), batch_of(b"a", producer=(7, 0, 5))
+    assert refused(topic, gap[0]) == (ErrorCode.NONE, 1)
+    assert refused(topic, gap[1]) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 1)
+    assert refused(strict, batch_of(b"a")) == (ErrorCode.INVALID_TIMESTAMP, 1)
+    broken = bytearray(batch_of(b"a"))
+    broken[-1] ^= 1
+    assert refused(topic, bytes(broken)) == (ErrorCode.CORRUPT_MESSAGE, -1)
+    assert refused(topic, batch_of(bytes(300))) == (ErrorCode.MESSAGE_TOO_LARGE, -1)
+    assert refused(topic, b"") == (ErrorCode.INVALID_RECORD, -1)
+    assert refused(topic, batch_of(b"a") * 2) == (ErrorCode.INVALID_RECORD, -1)
+    assert refused(topic, batch_of(b"a"), acks=7) == (ErrorCode.INVALID_REQUIRED_ACKS, -1)
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert refused(topic, batch_of(b"a"), partition=3) == (unknown, -1)
 
 
 @pytest.mark.parametrize("version", [0, 5, 12])

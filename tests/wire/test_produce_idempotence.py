@@ -44,6 +44,30 @@ def test_a_duplicate_is_answered_with_the_first_offset(client: WireClient) -> No
     assert fetched(client, "duplicates").high_watermark == 12
 
 
+@pytest.mark.parametrize("version", [8, 9])
+@pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
+def test_a_duplicate_is_answered_with_the_latest_time_of_the_first(
+    client: WireClient, version: int, kind: str
+) -> None:
+    """As Kafka, which gives it even where timestamps are the producer's."""
+    topic = f"times-{kind}-{version}"
+    make_topic(client, topic, configs={"message.timestamp.type": kind})
+    producer = new_producer(client)
+    now_ms = time.time_ns() // 1_000_000
+    first = send_batch(
+        client, topic, batch_of(b"a", b"b", producer=(*producer, 0), timestamp=now_ms)
+    )
+    again = send_batch(
+        client,
+        topic,
+        batch_of(b"a", b"b", producer=(*producer, 0), timestamp=now_ms + 50),
+        version=version,
+    )
+    expected = now_ms + 1 if kind == "CreateTime" else first.log_append_time_ms
+    assert (again.error_code, again.base_offset) == (0, 0)
+    assert again.log_append_time_ms == expected > 0
+
+
 def test_a_gap_is_refused(client: WireClient) -> None:
     make_topic(client, "gaps")
     producer = new_producer(client)

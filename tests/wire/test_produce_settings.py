@@ -254,6 +254,7 @@ def test_a_disk_that_fails_is_told_for_its_partition_only(
         broken, whole = client.ask(request, 9).responses
         (answer,) = broken.partition_responses
         assert (answer.error_code, answer.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+        assert answer.log_start_offset == -1
         assert "the disk is broken" in answer.error_message
         assert whole.partition_responses[0].error_code == 0
         again = send_batch(client, "broken", batch_of(b"b"))

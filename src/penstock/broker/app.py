@@ -22,9 +22,10 @@ from penstock.broker.broker import Broker
 from penstock.broker.chores import Chores
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.topic_config import topic_config
+from penstock.broker.connection_rates import protected_listener
 from penstock.broker.controlling import Controlling
 from penstock.broker.dispatch import Dispatcher
-from penstock.broker.features import SUPPORTED_FEATURES
+from penstock.broker.features import NEW_CLUSTER_FEATURES, SUPPORTED_FEATURES
 from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.flushes import Flushes
 from penstock.broker.following import Following
@@ -238,10 +239,15 @@ class App:
         )
         limits = Limits()
         set_limits(limits, config)
-        self._dispatcher = Dispatcher(broker, Sessions(config, image, clock))
-        self._server = Server(self._dispatcher, limits, clock=clock, executor=workers.flush)
+        limits.protected_listener = protected_listener(config)
+        sessions = Sessions(config, image, clock)
+        self._dispatcher = Dispatcher(broker, sessions)
+        self._server = Server(
+            self._dispatcher, limits, clock=clock, executor=workers.flush, gate=sessions.rates
+        )
         self._chores = Chores(self._logs, broker.cleaner, broker.flushes, workers)
         self._following = Following(broker, self._server)
+        config.subscribe("", lambda _: self._server.limits_changed())
         controlling.preparations.append(replicas.make_logs)
         controlling.listeners.append(self._following.apply)
         controlling.listeners.append(lambda _: self._dispatcher.quick_produce.forget())
@@ -264,7 +270,7 @@ class App:
             self._image,
             record,
             cluster_id=cluster_id,
-            features={},
+            features=NEW_CLUSTER_FEATURES,
             now_ms=self._clock.now_ms(),
             rules=self.broker.election_rules(),
         )

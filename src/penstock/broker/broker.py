@@ -90,6 +90,11 @@ class Broker:
         """The settings in force for a topic."""
         return topic_config(self.config, self.image.config("topics", topic))
 
+    def feature_level(self, name: str) -> int:
+        """The level that the cluster keeps to; 0 where the feature is off."""
+        features = self.image.features
+        return 0 if features is None else features.levels.get(name, 0)
+
     def new_topic_rules(self) -> NewTopicRules:
         """What the controller must know to make topics."""
         return NewTopicRules(

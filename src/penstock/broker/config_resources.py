@@ -4,6 +4,7 @@ DescribeConfigs and the two APIs that change settings ask here what a resource i
 have; the words for each kind are in `penstock.broker.config` and `penstock.broker.loggers`.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -74,6 +75,16 @@ def check_name(broker: "Broker", kind: ConfigResourceType, name: str) -> None:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             f"This is broker {broker.broker_id}, not {name!r}: ask that broker itself.",
+        )
+
+
+def check_once(times: Counter[tuple[int, str]], who: tuple[int, str]) -> None:
+    """KafkaError for a resource that a request names more than once, before anything else."""
+    if times[who] > 1:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"The request names the resource {who[1]!r} of type {who[0]} {times[who]} times: name "
+            f"it once, with all its settings.",
         )
 
 

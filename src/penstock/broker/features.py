@@ -3,8 +3,17 @@
 from collections.abc import Mapping
 from typing import Final
 
+GROUP_VERSION: Final = "group.version"
+TRANSACTION_VERSION: Final = "transaction.version"
+
 SUPPORTED_FEATURES: Final[Mapping[str, tuple[int, int]]] = {
-    "group.version": (0, 0),
-    "transaction.version": (0, 0),
+    GROUP_VERSION: (0, 1),
+    TRANSACTION_VERSION: (0, 2),
 }
-"""Level 0 is a feature that is off: classic groups only, no transactions of version 2."""
+"""`group.version` 1: consumer groups (KIP-848). `transaction.version` 2: every transaction has an
+epoch of its own, and the broker adds partitions (KIP-890)."""
+
+NEW_CLUSTER_FEATURES: Final[Mapping[str, int]] = {
+    name: highest for name, (_, highest) in SUPPORTED_FEATURES.items()
+}
+"""The levels that a cluster starts with."""

@@ -11,7 +11,7 @@ Whatever is not quite so takes the long way: `serve` does nothing then.
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from penstock.broker.handlers.k00_produce import checked, failed
+from penstock.broker.handlers.k00_produce import checked, failed, refused
 from penstock.broker.internal_topics import INTERNAL_TOPICS
 from penstock.core.errors import KafkaError
 from penstock.net.connection import Connection
@@ -142,8 +142,9 @@ class QuickProduce:
         try:
             checked(version, records)
         except KafkaError as earlier:
-            error = earlier
-        refusal = failed(self._broker, version, topic, index, error)
+            refusal = failed(self._broker, version, topic, index, earlier)
+        else:
+            refusal = refused(self._broker, version, replica, error)
         (reply,) = encode_response(_response(topic, refusal), version, correlation_id)
         connection.reply((cast("bytes", reply),))
 

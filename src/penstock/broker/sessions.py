@@ -34,7 +34,8 @@ class Sessions:
         self._config = config
         self._image = image
         self._clock = clock
-        self._rates = ConnectionRates(config, image, clock)
+        self.rates = ConnectionRates(config, image, clock)
+        """How fast clients may connect."""
         self._listeners = {spec.name: spec for spec in config.listeners}
         self._decoy_secret = secrets.token_bytes(32)
         self._mechanisms = self._all_mechanisms()
@@ -48,7 +49,7 @@ class Sessions:
 
     def _reconfigured(self) -> None:
         """Settings have changed: they hold for who connects from now on."""
-        self._rates.reconfigure()
+        self.rates.reconfigure()
         try:
             self._mechanisms = self._all_mechanisms()
         except KafkaError as error:
@@ -56,7 +57,6 @@ class Sessions:
 
     def open(self, connection: Connection) -> Session:
         peer = connection.peer
-        self._rates.admit(connection)
         spec = self._listeners[peer.listener]
         session = Session(
             spec.name,

@@ -1,6 +1,5 @@
 """From the broker's settings to what each part wants to know."""
 
-import socket
 from collections.abc import Mapping
 from ipaddress import ip_address
 from math import inf
@@ -54,14 +53,11 @@ def _overrides(text: str) -> Mapping[str, int]:
 
 
 def _address(host: str) -> str:
-    """The address of a host that is named; the name itself, which no client has, if unknown."""
+    """An address as connections have it; a name, which the server looks up, as it is."""
     try:
         return str(ip_address(host))
     except ValueError:
-        try:
-            return socket.gethostbyname(host)
-        except OSError:
-            return host
+        return host
 
 
 def listener(config: BrokerConfig, spec: ListenerSpec) -> Listener:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from penstock.controller.election import settle_all
+from penstock.controller.features import require_supported
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import (
     BrokerRecord,
@@ -29,17 +30,19 @@ def startup(
 ) -> list[Change]:
     """A broker starts and becomes the controller, on a new store or on one with a past.
 
-    `cluster_id` is for a new store; one that has an id keeps it. `features` are the levels that
-    this broker finalizes; levels of features it does not name stay. The broker's epoch is raised
+    `cluster_id` and the levels of `features` are for a new store; one that has them keeps them, and
+    is refused where it has levels that this broker does not support. The broker's epoch is raised
     above those of earlier registrations unless the store gave a higher one. Its partitions come
     back in a new leader epoch, as after the failure that its absence was (R7).
     """
+    require_supported(broker, features if image.features is None else image.features.levels)
     epoch = image.controller_epoch + 1
     broker = replace(broker, epoch=max(broker.epoch, next_broker_epoch(image)))
     changes: list[Change] = []
     if not image.cluster_id:
         changes.append(Put(ClusterIdRecord(cluster_id)))
-    changes += finalize_features(image, features)
+    if image.features is None:
+        changes.append(Put(FeaturesRecord(features, 0)))
     changes += [Put(ControllerEpochRecord(epoch)), Put(ControllerRecord(broker.broker_id, now_ms))]
     changes.append(Put(broker))
     live = image.brokers.keys() | {broker.broker_id}
@@ -70,13 +73,3 @@ def next_broker_epoch(image: ClusterImage) -> int:
     """
     registered = (broker.epoch for broker in image.brokers.values())
     return max(image.controller_epoch, *registered, 0) + 1
-
-
-def finalize_features(image: ClusterImage, levels: Mapping[str, int]) -> list[Change]:
-    """Raises the epoch of the features where a level changes; nothing where none does."""
-    known: Mapping[str, int] = {} if image.features is None else image.features.levels
-    after = {**known, **levels}
-    if image.features is not None and after == known:
-        return []
-    epoch = 0 if image.features is None else image.features.epoch + 1
-    return [Put(FeaturesRecord(after, epoch))]

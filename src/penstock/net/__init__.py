@@ -11,8 +11,9 @@ How it fits together, from the socket up:
     framing.py     no I/O: cuts the stream into frames, with memory only for bytes that came
     outbox.py      no I/O: what waits to be sent
     files.py       ranges of files: is it in the page cache, and a thread for what is not
-    server.py      listeners, accepting, limits, the sweep for idle connections, shutting down
-    limits.py      the limits, and who is let in
+    server.py      listeners, limits, the sweep for idle connections, shutting down
+    acceptor.py    accepting on one listener, and when not: no room, or too fast
+    limits.py      the limits, and who is let in; host_names.py for hosts that are named there
     tls.py stores.py names.py   Kafka's ssl.* settings as an SSLContext; the name in a certificate
 
 What is not obvious:

@@ -20,10 +20,12 @@ class Limits:
     """`max.connections`"""
     max_connections_per_listener: Mapping[str, int] = field(default_factory=dict)
     """`listener.name.<name>.max.connections`"""
+    protected_listener: str | None = None
+    """That of the brokers: beyond `max_connections` others are closed for who connects there."""
     max_connections_per_ip: int = UNLIMITED
     """`max.connections.per.ip`"""
     per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
-    """`max.connections.per.ip.overrides`, by address: names are to be resolved before."""
+    """`max.connections.per.ip.overrides`, by address or name; the server looks up the names."""
     idle_ms: int = 600_000
     """`connections.max.idle.ms`; negative for never"""
     login_ms: int = 60_000
@@ -50,22 +52,36 @@ class Admission:
         self.total = 0
         self.by_listener: Counter[str] = Counter()
         self.by_ip: Counter[str] = Counter()
+        self.named_overrides: Mapping[str, int] = {}
+        """The overrides of hosts that `Limits.per_ip_overrides` has by name, by their address."""
 
-    def refusal(self, listener: str, ip: str) -> str | None:
-        """Why one more connection is not let in, None if it is."""
+    def lacks_room(self, listener: str) -> str | None:
+        """Why a listener must wait before it accepts one more, None if it need not."""
         limits = self._limits
-        if self.total >= limits.max_connections:
-            return f"max.connections={limits.max_connections} is reached"
         most = limits.max_connections_per_listener.get(listener, UNLIMITED)
         if self.by_listener[listener] >= most:
             return f"max.connections={most} of listener {listener} is reached"
-        most = limits.per_ip_overrides.get(ip, limits.max_connections_per_ip)
-        if self.by_ip[ip] >= most:
-            return (
-                f"max.connections.per.ip={most} is reached; max.connections.per.ip.overrides "
-                "can give this address more"
-            )
+        if self.total >= limits.max_connections and listener != limits.protected_listener:
+            return f"max.connections={limits.max_connections} is reached"
         return None
+
+    def refusal(self, ip: str) -> str | None:
+        """Why one more connection from an address is closed, None if it is let in."""
+        limits = self._limits
+        most = limits.per_ip_overrides.get(ip)
+        if most is None:
+            most = self.named_overrides.get(ip, limits.max_connections_per_ip)
+        if self.by_ip[ip] < most:
+            return None
+        return (
+            f"max.connections.per.ip={most} is reached; max.connections.per.ip.overrides "
+            "can give this address more"
+        )
+
+    @property
+    def excess(self) -> int:
+        """How many connections there are beyond `max_connections`."""
+        return max(0, self.total - self._limits.max_connections)
 
     def enter(self, listener: str, ip: str) -> None:
         self.total += 1

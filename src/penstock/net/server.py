@@ -1,4 +1,4 @@
-"""Listeners: accepting connections, the limits on them, the sweep for idle ones, shutting down."""
+"""Listeners: who comes in, the limits on them, the sweep for idle ones, shutting down."""
 
 import asyncio
 import contextlib
@@ -10,23 +10,24 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from heapq import nsmallest
 from typing import Final, NamedTuple, Protocol
 
 from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TimestampMs
+from penstock.net.acceptor import Acceptor, Gate, OpenGate
 from penstock.net.connection import Connection, Peer
 from penstock.net.files import FileLoader
 from penstock.net.framing import FrameMemory
+from penstock.net.host_names import look_up, named
 from penstock.net.limits import Admission, Backlog, Complaints, Limits
 from penstock.net.tls import TlsSettings, TlsSource
 from penstock.net.tls_wire import TlsWire
 from penstock.net.wire import SocketWire
 
-_ACCEPTS_PER_TURN: Final = 64
-_ACCEPT_PAUSE_S: Final = 1.0
 _SWEEP_S: Final = 1.0
-_OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 class Service(Protocol):
@@ -76,14 +77,11 @@ class _SystemClock:
 
 
 class _Open(NamedTuple):
-    """A listener with its socket."""
+    """A listener, with who accepts for it."""
 
-    listener: Listener
-    sock: socket.socket
+    name: str
+    acceptor: Acceptor
     tls: TlsSource | ssl.SSLContext | None
-
-    def context(self) -> ssl.SSLContext | None:
-        return self.tls.context if isinstance(self.tls, TlsSource) else self.tls
 
 
 class Server:
@@ -98,6 +96,7 @@ class Server:
         logger: logging.Logger | None = None,
         files: FileLoader | None = None,
         executor: ThreadPoolExecutor | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self.limits = limits or Limits()
         self.admission = Admission(self.limits)
@@ -105,6 +104,7 @@ class Server:
         self.backlog = Backlog(self.limits)
         self.received = service.received
         self._service = service
+        self._gate = gate or OpenGate()
         self._clock = clock or _SystemClock()
         self._log = logger or logging.getLogger("penstock.net")
         self._files = files or FileLoader(executor)
@@ -114,7 +114,9 @@ class Server:
         self._connections: dict[Connection, bool] = {}
         """Open ones, and whether the service was told of them."""
         self._sweep_timer: asyncio.TimerHandle | None = None
-        self._pauses: dict[int, asyncio.TimerHandle] = {}
+        self._overrides: Mapping[str, int] = {}
+        """Those of the limits whose names were looked up last."""
+        self._looking_up: asyncio.Task[None] | None = None
         self._all_closed: asyncio.Event | None = None
 
     @property
@@ -124,42 +126,49 @@ class Server:
     async def start(self, listeners: Sequence[Listener]) -> list[Address]:
         """Listen on all of them, or raise KafkaError and on none."""
         self._loop = asyncio.get_running_loop()
-        opened: list[_Open] = []
+        self._overrides = self.limits.per_ip_overrides
+        await self._look_up(named(self._overrides))
+        opened: list[tuple[_Open, socket.socket]] = []
         try:
             for listener in listeners:
                 tls = listener.tls
                 source = TlsSource(tls) if isinstance(tls, TlsSettings) else tls
                 sock = await _listen(self._loop, listener, self.limits)
-                opened.append(_Open(listener, sock, source))
+                acceptor = Acceptor(
+                    listener.name,
+                    sock,
+                    self.admission,
+                    self._gate,
+                    partial(self._admit, listener.name, source),
+                    self._complain,
+                    self._log,
+                )
+                opened.append((_Open(listener.name, acceptor, source), sock))
         except BaseException:
-            for one in opened:
-                one.sock.close()
+            for one, _ in opened:
+                one.acceptor.stop()
             raise
-        self._open += opened
-        for one in opened:
-            self._loop.add_reader(one.sock.fileno(), self._accept, one)
+        for one, _ in opened:
+            self._open.append(one)
+            one.acceptor.start()
         if self._sweep_timer is None:
             self._sweep_timer = self._loop.call_later(_SWEEP_S, self._sweep_again)
-        return [Address(one.listener.name, *one.sock.getsockname()[:2]) for one in opened]
+        return [Address(one.name, *sock.getsockname()[:2]) for one, sock in opened]
 
     def reload_tls(self, listener: str, settings: TlsSettings | None = None) -> bool:
         """New settings, or changed files, for connections from now on; whether anything changed."""
         changed = False
         for one in self._open:
-            if one.listener.name == listener and isinstance(one.tls, TlsSource):
+            if one.name == listener and isinstance(one.tls, TlsSource):
                 changed = one.tls.reload(settings) or changed
         return changed
 
     def stop_accepting(self) -> None:
         for one in self._open:
-            fd = one.sock.fileno()
-            timer = self._pauses.pop(fd, None)
-            if timer is None:
-                self._loop.remove_reader(fd)
-            else:
-                timer.cancel()
-            one.sock.close()
+            one.acceptor.stop()
         self._open.clear()
+        if self._looking_up is not None:
+            self._looking_up.cancel()
 
     async def close(self, grace_s: float) -> None:
         """Send the replies that are due for at most so long, then close everything."""
@@ -180,6 +189,7 @@ class Server:
 
     def sweep(self) -> None:
         """Close connections that are idle, or have not logged in in time. Called every second."""
+        self.limits_changed()
         now_ms = self._clock.monotonic_ms()
         idle_ms = self.limits.idle_ms
         login_ms = self.limits.login_ms
@@ -203,49 +213,52 @@ class Server:
 
     # Accepting.
 
-    def _accept(self, one: _Open) -> None:
-        for _ in range(_ACCEPTS_PER_TURN):
-            try:
-                sock, address = one.sock.accept()
-            except (BlockingIOError, ConnectionAbortedError, InterruptedError):
-                return
-            except OSError as error:
-                self._accept_failed(one, error)
-                return
-            try:
-                self._admit(one, sock, address)
-            except OSError as error:  # it was gone before it was looked at
-                sock.close()
-                self._log.debug("a connection was gone at once: %s", error)
+    def limits_changed(self) -> None:
+        """Has changed limits on connections take effect, at the next sweep otherwise."""
+        if self.limits.per_ip_overrides is not self._overrides:
+            names = named(self.limits.per_ip_overrides)
+            if names != named(self._overrides):
+                if self._looking_up is not None:
+                    self._looking_up.cancel()
+                self._looking_up = self._loop.create_task(self._look_up(names))
+            self._overrides = self.limits.per_ip_overrides
+        self._close_excess()
+        self._look_for_room()
 
-    def _accept_failed(self, one: _Open, error: OSError) -> None:
-        """The connection stays in the queue: without a pause the loop would spin on it."""
-        advice = (
-            "too many files are open: raise the limit (ulimit -n, LimitNOFILE=) or lower "
-            "max.connections"
-            if error.errno in _OUT_OF_RESOURCES
-            else "trying again in a moment"
-        )
-        self._complain(
-            "accept", "listener %s cannot accept: %s; %s", one.listener.name, error, advice
-        )
-        fd = one.sock.fileno()
-        self._loop.remove_reader(fd)
+    async def _look_up(self, names: Mapping[str, int]) -> None:
+        self.admission.named_overrides, unknown = await look_up(names)
+        if unknown:
+            self._log.warning(
+                "max.connections.per.ip.overrides: nobody knows the host %s: check the name, or "
+                "give its address",
+                ", ".join(unknown),
+            )
 
-        def again() -> None:
-            del self._pauses[fd]
-            self._loop.add_reader(fd, self._accept, one)
+    def _look_for_room(self) -> None:
+        for one in self._open:
+            one.acceptor.look()
 
-        self._pauses[fd] = self._loop.call_later(_ACCEPT_PAUSE_S, again)
-
-    def _admit(self, one: _Open, sock: socket.socket, address: tuple[str, int]) -> None:
-        host, port = address[0].removeprefix("::ffff:"), address[1]
-        name = one.listener.name
-        refusal = self.admission.refusal(name, host)
-        if refusal is not None:
-            sock.close()
-            self._complain("refused", "a connection from %s is refused: %s", host, refusal)
+    def _close_excess(self) -> None:
+        """Who was idle the longest makes room, but nobody of the protected listener."""
+        excess = self.admission.excess
+        if not excess:
             return
+        protected = self.limits.protected_listener
+        others = (each for each in self._connections if each.peer.listener != protected)
+        for connection in nsmallest(excess, others, key=_last_use):
+            connection.close(
+                f"max.connections={self.limits.max_connections} is exceeded, and nobody was idle "
+                f"for longer"
+            )
+
+    def _admit(
+        self,
+        name: str,
+        tls: TlsSource | ssl.SSLContext | None,
+        sock: socket.socket,
+        host: str,
+        port: int,
+    ) -> None:
         _prepare(sock, self.limits)
         connection = Connection(
             Peer(host, port, name, None),
@@ -255,7 +268,7 @@ class Server:
             self._memory,
             self._clock.monotonic_ms(),
         )
-        context = one.context()
+        context = tls.context if isinstance(tls, TlsSource) else tls
         if context is None:
             wire = SocketWire(self._loop, sock, connection, self._files)
         else:
@@ -273,6 +286,7 @@ class Server:
         wire.start()
         if context is None:
             self._announce(connection)
+        self._close_excess()
 
     def _secured(self, connection: Connection, subject: str | None) -> None:
         connection.peer = connection.peer._replace(tls_subject=subject)
@@ -299,6 +313,7 @@ class Server:
     def closed(self, connection: Connection, reason: str, expected: bool) -> None:
         known = self._connections.pop(connection)
         self.admission.leave(connection.peer.listener, connection.peer.host)
+        self._look_for_room()
         if expected:
             self._log.debug("%r: %s", connection, reason, extra=_fields(connection))
         else:
@@ -326,6 +341,11 @@ class Server:
         if left_out:
             line += f" ({left_out} more lines like this were left out)"
         self._log.warning(line, *args, extra=extra)
+
+
+def _last_use(connection: Connection) -> tuple[bool, int]:
+    """Orders connections by how long they have been idle, the longest first."""
+    return connection.active or connection.unanswered > 0, connection.last_active_ms
 
 
 def _fields(connection: Connection) -> dict[str, object]:

@@ -6,15 +6,12 @@ from penstock.broker.handlers.table import SERVED
 from penstock.protocol.api import api
 from penstock.protocol.api_key import ApiKey
 
-OLDEST = {ApiKey.FETCH: 4}
-"""Served from here on, though older versions can be read."""
-
 
 @pytest.mark.parametrize("key", SERVED, ids=lambda key: key.name)
 def test_versions_are_those_of_the_messages(key: ApiKey) -> None:
     of = api(key)
     served = SERVED[key]
-    assert served.min_version == OLDEST.get(key, of.min_version)
+    assert served.min_version == of.min_version
     assert served.max_version == of.max_version
     assert callable(served.load())
 

@@ -45,3 +45,9 @@ def test_limits_have_kafkas_defaults() -> None:
 )
 def test_a_setting_becomes_a_limit(setting: str, value: str, name: str, expected: int) -> None:
     assert getattr(limits_of(**{setting: value}), name) == expected
+
+
+def test_hosts_with_limits_are_addresses_or_names_that_the_server_looks_up() -> None:
+    """Looking them up here would hold up the event loop."""
+    limits = limits_of(max_connections_per_ip_overrides="10.0.0.1:5, [::0001]:6,no-such.invalid:7")
+    assert limits.per_ip_overrides == {"10.0.0.1": 5, "::1": 6, "no-such.invalid": 7}

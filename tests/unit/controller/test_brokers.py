@@ -3,11 +3,12 @@
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.controller.adoption import adopt
 from penstock.controller.brokers import become_controller, startup
 from penstock.controller.image import ClusterImage
-from penstock.controller.metadata import BrokerKey, Change, Delete, Put
+from penstock.controller.metadata import BrokerKey, Change, Delete, FeaturesRecord, Put
 from penstock.controller.partition_change import ElectionRules
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
@@ -23,6 +24,8 @@ from tests.support.clusters import (
     state,
 )
 
+SUPPORTED = {"group.version": (0, 1), "transaction.version": (0, 2)}
+
 
 def start(
     image: ClusterImage,
@@ -34,7 +37,7 @@ def start(
 ) -> list[Change]:
     changes = startup(
         image,
-        broker(broker_id, epoch=epoch),
+        replace(broker(broker_id, epoch=epoch), features=SUPPORTED),
         cluster_id="cluster",
         features={"group.version": 1} if features is None else features,
         now_ms=5,
@@ -90,13 +93,22 @@ def test_restart_keeps_cluster_id_and_features() -> None:
     image = ClusterImage()
     start(image)
     image.cluster_id = "first"
-    start(image, features={})
+    start(image, features={"group.version": 0, "transaction.version": 2})
     assert image.cluster_id == "first"
     assert image.features is not None
     assert (image.features.levels, image.features.epoch) == ({"group.version": 1}, 0)
-    start(image, features={"group.version": 2, "transaction.version": 2})
-    assert image.features.levels == {"group.version": 2, "transaction.version": 2}
-    assert image.features.epoch == 1
+
+
+def test_levels_that_the_broker_does_not_support() -> None:
+    """E6: it does not start, and changes nothing."""
+    image = ClusterImage()
+    with pytest.raises(KafkaError, match=r"group\.version at level 2"):
+        start(image, features={"group.version": 2})
+    image.apply([Put(FeaturesRecord({"transaction.version": 3}, 4))])
+    with pytest.raises(KafkaError, match=r"transaction\.version at level 3") as caught:
+        start(image)
+    assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
+    assert image.brokers == {}
 
 
 def test_the_store_may_count_registrations() -> None:

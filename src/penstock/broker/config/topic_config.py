@@ -29,6 +29,7 @@ TOPIC_SYNONYMS: dict[str, tuple[str, ...]] = {
     "local.retention.ms": ("log.local.retention.ms",),
     "max.compaction.lag.ms": ("log.cleaner.max.compaction.lag.ms",),
     "max.message.bytes": ("message.max.bytes",),
+    "message.downconversion.enable": ("log.message.downconversion.enable",),
     "message.timestamp.after.max.ms": ("log.message.timestamp.after.max.ms",),
     "message.timestamp.before.max.ms": ("log.message.timestamp.before.max.ms",),
     "message.timestamp.type": ("log.message.timestamp.type",),

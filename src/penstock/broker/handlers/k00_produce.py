@@ -52,6 +52,17 @@ _LENGTH_AT = 8
 _CODEC_AT = 22
 """The low byte of a batch's attributes."""
 _NO_RECORDS: Final = memoryview(b"")
+_WITHOUT_LOG_START: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+"""Refusals of an append with which Kafka does not tell where the log starts."""
 
 
 class _Place(NamedTuple):
@@ -136,7 +147,7 @@ def _append(
         try:
             info = replica.append(records, acks=body.acks, prepared=slow)
         except KafkaError as failure:
-            partitions.append(failed(broker, request.version, topic, index, failure))
+            partitions.append(refused(broker, request.version, replica, failure))
             forget_frames(failure)
             continue
         partition = PartitionProduceResponse(
@@ -239,7 +250,7 @@ def checked(version: int, records: bytes | memoryview | None) -> memoryview:
 def failed(
     broker: "Broker", version: int, topic: str, index: int, error: KafkaError
 ) -> PartitionProduceResponse:
-    """What a producer is told of a batch that was not appended."""
+    """What a producer is told of a batch for which no append was tried."""
     response = PartitionProduceResponse(index, error.code, -1, error_message=error.message)
     if isinstance(error, RecordValidationError):
         response.record_errors = [
@@ -249,6 +260,16 @@ def failed(
     if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and version >= _FIRST_WITH_LEADER:
         leader, epoch = broker.leader_of(topic, index)
         response.current_leader = ProduceLeaderIdAndEpoch(leader, epoch)
+    return response
+
+
+def refused(
+    broker: "Broker", version: int, replica: "Replica", error: KafkaError
+) -> PartitionProduceResponse:
+    """What a producer is told of a batch that `Replica.append` refused."""
+    response = failed(broker, version, *replica.partition.key, error)
+    if error.code not in _WITHOUT_LOG_START:
+        response.log_start_offset = replica.log.log_start_offset
     return response
 
 
@@ -289,6 +310,7 @@ def _once_durable(answer: ProduceResponse, flushes: list[_Flush]) -> "asyncio.Fu
             if error is not None:
                 partition.error_code = ErrorCode.KAFKA_STORAGE_ERROR
                 partition.base_offset = partition.log_append_time_ms = -1
+                partition.log_start_offset = -1
                 partition.error_message = f"the records could not be flushed: {error}"
         if not waiting.done():
             waiting.set_result(answer)

@@ -1,8 +1,8 @@
-"""Fetch (1): versions 4 to 18 read whole batches as they lie in the log, straight from its files.
+"""Fetch (1): versions 0 to 18 read whole batches as they lie in the log, straight from its files.
 
-Batches are never decoded: the answer holds file ranges, which the connection sends. A fetch that
-finds less than `min_bytes` waits up to `max_wait_ms` in the purgatory (C1). Versions 0 to 3, which
-want older record formats, are not served.
+Batches are not decoded: the answer holds file ranges, which the connection sends. A fetch that
+finds less than `min_bytes` waits up to `max_wait_ms` in the purgatory (C1). For versions 0 to 3,
+which want older record formats, `down_conversion` makes messages of what was found.
 """
 
 import asyncio
@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from penstock.broker import down_conversion
+from penstock.broker.down_conversion import SEARCHED_BYTES, DownConversion
 from penstock.broker.fetch_sessions import Entry, FetchContext
 from penstock.broker.replicas import Replica
 from penstock.broker.request import Answer, Reply, Request, Waiting
@@ -35,8 +37,7 @@ if TYPE_CHECKING:
 _FIRST_WITH_LEADER = 12
 _FIRST_WITH_TOPIC_IDS = 13
 _READ_COMMITTED = 1
-_SEARCHED_BYTES = 64 * 1024
-"""More than the log looks at to find an offset from the index entry before it."""
+_LAST_WITHOUT_STORAGE_ERROR = 5
 _REFUSED_BEFORE_THE_LOG = frozenset(
     {
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -48,11 +49,6 @@ _REFUSED_BEFORE_THE_LOG = frozenset(
 
 
 def handle(broker: "Broker", request: Request, body: FetchRequest) -> Reply:
-    if body.replica_id >= 0 or body.replica_state.replica_id >= 0:
-        raise KafkaError(
-            ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            "no other broker has a replica here: fetch as a consumer, with replica id -1",
-        )
     try:
         context = broker.fetch_sessions.open(
             body,
@@ -63,6 +59,8 @@ def handle(broker: "Broker", request: Request, body: FetchRequest) -> Reply:
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
     fetch = _Fetch(broker, request, body, context)
+    if fetch.conversion is not None:
+        return fetch.reply_converted(fetch.conversion)
     reply = fetch.reply()
     return fetch.reply_once_warm() if reply is None else reply
 
@@ -70,7 +68,16 @@ def handle(broker: "Broker", request: Request, body: FetchRequest) -> Reply:
 class _Fetch:
     """One request: it may read twice, when it comes and when its wait is over."""
 
-    __slots__ = ("_body", "_broker", "_cold", "_context", "_isolation", "_request")
+    __slots__ = (
+        "_body",
+        "_broker",
+        "_cold",
+        "_context",
+        "_isolation",
+        "_replica_id",
+        "_request",
+        "conversion",
+    )
 
     def __init__(
         self, broker: "Broker", request: Request, body: FetchRequest, context: FetchContext
@@ -81,6 +88,13 @@ class _Fetch:
         self._context = context
         committed = body.isolation_level == _READ_COMMITTED
         self._isolation = Isolation.TXN_COMMITTED if committed else Isolation.HIGH_WATERMARK
+        self._replica_id = max(body.replica_id, body.replica_state.replica_id)
+        """The broker that fetches; negative for consumers."""
+        self.conversion: DownConversion | None = None
+        if request.version <= down_conversion.LAST_VERSION:
+            self.conversion = DownConversion(
+                broker, request.version, body.max_bytes, context.entries
+            )
         self._cold: list[ReadAhead] | None = []
         """What must come from the disk before it can be found; None once it has."""
 
@@ -110,6 +124,30 @@ class _Fetch:
         assert reply is not None
         return reply
 
+    async def reply_converted(self, conversion: DownConversion) -> "Answer | Waiting":
+        """`reply` for a client that reads older formats than the log has."""
+        reply = self.reply()
+        waiting = await self.reply_once_warm() if reply is None else reply
+        if isinstance(waiting, FetchResponse):
+            answer = waiting
+            says_something = await conversion.convert(answer)
+            if says_something or min(self._body.min_bytes, self._body.max_wait_ms) <= 0:
+                return answer
+            try:
+                waiting = self.wait(self._body.min_bytes)
+            except KafkaError:
+                # A partition went while others were converted: the next fetch is told.
+                return answer
+        assert isinstance(waiting, asyncio.Future)
+
+        async def converted() -> Message:
+            answer = await waiting
+            assert isinstance(answer, FetchResponse)
+            await conversion.convert(answer)
+            return answer
+
+        return asyncio.get_running_loop().create_task(converted())
+
     def read(self) -> tuple[list[tuple[Entry, FetchPartitionData]], int, bool]:
         """What there is for each partition, its size, and whether the answer cannot wait.
 
@@ -129,18 +167,14 @@ class _Fetch:
         for entry in self._context.entries.values():
             if entry.topic != topic:
                 topic = entry.topic
-                allowed = self._broker.access.allows(
-                    self._request.session, AclOperation.READ, ResourceType.TOPIC, topic
-                )
+                allowed = self._allows(topic)
                 hosted = self._broker.replicas.by_topic.get(topic, {})
             left = room - total
             if incremental and left <= 0 < total:
                 break
             try:
                 if not allowed:
-                    raise self._broker.access.refusal(
-                        self._request.session, AclOperation.READ, ResourceType.TOPIC, topic
-                    )
+                    raise self._refusal(topic)
                 if incremental and self._is_old_news(entry, hosted.get(entry.partition)):
                     continue
                 data, size = self._read_one(entry, left, min_one=total == 0)
@@ -154,6 +188,26 @@ class _Fetch:
                 break
             found.append((entry, data))
         return found, total, complete
+
+    def _allows(self, topic: str) -> bool:
+        """Consumers need READ of the topic, brokers CLUSTER_ACTION (X3)."""
+        access, session = self._broker.access, self._request.session
+        if self._replica_id >= 0:
+            return access.allows_cluster(session, AclOperation.CLUSTER_ACTION)
+        # A topic id that nobody knows is no secret.
+        return not topic or access.allows(session, AclOperation.READ, ResourceType.TOPIC, topic)
+
+    def _refusal(self, topic: str) -> KafkaError:
+        session = self._request.session
+        if self._replica_id < 0:
+            return self._broker.access.refusal(
+                session, AclOperation.READ, ResourceType.TOPIC, topic
+            )
+        return KafkaError(
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            f"{session.principal} at {session.host} may not fetch as broker {self._replica_id}: "
+            f"add an ACL that allows CLUSTER_ACTION, or fetch as a consumer, with replica id -1",
+        )
 
     def _log_of(self, entry: Entry) -> Log:
         if not entry.topic:
@@ -169,7 +223,17 @@ class _Fetch:
                     f"topic {entry.topic!r} was deleted and made again: refresh the metadata",
                 )
             entry.checked = replica
-        return replica.leading(entry.leader_epoch)
+        log = replica.leading(entry.leader_epoch)
+        if self._replica_id >= 0:
+            # With an epoch, which is ours, it may know of a change before us; it tries again.
+            raise KafkaError(
+                ErrorCode.UNKNOWN_LEADER_EPOCH
+                if entry.leader_epoch >= 0
+                else ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"broker {self._replica_id} has no replica of {replica.partition.key}: fetch as a "
+                f"consumer, with replica id -1",
+            )
+        return log
 
     def _is_old_news(self, entry: Entry, replica: Replica | None) -> bool:
         """Whether the client has read all and was told what else there is to say.
@@ -198,6 +262,11 @@ class _Fetch:
         self, entry: Entry, room: int, *, min_one: bool
     ) -> tuple[FetchPartitionData, int]:
         log = self._log_of(entry)
+        if self.conversion is not None:
+            down_conversion.check_topic(self._broker, entry.topic)
+            if self._request.version <= down_conversion.LAST_WITH_HARD_LIMIT:
+                # What is too large is cut after the conversion, and so the first message is seen.
+                min_one = entry.max_bytes > 0 and (min_one or room >= entry.max_bytes)
         if entry.last_fetched_epoch >= 0:
             diverging = _divergence(log, entry)
             if diverging is not None:
@@ -212,7 +281,7 @@ class _Fetch:
                 )
                 return nothing, 0
         if self._cold is not None:
-            ahead = ReadAhead.of(log, entry.fetch_offset, _SEARCHED_BYTES)
+            ahead = ReadAhead.of(log, entry.fetch_offset, SEARCHED_BYTES)
             if ahead is not None:
                 self._cold.append(ahead)
                 return FetchPartitionData(entry.partition, records=b""), 0
@@ -237,7 +306,13 @@ class _Fetch:
         return data, read.size
 
     def _failed(self, entry: Entry, error: KafkaError) -> FetchPartitionData:
-        data = FetchPartitionData(entry.partition, error.code, -1, -1, -1, records=b"")
+        code = error.code
+        if code is ErrorCode.KAFKA_STORAGE_ERROR and (
+            self._request.version <= _LAST_WITHOUT_STORAGE_ERROR
+        ):
+            # Clients that do not know it would give up; so they refresh their metadata.
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        data = FetchPartitionData(entry.partition, code, -1, -1, -1, records=b"")
         if error.code not in _REFUSED_BEFORE_THE_LOG:
             data.aborted_transactions = None
         moved = error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)

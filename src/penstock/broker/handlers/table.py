@@ -1,7 +1,6 @@
 """Which APIs this broker serves, in which versions: what is not in the table is not advertised.
 
 The handler of an API is the function `handle` of a module that is imported with the first request.
-Fetch begins with version 4: older ones want record formats that Kafka stopped to serve with 4.0.
 """
 
 from collections.abc import Callable
@@ -32,7 +31,7 @@ class Served(NamedTuple):
 
 SERVED: Final[dict[ApiKey, Served]] = {
     ApiKey.PRODUCE: Served("k00_produce", 0, 13),
-    ApiKey.FETCH: Served("k01_fetch", 4, 18),
+    ApiKey.FETCH: Served("k01_fetch", 0, 18),
     ApiKey.LIST_OFFSETS: Served("k02_list_offsets", 0, 11),
     ApiKey.METADATA: Served("k03_metadata", 0, 13),
     ApiKey.OFFSET_COMMIT: Served("k08_offset_commit", 0, 10),
@@ -70,6 +69,7 @@ SERVED: Final[dict[ApiKey, Served]] = {
     ApiKey.ALTER_CLIENT_QUOTAS: Served("k49_alter_client_quotas", 0, 1),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Served("k50_describe_user_scram_credentials", 0, 0),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Served("k51_alter_user_scram_credentials", 0, 0),
+    ApiKey.UPDATE_FEATURES: Served("k57_update_features", 0, 2),
     ApiKey.DESCRIBE_CLUSTER: Served("k60_describe_cluster", 0, 2),
     ApiKey.DESCRIBE_PRODUCERS: Served("k61_describe_producers", 0, 0),
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: Served("k71_get_telemetry_subscriptions", 0, 0),

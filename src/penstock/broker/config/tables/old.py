@@ -31,8 +31,8 @@ group.share.max.groups SHORT M--o 1..100 10
     Most share groups.
 inter.broker.protocol.version STRING M--o version 3.9-IV0
     Version that brokers speak among themselves; the newest is spoken here.
-log.message.downconversion.enable BOOLEAN L--o . true
-    Turn batches into older formats for older clients; they are sent as stored here.
+log.message.downconversion.enable BOOLEAN L-*o . true
+    Turn batches into older formats for clients whose Fetch is older than version 4.
 log.message.format.version STRING M--o version 3.0-IV1
     Record format on disk; always the newest here.
 log.message.timestamp.difference.max.ms LONG M--o 0.. 9223372036854775807

@@ -69,8 +69,8 @@ segment.ms LONG M-* 1.. 604800000
     Age at which a segment ends although it is not full.
 unclean.leader.election.enable BOOLEAN M-* . false
     Let a replica that was not in sync lead when no other is left; records may be lost.
-message.downconversion.enable BOOLEAN L--o . true
-    Turn batches into older formats for older clients; they are sent as stored here.
+message.downconversion.enable BOOLEAN L-*o . true
+    Turn batches into older formats for clients whose Fetch is older than version 4.
 message.format.version STRING M--o version 3.0-IV1
     Record format on disk; always the newest here.
 message.timestamp.difference.max.ms LONG M--o 0.. 9223372036854775807

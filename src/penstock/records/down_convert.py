@@ -1,0 +1,167 @@
+"""Batches as message sets of magic 0 and 1, for clients that read nothing newer.
+
+The formats are drawn in `legacy.py`. They have no headers, no producers and no markers; magic 0 has
+no timestamps either. Offsets stay what they are.
+"""
+
+import zlib
+from collections.abc import Sequence
+from struct import Struct
+from struct import error as struct_error
+from typing import NamedTuple
+
+from penstock.core.buffers import Buffer
+from penstock.core.errors import CorruptRecordError, ErrorCode, KafkaError
+from penstock.records import legacy
+from penstock.records.batch import (
+    MAGIC,
+    TIMESTAMP_TYPE_FLAG,
+    BatchHeader,
+    TimestampType,
+    first_entry,
+    read_header,
+    verify,
+)
+from penstock.records.build import NO_TIMESTAMP
+from penstock.records.compress import DEFAULT_DECOMPRESSED_LIMIT, Compression, compress
+from penstock.records.read import read_records
+from penstock.records.record import Record
+
+_PREFIX = Struct(">qiI")
+"""Offset, length and CRC."""
+_HEADS = (Struct(">bb"), Struct(">bbq"))
+"""Magic, attributes and, in magic 1, timestamp: what the CRC covers from its first byte on."""
+_LENGTH = Struct(">i")
+_NULL = _LENGTH.pack(-1)
+_CRC_SIZE = 4
+
+_LZ4_CHECKSUM_AT = 6
+_LZ4_CHECKSUM_OF_MAGIC_0 = b"\x1a"
+"""Clients of magic 0 take the frame's own magic number into the checksum of its header."""
+
+
+class MessageSet(NamedTuple):
+    messages: bytearray
+    next_offset: int
+    """The offset after the last batch that was looked at, whatever it gave."""
+
+
+def down_convert(
+    buffer: Buffer,
+    magic: int,
+    first_offset: int = 0,
+    *,
+    room: int = 2**31 - 1,
+    max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT,
+) -> MessageSet:
+    """The batches and messages that fill `buffer`, each as `convert_entry` gives it.
+
+    The set ends after `room` bytes, within a message if it comes to that, as readers of fetched
+    sets expect; but the first batch that gives anything is there as a whole. A batch that cannot be
+    converted ends the set; where nothing came before it, its error is raised.
+    """
+    messages = bytearray()
+    next_offset = first_offset
+    position = 0
+    while position < len(buffer) and (not messages or len(messages) < room):
+        entry = first_entry(buffer, position)
+        try:
+            converted = convert_entry(buffer, position, magic, first_offset, max_bytes=max_bytes)
+        except KafkaError:
+            if not messages:
+                raise
+            break
+        is_batch = entry.magic >= MAGIC
+        next_offset = read_header(buffer, position).next_offset if is_batch else entry.offset + 1
+        if not messages:
+            room = max(room, len(converted))
+        messages += converted
+        position += entry.size
+    del messages[room:]
+    return MessageSet(messages, next_offset)
+
+
+def convert_entry(
+    buffer: Buffer,
+    position: int,
+    magic: int,
+    first_offset: int = 0,
+    *,
+    max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT,
+) -> Buffer:
+    """The batch or message at `position` as messages of `magic`, 0 or 1.
+
+    Nothing where there is nothing that the older format could say: of markers, and of batches
+    without records. Compressed records become one wrapper, others a message each; of those the ones
+    before `first_offset` are left out, because clients count on it that a set of single messages
+    begins with the one that they asked for. What is old enough already is taken as it is.
+
+    `KafkaError` UNSUPPORTED_COMPRESSION_TYPE for zstd, which the older formats do not have;
+    `CorruptRecordError` and `DecompressionLimitError` as in `read_records`.
+    """
+    entry = first_entry(buffer, position)
+    if entry.magic <= magic:
+        return memoryview(buffer)[position : position + entry.size]
+    is_batch = entry.magic >= MAGIC
+    header = read_header(buffer, position) if is_batch else legacy.header_of(buffer, position)
+    if is_batch:
+        # The messages get checksums of their own, which would hide what the disk has spoilt.
+        verify(buffer, position, header)
+        if header.is_control:
+            return b""
+    codec = header.compression
+    if codec is Compression.ZSTD:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"the batch at offset {header.base_offset} is packed with zstd, which this client "
+            f"does not read: use one that fetches with version 10 (Kafka 2.1) or newer",
+        )
+    records = read_records(buffer, position, header if is_batch else None, max_bytes=max_bytes)
+    attributes = 0
+    if magic > 0 and header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        attributes = TIMESTAMP_TYPE_FLAG
+    try:
+        if codec is Compression.NONE:
+            wanted = [record for record in records if record.offset >= first_offset]
+            return _messages(wanted, magic, attributes)
+        return _wrapper(records, magic, attributes, header) if records else b""
+    except struct_error as error:
+        raise CorruptRecordError(
+            f"the batch at offset {header.base_offset} has numbers that do not fit: {error}"
+        ) from None
+
+
+def _wrapper(
+    records: Sequence[Record], magic: int, attributes: int, header: BatchHeader
+) -> bytearray:
+    """All records packed into one message, whose offset is that of the last of them."""
+    # Magic 1 counts from the first record, magic 0 has the offsets themselves.
+    base = records[0].offset if magic > 0 else 0
+    codec = header.compression
+    packed = compress(codec, _messages(records, magic, attributes, base))
+    if codec is Compression.LZ4 and magic == 0:
+        at = _LZ4_CHECKSUM_AT
+        packed = packed[:at] + _LZ4_CHECKSUM_OF_MAGIC_0 + packed[at + 1 :]
+    latest = max(NO_TIMESTAMP, max(record.timestamp for record in records))
+    whole = Record(records[-1].offset, latest, None, packed)
+    return _messages([whole], magic, attributes | codec)
+
+
+def _messages(
+    records: Sequence[Record], magic: int, attributes: int, base_offset: int = 0
+) -> bytearray:
+    """One message for each record, their offsets counted from `base_offset`."""
+    messages = bytearray()
+    head = _HEADS[magic]
+    without_times = head.pack(magic, attributes) if magic == 0 else b""
+    for offset, timestamp, key, value, _ in records:
+        start = without_times or head.pack(magic, attributes, timestamp)
+        sized_key = _NULL if key is None else _LENGTH.pack(len(key)) + key
+        body = b"".join(
+            (start, sized_key, _NULL)
+            if value is None
+            else (start, sized_key, _LENGTH.pack(len(value)), value)
+        )
+        messages += _PREFIX.pack(offset - base_offset, _CRC_SIZE + len(body), zlib.crc32(body))
+        messages += body
+    return messages

@@ -1,0 +1,134 @@
+"""C2, M4: clients that fetch with versions 0 to 3 read what was stored in today's format.
+
+kcat can be told to take the broker for an old one. Others use the latest version that the broker
+names, so there is a broker, in this process, that names an old one.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from penstock.broker.down_conversion import DownConversion
+from penstock.broker.handlers import k01_fetch
+from penstock.broker.handlers.table import SERVED, Served
+from penstock.protocol.api_key import ApiKey
+from tests.support.broker import running_broker
+from tests.support.clients import ALL
+from tests.support.clients.confluent_client import ConfluentClient
+from tests.support.clients.kcat import KcatClient
+from tests.support.clients.model import Client, Record
+from tests.support.clients.samples import PARTITIONS, as_stored, briefly, comparable, samples
+
+OLD_CODECS = ("none", "gzip", "snappy", "lz4")
+FIRST_WITH_TIMES = 2
+AGES = {0: "0.8.2", 1: "0.9.0"}
+"""The broker that librdkafka must believe in to use this version of Fetch."""
+OLDEST = {
+    "aiokafka": 1,
+    "confluent-kafka": 0,
+    "franz-go": 0,
+    **{name: 0 for name in ALL if name.startswith("java-3.")},
+}
+"""Clients that have such versions, and the oldest that they can use."""
+NO_LZ4_IN_THE_OLDER_FORMAT = ("aiokafka", "franz-go")
+"""Its frames have a wrong checksum, which these clients do not forgive."""
+TOPICS = {"every-codec": OLD_CODECS, "no-lz4": ("none", "gzip", "snappy")}
+
+
+def as_read(records: list[Record], version: int) -> list[Record]:
+    """As the formats of the time have them: no headers, and no times in the older one."""
+    plain = [record._replace(headers=()) for record in records]
+    return briefly(comparable(plain, timestamps=version >= FIRST_WITH_TIMES))
+
+
+class OldKcat(KcatClient):
+    """kcat that asks and reads as it did when the broker's version was the latest."""
+
+    def __init__(self, version: int, **settings: str) -> None:
+        super().__init__()
+        told = {
+            "api.version.request": "false",
+            "broker.version.fallback": AGES[version],
+            **settings,
+        }
+        self._settings = [word for item in told.items() for word in ("-X", "=".join(item))]
+
+    def _run(self, bootstrap: str, *arguments: str | bytes, stdin: bytes = b"") -> bytes:
+        return super()._run(bootstrap, *self._settings, *arguments, stdin=stdin)
+
+
+@pytest.mark.parametrize("codec", OLD_CODECS)
+@pytest.mark.parametrize("version", AGES)
+def test_kcat_with_an_old_broker_in_mind(
+    version: int,
+    codec: str,
+    bootstrap: str,
+    new_topic: Callable[..., str],
+    witness: ConfluentClient,
+) -> None:
+    """C2, P6: offsets, keys, values and tombstones, small and of a megabyte."""
+    topic = new_topic(len(PARTITIONS))
+    sent = samples()
+    witness.produce(bootstrap, topic, sent, codec=codec)
+    got = OldKcat(version).consume(bootstrap, topic, PARTITIONS, len(sent))
+    assert as_read(got, version) == as_read(as_stored(sent), version)
+
+
+@pytest.mark.parametrize("codec", OLD_CODECS)
+def test_a_limit_below_the_batches(
+    codec: str, bootstrap: str, new_topic: Callable[..., str], witness: ConfluentClient
+) -> None:
+    """P7: librdkafka raises its limit when it gets half a message."""
+    topic = new_topic(len(PARTITIONS))
+    sent = samples()
+    witness.produce(bootstrap, topic, sent, codec=codec)
+    old = OldKcat(1, **{"fetch.message.max.bytes": "1000"})
+    got = old.consume(bootstrap, topic, PARTITIONS, len(sent))
+    assert as_read(got, 1) == as_read(as_stored(sent), 1)
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory, witness: ConfluentClient) -> Iterator[str]:
+    """A broker in this process whose topics have batches of each of their codecs in turn."""
+    with running_broker(tmp_path_factory.mktemp("old")) as broker:
+        for topic, codecs in TOPICS.items():
+            witness.create_topic(broker.bootstrap_servers, topic, len(PARTITIONS), {})
+            for codec in codecs:
+                witness.produce(broker.bootstrap_servers, topic, samples(), codec=codec)
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture(scope="module")
+def capable(request: pytest.FixtureRequest) -> Iterator[Client]:
+    """Each client that has old versions, started once."""
+    with ALL[request.param]() as one:
+        yield one
+
+
+@pytest.mark.parametrize(
+    ("capable", "version"),
+    [(name, version) for name, oldest in OLDEST.items() for version in range(oldest, 4)],
+    indirect=["capable"],
+)
+def test_clients_that_are_offered_nothing_newer(
+    capable: Client,
+    version: int,
+    filled: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """C2, P6: they use just that version, and miss nothing but what its format does not have."""
+    used: list[int] = []
+
+    def noting(broker: Any, used_version: int, *arguments: Any) -> DownConversion:
+        used.append(used_version)
+        return DownConversion(broker, used_version, *arguments)
+
+    monkeypatch.setitem(SERVED, ApiKey.FETCH, Served("k01_fetch", 0, version))
+    monkeypatch.setattr(k01_fetch, "DownConversion", noting)
+    older = version < FIRST_WITH_TIMES
+    topic = "no-lz4" if older and capable.name in NO_LZ4_IN_THE_OLDER_FORMAT else "every-codec"
+    stored = as_stored([record for _ in TOPICS[topic] for record in samples()])
+    got = capable.consume(filled, topic, PARTITIONS, len(stored))
+    assert set(used) == {version}
+    assert as_read(got, version) == as_read(stored, version)

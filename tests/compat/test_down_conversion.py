@@ -1,0 +1,149 @@
+"""Batches converted to the message formats v0 and v1, by us and by Kafka 3.9, the last to do so."""
+
+import random
+import shutil
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.records.batch import MAGIC, TimestampType, first_entry
+from penstock.records.build import build_batch
+from penstock.records.compress import Compression, decompress
+from penstock.records.control import build_end_txn_marker
+from penstock.records.down_convert import down_convert
+from penstock.records.legacy import Message, read_message
+from penstock.records.record import Record
+from tests.support.batches import golden
+from tests.support.kafka import JAVA_FOLDER, ROOT, KafkaParts, MissingPartError
+
+UNSUPPORTED = b"unsupported"
+START = 1_700_000_000_000
+OLD_CODECS = [Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4]
+
+
+class Case(NamedTuple):
+    magic: int
+    first_offset: int
+    batches: bytes
+
+
+def _records(chance: random.Random, offset: int) -> Iterator[Record]:
+    for _ in range(chance.randrange(1, 9)):
+        key, value = (
+            chance.choice([None, b"", chance.randbytes(8), b"text " * chance.randrange(40)])
+            for _ in range(2)
+        )
+        headers = (("h", b"1"),) if chance.random() < 0.3 else ()
+        yield Record(offset, START + chance.randrange(-500, 500), key, value, headers)
+        offset += chance.choice([1, 1, 1, 2, 70])
+
+
+def _batches(chance: random.Random, codecs: list[Compression]) -> tuple[bytes, int]:
+    """Some batches and markers, one after the other, and the offset after them."""
+    data = bytearray()
+    offset = chance.choice([0, 7, 2**40])
+    for _ in range(chance.randrange(1, 5)):
+        if chance.random() < 0.2:
+            data += build_end_txn_marker(
+                True,
+                producer_id=3,
+                producer_epoch=0,
+                coordinator_epoch=1,
+                timestamp=START,
+                base_offset=offset,
+            )
+            offset += 1
+            continue
+        records = list(_records(chance, offset))
+        append_time = chance.random() < 0.3
+        data += build_batch(
+            records,
+            base_offset=offset - chance.choice([0, 0, min(offset, 2)]),
+            compression=chance.choice(codecs),
+            timestamp_type=TimestampType(append_time),
+            max_timestamp=START + 5000 if append_time else None,
+        )
+        offset = records[-1].offset + 1
+    return bytes(data), offset
+
+
+def _cases() -> list[Case]:
+    chance = random.Random(11)
+    cases = []
+    for number in range(400):
+        codecs = [Compression.ZSTD] if number % 50 == 0 else OLD_CODECS
+        batches, end = _batches(chance, codecs)
+        start = first_entry(batches).offset
+        cases.append(Case(number % 2, chance.choice([0, chance.randrange(start, end)]), batches))
+    old = golden("legacy").values()
+    return cases + [
+        Case(magic, first, set_) for set_ in old for magic in (0, 1) for first in (0, 501)
+    ]
+
+
+CASES = _cases()
+
+
+@pytest.fixture(scope="module")
+def converted_by_kafka() -> list[bytes]:
+    java = shutil.which("java")
+    found = sorted((ROOT / ".parts" / "java-clients").glob("3.9.*/libs"))
+    if java is None or not found:
+        pytest.fail(str(MissingPartError("Kafka 3.9's jars are missing: run make setup")))
+    parts = KafkaParts(Path(java), found[-1], "3.9")
+    lines = [
+        f"{case.magic} {case.first_offset} {b64encode(case.batches).decode()}" for case in CASES
+    ]
+    run = parts.run(JAVA_FOLDER / "DownConvert.java", stdin="\n".join(lines))
+    printed = run.stdout.splitlines()
+    assert len(printed) == len(CASES)
+    return [UNSUPPORTED if line == UNSUPPORTED.decode() else b64decode(line) for line in printed]
+
+
+def _unpacked(data: bytes | bytearray) -> list[tuple[Message, bytes]]:
+    """Each message, without its size and packed value, and what that unpacks to."""
+    found = []
+    position = 0
+    while position < len(data):
+        message = read_message(data, position)
+        codec = message.compression
+        assert message.magic < MAGIC
+        inner = b""
+        if codec is not Compression.NONE and message.value is not None:
+            inner = bytes(decompress(codec, message.value, magic=message.magic))
+            if codec is Compression.LZ4:
+                # The header with its checksum, which is another one in magic 0.
+                assert message.value[:7].hex() == f"04224d186040{'82' if message.magic else '1a'}"
+        position += message.size
+        found.append((message._replace(size=0, value=b"") if inner else message, inner))
+    return found
+
+
+def _converted_by_us(case: Case) -> bytes:
+    try:
+        return bytes(down_convert(case.batches, case.magic, case.first_offset).messages)
+    except KafkaError as error:
+        if error.code is not ErrorCode.UNSUPPORTED_COMPRESSION_TYPE:
+            raise
+        return UNSUPPORTED
+
+
+def test_the_same_messages(converted_by_kafka: list[bytes]) -> None:
+    """C2: bytes for bytes where nothing is compressed, and within what is."""
+    compressed = plain = refused = 0
+    for case, theirs in zip(CASES, converted_by_kafka, strict=True):
+        ours = _converted_by_us(case)
+        if UNSUPPORTED in (ours, theirs):
+            assert ours == theirs
+            refused += 1
+        elif any(inner for _, inner in _unpacked(ours)):
+            assert _unpacked(ours) == _unpacked(theirs)
+            compressed += 1
+        else:
+            assert ours == theirs
+            plain += 1
+    assert min(compressed, plain, refused) > 0

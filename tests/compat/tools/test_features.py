@@ -1,0 +1,103 @@
+"""kafka-features.sh: the levels of the cluster are shown, raised and lowered."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.kafka_tools import KafkaTools, Shell
+from tests.support.penstock_broker import start_broker
+
+HIGHEST = {"group.version": 1, "transaction.version": 2}
+
+
+@pytest.fixture(scope="module")
+def shell(tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    """A broker of the module's own: other tests would not like other levels."""
+    with start_broker(tmp_path_factory.mktemp("features"), {"node.id": "1"}) as running:
+        yield Shell(tools, running.bootstrap)
+
+
+@pytest.fixture(autouse=True)
+def _highest_levels(shell: Shell) -> None:
+    """Each test begins with those of a new cluster."""
+    each = [f"--feature={name}={level}" for name, level in HIGHEST.items()]
+    shell("features", "upgrade", *each)
+
+
+def described(shell: Shell, *arguments: str) -> tuple[dict[str, int], int]:
+    """The finalized levels, and their epoch."""
+    levels, epochs = {}, set()
+    for line in shell("features", "describe", *arguments).lines:
+        found = re.fullmatch(r"Feature: (\S+) .* FinalizedVersionLevel: (\d+)\s+Epoch: (\d+)", line)
+        assert found is not None, line
+        levels[found[1]] = int(found[2])
+        epochs.add(int(found[3]))
+    (epoch,) = epochs
+    return levels, epoch
+
+
+def test_describe(shell: Shell) -> None:
+    """Nothing but what there is: no `metadata.version`, which is of Kafka's own controllers."""
+    assert described(shell)[0] == HIGHEST
+    assert described(shell, "--node-id", "1") == described(shell)
+
+
+def test_downgrade_and_upgrade(shell: Shell) -> None:
+    _, epoch = described(shell)
+    down = shell("features", "downgrade", "--feature", "transaction.version=1")
+    assert down.lines == ["transaction.version was downgraded to 1."]
+    unsafe = shell("features", "downgrade", "--unsafe", "--feature", "group.version=0")
+    assert unsafe.lines == ["group.version was downgraded to 0."]
+    assert described(shell) == ({"group.version": 0, "transaction.version": 1}, epoch + 2)
+    up = shell(
+        "features", "upgrade", "--feature", "transaction.version=2", "--feature", "group.version=1"
+    )
+    assert up.lines == [
+        "group.version was upgraded to 1.",
+        "transaction.version was upgraded to 2.",
+    ]
+    assert described(shell) == (HIGHEST, epoch + 3)
+
+
+def test_disable(shell: Shell) -> None:
+    run = shell(
+        "features", "disable", "--feature", "transaction.version", "--feature", "group.version"
+    )
+    assert run.lines == ["group.version was disabled.", "transaction.version was disabled."]
+    assert described(shell)[0] == {"group.version": 0, "transaction.version": 0}
+
+
+def test_dry_runs(shell: Shell) -> None:
+    before = described(shell)
+    down = shell("features", "downgrade", "--dry-run", "--feature", "transaction.version=0")
+    assert down.lines == ["transaction.version can be downgraded to 0."]
+    off = shell("features", "disable", "--dry-run", "--feature", "group.version")
+    assert off.lines == ["group.version can be disabled."]
+    refused = shell.attempt("features", "upgrade", "--dry-run", "--feature", "group.version=7")
+    assert refused.exit == 1
+    assert refused.lines[0].startswith("Can not upgrade group.version to 7. ")
+    assert described(shell) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("downgrade --feature group.version=9", "broker 1 supports levels 0 to 1"),
+        ("upgrade --feature transaction.version=1", "lower than 2, its level now"),
+        ("disable --feature share.version", "only group.version, transaction.version"),
+        ("upgrade --metadata 4.0-IV3", "metadata.version cannot be set to level 25: there is no"),
+        ("upgrade --release-version 4.0-IV3", "there is no such feature"),
+        ("upgrade --feature group.version=1 --feature transaction.version=3", "levels 0 to 2"),
+    ],
+)
+def test_refusals(shell: Shell, arguments: str, words: str) -> None:
+    """E6: the tool prints the reason for each feature of the request, and no level changes."""
+    before = described(shell)
+    refused = shell.attempt("features", *arguments.split())
+    assert refused.exit == 1
+    assert "operation(s) failed." in refused.err
+    failed = [line for line in refused.lines if line.startswith("Could not ")]
+    assert failed
+    assert all(words in line for line in failed)
+    assert described(shell) == before

@@ -1,0 +1,91 @@
+"""A broker with a listener for brokers and one for clients, and limits on connections (X4)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.broker.broker import Broker
+from penstock.protocol.messages.api_versions import ApiVersionsRequest
+from tests.support.admin import BROKER, alter
+from tests.support.broker import RunningBroker, WireClient, running_broker
+
+SETTINGS = {
+    "listeners": "IN://127.0.0.1:0,OUT://127.0.0.1:0",
+    "listener.security.protocol.map": "IN:PLAINTEXT,OUT:PLAINTEXT",
+    "inter.broker.listener.name": "IN",
+    "quota.window.num": "2",  # so that a rate of 1 lets two in at once
+}
+ANYTHING = ApiVersionsRequest("x", "1")
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[RunningBroker]:
+    with running_broker(tmp_path, SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture
+def inside(broker: RunningBroker) -> Iterator[WireClient]:
+    with broker.connect("IN") as one:
+        yield one
+
+
+def is_served(client: WireClient) -> bool:
+    return bool(client.ask(ANYTHING, 3).error_code == 0)
+
+
+def test_brokers_get_the_places_of_clients(broker: RunningBroker, inside: WireClient) -> None:
+    with broker.connect("OUT") as client:
+        assert is_served(client)
+        assert is_served(inside)
+        alter(inside, BROKER, "", {"max.connections": "2"})
+        with broker.connect("OUT") as waiting, broker.connect("IN") as another:
+            waiting.send(ANYTHING, 3)
+            assert is_served(another)
+            assert client.is_closed()
+            assert is_served(inside)
+            another.close()
+            assert waiting.receive_frame()
+
+
+def test_brokers_do_not_wait_for_a_rate_of_clients(
+    broker: RunningBroker, inside: WireClient
+) -> None:
+    alter(
+        inside,
+        BROKER,
+        "",
+        {"max.connection.creation.rate": "1", "listener.name.in.max.connection.creation.rate": "9"},
+    )
+    clients = [broker.connect("OUT") for _ in range(3)]
+    try:
+        clients[-1].send(ANYTHING, 3)
+        clients[-1].sock.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            clients[-1].receive_frame()
+        with broker.connect("IN") as another:
+            assert is_served(another)
+        clients[-1].sock.settimeout(20)
+        assert clients[-1].receive_frame()
+    finally:
+        for each in clients:
+            each.close()
+
+
+def test_hosts_are_limited_by_name(broker: RunningBroker, inside: WireClient) -> None:
+    setting = "max.connections.per.ip.overrides"
+
+    def looked_up(_: Broker) -> dict[str, int]:
+        return dict(broker.app._server.admission.named_overrides)
+
+    alter(inside, BROKER, "", {setting: "localhost:1,10.0.0.1:5"})
+    while broker.call(looked_up) != {"127.0.0.1": 1}:
+        pass
+    with broker.connect("OUT") as second:
+        assert second.is_closed()
+    alter(inside, BROKER, "", {setting: None})
+    while broker.call(looked_up):
+        pass
+    with broker.connect("OUT") as second:
+        assert is_served(second)

@@ -1,0 +1,194 @@
+"""UpdateFeatures, and what ApiVersions says of it afterwards."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.broker.app import STORE_FILE
+from penstock.broker.features import GROUP_VERSION, NEW_CLUSTER_FEATURES, TRANSACTION_VERSION
+from penstock.cluster.embedded import EmbeddedStore
+from penstock.controller.features import UpgradeType
+from penstock.controller.metadata import FeaturesRecord, Put
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.protocol.messages.api_versions import ApiVersionsRequest
+from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from penstock.security.acl import AclOperation, ResourceType
+from tests.support.admin import allow
+from tests.support.broker import RunningBroker, WireClient, running_broker
+from tests.support.logins import AUTHORIZER, SASL_SETTINGS, logged_in
+
+UP, DOWN, UNSAFE = UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE, UpgradeType.UNSAFE_DOWNGRADE
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[RunningBroker]:
+    with running_broker(tmp_path) as running:
+        yield running
+
+
+def finalized(client: WireClient, version: int = 4) -> tuple[dict[str, int], int]:
+    """Levels and epoch, as clients are told them."""
+    response = client.ask(ApiVersionsRequest("test", "1.0"), version)
+    levels = {}
+    for each in response.finalized_features:
+        assert each.min_version_level == each.max_version_level
+        levels[each.name] = each.max_version_level
+    return levels, response.finalized_features_epoch
+
+
+def level_in_force(broker: RunningBroker, name: str) -> int:
+    """What the broker's own parts are told."""
+    return broker.call(lambda each: each.feature_level(name))
+
+
+def update(
+    client: WireClient,
+    levels: Mapping[str, int],
+    how: int = UP,
+    version: int = 2,
+    *,
+    validate_only: bool = False,
+) -> Any:
+    updates = [
+        FeatureUpdateKey(name, level, upgrade_type=how if version else 1)
+        for name, level in levels.items()
+    ]
+    request = UpdateFeaturesRequest(feature_updates=updates, validate_only=validate_only)
+    return client.ask(request, version)
+
+
+def stored(folder: Path, *records: FeaturesRecord) -> FeaturesRecord:
+    """What the store has, after these were put into it; the broker is down."""
+    store = EmbeddedStore(folder / "data" / STORE_FILE)
+    try:
+        for record in records:
+            store.commit([Put(record)])
+        (found,) = (each for each in store.load() if isinstance(each, FeaturesRecord))
+    finally:
+        store.close()
+    return found
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_a_new_cluster(broker: RunningBroker, client: WireClient, version: int) -> None:
+    """It starts with the highest levels."""
+    assert finalized(client, version) == ({GROUP_VERSION: 1, TRANSACTION_VERSION: 2}, 0)
+    for name, level in NEW_CLUSTER_FEATURES.items():
+        assert level_in_force(broker, name) == level
+    assert level_in_force(broker, "metadata.version") == 0
+
+
+@pytest.mark.parametrize("how", [DOWN, UNSAFE])
+@pytest.mark.parametrize("version", [1, 2])
+def test_down_and_up_again(
+    broker: RunningBroker, client: WireClient, version: int, how: UpgradeType
+) -> None:
+    """Each change raises the epoch, and is in force when the answer has come."""
+    for epoch, (levels, kind) in enumerate(
+        [
+            ({GROUP_VERSION: 0, TRANSACTION_VERSION: 1}, how),
+            ({TRANSACTION_VERSION: 0}, how),
+            ({GROUP_VERSION: 1}, UP),
+            ({TRANSACTION_VERSION: 2}, UP),
+        ],
+        1,
+    ):
+        reply = update(client, levels, kind, version)
+        assert (reply.error_code, reply.error_message) == (0, None)
+        results = [(each.feature, each.error_code) for each in reply.results]
+        assert results == ([(name, 0) for name in levels] if version < 2 else [])
+        told, told_epoch = finalized(client)
+        assert told_epoch == epoch
+        for name, level in levels.items():
+            assert told.get(name, 0) == level
+            assert level_in_force(broker, name) == level
+    assert finalized(client) == (dict(NEW_CLUSTER_FEATURES), 4)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_all_or_nothing(client: WireClient, version: int) -> None:
+    """E2: one feature that cannot change keeps all of them as they are, in every version."""
+    reply = update(client, {GROUP_VERSION: 1, TRANSACTION_VERSION: 3}, UP, version)
+    assert reply.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert "transaction.version cannot be set to level 3" in reply.error_message
+    assert reply.results == []
+    assert finalized(client) == (dict(NEW_CLUSTER_FEATURES), 0)
+
+
+def test_version_0_cannot_lower_a_level(client: WireClient) -> None:
+    """As with Kafka 4, whatever `allow_downgrade` says."""
+    lower = FeatureUpdateKey(TRANSACTION_VERSION, 1, allow_downgrade=True)
+    reply = client.ask(UpdateFeaturesRequest(feature_updates=[lower]), 0)
+    assert reply.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    same = update(client, {TRANSACTION_VERSION: 2}, version=0)
+    assert [(each.feature, each.error_code) for each in same.results] == [(TRANSACTION_VERSION, 0)]
+    assert finalized(client) == (dict(NEW_CLUSTER_FEATURES), 0)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_only_asking(client: WireClient, version: int) -> None:
+    reply = update(client, {GROUP_VERSION: 0}, DOWN, version, validate_only=True)
+    assert reply.error_code == 0
+    reply = update(client, {GROUP_VERSION: 0}, UP, version, validate_only=True)
+    assert reply.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert finalized(client) == (dict(NEW_CLUSTER_FEATURES), 0)
+
+
+def test_no_feature_named(client: WireClient) -> None:
+    assert update(client, {}).error_code == 0
+    assert finalized(client) == (dict(NEW_CLUSTER_FEATURES), 0)
+
+
+def test_levels_outlive_the_broker(tmp_path: Path) -> None:
+    """A cluster keeps its levels, though a new one would start with higher ones (M2)."""
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        assert update(client, {GROUP_VERSION: 0, TRANSACTION_VERSION: 1}, DOWN).error_code == 0
+        before = finalized(client)
+    assert before == ({TRANSACTION_VERSION: 1}, 1)
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        assert finalized(client) == before
+        assert update(client, {GROUP_VERSION: 1}).error_code == 0
+    found = stored(tmp_path)
+    assert (found.levels, found.epoch) == ({TRANSACTION_VERSION: 1, GROUP_VERSION: 1}, 2)
+
+
+@pytest.mark.parametrize("levels", [{TRANSACTION_VERSION: 3}, {"share.version": 1}])
+def test_a_cluster_of_a_later_release(tmp_path: Path, levels: dict[str, int]) -> None:
+    """E6: refused in one line that names the feature; once the level fits, it starts."""
+    with running_broker(tmp_path):
+        pass
+    stored(tmp_path, FeaturesRecord(levels, 1))
+    (name,) = levels
+    refused = pytest.raises(KafkaError, match=f"feature {name} at level")
+    with refused as caught, running_broker(tmp_path):
+        pass
+    assert "\n" not in caught.value.message
+    assert stored(tmp_path).levels == levels
+    stored(tmp_path, FeaturesRecord({TRANSACTION_VERSION: 1}, 2))
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        assert finalized(client) == ({TRANSACTION_VERSION: 1}, 2)
+
+
+def test_who_may(tmp_path: Path) -> None:
+    """X3: ALTER on the cluster."""
+    settings = {
+        **SASL_SETTINGS,
+        "authorizer.class.name": AUTHORIZER,
+        "super.users": "User:admin",
+    }
+    with (
+        running_broker(tmp_path, settings) as broker,
+        logged_in(broker, "admin") as admin,
+        logged_in(broker, "ann") as ann,
+    ):
+        for version in (0, 1, 2):
+            refused = update(ann, {GROUP_VERSION: 1}, UP, version)
+            assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            assert "User:ann" in refused.error_message
+            assert refused.results == []
+        assert update(admin, {GROUP_VERSION: 0}, DOWN).error_code == 0
+        allow(admin, "User:ann", AclOperation.ALTER, ResourceType.CLUSTER, "kafka-cluster")
+        assert update(ann, {GROUP_VERSION: 1}).error_code == 0
+        assert finalized(ann) == (dict(NEW_CLUSTER_FEATURES), 2)

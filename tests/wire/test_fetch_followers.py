@@ -1,0 +1,104 @@
+"""Fetches of a broker that has no replica here: each partition says so (R1, X3)."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.fetch import FetchRequest
+from penstock.security.acl import AclOperation, ResourceType
+from tests.support.admin import allow
+from tests.support.broker import RunningBroker, WireClient
+from tests.support.logins import AUTHORIZER, SASL_SETTINGS, logged_in
+from tests.support.requests import fetch_request, make_topic, partitions_of, produced
+
+VERSIONS = [0, 3, 4, 9, 12, 13, 14, 15, 18]
+FIRST_WITH_EPOCHS = 9
+FIRST_WITH_IDS = 13
+
+
+@pytest.fixture(scope="module")
+def settings() -> Mapping[str, str]:
+    return {
+        **SASL_SETTINGS,
+        "authorizer.class.name": AUTHORIZER,
+        "super.users": "User:admin;User:ANONYMOUS",
+    }
+
+
+@pytest.fixture
+def ann(broker: RunningBroker) -> Iterator[WireClient]:
+    with logged_in(broker, "ann") as client:
+        yield client
+
+
+def from_broker(number: int, request: FetchRequest, version: int) -> FetchRequest:
+    if version >= 15:
+        request.replica_state.replica_id = number
+    else:
+        request.replica_id = number
+    return request
+
+
+def codes(response: Any) -> list[int]:
+    assert response.error_code == 0
+    return [data.error_code for data in partitions_of(response).values()]
+
+
+@pytest.mark.parametrize("number", [0, 3])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_partition_says_that_it_has_no_such_follower(
+    client: WireClient, version: int, number: int
+) -> None:
+    """R1: also to one that calls itself by this broker's own number. Nobody waits for it."""
+    name = f"followed-{version}-{number}"
+    topic_id = make_topic(client, name)
+    produced(client, name, b"a")
+    by_id = version >= FIRST_WITH_IDS
+    wanted: dict[str | UUID, dict[int, int]] = (
+        {topic_id: {0: 0, 5: 0}, UUID(int=7): {0: 0}}
+        if by_id
+        else {name: {0: 0, 5: 0}, "unknown": {0: 0}}
+    )
+    request = fetch_request(wanted, max_wait_ms=15_000, min_bytes=1)
+    response = client.ask(from_broker(number, request, version), version)
+    assert codes(response) == [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    assert all(not data.records for data in partitions_of(response).values())
+
+
+@pytest.mark.parametrize("version", [each for each in VERSIONS if each >= FIRST_WITH_EPOCHS])
+def test_with_a_leader_epoch(client: WireClient, version: int) -> None:
+    """R4: one who knows the right epoch may know of a change that we do not; it tries again."""
+    name = f"epoch-{version}"
+    topic_id = make_topic(client, name)
+    topic = topic_id if version >= FIRST_WITH_IDS else name
+    for epoch in (0, 1):
+        request = from_broker(3, fetch_request({topic: {0: 0}}, leader_epoch=epoch), version)
+        assert codes(client.ask(request, version)) == [ErrorCode.UNKNOWN_LEADER_EPOCH]
+
+
+@pytest.mark.parametrize("version", [2, 12, 18])
+def test_brokers_need_a_right_of_their_own(
+    client: WireClient, ann: WireClient, version: int
+) -> None:
+    """X3: READ of the topic is for consumers."""
+    name = f"rights-{version}"
+    topic_id = make_topic(client, name)
+    allow(client, "User:ann", AclOperation.READ, ResourceType.TOPIC, name)
+    topic = topic_id if version >= FIRST_WITH_IDS else name
+    request = fetch_request({topic: {0: 0, 5: 0}})
+    assert codes(ann.ask(request, version)) == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    request = from_broker(3, request, version)
+    assert codes(ann.ask(request, version)) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 2
+
+
+def test_an_unknown_topic_id_is_no_secret(ann: WireClient) -> None:
+    """E3: there is no name that a rule could be about."""
+    response = ann.ask(fetch_request({UUID(int=9): {0: 0}}), 13)
+    assert codes(response) == [ErrorCode.UNKNOWN_TOPIC_ID]

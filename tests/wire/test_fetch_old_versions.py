@@ -1,0 +1,382 @@
+"""Fetch 0 to 3: batches come as messages of the formats v0 and v1 (C1, C2, P6)."""
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.broker import down_conversion
+from penstock.broker.broker import Broker
+from penstock.broker.down_conversion import DownConversion
+from penstock.broker.fetch_sessions import Entry
+from penstock.core.errors import ErrorCode
+from penstock.protocol.fields import ZERO_UUID
+from penstock.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchPartitionData,
+    FetchResponse,
+)
+from penstock.records.batch import first_entry
+from penstock.records.compress import Compression
+from penstock.records.control import build_end_txn_marker
+from penstock.records.down_convert import MessageSet, down_convert
+from penstock.records.record import Record
+from penstock.records.validate import AppendOrigin
+from penstock.storage.disk import OsDisk, OsFile
+from penstock.storage.segment import LogSlice
+from tests.support.broker import RunningBroker, WireClient, running_broker
+from tests.support.requests import (
+    NOW,
+    batch_of,
+    fetch_request,
+    fetched,
+    make_topic,
+    partitions_of,
+    produced,
+    received,
+    records_in,
+    send_batch,
+    values_in,
+)
+
+VERSIONS = range(4)
+MAGIC = (0, 0, 1, 1)
+OLD_CODECS = [Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4]
+
+
+def whole_values(data: Any) -> list[bytes | None]:
+    """The values in a set whose last message may be cut."""
+    records = bytes(data.records)
+    end = 0
+    while len(records) - end > 17 and first_entry(records, end).size <= len(records) - end:
+        end += first_entry(records, end).size
+    data.records = records[:end]
+    return values_in(data)
+
+
+def append_marker(broker: RunningBroker, topic: str) -> None:
+    def append(inside: Broker) -> None:
+        marker = build_end_txn_marker(
+            True, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp=NOW
+        )
+        inside.replicas.find(topic, 0).append(marker, origin=AppendOrigin.COORDINATOR)
+
+    broker.call(append)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("codec", OLD_CODECS)
+def test_every_codec(client: WireClient, codec: Compression, version: int) -> None:
+    """C2, P6: offset, key and value stay, the time from magic 1 on."""
+    topic = f"codec-{codec.codec_name}-{version}"
+    make_topic(client, topic)
+    for _ in range(2):
+        batch = batch_of(b"a", None, b"", b"b" * 1000, key=b"key", codec=codec)
+        assert send_batch(client, topic, batch).error_code == 0
+    data = fetched(client, topic, version=version)
+    assert (data.error_code, data.high_watermark) == (0, 8)
+    first = first_entry(data.records)
+    assert first.magic == MAGIC[version]
+    assert first.offset == (0 if codec is Compression.NONE else 3)
+    values = (b"a", None, b"", b"b" * 1000)
+    assert records_in(data) == [
+        Record(offset, NOW + offset % 4 if MAGIC[version] else -1, b"key", values[offset % 4], ())
+        for offset in range(8)
+    ]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_rest_of_the_answer(client: WireClient, version: int) -> None:
+    """C2: several topics and partitions, in their order, each with its own fate."""
+    one, two = f"one-{version}", f"two-{version}"
+    make_topic(client, one, 2)
+    make_topic(client, two)
+    produced(client, one, b"0")
+    produced(client, one, b"1", partition=1)
+    produced(client, two, b"2")
+    request = fetch_request({two: {0: 0, 9: 0}, one: {1: 0, 0: 7}, "unknown": {0: 0}})
+    response = client.ask(request, version)
+    assert response.throttle_time_ms == 0
+    found = partitions_of(response)
+    assert list(found) == [(two, 0), (two, 9), (one, 1), (one, 0), ("unknown", 0)]
+    assert [data.error_code for data in found.values()] == [
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NONE,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    assert [values_in(data) for data in found.values()] == [[b"2"], [], [b"1"], [], []]
+    assert [data.high_watermark for data in found.values()] == [1, -1, 1, -1, -1]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_from_the_middle_of_a_batch(client: WireClient, version: int) -> None:
+    topic = f"middle-{version}"
+    make_topic(client, topic)
+    produced(client, topic, b"a", b"b", b"c")
+    assert values_in(fetched(client, topic, 1, version=version)) == [b"b", b"c"]
+    assert fetched(client, topic, 3, version=version).records == b""
+
+
+# --- what cannot be converted
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_zstd_is_told(client: WireClient, version: int) -> None:
+    """E1: a client of this age cannot read it; what comes before it can be had."""
+    topic = f"zstd-{version}"
+    make_topic(client, topic)
+    produced(client, topic, b"plain")
+    assert send_batch(client, topic, batch_of(b"z", codec=Compression.ZSTD)).error_code == 0
+    assert values_in(fetched(client, topic, version=version)) == [b"plain"]
+    data = fetched(client, topic, 1, version=version)
+    assert data.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert (data.high_watermark, data.records) == (-1, b"")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("setting", "value", "code"),
+    [
+        ("compression.type", "zstd", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+        ("message.downconversion.enable", "false", ErrorCode.UNSUPPORTED_VERSION),
+    ],
+)
+def test_topics_that_are_not_converted(
+    client: WireClient, version: int, setting: str, value: str, code: ErrorCode
+) -> None:
+    topic = f"{setting}-{version}"
+    make_topic(client, topic, configs={setting: value})
+    assert fetched(client, topic, version=version).error_code == code
+    produced(client, topic, b"a")
+    assert fetched(client, topic, version=version).error_code == code
+    assert values_in(fetched(client, topic, version=4)) == [b"a"]
+
+
+def test_a_broker_that_converts_nothing_by_default(tmp_path: Path) -> None:
+    """A topic's own setting goes before the broker's."""
+    settings = {"log.message.downconversion.enable": "false"}
+    with running_broker(tmp_path, settings) as broker, broker.connect() as client:
+        make_topic(client, "default")
+        make_topic(client, "own", configs={"message.downconversion.enable": "true"})
+        produced(client, "own", b"a")
+        assert fetched(client, "default", version=2).error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert values_in(fetched(client, "own", version=2)) == [b"a"]
+
+
+def test_what_the_disk_has_spoilt(broker: RunningBroker, client: WireClient) -> None:
+    """S4: it gets no fresh checksum on the way."""
+    make_topic(client, "spoilt")
+    produced(client, "spoilt", b"good")
+    offset = produced(client, "spoilt", b"bad")
+
+    def spoil(inside: Broker) -> None:
+        segment = inside.replicas.find("spoilt", 0).log.local.segments.active
+        segment.file.write_at(b"!", segment.size - 2)
+
+    broker.call(spoil)
+    assert values_in(fetched(client, "spoilt", version=1)) == [b"good"]
+    data = fetched(client, "spoilt", offset, version=1)
+    assert (data.error_code, data.records) == (ErrorCode.CORRUPT_MESSAGE, b"")
+
+
+# --- limits
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_the_limit_of_a_partition_holds(client: WireClient, version: int) -> None:
+    """P7: up to version 2 a client that gets half a message knows that its limit is too low."""
+    topic = f"limit-{version}"
+    make_topic(client, topic)
+    produced(client, topic, b"x" * 5000)
+    request = fetch_request({topic: {0: 0}}, partition_max_bytes=1000)
+    (data,) = partitions_of(client.ask(request, version)).values()
+    assert len(data.records) == 1000
+    assert first_entry(data.records).size > 5000
+    for nothing in (0, -1):
+        request = fetch_request({topic: {0: 0}}, partition_max_bytes=nothing)
+        (data,) = partitions_of(client.ask(request, version)).values()
+        assert (data.error_code, data.records) == (0, b"")
+    produced(client, topic, *(b"%d" % index * 100 for index in range(30)))
+    offset, read = 1, []
+    while offset < 31:
+        request = fetch_request({topic: {0: offset}}, partition_max_bytes=1000)
+        (data,) = partitions_of(client.ask(request, version)).values()
+        assert len(data.records) <= 1000
+        got = whole_values(data)
+        assert got, "a limit that is less than a batch, but not than a message, does not matter"
+        read += got
+        offset += len(got)
+    assert read == [b"%d" % index * 100 for index in range(30)]
+
+
+def test_version_3_gives_the_first_batch_whole(client: WireClient) -> None:
+    """P7, KIP-74: of the first partition that has one."""
+    make_topic(client, "kip-74", 3)
+    for partition in (1, 2):
+        produced(client, "kip-74", b"x" * 5000, partition=partition)
+    request = fetch_request({"kip-74": {0: 0, 1: 0, 2: 0}}, max_bytes=100)
+    found = partitions_of(client.ask(request, 3))
+    assert [values_in(data) for data in found.values()] == [[], [b"x" * 5000], []]
+    request = fetch_request({"kip-74": {1: 0}}, partition_max_bytes=100)
+    (data,) = partitions_of(client.ask(request, 3)).values()
+    assert values_in(data) == [b"x" * 5000]
+
+
+def test_small_records_grow_but_the_answer_does_not(client: WireClient) -> None:
+    """A v1 message has 34 bytes where a record has 7: the set ends within a message."""
+    make_topic(client, "grows")
+    for _ in range(20):
+        produced(client, "grows", *[b"v"] * 100)
+    assert len(values_in(fetched(client, "grows", version=3))) == 2000
+    size = 20 * len(batch_of(*[b"v"] * 100))
+    request = fetch_request({"grows": {0: 0}}, max_bytes=size + 10)
+    (data,) = partitions_of(client.ask(request, 3)).values()
+    assert len(data.records) == size + 10
+    assert 0 < len(whole_values(data)) < 2000
+
+
+def test_little_memory_for_many(
+    broker: RunningBroker, client: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While much is held for clients that do not read, answers are small, but never empty."""
+    monkeypatch.setattr(down_conversion, "MOST_BYTES", 1)
+    make_topic(client, "memory", 2)
+    for partition in range(2):
+        for _ in range(3):
+            produced(client, "memory", b"x" * 100, partition=partition)
+    found = partitions_of(client.ask(fetch_request({"memory": {0: 0, 1: 0}}), 3))
+    assert [len(records_in(data)) for data in found.values()] == [1, 0]
+    assert broker.call(lambda _: down_conversion.held_bytes()) == 0, "it was sent"
+
+
+# --- waiting
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_long_poll(broker: RunningBroker, client: WireClient, version: int) -> None:
+    """C1: a produce ends the wait, and so does the time."""
+    topic = f"poll-{version}"
+    make_topic(client, topic)
+    request = fetch_request({topic: {0: 0}}, max_wait_ms=15_000, min_bytes=1)
+    with broker.connect() as waiting:
+        waiting.send(request, version)
+        while not broker.call(lambda inside: len(inside.replicas.find(topic, 0).waiters)):
+            time.sleep(0.001)
+        produced(client, topic, b"news")
+        (data,) = partitions_of(received(waiting, request, version)).values()
+        assert values_in(data) == [b"news"]
+    late = fetch_request({topic: {0: 1}}, max_wait_ms=10, min_bytes=1)
+    (data,) = partitions_of(client.ask(late, version)).values()
+    assert (data.error_code, data.records) == (0, b"")
+
+
+def test_who_leaves_while_waiting(broker: RunningBroker, client: WireClient) -> None:
+    make_topic(client, "left")
+    with broker.connect() as waiting:
+        waiting.send(fetch_request({"left": {0: 0}}, max_wait_ms=15_000, min_bytes=1), 2)
+        while not broker.call(lambda inside: len(inside.replicas.find("left", 0).waiters)):
+            time.sleep(0.001)
+    while broker.call(lambda inside: len(inside.replicas.find("left", 0).waiters)):
+        time.sleep(0.001)
+    assert produced(client, "left", b"a") == 0
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_markers_are_passed_over(broker: RunningBroker, client: WireClient, version: int) -> None:
+    """C4: where only markers are left the client waits for more, as at the end of the log."""
+    topic = f"markers-{version}"
+    make_topic(client, topic)
+    produced(client, topic, b"before")
+    append_marker(broker, topic)
+    data = fetched(client, topic, version=version)
+    assert (values_in(data), data.high_watermark) == ([b"before"], 2)
+    data = fetched(client, topic, 1, version=version)
+    assert (data.error_code, data.records) == (0, b"")
+    request = fetch_request({topic: {0: 1}}, max_wait_ms=15_000, min_bytes=1)
+    with broker.connect() as waiting:
+        waiting.send(request, version)
+        while not broker.call(lambda inside: len(inside.replicas.find(topic, 0).waiters)):
+            time.sleep(0.001)
+        append_marker(broker, topic)
+        (data,) = partitions_of(received(waiting, request, version)).values()
+        assert data.records == b""
+    offset = produced(client, topic, b"after")
+    assert offset == 3
+    assert values_in(fetched(client, topic, 1, version=version)) == [b"after"]
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_markers_that_fill_what_was_read(
+    broker: RunningBroker, client: WireClient, cached: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C4: the limit leaves room for markers only, so reading goes on behind them."""
+    if not cached:
+        monkeypatch.setattr(OsFile, "is_cached", lambda *_: False)
+    topic = f"many-markers-{cached}"
+    make_topic(client, topic)
+    for _ in range(3):
+        append_marker(broker, topic)
+    produced(client, topic, b"after")
+    request = fetch_request({topic: {0: 0}}, partition_max_bytes=100)
+    (data,) = partitions_of(client.ask(request, 3)).values()
+    assert values_in(data) == [b"after"]
+
+
+# --- threads and files
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the threads that converted."""
+    names: list[str] = []
+
+    def noting(*arguments: Any, **more: Any) -> MessageSet:
+        names.append(threading.current_thread().name)
+        return down_convert(*arguments, **more)
+
+    monkeypatch.setattr(down_conversion, "down_convert", noting)
+    return names
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_the_event_loop_converts_nothing(
+    client: WireClient, threads: list[str], cached: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the disk must fetch first is fetched by another thread than the one that computes."""
+    if not cached:
+        monkeypatch.setattr(OsFile, "is_cached", lambda *_: False)
+    topic = f"threads-{cached}"
+    make_topic(client, topic)
+    produced(client, topic, b"a")
+    assert values_in(fetched(client, topic, version=2)) == [b"a"]
+    assert [name.partition("_")[0] for name in threads] == ["penstock-compute"]
+
+
+@pytest.mark.parametrize("way", ["closed", "broken"])
+def test_a_file_that_is_gone(
+    broker: RunningBroker, client: WireClient, tmp_path: Path, way: str
+) -> None:
+    """A deleted segment gives nothing, a failing disk the error that old clients know."""
+    make_topic(client, f"gone-{way}")
+    file = OsDisk().open(str(tmp_path / "log"), create=True)
+    if way == "closed":
+        file.close()
+    data = FetchPartitionData(0, 0, 1, records=LogSlice(file, -5 if way == "broken" else 0, 100))
+    response = FetchResponse(responses=[FetchableTopicResponse(f"gone-{way}", partitions=[data])])
+    entry = Entry(f"gone-{way}", ZERO_UUID, FetchPartition(0))
+
+    async def convert(inside: Broker) -> bool:
+        return await DownConversion(inside, 3, 100, {entry.key: entry}).convert(response)
+
+    says_something = broker.wait(convert)
+    assert data.records == b""
+    if way == "closed":
+        assert (says_something, data.error_code) == (False, 0)
+    else:
+        assert (says_something, data.error_code) == (True, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        file.close()

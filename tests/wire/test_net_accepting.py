@@ -1,0 +1,256 @@
+"""Who is let in over real sockets: listeners that wait, quotas on connecting, names of hosts."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+
+import pytest
+
+from penstock.core.clock import ManualClock
+from penstock.net.limits import Limits
+from penstock.net.server import Listener, Server
+from tests.support.net_server import Client, RecordingService, client, run
+
+both_loops = pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+
+
+class ScriptedGate:
+    """Lets wait, and keeps, for as long as it is told."""
+
+    def __init__(self) -> None:
+        self.waits: list[int] = []
+        self.keeps: list[int] = []
+        self.calls: list[str] = []
+
+    def arrived(self, listener: str) -> int:
+        self.calls.append(f"arrived {listener}")
+        return self.waits.pop(0) if self.waits else 0
+
+    def entered(self, listener: str, ip: str) -> int:
+        self.calls.append(f"entered {listener} {ip}")
+        return self.keeps.pop(0) if self.keeps else 0
+
+
+@contextlib.asynccontextmanager
+async def two_listeners(
+    limits: Limits, gate: ScriptedGate | None = None, clock: ManualClock | None = None
+) -> AsyncIterator[tuple[Server, RecordingService, int, int]]:
+    """A server with the listeners IN and OUT; their ports."""
+    service = RecordingService()
+    server = Server(service, limits, clock=clock, gate=gate)
+    addresses = await server.start([Listener(name, "127.0.0.1", 0) for name in ("IN", "OUT")])
+    try:
+        yield server, service, addresses[0].port, addresses[1].port
+    finally:
+        await server.close(0)
+
+
+async def some_turns(peer: Client) -> None:
+    """Enough requests for the server to have looked at all its sockets."""
+    for _ in range(5):
+        assert await peer.ask(b"turn") == b"turn"
+
+
+@both_loops
+def test_listeners_wait_while_there_are_enough_connections(loop: str) -> None:
+    async def scenario() -> None:
+        limits = Limits(max_connections=2)
+        async with (
+            two_listeners(limits) as (server, _, inside, outside),
+            client(inside) as first,
+            client(outside) as second,
+        ):
+            await some_turns(first)
+            await some_turns(second)
+            async with client(inside) as third, client(outside) as fourth:
+                await third.send(b"third")
+                await fourth.send(b"fourth")
+                await some_turns(first)
+                assert server.admission.total == 2
+                second.writer.close()
+                arrived = {
+                    asyncio.create_task(third.receive()),
+                    asyncio.create_task(fourth.receive()),
+                }
+                done, waiting = await asyncio.wait(arrived, return_when="FIRST_COMPLETED")
+                assert len(done) == 1
+                await some_turns(first)
+                assert server.admission.total == 2
+                limits.max_connections = 3
+                server.limits_changed()
+                answers = {each.result() for each in done} | {await each for each in waiting}
+                assert answers == {b"third", b"fourth"}
+
+    run(scenario, loop)
+
+
+def test_a_full_listener_does_not_hold_up_another(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        limits = Limits(max_connections_per_listener={"OUT": 1})
+        async with (
+            two_listeners(limits) as (server, _, inside, outside),
+            client(outside) as first,
+        ):
+            await some_turns(first)
+            async with client(outside) as waiting, client(inside) as other:
+                await waiting.send(b"x")
+                await some_turns(other)
+                await some_turns(first)
+                assert server.admission.by_listener == {"OUT": 1, "IN": 1}
+                first.writer.close()
+                assert await waiting.receive() == b"x"
+
+    with caplog.at_level(logging.WARNING, "penstock.net"):
+        run(scenario)
+    (line,) = caplog.messages
+    assert "max.connections=1 of listener OUT is reached" in line
+
+
+def test_the_protected_listener_gets_the_place_of_who_is_idle_the_longest() -> None:
+    async def scenario() -> None:
+        clock = ManualClock()
+        limits = Limits(max_connections=3, protected_listener="IN")
+        async with (
+            two_listeners(limits, clock=clock) as (server, service, inside, outside),
+            client(inside) as broker,
+            client(outside) as busy,
+            client(outside) as idle,
+        ):
+            for peer in (broker, busy, idle):
+                await some_turns(peer)
+                server.sweep()
+                clock.advance(1000)
+            await some_turns(busy)
+            async with client(inside) as another:
+                await some_turns(another)
+                assert await idle.at_end()
+                assert "nobody was idle for longer" in service.reasons[0]
+                await some_turns(busy)
+                async with client(inside) as third:
+                    await some_turns(third)
+                    assert await busy.at_end()
+                    await some_turns(broker)
+                    assert server.admission.by_listener["IN"] == 3
+                    # Nobody else can go now: brokers come in all the same.
+                    async with client(inside) as fourth:
+                        await some_turns(fourth)
+                        assert server.admission.total == 4
+
+    run(scenario)
+
+
+def test_a_lower_limit_closes_who_is_idle_the_longest() -> None:
+    async def scenario() -> None:
+        clock = ManualClock()
+        limits = Limits()
+        async with (
+            two_listeners(limits, clock=clock) as (server, _, inside, outside),
+            client(inside) as first,
+            client(outside) as second,
+            client(outside) as third,
+        ):
+            for peer in (second, first, third):
+                await some_turns(peer)
+                server.sweep()
+                clock.advance(1000)
+            limits.max_connections = 1
+            server.sweep()
+            assert await second.at_end()
+            assert await first.at_end()
+            await some_turns(third)
+
+    run(scenario)
+
+
+@both_loops
+def test_a_listener_waits_as_long_as_the_gate_says(loop: str) -> None:
+    """X4: with the connection that came too fast; the next stays in the queue."""
+
+    async def scenario() -> None:
+        gate = ScriptedGate()
+        gate.waits = [0, 60]
+        async with (
+            two_listeners(Limits(), gate) as (server, _, inside, outside),
+            client(inside) as first,
+        ):
+            await some_turns(first)
+            started = asyncio.get_running_loop().time()
+            async with client(inside) as second, client(inside) as third:
+                await third.send(b"third")
+                await some_turns(first)
+                assert gate.calls[2:] == ["arrived IN"]
+                async with client(outside) as other:
+                    await some_turns(other)
+                assert await second.ask(b"second") == b"second"
+                assert asyncio.get_running_loop().time() - started >= 0.059
+                assert await third.receive() == b"third"
+                assert gate.calls.count("arrived IN") == 3
+                assert server.admission.by_listener["IN"] == 3
+
+    run(scenario, loop)
+
+
+@both_loops
+def test_who_connects_too_often_is_kept_and_then_closed(loop: str) -> None:
+    """X4: unserved, uncounted, and without holding up others."""
+
+    async def scenario() -> None:
+        gate = ScriptedGate()
+        gate.keeps = [60]
+        async with (
+            two_listeners(Limits(), gate) as (server, service, inside, _),
+            client(inside) as kept,
+            client(inside) as other,
+        ):
+            started = asyncio.get_running_loop().time()
+            await kept.send(b"kept")
+            await some_turns(other)
+            assert server.admission.total == 1
+            assert await kept.at_end()
+            assert asyncio.get_running_loop().time() - started >= 0.05
+            assert b"kept" not in service.frames
+
+    run(scenario, loop)
+
+
+def test_who_waits_at_the_gate_goes_when_the_server_closes() -> None:
+    async def scenario() -> None:
+        gate = ScriptedGate()
+        gate.keeps, gate.waits = [60_000], [0, 60_000]
+        async with (
+            two_listeners(Limits(), gate) as (server, _, inside, _),
+            client(inside) as kept,
+            client(inside) as held,
+        ):
+            while gate.calls != ["arrived IN", "entered IN 127.0.0.1", "arrived IN"]:
+                await asyncio.sleep(0)
+            server.stop_accepting()
+            assert await kept.at_end()
+            assert await held.at_end()
+
+    run(scenario)
+
+
+def test_hosts_are_limited_by_name(caplog: pytest.LogCaptureFixture) -> None:
+    """The names are looked up before the first connection, and after each change."""
+
+    async def scenario() -> None:
+        limits = Limits(per_ip_overrides={"localhost": 1, "no-such-host.invalid": 5})
+        async with (
+            two_listeners(limits) as (server, _, inside, _),
+            client(inside) as first,
+        ):
+            await some_turns(first)
+            async with client(inside) as second:
+                assert await second.at_end()
+            limits.per_ip_overrides = {"localhost": 2, "10.0.0.1": 7}
+            server.limits_changed()
+            while server.admission.named_overrides != {"127.0.0.1": 2}:
+                await asyncio.sleep(0)
+            async with client(inside) as second:
+                await some_turns(second)
+
+    with caplog.at_level(logging.WARNING, "penstock.net"):
+        run(scenario)
+    assert "nobody knows the host no-such-host.invalid" in caplog.messages[0]
