@@ -15,6 +15,7 @@ from penstock.records.compress import Compression
 from penstock.records.record import Record
 from penstock.storage.cleaner import CleanerSettings, LogCleaner
 from penstock.storage.log import Log
+from tests.support.absent_replicas import add_absent_replica
 from tests.support.admin import (
     BROKER,
     TOPIC,
@@ -114,8 +115,9 @@ def test_message_max_bytes_of_the_broker(tmp_path: Path) -> None:
         assert try_produce(client, "t", RECORD).error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_min_insync_replicas_of_the_broker(client: WireClient) -> None:
+def test_min_insync_replicas_of_the_broker(broker: RunningBroker, client: WireClient) -> None:
     create_topic(client, "t")
+    add_absent_replica(broker, "t")
     alter(client, BROKER, "", {"min.insync.replicas": "2"})
     assert try_produce(client, "t", RECORD).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
     alter(client, TOPIC, "t", {"min.insync.replicas": "1"})

@@ -12,6 +12,7 @@ from penstock.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
 from penstock.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -21,6 +22,7 @@ from penstock.records.batch import read_header
 from penstock.records.build import build_batch
 from penstock.records.compress import Compression
 from penstock.records.record import Record
+from tests.support.absent_replicas import add_absent_replica
 from tests.support.batches import golden
 from tests.support.broker import RunningBroker, WireClient
 from tests.support.requests import (
@@ -267,10 +269,11 @@ def test_records_without_key_in_a_compacted_topic(client: WireClient, version: i
 
 
 @pytest.mark.parametrize("version", [3, 9, 12])
-def test_too_few_replicas(client: WireClient, version: int) -> None:
+def test_too_few_replicas(broker: RunningBroker, client: WireClient, version: int) -> None:
     """E7: acks=all needs min.insync.replicas, acks=1 does not."""
     topic = f"insync-{version}"
     make_topic(client, topic, configs={"min.insync.replicas": "2"})
+    add_absent_replica(broker, topic)
     answer = send_batch(client, topic, batch_of(b"a"), version=version)
     assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
     if version >= 8:
@@ -279,14 +282,13 @@ def test_too_few_replicas(client: WireClient, version: int) -> None:
     assert send_batch(client, topic, batch_of(b"a"), version=version, acks=1).error_code == 0
 
 
-@pytest.mark.parametrize("version", [3, 9, 12])
-@pytest.mark.parametrize("transactional_id", [None, "t"])
+@pytest.mark.parametrize("version", [3, 9, 11, 12])
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4])
-def test_transactional_batches_are_refused_as_long_as_there_are_no_transactions(
-    client: WireClient, version: int, transactional_id: str | None, codec: Compression
+def test_transactional_batches_need_a_transaction(
+    client: WireClient, version: int, codec: Compression
 ) -> None:
-    """Nobody could end the transaction: the last stable offset would stay for ever (P4)."""
-    make_topic(client, topic := f"transactional-{version}-{transactional_id}-{codec.name}")
+    """Nobody could end it: the last stable offset would stay for ever (P4, KIP-890)."""
+    make_topic(client, topic := f"transactional-{version}-{codec.name}")
     assert produced(client, topic, b"first") == 0
     batch = build_batch(
         [Record(0, NOW, None, b"a")],
@@ -297,8 +299,14 @@ def test_transactional_batches_are_refused_as_long_as_there_are_no_transactions(
         compression=codec,
     )
     request = produce_request(topic, bytes(batch))
-    request.transactional_id = transactional_id
-    (answer,) = client.ask(request, version).responses[0].partition_responses
-    assert answer.error_code == ErrorCode.INVALID_TXN_STATE
+    for transactional_id in (None, f"unknown-{version}"):
+        request.transactional_id = transactional_id
+        find = FindCoordinatorRequest(key=transactional_id or "x", key_type=1)
+        assert client.ask(find, 3).error_code == 0
+        (answer,) = client.ask(request, version).responses[0].partition_responses
+        if transactional_id is None:
+            assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        else:
+            assert answer.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert produced(client, topic, b"second") == 1
     assert fetched(client, topic).last_stable_offset == 2

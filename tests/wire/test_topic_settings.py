@@ -21,6 +21,7 @@ from penstock.records.read import iter_records
 from penstock.records.record import Record
 from penstock.storage.cleaner import LogCleaner
 from penstock.storage.log import Log
+from tests.support.absent_replicas import add_absent_replica
 from tests.support.admin import TOPIC, alter, create_topic, fetch, produce, try_produce
 from tests.support.broker import RunningBroker, WireClient, running_broker
 
@@ -362,10 +363,12 @@ def test_timestamps_far_from_now(
     assert try_produce(client, topic.name, record).error_code == 0
 
 
-def test_min_insync_replicas(topic: Topic, client: WireClient) -> None:
-    """E7."""
+def test_min_insync_replicas(topic: Topic, client: WireClient, broker: RunningBroker) -> None:
+    """E7. Replicas that a topic was never to have are not asked for, as in Kafka."""
     record = Record(0, 1_700_000_000_000, None, b"x")
     topic.set(min_insync_replicas=2)
+    assert try_produce(client, topic.name, record).error_code == 0
+    add_absent_replica(broker, topic.name)
     refused = try_produce(client, topic.name, record)
     assert refused.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
     assert "min.insync.replicas" in refused.error_message

@@ -45,6 +45,9 @@ from penstock.broker.settings import (
     set_limits,
 )
 from penstock.broker.telemetry import ClientTelemetry
+from penstock.broker.transactions import TransactionCoordinator
+from penstock.broker.txn_markers import TxnMarkers
+from penstock.broker.txn_verification import TxnVerification
 from penstock.broker.workers import Workers
 from penstock.cluster.embedded import EmbeddedStore
 from penstock.controller.adoption import adopt
@@ -115,6 +118,7 @@ class App:
         for replica in self.broker.replicas:
             replica.finish_waiters()
         self.broker.groups.resign()
+        self.broker.transactions.resign()
         await closing
 
     # --- start
@@ -136,6 +140,7 @@ class App:
         closing.push_async_callback(self._chores.stop)
         closing.push_async_callback(self.broker.log_moves.close)
         closing.push_async_callback(self.broker.groups.close)
+        closing.push_async_callback(self.broker.transactions.close)
         closing.push_async_callback(self._dispatcher.close)
         closing.push_async_callback(self._close_server)
         addresses = await self._server.start(
@@ -237,6 +242,19 @@ class App:
         broker.groups = GroupCoordinator(
             self._broker_id, config, image, replicas, workers, clock, broker.create_internal_topic
         )
+        broker.txn_markers = TxnMarkers(replicas, broker.groups, clock)
+        broker.transactions = TransactionCoordinator(
+            self._broker_id,
+            config,
+            image,
+            replicas,
+            workers,
+            clock,
+            broker.create_internal_topic,
+            broker.producer_ids,
+            broker.txn_markers,
+        )
+        broker.txn_verification = TxnVerification(replicas, broker.transactions, config, clock)
         limits = Limits()
         set_limits(limits, config)
         limits.protected_listener = protected_listener(config)

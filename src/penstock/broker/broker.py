@@ -23,6 +23,9 @@ from penstock.broker.producer_ids import ProducerIds
 from penstock.broker.quotas import Quotas
 from penstock.broker.replicas import ReplicaManager
 from penstock.broker.telemetry import ClientTelemetry
+from penstock.broker.transactions import TransactionCoordinator
+from penstock.broker.txn_markers import TxnMarkers
+from penstock.broker.txn_verification import TxnVerification
 from penstock.broker.workers import Workers
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import BrokerRecord, Endpoint
@@ -72,7 +75,10 @@ class Broker:
     cleaner: LogCleaner
     telemetry: ClientTelemetry
     groups: GroupCoordinator = field(init=False)
-    """Set by `app`, because it needs the broker to make its topic."""
+    """Set by `app`, as those below: coordinators need the broker to make their topics."""
+    transactions: TransactionCoordinator = field(init=False)
+    txn_markers: TxnMarkers = field(init=False)
+    txn_verification: TxnVerification = field(init=False)
 
     def nodes(self, listener: str) -> Iterator[tuple[BrokerRecord, Endpoint]]:
         """The brokers that are up, as clients of this listener reach them."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextlib import suppress
 
 from penstock.broker.flushes import Flushes
 from penstock.broker.workers import Workers
@@ -26,32 +27,35 @@ class Chores:
         self._flushes = flushes
         self._workers = workers
         self._tasks: list[asyncio.Task[None]] = []
-        self._cleaning = asyncio.Lock()
+        self._stopping = asyncio.Event()
 
     def start(self) -> None:
         self._tasks = [asyncio.create_task(self._keep()), asyncio.create_task(self._clean())]
 
     async def stop(self) -> None:
-        """Ends the loops; a step of the cleaner that is running on its thread is let finish."""
+        """Ends the loops; whatever is running on a thread is let finish, and taken over."""
+        self._stopping.set()
         self._cleaner.close()
-        async with self._cleaning:
-            for task in self._tasks:
-                task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._flushes.settle()
+        await self._workers.settle()
+
+    async def _stopped_within(self, seconds: float) -> bool:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+        return self._stopping.is_set()
 
     async def _keep(self) -> None:
-        while True:
-            await asyncio.sleep(_TICK_S)
+        while not await self._stopped_within(_TICK_S):
             try:
                 await self._tidy()
-                for log, task in self._logs.tick():
+                self._logs.retain()
+                for log, task in self._logs.due_flushes():
                     self._flushes.run(log, task)
             except KafkaError as error:
                 logger.error("%s", error.message)
 
     async def _tidy(self) -> None:
-        """What `tick` would otherwise do here and now, waiting for the disk."""
         for log_dir, removal in self._logs.begin_removals():
             await self._workers.run(self._workers.flush, removal.run)
             log_dir.finish_removal(removal)
@@ -60,15 +64,12 @@ class Chores:
             log_dir.finish_checkpoint(checkpoint)
 
     async def _clean(self) -> None:
-        cleaner = self._cleaner
-        while True:
-            worked = False
-            async with self._cleaning:
-                task = cleaner.begin()
+        cleaner, workers = self._cleaner, self._workers
+        is_stopped = False
+        while not is_stopped:
+            task = cleaner.begin()
+            if task is None:
+                is_stopped = await self._stopped_within(cleaner.settings.backoff_ms / 1000)
             while task is not None:
-                worked = True
-                async with self._cleaning:
-                    await self._workers.run(self._workers.clean, task.run)
-                    task = cleaner.finish(task)
-            if not worked:
-                await asyncio.sleep(cleaner.settings.backoff_ms / 1000)
+                await workers.run(workers.flush if task.is_urgent else workers.clean, task.run)
+                task = cleaner.finish(task)

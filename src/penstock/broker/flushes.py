@@ -71,8 +71,11 @@ class Flushes:
     def _begin(self, log: Log, done: "asyncio.Future[None]") -> None:
         if done.cancelled():
             return
-        if log.local.is_flushing:
-            # The cleaner's own flush; it does not know of us.
+        while log.successor is not None:
+            # It was moved to another folder, with all that was to be flushed.
+            log = log.successor
+        if log.local.is_busy:
+            # The cleaner's own flush, or somebody renames its files: they do not know of us.
             asyncio.get_running_loop().call_later(_LOOK_AGAIN_S, self._begin, log, done)
             return
         try:

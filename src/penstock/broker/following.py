@@ -59,6 +59,7 @@ class Following:
             broker.telemetry.subscriptions_changed()
         broker.replicas.apply(changes)
         broker.groups.apply(changes)
+        broker.transactions.apply(changes)
         self._expire_producers(_partitions(changes))
         if any(_allows_unclean_elections(change) for change in changes):
             self._elect_leaderless()

@@ -37,12 +37,13 @@ from penstock.coordinator.group.replies import refusal
 from penstock.coordinator.group.shard import GroupShard
 from penstock.coordinator.machine import TimerFired
 from penstock.core.clock import Clock
-from penstock.core.errors import ErrorCode
+from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.list_groups import ListGroupsRequest
 from penstock.records.batch import BatchHeader
 from penstock.records.read import read_records
+from penstock.records.validate import AppendOrigin
 
 logger = logging.getLogger("penstock.groups")
 
@@ -133,6 +134,26 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Record 
             return Requested(body, context)
 
         return self.submit(partition, body, request.version, event)
+
+    def end_transaction(
+        self,
+        partition: int,
+        marker: bytearray,
+        producer_id: int,
+        *,
+        commit: bool,
+        transaction_version: int,
+    ) -> None:
+        """Appends the end of a transaction; the offsets that were committed in it count, or not."""
+        shard = self._shards.get(partition)
+        if shard is None:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"{GROUP_METADATA_TOPIC}-{partition} is not loaded yet: retry",
+            )
+        self._replicas.find(GROUP_METADATA_TOPIC, partition).append(
+            marker, origin=AppendOrigin.COORDINATOR, transaction_version=transaction_version
+        )
 
     # --- the machine
 

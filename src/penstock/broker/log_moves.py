@@ -21,6 +21,7 @@ class LogMoves:
         self._replicas = replicas
         self._workers = workers
         self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = False
 
     def start(self, partition: TopicPartition, path: str) -> None:
         """Starts a move, or changes the target of one; KafkaError where that cannot be."""
@@ -40,14 +41,24 @@ class LogMoves:
 
     async def _run(self, move: LogMove) -> None:
         partition = move.partition
-        while not self._logs.advance_move(move):
-            await self._workers.run(self._workers.clean, move.run)
+        ended = is_told = False
+        while not ended:
+            ended = self._logs.advance_move(move)
+            if move.done and not is_told:
+                # At once: the log before takes no more records.
+                self._replicas.moved(partition)
+                is_told = True
+            if not ended:
+                if self._stopping and move.swap is None:
+                    return
+                # Flushes and deletions wait for a swap: it does not wait for a cleaning.
+                workers = self._workers
+                pool = workers.clean if move.swap is None else workers.flush
+                await workers.run(pool, move.run)
         if move.done:
-            self._replicas.moved(partition)
             logger.info("%s was moved from %s to %s", partition, move.source.path, move.target.path)
 
     async def close(self) -> None:
         """Stops between two steps; what is copied is taken up again at the next start."""
-        for task in self._tasks:
-            task.cancel()
+        self._stopping = True
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,7 +1,8 @@
 """The partitions that this broker hosts: each is a replica, its log, and who waits for it.
 
 `apply` follows the cluster's changes: it makes and deletes logs and takes over leaderships. All of
-it runs on the event loop.
+it runs on the event loop; what waits for the disk runs on threads: `make_logs` before a change is
+told, deletions after it (`deleted` waits for them).
 """
 
 import asyncio
@@ -101,12 +102,7 @@ class Replica:
         if log is None or log.failure is not None or not partition.is_leader:
             log = self.leading()
         if acks == -1 and len(partition.isr) < self.config.min_insync_replicas:
-            raise KafkaError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{partition.key} has {len(partition.isr)} in-sync replicas and needs "
-                f"min.insync.replicas={self.config.min_insync_replicas} for acks=all: bring "
-                f"brokers back, lower min.insync.replicas, or produce with acks=1",
-            )
+            self._require_in_sync(partition)
         if prepared is None:
             info = log.append_as_leader(
                 records,
@@ -120,6 +116,17 @@ class Replica:
         if not info.duplicate:
             self._advance(log, len(records))
         return info
+
+    def _require_in_sync(self, partition: Partition) -> None:
+        """KafkaError where replicas are missing; more than there are is never asked for."""
+        needed = min(self.config.min_insync_replicas, len(partition.replicas))
+        if len(partition.isr) < needed:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{partition.key} has {len(partition.isr)} in-sync replicas and needs {needed} for "
+                f"acks=all (min.insync.replicas={self.config.min_insync_replicas}): bring brokers "
+                f"back, lower min.insync.replicas, or produce with acks=1",
+            )
 
     def advance(self, size: int) -> None:
         """The log has `size` bytes more: moves the high watermark and tells who waits."""
@@ -166,6 +173,7 @@ class ReplicaManager:
         self._workers = workers
         self._config_of = config_of
         self.by_topic: dict[str, dict[int, Replica]] = {}
+        self._deletions: set[asyncio.Task[list[KafkaError]]] = set()
 
     def __iter__(self) -> Iterator[Replica]:
         for replicas in self.by_topic.values():
@@ -192,6 +200,8 @@ class ReplicaManager:
 
         What goes wrong with one shows when `apply` asks for its log.
         """
+        # A partition of the same name may be on its way out.
+        await self.deleted()
         topics: dict[str, TopicRecord] = {}
         values: dict[str, Mapping[str, str]] = {}
         records: list[PartitionRecord] = []
@@ -210,14 +220,21 @@ class ReplicaManager:
                 own = values.get(record.topic, self._image.config("topics", record.topic))
                 epoch = record.leader_epoch if record.leader == self._broker_id else None
                 new.append(NewLog(record.key, self._config_of(own).log, owner.topic_id, epoch))
-        if new:
+        while new:
             try:
                 creation = self._logs.begin_create(new, is_new=True)
             except KafkaError as error:
                 logger.error("logs of new partitions cannot be made: %s", error.message)
                 return
             await self._workers.run(self._workers.flush, creation.run)
-            self._logs.finish_create(creation)
+            made = self._logs.finish_create(creation)
+            # Where that took a folder offline, they go to another one.
+            new = [each for each in new if isinstance(made.get(each.partition), KafkaStorageError)]
+
+    async def deleted(self) -> None:
+        """Returns when the deletions of which `apply` has heard are durable."""
+        if self._deletions:
+            await asyncio.wait(self._deletions)
 
     async def note_epoch(self, replica: Replica) -> None:
         """Has the log take note of the leader epoch, on a thread; all who ask wait for one."""
@@ -323,7 +340,15 @@ class ReplicaManager:
                 del self.by_topic[key.topic]
             replica.partition.resign()
             dropped[key] = replica
-        for error in self._logs.delete_all(dropped):
-            logger.error("a log could not be deleted: %s", error.message)
+        if not dropped:
+            return
+        deletion = self._workers.start(self._workers.flush, self._logs.begin_deletion(dropped))
+        self._deletions.add(deletion)
+        deletion.add_done_callback(self._dropped)
         for replica in dropped.values():
             replica.finish_waiters()
+
+    def _dropped(self, deletion: "asyncio.Task[list[KafkaError]]") -> None:
+        self._deletions.discard(deletion)
+        for error in deletion.result():
+            logger.error("a log could not be deleted: %s", error.message)

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from penstock.storage.stages import Stages
+
 T = TypeVar("T")
 
 
@@ -20,9 +22,32 @@ class Workers:
         """Compaction, and moves of logs between folders."""
         self.store = ThreadPoolExecutor(1, "penstock-store")
         """Commits of cluster metadata, one after the other."""
+        self._jobs: set[asyncio.Task[object]] = set()
 
     async def run(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(pool, work)
+
+    def start(self, pool: ThreadPoolExecutor, stages: Stages[T]) -> "asyncio.Task[T]":
+        """Does the first turn of an operation now, and the others when the threads are ready.
+
+        It goes on to its end whoever stops waiting for it.
+        """
+        ended = stages.advance()
+        job = asyncio.get_running_loop().create_task(self._carry_on(pool, stages, ended))
+        self._jobs.add(job)
+        job.add_done_callback(self._jobs.discard)
+        return job
+
+    async def _carry_on(self, pool: ThreadPoolExecutor, stages: Stages[T], ended: bool) -> T:
+        while not ended:
+            await self.run(pool, stages.run)
+            ended = stages.advance()
+        return stages.result
+
+    async def settle(self) -> None:
+        """Waits until all operations that were started have ended."""
+        while self._jobs:
+            await asyncio.wait(self._jobs)
 
     def close(self) -> None:
         """Waits for what is running; what has not begun is dropped."""

@@ -17,6 +17,7 @@ from bisect import bisect_left, insort
 from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 
+from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
 from penstock.records.batch import BatchHeader
 from penstock.records.validate import AppendOrigin
@@ -28,6 +29,7 @@ from penstock.storage.producer_append import (
     ProducerAppendInfo,
     ProducerStateEntry,
     TxnMetadata,
+    VerificationGuard,
     VerificationStateEntry,
 )
 from penstock.storage.producer_snapshot import (
@@ -224,6 +226,49 @@ class ProducerStateManager:
         return last_timestamp > 0 and now_ms - last_timestamp > limit
 
     # --- verification of transactions
+
+    def has_ongoing_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether the producer's transaction of this epoch has records here.
+
+        One of an older epoch has ended, whatever is known of it here.
+        """
+        entry = self.last_entry(producer_id)
+        return (
+            entry is not None
+            and entry.current_txn_first_offset is not None
+            and entry.producer_epoch == epoch
+        )
+
+    def refuse_old_epoch(self, producer_id: int, epoch: int) -> None:
+        """KafkaError where a newer epoch of the producer has been here."""
+        entry = self.last_entry(producer_id)
+        if entry is not None and epoch < entry.producer_epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"epoch {epoch} of producer {producer_id} is older than {entry.producer_epoch}, "
+                f"which is known in {self.topic_partition}: a newer producer has taken over or the "
+                f"transaction has ended; abort the transaction and start again",
+            )
+
+    def start_verification(
+        self,
+        producer_id: int,
+        sequence: int,
+        epoch: int,
+        now_ms: int,
+        *,
+        supports_epoch_bump: bool = False,
+    ) -> VerificationGuard | None:
+        """The guard for a transaction that the coordinator must be asked about before an append.
+
+        None where its records are here already. KafkaError where the producer is fenced.
+        """
+        self.refuse_old_epoch(producer_id, epoch)
+        if self.has_ongoing_transaction(producer_id, epoch):
+            return None
+        return self.maybe_create_verification_state_entry(
+            producer_id, sequence, epoch, now_ms, supports_epoch_bump=supports_epoch_bump
+        ).guard
 
     def maybe_create_verification_state_entry(
         self,

@@ -117,9 +117,9 @@ def _require_verified(
 ) -> None:
     if not header.is_transactional or header.is_control:
         return
-    entry = producers.last_entry(header.producer_id)
-    if entry is not None and entry.current_txn_first_offset is not None:
+    if producers.has_ongoing_transaction(header.producer_id, header.producer_epoch):
         return
+    producers.refuse_old_epoch(header.producer_id, header.producer_epoch)
     verification = producers.verification_state_entry(header.producer_id)
     if guard is None or verification is None or verification.guard is not guard:
         raise KafkaError(

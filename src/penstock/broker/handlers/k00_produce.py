@@ -1,8 +1,9 @@
 """Produce (0): versions 0 to 13 append to the logs that this broker leads (P2, P3, P7).
 
 Message sets of versions 0 to 2 are stored as record batches. Large compressed batches are checked
-and recompressed on a thread, so such a request is under way for a while; `flush.messages` holds
-only the answer back, until the records are durable.
+and recompressed on a thread, and the first batch of a transaction waits for its coordinator (P4),
+so such a request is under way for a while; `flush.messages` holds only the answer back, until the
+records are durable.
 """
 
 import asyncio
@@ -14,7 +15,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from penstock.broker.errors import CloseConnectionError, forget_frames
 from penstock.broker.internal_topics import ADMIN_CLIENT_ID, INTERNAL_TOPICS
 from penstock.broker.request import Answer, Reply, Request, Waiting
+from penstock.broker.txn_produce import TxnBatch, is_ongoing, verify
 from penstock.core.errors import CorruptRecordError, ErrorCode, InvalidRecordError, KafkaError
+from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -38,6 +41,7 @@ from penstock.records.errors import RecordValidationError
 from penstock.records.prepare import PreparedAppend
 from penstock.security.acl import AclOperation, ResourceType
 from penstock.storage.log_results import AppendInfo
+from penstock.storage.producer_append import VerificationGuard
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
@@ -75,6 +79,9 @@ class _Place(NamedTuple):
     slow: PreparedAppend | None
     is_slow: bool
     error: KafkaError | None
+    txn: TxnBatch | None = None
+    """Of a batch that may be the first of its transaction in the partition."""
+    guard: VerificationGuard | None = None
 
 
 _Flush: TypeAlias = tuple[PartitionProduceResponse, "asyncio.Future[None]"]
@@ -88,7 +95,7 @@ def handle(broker: "Broker", request: Request, body: ProduceRequest) -> Reply:
     for topic in body.topic_data:
         error = refusal or _refusal(broker, request, topic)
         for data in topic.partition_data:
-            place = _place(broker, request, topic.name, data, error)
+            place = _place(broker, request, body, topic.name, data, error)
             if place.is_slow:
                 slow.append(place)
             places.append(place)
@@ -104,6 +111,8 @@ async def _with_threads(
     places: list[_Place],
     slow: list[_Place],
 ) -> "Answer | Waiting":
+    if any(place.txn for place in slow):
+        places = await _verified(broker, request, body, places)
     for place in slow:
         if place.slow is not None:
             await broker.workers.run(broker.workers.compute, place.slow.run)
@@ -114,9 +123,29 @@ async def _with_threads(
     return _append(broker, request, body, places)
 
 
+async def _verified(
+    broker: "Broker", request: Request, body: ProduceRequest, places: list[_Place]
+) -> list[_Place]:
+    """The places, once the coordinator has said which of them are part of the transaction."""
+    assert body.transactional_id is not None
+    batches = {TopicPartition(p.topic, p.partition): p.txn for p in places if p.txn is not None}
+    found = await verify(broker, request.version, body.transactional_id, batches)
+    verified = []
+    for place in places:
+        said = None
+        if place.txn is not None:
+            said = found.get(TopicPartition(place.topic, place.partition))
+        if isinstance(said, KafkaError):
+            verified.append(place._replace(replica=None, error=said))
+        else:
+            verified.append(place._replace(guard=said))
+    return verified
+
+
 def _place(
     broker: "Broker",
     request: Request,
+    body: ProduceRequest,
     topic: str,
     data: PartitionProduceData,
     error: KafkaError | None,
@@ -128,9 +157,29 @@ def _place(
         records = checked(request.version, data.records)
         slow = replica.leading().begin_append(records)
         is_slow = slow is not None or not replica.epoch_is_known
+        if records[_CODEC_AT] & TRANSACTIONAL_FLAG and records[MAGIC_AT] == MAGIC:
+            txn = _first_of_transaction(broker, body, replica, records)
+            is_slow = is_slow or txn is not None
+            return _Place(topic, data.index, replica, records, slow, is_slow, None, txn)
         return _Place(topic, data.index, replica, records, slow, is_slow, None)
     except KafkaError as failure:
         return _Place(topic, data.index, None, _NO_RECORDS, None, False, failure)
+
+
+def _first_of_transaction(
+    broker: "Broker", body: ProduceRequest, replica: "Replica", records: memoryview
+) -> TxnBatch | None:
+    """A batch of whose transaction the partition has no records yet; else None."""
+    if body.transactional_id is None:
+        raise KafkaError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "a transactional batch in a request without a transactional.id: nobody could end its "
+            "transaction",
+        )
+    batch = TxnBatch.of(records)
+    if batch is None or is_ongoing(broker, replica.partition.key, batch):
+        return None
+    return batch
 
 
 def _append(
@@ -139,13 +188,13 @@ def _append(
     """Appends everything; the answer, which may have to wait for flushes."""
     flushes: list[_Flush] = []
     partitions = []
-    for topic, index, replica, records, slow, _, error in places:
+    for topic, index, replica, records, slow, _, error, _, guard in places:
         if replica is None:
             assert error is not None
             partitions.append(failed(broker, request.version, topic, index, error))
             continue
         try:
-            info = replica.append(records, acks=body.acks, prepared=slow)
+            info = replica.append(records, acks=body.acks, prepared=slow, guard=guard)
         except KafkaError as failure:
             partitions.append(refused(broker, request.version, replica, failure))
             forget_frames(failure)
@@ -237,12 +286,6 @@ def checked(version: int, records: bytes | memoryview | None) -> memoryview:
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"zstd needs Produce version {_FIRST_WITH_ZSTD}, the client sent {version}: "
             f"use a newer client or another codec",
-        )
-    if attributes & TRANSACTIONAL_FLAG:
-        # Nobody could end it, and consumers of committed records would wait for that for ever.
-        raise KafkaError(
-            ErrorCode.INVALID_TXN_STATE,
-            "no transaction of this producer has begun: transactions are not served here",
         )
     return records
 

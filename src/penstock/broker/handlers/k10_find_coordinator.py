@@ -1,7 +1,7 @@
-"""FindCoordinator (10): versions 0 to 6: which broker keeps a group (C3).
+"""FindCoordinator (10): versions 0 to 6: which broker keeps a group or a transactional id (C3, P4).
 
-The first group makes `__consumer_offsets`. Coordinators of transactions and of share groups are not
-served yet.
+The first of each makes `__consumer_offsets` and `__transaction_state`. Coordinators of share groups
+are not served yet.
 """
 
 from typing import TYPE_CHECKING
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 _GROUP = 0
+_TRANSACTION = 1
 _FIRST_WITH_SEVERAL = 4
 
 
 async def handle(broker: "Broker", request: Request, body: FindCoordinatorRequest) -> Answer:
     if request.version >= _FIRST_WITH_SEVERAL:
-        found = [await _find(broker, request, body, key) for key in body.coordinator_keys]
+        found = [await _find(broker, request, body.key_type, key) for key in body.coordinator_keys]
         return FindCoordinatorResponse(coordinators=found)
-    one = await _find(broker, request, body, body.key)
+    one = await _find(broker, request, body.key_type, body.key)
     return FindCoordinatorResponse(
         error_code=one.error_code,
         error_message=one.error_message,
@@ -36,18 +37,9 @@ async def handle(broker: "Broker", request: Request, body: FindCoordinatorReques
     )
 
 
-async def _find(
-    broker: "Broker", request: Request, body: FindCoordinatorRequest, key: str
-) -> Coordinator:
+async def _find(broker: "Broker", request: Request, key_type: int, key: str) -> Coordinator:
     try:
-        if body.key_type != _GROUP:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                "this broker coordinates groups only: transactions are not served yet",
-            )
-        broker.access.require(request.session, AclOperation.DESCRIBE, ResourceType.GROUP, key)
-        await broker.groups.ensure_topic()
-        leader = broker.groups.coordinator_of(key)
+        leader = await _leader(broker, request, key_type, key)
         for node, endpoint in broker.nodes(request.session.listener):
             if node.broker_id == leader:
                 return Coordinator(key, leader, endpoint.host, endpoint.port, error_message=None)
@@ -56,3 +48,21 @@ async def _find(
         )
     except KafkaError as error:
         return Coordinator(key, -1, "", -1, error.code, error.message)
+
+
+async def _leader(broker: "Broker", request: Request, key_type: int, key: str) -> int:
+    if key_type == _GROUP:
+        broker.access.require(request.session, AclOperation.DESCRIBE, ResourceType.GROUP, key)
+        await broker.groups.ensure_topic()
+        return broker.groups.coordinator_of(key)
+    if key_type == _TRANSACTION:
+        broker.access.require(
+            request.session, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key
+        )
+        await broker.transactions.ensure_topic()
+        return broker.transactions.coordinator_of(key)
+    raise KafkaError(
+        ErrorCode.INVALID_REQUEST,
+        f"coordinators of type {key_type} are not served: ask for type {_GROUP} (a group) or "
+        f"{_TRANSACTION} (a transactional id)",
+    )

@@ -40,6 +40,7 @@ async def handle(broker: "Broker", request: Request, body: DeleteTopicsRequest) 
     reply = await broker.controlling.run(
         lambda image: delete_topics(image, replace(body, topics=allowed, topic_names=[]))
     )
+    await broker.replicas.deleted()
     return DeleteTopicsResponse(
         quota.throttle_ms(broker.clock.monotonic_ms()), [*reply.responses, *refused]
     )

@@ -1,7 +1,4 @@
-"""InitProducerId (22): versions 0 to 5: ids for idempotent producers (P3).
-
-Transactions are not served yet: a transactional id is refused.
-"""
+"""InitProducerId (22): versions 0 to 5: ids for idempotent and transactional producers (P3, P4)."""
 
 from typing import TYPE_CHECKING
 
@@ -11,18 +8,25 @@ from penstock.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+from penstock.security.acl import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
 def handle(broker: "Broker", request: Request, body: InitProducerIdRequest) -> Reply:
-    if body.transactional_id is not None:
-        return _refused(ErrorCode.INVALID_REQUEST)
-    if not broker.access.allows_any_write(request.session):
-        return _refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    name = body.transactional_id
+    if name is None:
+        if not broker.access.allows_any_write(request.session):
+            return _refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    elif not broker.access.allows(
+        request.session, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name
+    ):
+        return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if (body.producer_id < 0) != (body.producer_epoch < 0):
         return _refused(ErrorCode.INVALID_REQUEST)
+    if name is not None:
+        return broker.transactions.ask(request, body, name)
     producer_id = broker.producer_ids.take()
     if producer_id is not None:
         return InitProducerIdResponse(producer_id=producer_id)

@@ -1,0 +1,102 @@
+"""AddPartitionsToTxn (24): versions 0 to 5: partitions become part of a transaction (P4).
+
+Versions 0 to 3 are a client's, with one transaction. From 4 on brokers ask each other, about
+several at a time. What is not allowed, or not there, keeps the whole transaction from growing.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from penstock.broker.internal_topics import INTERNAL_TOPICS
+from penstock.broker.request import Answer, Request
+from penstock.broker.transactions import errors_of
+from penstock.coordinator.txn.replies import refusal
+from penstock.core.errors import ErrorCode
+from penstock.core.ids import TopicPartition
+from penstock.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from penstock.security.acl import AclOperation, ResourceType
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+_FIRST_OF_BROKERS = 4
+
+
+async def handle(broker: "Broker", request: Request, body: AddPartitionsToTxnRequest) -> Answer:
+    if request.version >= _FIRST_OF_BROKERS:
+        if not broker.access.allows_cluster(request.session, AclOperation.CLUSTER_ACTION):
+            return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        results = await asyncio.gather(
+            *(_add(broker, request, transaction) for transaction in body.transactions)
+        )
+        return AddPartitionsToTxnResponse(results_by_transaction=list(results))
+    transaction = AddPartitionsToTxnTransaction(
+        body.v3_and_below_transactional_id,
+        body.v3_and_below_producer_id,
+        body.v3_and_below_producer_epoch,
+        False,
+        body.v3_and_below_topics,
+    )
+    result = await _add(broker, request, transaction)
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=result.topic_results)
+
+
+async def _add(
+    broker: "Broker", request: Request, transaction: AddPartitionsToTxnTransaction
+) -> AddPartitionsToTxnResult:
+    name = transaction.transactional_id
+    body = AddPartitionsToTxnRequest([transaction])
+    of_client = request.version < _FIRST_OF_BROKERS
+    if of_client and not broker.access.allows(
+        request.session, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name
+    ):
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        answer = refusal(body, _FIRST_OF_BROKERS, code)
+    else:
+        errors = _refused(broker, request, transaction)
+        if errors:
+            return _result(name, errors)
+        answer = await broker.transactions.ask(request, body, name)
+    assert isinstance(answer, AddPartitionsToTxnResponse)
+    return _result(name, errors_of(answer))
+
+
+def _refused(
+    broker: "Broker", request: Request, transaction: AddPartitionsToTxnTransaction
+) -> dict[TopicPartition, ErrorCode]:
+    """An error for every partition, where one of them must not be added; else none."""
+    errors: dict[TopicPartition, ErrorCode] = {}
+    for topic in transaction.topics:
+        allowed = request.version >= _FIRST_OF_BROKERS or (
+            topic.name not in INTERNAL_TOPICS
+            and broker.access.allows(
+                request.session, AclOperation.WRITE, ResourceType.TOPIC, topic.name
+            )
+        )
+        for index in topic.partitions:
+            key = TopicPartition(topic.name, index)
+            if not allowed:
+                errors[key] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif key not in broker.image.partitions:
+                errors[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                errors[key] = ErrorCode.OPERATION_NOT_ATTEMPTED
+    if all(code is ErrorCode.OPERATION_NOT_ATTEMPTED for code in errors.values()):
+        return {}
+    return errors
+
+
+def _result(name: str, errors: Mapping[TopicPartition, ErrorCode]) -> AddPartitionsToTxnResult:
+    topics: dict[str, AddPartitionsToTxnTopicResult] = {}
+    for (topic, index), code in errors.items():
+        found = topics.setdefault(topic, AddPartitionsToTxnTopicResult(topic, []))
+        found.results_by_partition.append(AddPartitionsToTxnPartitionResult(index, code))
+    return AddPartitionsToTxnResult(name, list(topics.values()))

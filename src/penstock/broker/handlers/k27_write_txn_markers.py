@@ -1,0 +1,57 @@
+"""WriteTxnMarkers (27): versions 0 to 2: a coordinator ends transactions in logs led here (P4).
+
+Kafka's `kafka-transactions.sh abort` sends it too, for a transaction that hangs.
+"""
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.request import Answer, Request
+from penstock.core.errors import ErrorCode
+from penstock.core.ids import TopicPartition
+from penstock.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from penstock.security.acl import AclOperation
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+async def handle(broker: "Broker", request: Request, body: WriteTxnMarkersRequest) -> Answer:
+    access, session = broker.access, request.session
+    if not access.allows_cluster(session, AclOperation.ALTER):
+        access.require(session, AclOperation.CLUSTER_ACTION)
+    by_producer: dict[int, dict[TopicPartition, ErrorCode]] = {}
+    for marker in body.markers:
+        written = by_producer.setdefault(marker.producer_id, {})
+        written.update(await _write(broker, marker))
+    return WriteTxnMarkersResponse(
+        [_result(producer_id, errors) for producer_id, errors in by_producer.items()]
+    )
+
+
+async def _write(broker: "Broker", marker: WritableTxnMarker) -> dict[TopicPartition, ErrorCode]:
+    errors: dict[TopicPartition, ErrorCode] = {}
+    hosted = []
+    for topic in marker.topics:
+        for index in topic.partition_indexes:
+            key = TopicPartition(topic.name, index)
+            if index in broker.replicas.by_topic.get(topic.name, {}):
+                hosted.append(key)
+            else:
+                errors[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    errors.update(await broker.txn_markers.write(marker, hosted))
+    return errors
+
+
+def _result(producer_id: int, errors: dict[TopicPartition, ErrorCode]) -> WritableTxnMarkerResult:
+    topics: dict[str, WritableTxnMarkerTopicResult] = {}
+    for (topic, index), code in errors.items():
+        found = topics.setdefault(topic, WritableTxnMarkerTopicResult(topic, []))
+        found.partitions.append(WritableTxnMarkerPartitionResult(index, code))
+    return WritableTxnMarkerResult(producer_id, list(topics.values()))

@@ -1,0 +1,38 @@
+"""ListTransactions (66): versions 0 to 2: the transactions that this broker coordinates (P4)."""
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.patterns import matcher
+from penstock.broker.request import Answer, Request
+from penstock.protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+from penstock.security.acl import AclOperation, ResourceType
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+async def handle(broker: "Broker", request: Request, body: ListTransactionsRequest) -> Answer:
+    pattern = body.transactional_id_pattern
+    matches = matcher(pattern) if pattern else None
+    listed = ListTransactionsResponse()
+    for answer in await broker.transactions.ask_everywhere(request, body):
+        assert isinstance(answer, ListTransactionsResponse)
+        if answer.error_code:
+            return ListTransactionsResponse(error_code=answer.error_code)
+        listed.unknown_state_filters = answer.unknown_state_filters
+        listed.transaction_states.extend(answer.transaction_states)
+    listed.transaction_states = [
+        state
+        for state in listed.transaction_states
+        if (matches is None or matches(state.transactional_id))
+        and broker.access.allows(
+            request.session,
+            AclOperation.DESCRIBE,
+            ResourceType.TRANSACTIONAL_ID,
+            state.transactional_id,
+        )
+    ]
+    return listed

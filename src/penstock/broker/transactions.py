@@ -1,0 +1,311 @@
+"""Hosts the transaction coordinator: a `TxnShard` for each partition of `__transaction_state` (P4).
+
+Markers are written here too: the machine says where a transaction must end, and is told when it
+has ended there.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import cast
+
+from msgspec.structs import replace
+
+from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.coordinator_host import CoordinatorHost, CreateTopic
+from penstock.broker.coordinator_log import BatchReader, append_records
+from penstock.broker.features import TRANSACTION_VERSION
+from penstock.broker.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from penstock.broker.producer_ids import ProducerIds
+from penstock.broker.replicas import Replica, ReplicaManager
+from penstock.broker.request import Request
+from penstock.broker.txn_markers import TxnMarkers
+from penstock.broker.workers import Workers
+from penstock.controller.image import ClusterImage
+from penstock.controller.metadata import Change
+from penstock.coordinator.machine import TimerFired
+from penstock.coordinator.txn.config import TxnConfig
+from penstock.coordinator.txn.events import (
+    Context,
+    Event,
+    MarkersWritten,
+    Requested,
+    Result,
+    Timer,
+    WriteMarkers,
+)
+from penstock.coordinator.txn.records import (
+    Skipped,
+    TransactionRecord,
+    decode_record,
+    encode_record,
+)
+from penstock.coordinator.txn.replies import refusal
+from penstock.coordinator.txn.shard import TxnShard
+from penstock.core.clock import Clock
+from penstock.core.errors import ErrorCode
+from penstock.core.ids import TopicPartition
+from penstock.protocol.fields import Message
+from penstock.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from penstock.protocol.messages.write_txn_markers import WritableTxnMarker
+from penstock.records.batch import BatchHeader
+from penstock.records.read import read_records
+
+logger = logging.getLogger("penstock.transactions")
+
+_RETRY_S = 0.1
+"""Pause before a marker is written again."""
+_BETWEEN_BROKERS_VERSION = 5
+"""Of AddPartitionsToTxn, when a broker asks in the name of its clients."""
+_DONE = frozenset({ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT})
+_STOP = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
+
+Loaded = TransactionRecord | Skipped
+
+
+class TransactionCoordinator(CoordinatorHost[TxnShard, Event, Result, Timer, Loaded]):
+    """Transactional ids and their transactions, for the handlers."""
+
+    topic = TRANSACTION_STATE_TOPIC
+
+    def __init__(
+        self,
+        broker_id: int,
+        config: BrokerConfig,
+        image: ClusterImage,
+        replicas: ReplicaManager,
+        workers: Workers,
+        clock: Clock,
+        create_topic: CreateTopic,
+        producer_ids: ProducerIds,
+        markers: TxnMarkers,
+    ) -> None:
+        super().__init__(broker_id, image, replicas, workers, clock)
+        self._config = config
+        self._create_topic = create_topic
+        self._producer_ids = producer_ids
+        self._markers = markers
+        config.subscribe("trans", self._reconfigured)
+
+    # --- for the handlers
+
+    async def ensure_topic(self) -> None:
+        """Makes `__transaction_state`, with the first transactional id that needs it."""
+        if TRANSACTION_STATE_TOPIC not in self._image.topics:
+            config = self._config
+            await self._create_topic(
+                TRANSACTION_STATE_TOPIC,
+                config.int("transaction.state.log.num.partitions"),
+                config.int("transaction.state.log.replication.factor"),
+                {
+                    "cleanup.policy": "compact",
+                    "compression.type": "uncompressed",
+                    "min.insync.replicas": str(config.int("transaction.state.log.min.isr")),
+                    "segment.bytes": str(config.int("transaction.state.log.segment.bytes")),
+                    "unclean.leader.election.enable": "false",
+                },
+            )
+
+    def ask(
+        self, request: Request, body: Message, transactional_id: str
+    ) -> "asyncio.Future[Message]":
+        """Puts a request about one transactional id to its coordinator."""
+        return self._ask(self.partition_of(transactional_id), request, body)
+
+    async def ask_everywhere(self, request: Request, body: Message) -> list[Message]:
+        """Puts a request to every partition that is led here."""
+        return await asyncio.gather(
+            *(self._ask(partition, request, body) for partition in list(self._shards))
+        )
+
+    def _ask(
+        self, partition: int | None, request: Request, body: Message
+    ) -> "asyncio.Future[Message]":
+        return self.submit(
+            partition,
+            body,
+            request.version,
+            lambda number: Requested(body, Context(number, request.version, request.client_id)),
+        )
+
+    async def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+        *,
+        verify_only: bool,
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Adds partitions to a producer's transaction, or only looks whether they are in it."""
+        topics: dict[str, AddPartitionsToTxnTopic] = {}
+        for topic, index in partitions:
+            topics.setdefault(topic, AddPartitionsToTxnTopic(topic, [])).partitions.append(index)
+        body = AddPartitionsToTxnRequest(
+            [
+                AddPartitionsToTxnTransaction(
+                    transactional_id,
+                    producer_id,
+                    producer_epoch,
+                    verify_only,
+                    list(topics.values()),
+                )
+            ]
+        )
+        answer = await self.submit(
+            self.partition_of(transactional_id),
+            body,
+            _BETWEEN_BROKERS_VERSION,
+            lambda number: Requested(body, Context(number, _BETWEEN_BROKERS_VERSION, "")),
+        )
+        return errors_of(cast("AddPartitionsToTxnResponse", answer))
+
+    # --- the machine
+
+    def _new_shard(self) -> TxnShard:
+        return TxnShard(self._txn_config())
+
+    def _reader(self) -> BatchReader[Loaded]:
+        return _read_batch
+
+    def _load_item(self, shard: TxnShard, item: Loaded) -> None:
+        if isinstance(item, Skipped):
+            logger.warning("%s: %s", TRANSACTION_STATE_TOPIC, item.note)
+        else:
+            shard.apply(item)
+
+    def _timer_event(self, fired: TimerFired[Timer]) -> Event:
+        return fired
+
+    def _append(self, replica: Replica, result: Result) -> None:
+        records = [encode_record(record) for record in result.records]
+        append_records(replica, records, self._clock.now_ms(), atomic=False)
+
+    def _apply(self, shard: TxnShard, result: Result) -> None:
+        for change in result.changes:
+            shard.apply(change)
+
+    def _refusal(self, request: Message, version: int, error: ErrorCode) -> Message:
+        return refusal(request, version, error)
+
+    def _handle(self, partition: int, shard: TxnShard, event: Event) -> None:
+        result = shard.handle(event, self._clock.now_ms())
+        if not result.needs_producer_id:
+            self._settle(partition, shard, result)
+            return
+        assert isinstance(event, Requested)
+        producer_id = self._producer_ids.take()
+        if producer_id is None:
+            self._spawn(self._handle_later(partition, shard, event))
+        else:
+            self._handle(partition, shard, _with_producer_id(event, producer_id))
+
+    async def _handle_later(self, partition: int, shard: TxnShard, event: Requested) -> None:
+        """Handles a request once there is a new block of producer ids."""
+        producer_id = await self._producer_ids.wait()
+        if self._shards.get(partition) is shard:
+            self._handle(partition, shard, _with_producer_id(event, producer_id))
+
+    # --- markers
+
+    def _perform(self, partition: int, shard: TxnShard, result: Result) -> None:
+        for effect in result.markers:
+            self._spawn(self._write_markers(partition, shard, effect))
+
+    async def _write_markers(self, partition: int, shard: TxnShard, effect: WriteMarkers) -> None:
+        """Goes on until every partition has its marker, or this is no longer the coordinator."""
+        left = effect.partitions
+        replica = self._replicas.find(TRANSACTION_STATE_TOPIC, partition)
+        marker = WritableTxnMarker(
+            effect.producer_id,
+            effect.producer_epoch,
+            effect.commit,
+            coordinator_epoch=replica.partition.leader_epoch,
+            transaction_version=effect.transaction_version,
+        )
+        while True:
+            there = [each for each in left if each in self._image.partitions]
+            errors = await self._markers.write(marker, there)
+            if self._shards.get(partition) is not shard:
+                return
+            if _STOP & set(errors.values()):
+                logger.error(
+                    "%s: the end of its transaction is refused, a newer producer or coordinator "
+                    "has been there: %s",
+                    effect.transactional_id,
+                    {str(each): code.name for each, code in errors.items() if code in _STOP},
+                )
+                return
+            done = frozenset(each for each in left if errors.get(each, ErrorCode.NONE) in _DONE)
+            if done or not left:
+                self._handle(
+                    partition,
+                    shard,
+                    MarkersWritten(
+                        effect.transactional_id, effect.producer_id, effect.producer_epoch, done
+                    ),
+                )
+            left -= done
+            if not left:
+                return
+            await asyncio.sleep(_RETRY_S)
+
+    # --- settings
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        """Follows who leads `__transaction_state`, and the number of partitions of groups."""
+        super().apply(changes)
+        self._reconfigured(frozenset())
+
+    def _reconfigured(self, _: frozenset[str]) -> None:
+        config = self._txn_config()
+        for shard in self._shards.values():
+            if shard is not None:
+                shard.config = config
+
+    def _txn_config(self) -> TxnConfig:
+        config = self._config
+        groups = self._image.topics.get(GROUP_METADATA_TOPIC)
+        features = self._image.features
+        return TxnConfig(
+            transactional_id_expiration_ms=config.int("transactional.id.expiration.ms"),
+            transaction_max_timeout_ms=config.int("transaction.max.timeout.ms"),
+            abort_timed_out_cleanup_interval_ms=config.int(
+                "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+            ),
+            remove_expired_cleanup_interval_ms=config.int(
+                "transaction.remove.expired.transaction.cleanup.interval.ms"
+            ),
+            transaction_version=0
+            if features is None
+            else features.levels.get(TRANSACTION_VERSION, 0),
+            two_phase_commit_enable=config.bool("transaction.two.phase.commit.enable"),
+            group_partitions=config.int("offsets.topic.num.partitions")
+            if groups is None
+            else len(groups.assignments),
+        )
+
+
+def errors_of(response: AddPartitionsToTxnResponse) -> dict[TopicPartition, ErrorCode]:
+    """What came of each partition of one transaction."""
+    (result,) = response.results_by_transaction
+    return {
+        TopicPartition(topic.name, each.partition_index): ErrorCode(each.partition_error_code)
+        for topic in result.topic_results
+        for each in topic.results_by_partition
+    }
+
+
+def _with_producer_id(event: Requested, producer_id: int) -> Requested:
+    return Requested(event.request, replace(event.context, new_producer_id=producer_id))
+
+
+def _read_batch(data: bytes, position: int, header: BatchHeader) -> list[Loaded]:
+    if header.is_control:
+        return []
+    return [decode_record(each.key, each.value) for each in read_records(data, position, header)]

@@ -1,0 +1,73 @@
+"""The ends of transactions in the logs of this broker (P4)."""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from penstock.broker.groups import GroupCoordinator
+from penstock.broker.internal_topics import GROUP_METADATA_TOPIC
+from penstock.broker.replicas import ReplicaManager
+from penstock.core.clock import Clock
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.ids import TopicPartition
+from penstock.protocol.messages.write_txn_markers import WritableTxnMarker
+from penstock.records.control import build_end_txn_marker
+from penstock.records.validate import AppendOrigin
+
+logger = logging.getLogger("penstock.transactions")
+
+
+class TxnMarkers:
+    """Writes markers, whoever asks for them: a coordinator here, or WriteTxnMarkers."""
+
+    def __init__(self, replicas: ReplicaManager, groups: GroupCoordinator, clock: Clock) -> None:
+        self._replicas = replicas
+        self._groups = groups
+        self._clock = clock
+
+    async def write(
+        self, marker: WritableTxnMarker, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Ends a transaction in these partitions; what came of it in each."""
+        written = await asyncio.gather(*(self._write(marker, each) for each in partitions))
+        return dict(written)
+
+    async def _write(
+        self, marker: WritableTxnMarker, partition: TopicPartition
+    ) -> tuple[TopicPartition, ErrorCode]:
+        try:
+            replica = self._replicas.find(*partition)
+            replica.leading()
+            if not replica.epoch_is_known:
+                await self._replicas.note_epoch(replica)
+            batch = build_end_txn_marker(
+                marker.transaction_result,
+                producer_id=marker.producer_id,
+                producer_epoch=marker.producer_epoch,
+                coordinator_epoch=marker.coordinator_epoch,
+                timestamp=self._clock.now_ms(),
+            )
+            if partition.topic == GROUP_METADATA_TOPIC:
+                self._groups.end_transaction(
+                    partition.partition,
+                    batch,
+                    marker.producer_id,
+                    commit=marker.transaction_result,
+                    transaction_version=marker.transaction_version,
+                )
+            else:
+                replica.append(
+                    batch,
+                    origin=AppendOrigin.COORDINATOR,
+                    transaction_version=marker.transaction_version,
+                )
+        except KafkaError as error:
+            logger.warning(
+                "producer %d epoch %d: its transaction cannot be ended in %s: %s",
+                marker.producer_id,
+                marker.producer_epoch,
+                partition,
+                error.message,
+            )
+            return partition, error.code
+        return partition, ErrorCode.NONE

@@ -1,0 +1,113 @@
+"""InitProducerId of a transactional id: who is its producer from now on, and with which epoch."""
+
+from penstock.coordinator.txn.config import TxnConfig
+from penstock.coordinator.txn.metadata import (
+    MAX_EPOCH,
+    NO_ID,
+    NO_TIMEOUT_MS,
+    TransactionMetadata,
+    is_exhausted,
+    prepare_epoch,
+    prepare_fence,
+    prepare_producer_id_rotation,
+)
+from penstock.coordinator.txn.producer_ids import given
+from penstock.coordinator.txn.records import NO_EPOCH
+from penstock.coordinator.txn.state import TransactionState
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
+
+
+def init_producer_id(
+    metadata: TransactionMetadata | None,
+    request: InitProducerIdRequest,
+    config: TxnConfig,
+    new_producer_id: int | None,
+    now: int,
+) -> TransactionMetadata | ErrorCode:
+    """The state that follows, or why there is none.
+
+    A state that ends a transaction does not answer the request: the producer has to ask again.
+    """
+    if error := _refused(request, config):
+        return error
+    timeout_ms = NO_TIMEOUT_MS if request.enable_2pc else request.transaction_timeout_ms
+    if metadata is None:
+        metadata = TransactionMetadata(
+            request.transactional_id or "", given(new_producer_id), timeout_ms, now
+        )
+    expected = _Expected(request)
+    if metadata.state.is_ending:
+        return ErrorCode.CONCURRENT_TRANSACTIONS
+    if not expected.is_for(metadata):
+        return ErrorCode.PRODUCER_FENCED
+    if metadata.state is TransactionState.ONGOING:
+        bumps = config.transaction_version >= 2
+        rotates = bumps and metadata.is_epoch_exhausted
+        next_id = given(new_producer_id) if rotates else NO_ID
+        return prepare_fence(metadata, config.transaction_version, next_id, now)
+    return _next_epoch(metadata, expected, timeout_ms, new_producer_id, now)
+
+
+def _refused(request: InitProducerIdRequest, config: TxnConfig) -> ErrorCode:
+    if (request.producer_id == NO_ID) != (request.producer_epoch == NO_EPOCH):
+        return ErrorCode.INVALID_REQUEST
+    if not request.transactional_id:
+        return ErrorCode.INVALID_REQUEST
+    if request.enable_2pc and not config.two_phase_commit_enable:
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if request.keep_prepared_txn:
+        return ErrorCode.UNSUPPORTED_VERSION
+    timeout = request.transaction_timeout_ms
+    if not request.enable_2pc and not 0 < timeout <= config.transaction_max_timeout_ms:
+        return ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    return ErrorCode.NONE
+
+
+class _Expected:
+    """The id and epoch that a producer believes to have (KIP-360); a new one has none."""
+
+    def __init__(self, request: InitProducerIdRequest) -> None:
+        self.producer_id = request.producer_id
+        self.epoch = request.producer_epoch
+        self.is_given = request.producer_id != NO_ID
+
+    def is_for(self, metadata: TransactionMetadata) -> bool:
+        """Whether the producer can be the one that is known. Its epoch is looked at later.
+
+        One that asks again after it got a new id, and never heard of it, comes with the last epoch
+        of the id before.
+        """
+        return (
+            not self.is_given
+            or metadata.producer_epoch == NO_EPOCH
+            or self.producer_id == metadata.producer_id
+            or (self.producer_id == metadata.previous_producer_id and is_exhausted(self.epoch))
+        )
+
+
+def _next_epoch(
+    metadata: TransactionMetadata,
+    expected: _Expected,
+    timeout_ms: int,
+    new_producer_id: int | None,
+    now: int,
+) -> TransactionMetadata | ErrorCode:
+    current = metadata.producer_epoch
+    if expected.is_given and current not in (NO_EPOCH, expected.epoch):
+        if expected.epoch != metadata.last_producer_epoch:
+            return ErrorCode.PRODUCER_FENCED
+        # Asked again: the answer was lost. Had another producer come meanwhile, there were no
+        # last epoch. The last epoch of all is there to fence with, and nobody gets it.
+        if current < MAX_EPOCH:
+            return prepare_epoch(
+                metadata, timeout_ms, now, epoch=current, last_epoch=expected.epoch
+            )
+    last_epoch = NO_EPOCH
+    if expected.is_given:
+        last_epoch = min(current, MAX_EPOCH - 1)
+    if metadata.is_epoch_exhausted:
+        return prepare_producer_id_rotation(
+            metadata, given(new_producer_id), timeout_ms, now, last_epoch=last_epoch
+        )
+    return prepare_epoch(metadata, timeout_ms, now, epoch=current + 1, last_epoch=last_epoch)

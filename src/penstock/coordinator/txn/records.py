@@ -1,0 +1,77 @@
+"""The records of `__transaction_state` and their bytes, as Kafka 4.3 writes them."""
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.coordinator.txn.state import TransactionState
+from penstock.core.errors import KafkaError
+from penstock.protocol.codec import decode
+from penstock.protocol.stored.transaction_log import TransactionLogKey, TransactionLogValue
+from penstock.protocol.versioned import encode_record_key, encode_versioned, read_prefix
+
+_PREFIX = 2
+_TRANSACTION = 0
+_STATES = frozenset(TransactionState)
+NO_EPOCH = -1
+
+
+class TransactionRecord(Struct, frozen=True, gc=False):
+    """Where a transactional id stands; without a value it is forgotten."""
+
+    key: TransactionLogKey
+    value: TransactionLogValue | None
+    value_version: int = 1
+    """1, or 0 where the feature `transaction.version` is not finalized."""
+    last_producer_epoch: int = NO_EPOCH
+    """The epoch before this one, by which a retry is known. It is not written: a coordinator that
+    loads the record does not know it."""
+
+
+class Skipped(Struct, frozen=True):
+    """A record that is left out. The note says why, for the broker's log."""
+
+    note: str
+
+
+def encode_record(record: TransactionRecord) -> tuple[bytes, bytes | None]:
+    """Key and value as they are appended; a value of None is a tombstone."""
+    return encode_record_key(record.key), _encode_value(record.value, record.value_version)
+
+
+def _encode_value(value: TransactionLogValue | None, version: int) -> bytes | None:
+    if value is None:
+        return None
+    if version == 0:
+        value = replace(
+            value, previous_producer_id=-1, next_producer_id=-1, client_transaction_version=0
+        )
+    return encode_versioned(value, version)
+
+
+def decode_record(
+    key: bytes | None, value: bytes | memoryview | None
+) -> TransactionRecord | Skipped:
+    """The record in these bytes. What the machine does not know is skipped, never an error."""
+    if key is None:
+        return Skipped("a record without a key, which every record of __transaction_state has")
+    try:
+        kind = read_prefix(key)
+        if kind != _TRANSACTION:
+            return Skipped(f"record type {kind} of __transaction_state is not known")
+        name, _ = decode(TransactionLogKey, 0, key, _PREFIX)
+        if value is None:
+            return TransactionRecord(name, None)
+        version = read_prefix(value)
+        content, _ = decode(TransactionLogValue, version, value, _PREFIX)
+    except KafkaError as error:
+        return Skipped(f"a record of __transaction_state cannot be read: {error.message}")
+    if content.transaction_status not in _STATES:
+        return Skipped(
+            f"{name.transactional_id} is in transaction state {content.transaction_status}, "
+            "which is not known"
+        )
+    return TransactionRecord(name, content, version)
+
+
+def tombstone(transactional_id: str) -> TransactionRecord:
+    return TransactionRecord(TransactionLogKey(transactional_id), None)

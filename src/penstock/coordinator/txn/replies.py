@@ -1,0 +1,82 @@
+"""Answers that say no more than how it went."""
+
+from penstock.coordinator.txn.add_partitions import same_for_all, topic_results
+from penstock.core.errors import ErrorCode
+from penstock.protocol.fields import Message
+from penstock.protocol.messages.add_offsets_to_txn import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+)
+from penstock.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+)
+from penstock.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    DescribeTransactionsTransactionState,
+)
+from penstock.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from penstock.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from penstock.protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+
+_OF_WRITE = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+def error_of_write(error: ErrorCode) -> ErrorCode:
+    """What a client of the coordinator is told when a write to its log failed."""
+    return _OF_WRITE.get(error, error)
+
+
+def refusal(request: Message, version: int, error: ErrorCode) -> Message:
+    """The answer to a request that cannot be served: not the coordinator, loading, write failed.
+
+    AddPartitionsToTxn is answered in the form of the request, which may be either. An error that a
+    client of this version does not know becomes one that it does.
+    """
+    match request:
+        case InitProducerIdRequest():
+            error = _known(error, version, 4)
+            return InitProducerIdResponse(error_code=error, producer_id=-1, producer_epoch=-1)
+        case AddPartitionsToTxnRequest():
+            error = _known(error, version, 2)
+            return AddPartitionsToTxnResponse(
+                results_by_transaction=[same_for_all(t, error) for t in request.transactions],
+                results_by_topic_v3_and_below=topic_results(request.v3_and_below_topics, error),
+            )
+        case AddOffsetsToTxnRequest():
+            return AddOffsetsToTxnResponse(error_code=_known(error, version, 2))
+        case EndTxnRequest():
+            return EndTxnResponse(error_code=_known(error, version, 2))
+        case DescribeTransactionsRequest():
+            states = [
+                DescribeTransactionsTransactionState(error, name)
+                for name in request.transactional_ids
+            ]
+            return DescribeTransactionsResponse(transaction_states=states)
+        case ListTransactionsRequest():
+            return ListTransactionsResponse(error_code=error)
+        case _:
+            raise TypeError(f"{type(request).__name__} is not for a transaction coordinator")
+
+
+def _known(error: ErrorCode, version: int, since: int) -> ErrorCode:
+    """PRODUCER_FENCED, for clients that know it: since this version of the request."""
+    if error is ErrorCode.PRODUCER_FENCED and version < since:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return error
