@@ -218,6 +218,7 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
         shard = self._shards.pop(partition, None)
         if shard is not None:
             self._reply(shard.unload())
+            self._timers.cancel_where(lambda key: key[0] == partition)
 
     def resign(self) -> None:
         """The broker stops: who waits is sent to look for a coordinator."""

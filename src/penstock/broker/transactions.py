@@ -23,7 +23,7 @@ from penstock.broker.txn_markers import TxnMarkers
 from penstock.broker.workers import Workers
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import Change
-from penstock.coordinator.machine import TimerFired
+from penstock.coordinator.machine import Reply, TimerFired
 from penstock.coordinator.txn.config import TxnConfig
 from penstock.coordinator.txn.events import (
     Context,
@@ -210,6 +210,10 @@ class TransactionCoordinator(CoordinatorHost[TxnShard, Event, Result, Timer, Loa
         producer_id = await self._producer_ids.wait()
         if self._shards.get(partition) is shard:
             self._handle(partition, shard, _with_producer_id(event, producer_id))
+        else:
+            version = event.context.version
+            answer = refusal(event.request, version, ErrorCode.NOT_COORDINATOR)
+            self._reply([Reply(event.context.waiter, answer)])
 
     # --- markers
 

@@ -1,6 +1,6 @@
 """Timers as values: what was set, and what is due."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
@@ -35,6 +35,11 @@ class TimerQueue(Generic[K]):
 
     def cancel(self, key: K) -> None:
         self._deadlines.pop(key, None)
+
+    def cancel_where(self, matches: Callable[[K], bool]) -> None:
+        """Cancels all whose key matches; looks at every one."""
+        for key in [key for key in self._deadlines if matches(key)]:
+            del self._deadlines[key]
 
     def next_deadline(self) -> int | None:
         """When to look again; None where no timer is set."""

@@ -66,3 +66,11 @@ def test_it_is_a_dict_with_deadlines(steps: list[tuple[str, int, int]]) -> None:
             else:
                 assert model.pop(due) <= time
         assert timers.next_deadline() == min(model.values(), default=None)
+
+
+def test_all_that_match_are_cancelled() -> None:
+    timers: TimerQueue[tuple[int, str]] = TimerQueue()
+    for key in ((1, "a"), (2, "b"), (1, "c")):
+        timers.set(key, 10)
+    timers.cancel_where(lambda key: key[0] == 1)
+    assert (timers.pop_due(10), timers.pop_due(10)) == ((2, "b"), None)

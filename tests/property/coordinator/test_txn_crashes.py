@@ -1,0 +1,310 @@
+"""Whatever happens, and wherever it stops, a transaction ends in the same way everywhere (P4).
+
+The machine is driven by producers that lose answers, with partitions that take markers, and with
+crashes between any two steps: they take away what is not committed, and what no record keeps. A
+partition knows what a real one knows: whose transaction is open in it, and the latest epoch of each
+producer.
+"""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from msgspec.structs import replace
+
+from penstock.coordinator.machine import TimerFired
+from penstock.coordinator.txn.events import AbortTimer, MarkersWritten, WriteMarkers
+from penstock.coordinator.txn.metadata import MAX_EPOCH
+from penstock.coordinator.txn.state import TransactionState
+from penstock.core.errors import ErrorCode
+from penstock.core.ids import TopicPartition
+from penstock.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
+from penstock.protocol.messages.end_txn import EndTxnRequest
+from tests.support.transactions import (
+    T0,
+    T1,
+    T2,
+    TIMEOUT_MS,
+    Producer,
+    TxnHost,
+    add_request,
+    init_request,
+    only_error,
+    written,
+)
+
+PARTITIONS = (T0, T1, T2)
+NAMES = ("x", "y")
+PREFIXES = 12
+names = st.sampled_from(NAMES)
+some_partitions = st.sets(st.sampled_from(PARTITIONS), min_size=1)
+S = TransactionState
+
+Transaction = tuple[str, int]
+"""The transactional id, and which of its transactions."""
+
+
+class Partitions:
+    """What is open where, and how it ended."""
+
+    def __init__(self) -> None:
+        self.open: dict[tuple[TopicPartition, int], Transaction] = {}
+        self.epochs: dict[tuple[TopicPartition, int], int] = {}
+        self.outcomes: dict[Transaction, dict[TopicPartition, bool]] = {}
+
+    def write(self, partition: TopicPartition, producer: Producer, txn: Transaction) -> None:
+        """Data of a transaction, from a producer whom the coordinator has let in."""
+        key = (partition, producer.producer_id)
+        assert producer.epoch >= self.epochs.get(key, -1), "let in with an epoch that is over"
+        assert self.open.setdefault(key, txn) == txn, "data of two transactions, and no end between"
+        self.epochs[key] = producer.epoch
+
+    def mark(self, partition: TopicPartition, marker: WriteMarkers) -> None:
+        key = (partition, marker.producer_id)
+        epoch = self.epochs.get(key, -1)
+        if marker.transaction_version >= 2 and key in self.open:
+            assert marker.producer_epoch > epoch, "the epoch must be higher than that of the data"
+        assert marker.producer_epoch >= epoch, "the end of a transaction that is long over"
+        self.epochs[key] = marker.producer_epoch
+        txn = self.open.pop(key, None)
+        if txn is not None:
+            self.outcomes.setdefault(txn, {})[partition] = marker.commit
+
+
+class TransactionLives(RuleBasedStateMachine):
+    @initialize(
+        version=st.sampled_from([0, 1, 2]),
+        old_client=st.booleans(),
+        exhausted=st.booleans(),
+    )
+    def begin(self, version: int, old_client: bool, exhausted: bool) -> None:
+        self.host = TxnHost(version=version)
+        self.partitions = Partitions()
+        self.told: dict[Transaction, bool] = {}
+        self.numbers = dict.fromkeys(NAMES, 0)
+        self.wishes: dict[str, bool] = {}
+        """Who has asked for an end and not heard of it: it asks for the same until it does."""
+        client = 1 if old_client else version
+        self.producers = {name: Producer(self.host, name, client) for name in NAMES}
+        if exhausted:
+            self.host.put(producer_epoch=MAX_EPOCH - 4)
+        self.said: list[MarkersWritten] = []
+        """What the coordinator was told of transactions with epochs of their own."""
+        self.zombies: list[tuple[str, int, int]] = []
+        for name in NAMES:
+            self.init(name, knows=False)
+
+    # --- producers
+
+    @rule(name=names, knows=st.booleans())
+    def init(self, name: str, knows: bool) -> None:
+        producer = self.producers[name]
+        before = (name, producer.producer_id, producer.epoch)
+        error = producer.bump() if knows else producer.init()
+        if not error:
+            self.zombies.append(before)
+            self._next_transaction(name)
+
+    def _next_transaction(self, name: str) -> None:
+        self.numbers[name] += 1
+        self.wishes.pop(name, None)
+
+    @rule(name=names, added=some_partitions)
+    def add(self, name: str, added: set[TopicPartition]) -> None:
+        if name in self.wishes:
+            self.end(name, commit=True, heard=True)
+            return
+        producer = self.producers[name]
+        error = producer.add(*sorted(added))
+        if not error:
+            assert producer.verify(*sorted(added)) == [ErrorCode.NONE] * len(added)
+            for partition in added:
+                self.partitions.write(partition, producer, (name, self.numbers[name]))
+        elif error in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING):
+            self.init(name, knows=False)
+
+    @rule(name=names, commit=st.booleans(), heard=st.booleans())
+    def end(self, name: str, commit: bool, heard: bool) -> None:
+        """A producer that does not hear the answer asks for the same again."""
+        producer = self.producers[name]
+        commit = self.wishes.setdefault(name, commit)
+        if not heard:
+            producer.ended(commit=commit)
+            return
+        error = producer.end(commit=commit)
+        if not error:
+            self.told[(name, self.numbers[name])] = commit
+            self._next_transaction(name)
+        elif error != ErrorCode.CONCURRENT_TRANSACTIONS:
+            self.init(name, knows=False)
+
+    @rule(name=names, added=some_partitions, commit=st.booleans(), heard=st.booleans())
+    def transact(self, name: str, added: set[TopicPartition], commit: bool, heard: bool) -> None:
+        self.add(name, added)
+        self.end(name, commit, heard)
+
+    @rule(data=st.data(), partition=st.sampled_from(PARTITIONS))
+    def zombie(self, data: st.DataObject, partition: TopicPartition) -> None:
+        """Whoever had an epoch before another was asked for is never let in again."""
+        ids = data.draw(st.sampled_from(self.zombies))
+        answer = self.host.ask(add_request(*ids, [partition]), AddPartitionsToTxnResponse)
+        assert only_error(answer) != ErrorCode.NONE
+
+    # --- partitions
+
+    @rule(data=st.data(), told=st.booleans())
+    @precondition(lambda self: self.host.markers)
+    def mark(self, data: st.DataObject, told: bool) -> None:
+        """A marker is written; the coordinator hears of it, or it is to be written again."""
+        marker = data.draw(st.sampled_from(self.host.markers))
+        partition = data.draw(st.sampled_from(sorted(marker.partitions)))
+        self.partitions.mark(partition, marker)
+        if told:
+            self._tell(marker, frozenset({partition}))
+
+    @rule()
+    @precondition(lambda self: self.host.markers)
+    def mark_all(self) -> None:
+        for marker in list(self.host.markers):
+            for partition in marker.partitions:
+                self.partitions.mark(partition, marker)
+            self._tell(marker, marker.partitions)
+
+    def _tell(self, marker: WriteMarkers, partitions: frozenset[TopicPartition]) -> None:
+        self.host.markers.remove(marker)
+        left = marker.partitions - partitions
+        if left:
+            self.host.markers.append(replace(marker, partitions=left))
+        self.host.event(written(marker, partitions))
+        if marker.transaction_version >= 2:
+            self.said.append(written(marker, partitions))
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.said)
+    def say_again(self, data: st.DataObject) -> None:
+        """The coordinator hears of markers twice, or long after."""
+        self.host.event(data.draw(st.sampled_from(self.said)))
+
+    # --- time, failures and crashes
+
+    @rule(milliseconds=st.sampled_from([0, 1_000, TIMEOUT_MS]))
+    def wait(self, milliseconds: int) -> None:
+        self.host.advance(milliseconds)
+
+    @rule()
+    def crash(self) -> None:
+        self.host.restart()
+
+    @rule(
+        asked=st.lists(
+            st.tuples(names, st.sampled_from(["init", "add", "commit", "abort", "wait"])),
+            min_size=1,
+            max_size=4,
+        ),
+        ends=st.sampled_from(["in time", "late", "crash"]),
+        data=st.data(),
+    )
+    def commits_stop(self, asked: list[tuple[str, str]], ends: str, data: st.DataObject) -> None:
+        """Answers wait for a commit, and producers give up; a crash takes away any of it."""
+        self.host.commits = False
+        for name, what in asked:
+            self._ask_in_vain(name, what)
+        if ends == "crash":
+            kept = data.draw(st.integers(self.host.committed, len(self.host.log)))
+            del self.host.log[kept:]
+            self.host.restart()
+            return
+        if ends == "late":
+            self.host.commit_fails()
+        self.host.commit()
+
+    def _ask_in_vain(self, name: str, what: str) -> None:
+        producer = self.producers[name]
+        ids = (name, producer.producer_id, producer.epoch)
+        version = 5 if producer.version == 2 else 3
+        if what == "init":
+            self.host.send(init_request(transactional_id=name), 4)
+        elif what == "add" and name not in self.wishes:
+            self.host.send(add_request(*ids, PARTITIONS), version)
+        elif what == "wait":
+            self.host.advance(TIMEOUT_MS)
+        elif what in ("commit", "abort"):
+            commit = self.wishes.setdefault(name, what == "commit")
+            self.host.send(EndTxnRequest(*ids, commit), version)
+
+    @rule(
+        error=st.sampled_from([ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR]),
+        name=names,
+        what=st.sampled_from(["init", "add", "commit", "abort", "wait", "mark"]),
+    )
+    def append_fails(self, error: ErrorCode, name: str, what: str) -> None:
+        self.host.append_error = error
+        if what == "mark":
+            self.mark_all()
+        else:
+            self._ask_in_vain(name, what)
+        self.host.append_error = None
+
+    # --- what must hold
+
+    @invariant()
+    def the_same_everywhere(self) -> None:
+        if not hasattr(self, "host"):
+            return
+        for txn, outcome in self.partitions.outcomes.items():
+            assert len(set(outcome.values())) == 1, f"{txn} ended in two ways: {outcome}"
+            if txn in self.told:
+                assert set(outcome.values()) == {self.told[txn]}, f"{txn} was told otherwise"
+
+    def teardown(self) -> None:
+        if not hasattr(self, "host"):
+            return
+        self._any_prefix_ends()
+        self._end_everything(self.host, self.partitions)
+        assert self.partitions.open == {}, "a transaction hangs"
+        self.the_same_everywhere()
+
+    def _end_everything(self, host: TxnHost, partitions: Partitions | None) -> None:
+        host.now += TIMEOUT_MS + 1
+        host.event(TimerFired(AbortTimer()))
+        host.advance(10_000)
+        if partitions is not None:
+            for marker in host.markers:
+                for partition in marker.partitions:
+                    partitions.mark(partition, marker)
+        host.settle()
+        at_rest = {S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT}
+        assert {metadata.state for metadata in host.shard.transactions.values()} <= at_rest
+
+    def _any_prefix_ends(self) -> None:
+        """A coordinator that finds only a part of the log ends each transaction, and wholly."""
+        log = self.host.log
+        for kept in range(max(0, len(log) - PREFIXES), len(log)):
+            host = TxnHost(self.host.config, check_pure=False)
+            host.now = self.host.now
+            host.log = log[:kept]
+            host.restart()
+            before = dict(host.shard.transactions)
+            for marker in host.markers:
+                metadata = before[marker.transactional_id]
+                assert marker.partitions == metadata.partitions
+                assert marker.commit == (metadata.state is S.PREPARE_COMMIT)
+            self._end_everything(host, None)
+            for name, metadata in before.items():
+                if metadata.state in (S.ONGOING, S.PREPARE_ABORT):
+                    assert host.state(name) is S.COMPLETE_ABORT
+                elif metadata.state is S.PREPARE_COMMIT:
+                    assert host.state(name) is S.COMPLETE_COMMIT
+
+
+def test_lives_of_transactions() -> None:
+    run_state_machine_as_test(
+        TransactionLives,
+        settings=settings(max_examples=150, stateful_step_count=40, deadline=None),
+    )
