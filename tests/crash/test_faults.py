@@ -57,6 +57,7 @@ def fill_an_index(scene: Scene) -> None:
 def new_leader(scene: Scene) -> None:
     scene.leader_epoch += 1
     scene.append(10, partition=HIT)
+    scene.flush(HIT)
 
 
 def abort(scene: Scene) -> None:
@@ -93,6 +94,7 @@ def truncate(scene: Scene) -> None:
 
 def delete_records(scene: Scene) -> None:
     scene.delete_records(2, HIT)
+    scene.flush(HIT)
 
 
 def retain(scene: Scene) -> None:

@@ -150,3 +150,46 @@ def test_an_interrupted_move_is_begun_again() -> None:
         assert [name for name in scene.disk.names(B) if "future" in name] == []
 
     assert CrashTest(TINY, folders=FOLDERS, seeds=SEEDS or 1).run(work).recovered > 80
+
+
+def test_work_goes_on_at_every_step_of_the_swap() -> None:
+    """S4, S7: appends, DeleteRecords and checkpoints between any two syncs of it."""
+
+    def work(scene: Scene) -> None:
+        scene.create()
+        for _ in range(4):
+            scene.append(300, producer=1)
+        scene.flush()
+        start = iter(range(1, 100))
+        turn = [
+            lambda: scene.append(120, producer=1),
+            lambda: scene.delete_records(next(start)),
+            lambda: scene.append(20),
+            scene.checkpoint,
+            lambda: scene.append(250),
+        ]
+        assert scene.move(B, *turn, *turn, *turn, *turn)
+        assert home(scene) == B
+        scene.flush()
+        scene.append(10)
+
+    assert CrashTest(TINY, folders=FOLDERS, seeds=SEEDS or 2).run(work).recovered > 80
+
+
+def test_a_partition_that_is_deleted_at_each_step() -> None:
+    """S7: whatever the swap has renamed, nothing of the partition stays."""
+    for steps in range(14):
+
+        def work(scene: Scene, steps: int = steps) -> None:
+            scene.create()
+            for _ in range(3):
+                scene.append(300)
+            scene.flush()
+            scene.move(B, *[lambda: scene.append(10)] * steps, scene.delete)
+            if TP in {log.partition for log in scene.manager}:
+                scene.delete()
+            assert scene.manager.get(TP) is None
+            scene.create()
+            assert scene.append(10).first_offset == 0
+
+        CrashTest(TINY, folders=FOLDERS, seeds=1, reuse_every=20).run(work)

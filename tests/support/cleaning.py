@@ -12,7 +12,8 @@ from penstock.records.read import read_records
 from penstock.records.record import Record
 from penstock.records.validate import AppendOrigin
 from penstock.storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, load_offsets
-from penstock.storage.cleaner import CleanerSettings, FlushStep, LogCleaner
+from penstock.storage.cleaner import CleanerSettings, LogCleaner
+from penstock.storage.cleaner_steps import CleanerTask
 from penstock.storage.cleaning_task import CleaningTask
 from penstock.storage.config import LogConfig
 from penstock.storage.log import Log
@@ -157,12 +158,19 @@ class Broker:
         return found
 
     def begin(self) -> CleaningTask:
-        """The first task that cleans: what is not on disk is flushed before."""
-        task = self.cleaner.begin()
-        while isinstance(task, FlushStep):
+        """The first task that cleans: what is not on disk is flushed before, and stored."""
+        task = self._next_cleaning(self.cleaner.begin())
+        assert task is not None, "nothing to clean"
+        return task
+
+    def finish(self, task: CleanerTask) -> CleaningTask | None:
+        """Has the cleaner take over what was made, with all syncs; what goes on with it."""
+        return self._next_cleaning(self.cleaner.finish(task))
+
+    def _next_cleaning(self, task: CleanerTask | None) -> CleaningTask | None:
+        while task is not None and not isinstance(task, CleaningTask):
             task.run()
             task = self.cleaner.finish(task)
-        assert task is not None, "nothing to clean"
         return task
 
     # --- reading
@@ -245,10 +253,10 @@ def cleaned(broker: Broker) -> list[tuple[bytes | None, bytes | None]]:
 
 def run_all(broker: Broker, task: CleaningTask) -> None:
     """Runs one cleaning to its end."""
-    following: object = task
+    following: CleaningTask | None = task
     while following is not None:
-        task.run()
-        following = broker.cleaner.finish(task)
+        following.run()
+        following = broker.finish(following)
 
 
 def checkpoint(broker: Broker, folder: str = FOLDER) -> dict[TopicPartition, int]:

@@ -4,8 +4,18 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 from uuid import UUID, uuid5
 
+from penstock.coordinator.group.classic import ClassicGroup
 from penstock.coordinator.group.config import GroupConfig
-from penstock.coordinator.group.events import Context, Event, Requested, Result, Timer
+from penstock.coordinator.group.consumer.model import ConsumerGroup
+from penstock.coordinator.group.events import (
+    Context,
+    Event,
+    Requested,
+    ResolveRegexes,
+    Result,
+    Timer,
+    TopicsChanged,
+)
 from penstock.coordinator.group.records import Record, Skipped, decode_record, encode_record
 from penstock.coordinator.group.shard import GroupShard
 from penstock.coordinator.machine import Reply, SetTimer, TimerFired
@@ -54,6 +64,7 @@ class FakeTopics:
 
     def __init__(self, partitions: Mapping[str, int]) -> None:
         self.partitions = dict(partitions)
+        self.racks: dict[tuple[str, int], list[str]] = {}
 
     def topic_id(self, name: str) -> UUID | None:
         return id_of(name) if name in self.partitions else None
@@ -63,6 +74,12 @@ class FakeTopics:
 
     def has_partition(self, name: str, partition: int) -> bool:
         return 0 <= partition < self.partitions.get(name, 0)
+
+    def partition_count(self, name: str) -> int:
+        return self.partitions.get(name, 0)
+
+    def partition_racks(self, name: str, partition: int) -> Sequence[str]:
+        return self.racks.get((name, partition), ())
 
 
 def id_of(topic: str) -> UUID:
@@ -84,18 +101,23 @@ class GroupHost:
         self.check_pure = check_pure
         self.now = START_MS
         self.log: list[tuple[bytes, bytes | None]] = []
-        self.shard = GroupShard(self.config)
-        self.timers: TimerQueue[Timer] = TimerQueue()
+        self.shard = GroupShard(self.config, self.topics)
+        self.timers = self.new_timers()
         self.waiters: dict[int, int] = {}
         """The version of each request that waits, by its number."""
         self.replies: dict[int, Message] = {}
         self.held: list[Result] = []
         self.commits = True
         """False: the high watermark stands still, and replies are held back."""
+        self.regexes: list[ResolveRegexes] = []
+        """Patterns that wait for somebody to resolve them."""
         self.append_error: ErrorCode | None = None
         """The next append fails with it."""
         self._count = 0
         self._perform(self.shard.loaded(self.now))
+
+    def new_timers(self) -> TimerQueue[Timer]:
+        return TimerQueue()
 
     # --- requests and time
 
@@ -136,6 +158,17 @@ class GroupHost:
                 self.event(TimerFired(timer))
         self.now = end
 
+    def make_topics(self, partitions: Mapping[str, int]) -> None:
+        """Topics are made, or get so many partitions; 0 deletes one."""
+        before = set(self.topics.partitions)
+        for name, count in partitions.items():
+            if count:
+                self.topics.partitions[name] = count
+            else:
+                del self.topics.partitions[name]
+        created = not partitions.keys() <= before
+        self.event(TopicsChanged(frozenset(partitions), created))
+
     def event(self, event: Event) -> Result:
         before = self._state() if self.check_pure else ""
         result = self.shard.handle(event, self.now)
@@ -145,6 +178,16 @@ class GroupHost:
 
     def _state(self) -> str:
         return f"{self.shard.groups!r} {self.shard.offsets.groups!r}"
+
+    def classic(self, group: str = "g") -> ClassicGroup:
+        found = self.shard.groups[group]
+        assert isinstance(found, ClassicGroup)
+        return found
+
+    def consumer(self, group: str = "g") -> ConsumerGroup:
+        found = self.shard.groups[group]
+        assert isinstance(found, ConsumerGroup)
+        return found
 
     # --- what a host does with a result
 
@@ -161,6 +204,7 @@ class GroupHost:
                 self.timers.set(timer.timer, timer.deadline_ms)
             else:
                 self.timers.cancel(timer.timer)
+        self.regexes.extend(result.regexes)
         if self.commits:
             self._deliver(result.replies)
         else:
@@ -193,10 +237,10 @@ class GroupHost:
 
     def restart(self) -> None:
         """A new shard from the bytes of the log; whoever waited never hears of it again."""
-        self.shard = GroupShard(self.config)
+        self.shard = GroupShard(self.config, self.topics)
         for record in self.records():
             self.shard.apply(record)
-        self.timers = TimerQueue()
+        self.timers = self.new_timers()
         self.held.clear()
         self.waiters.clear()
         self._perform(self.shard.loaded(self.now))

@@ -33,6 +33,7 @@ MAIN_CLASSES: Mapping[str, str] = {
     "consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
     "consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
     "delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
+    "dump-log": "org.apache.kafka.tools.DumpLogSegments",
     "features": "org.apache.kafka.tools.FeatureCommand",
     "get-offsets": "org.apache.kafka.tools.GetOffsetShell",
     "groups": "org.apache.kafka.tools.GroupsCommand",
@@ -66,6 +67,18 @@ class ToolRun:
     def text(self) -> str:
         """All that a user sees in a terminal."""
         return self.out + self.err
+
+    def rows(self, *columns: str) -> list[list[str]]:
+        """The chosen columns of a table that it printed, after any remarks; the rows are sorted.
+
+        Cells have no blanks in them, and only the last of a row may be empty.
+        """
+        table = [line.split() for line in self.lines]
+        while columns[0] not in table[0]:
+            del table[0]
+        head, *rows = table
+        places = [head.index(column) for column in columns]
+        return sorted([(*row, "")[place] for place in places] for row in rows)
 
 
 class KafkaTools:

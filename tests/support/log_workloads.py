@@ -15,7 +15,8 @@ from penstock.records.compress import Compression
 from penstock.records.control import build_end_txn_marker
 from penstock.records.record import Record
 from penstock.records.validate import AppendOrigin
-from penstock.storage.cleaner import CleanerTask, LogCleaner
+from penstock.storage.cleaner import LogCleaner
+from penstock.storage.cleaner_steps import CleanerTask, StoreStep, SwapStep
 from penstock.storage.cleaning_task import CleaningTask
 from penstock.storage.config import LogConfig
 from penstock.storage.disk import Disk
@@ -91,6 +92,15 @@ def _unknown_to_recovery(task: CleanerTask) -> list[int]:
     new, old, _ = task.replacement
     first = max(new.next_offset(), new.base_offset + 1)
     return [segment.base_offset for segment in old if segment.base_offset >= first]
+
+
+def _finish(cleaner: LogCleaner, task: CleanerTask) -> CleanerTask | None:
+    """Takes over what a step has made, in all turns that this needs."""
+    following = cleaner.finish(task)
+    while isinstance(following, SwapStep | StoreStep):
+        following.run()
+        following = cleaner.finish(following)
+    return following
 
 
 class Scene:
@@ -325,7 +335,7 @@ class Scene:
             unknown = _unknown_to_recovery(task)
             known = self._compactions < len(self.compacted)
             after = self.compacted[self._compactions] if known else history.batches
-            task = history.replace(after, unknown, partial(cleaner.finish, task))
+            task = history.replace(after, unknown, partial(_finish, cleaner, task))
             if not known:
                 self.compacted.append([*deleted, *contents(log)])
                 history.batches = self.compacted[-1]

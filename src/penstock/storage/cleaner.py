@@ -9,6 +9,8 @@ The host asks `begin` for work on the logs' own thread, runs it on any other, an
 
 Between the two nothing is locked: the log goes on appending, rolling and deleting. `finish` takes
 over what was made if the log still has the segments it was made from, and throws it away if not.
+What waits for the disk is a step of its own, run as the others are: the flush before a cleaning,
+the checkpoints, the replacement of segments.
 """
 
 import errno
@@ -18,16 +20,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import inf
-from typing import TypeAlias
 
 from penstock.core.clock import Clock
 from penstock.core.errors import KafkaError, KafkaStorageError
 from penstock.core.ids import TopicPartition
 from penstock.storage.cleaner_checkpoints import CleanerCheckpoints
+from penstock.storage.cleaner_steps import CleanerTask, FlushStep, StoreStep, SwapStep
 from penstock.storage.cleaner_throttle import CleanerThrottle
 from penstock.storage.cleaning_task import CleaningPlan, CleaningTask
 from penstock.storage.compaction import LogToClean, by_filth, durable_part, log_to_clean
-from penstock.storage.local_log import FlushTask
+from penstock.storage.latest_files import FileWrite
 from penstock.storage.log import Log
 from penstock.storage.log_dir import LogDir
 from penstock.storage.manager import LogManager
@@ -62,28 +64,6 @@ class CleanerSettings:
 DEFAULT_SETTINGS = CleanerSettings()
 
 
-class FlushStep:
-    """Makes sealed segments durable before they are cleaned."""
-
-    def __init__(self, log: Log, flush: FlushTask) -> None:
-        self.log = log
-        self.flush = flush
-        self.error: OSError | None = None
-
-    @property
-    def partition(self) -> TopicPartition:
-        return self.log.partition
-
-    def run(self) -> None:
-        try:
-            self.flush.run()
-        except OSError as error:
-            self.error = error
-
-
-CleanerTask: TypeAlias = FlushStep | CleaningTask
-
-
 class LogCleaner:
     """Picks the filthiest log, has it cleaned, and keeps `cleaner-offset-checkpoint`.
 
@@ -105,7 +85,7 @@ class LogCleaner:
         self._clock = clock
         self._sleep = sleep
         self._throttle = CleanerThrottle(settings.io_max_bytes_per_second, clock)
-        self._checkpoints = CleanerCheckpoints()
+        self._checkpoints = CleanerCheckpoints(manager.disk)
         self._running: dict[TopicPartition, CleanerTask] = {}
         self._paused: Counter[TopicPartition] = Counter()
         self._uncleanable: dict[TopicPartition, tuple[Log, str]] = {}
@@ -147,6 +127,17 @@ class LogCleaner:
             if task is not None:
                 self._running[task.partition] = task
                 return task
+        return self._store_stale()
+
+    def _store_stale(self) -> CleanerTask | None:
+        """Stores what was found to be wrong in a checkpoint, and is not stored with a cleaning."""
+        for log_dir, log in self._logs():
+            if log.partition not in self._running:
+                file = self._checkpoints.begin_store(log_dir)
+                if file is not None:
+                    task = StoreStep(log, log_dir, file, lambda: None)
+                    self._running[log.partition] = task
+                    return task
         return None
 
     def _logs(self) -> Iterator[tuple[LogDir, Log]]:
@@ -213,15 +204,29 @@ class LogCleaner:
             flush = log.begin_flush()
             if flush is not None:
                 return FlushStep(log, flush)
-        return self._plan(home, durable_part(found, self._clock.now_ms()))
+        return self._plan(home, found)
 
-    def _plan(self, home: LogDir, found: LogToClean) -> CleaningTask | None:
-        if not found.is_due:
+    def _plan(self, home: LogDir, found: LogToClean) -> CleanerTask | None:
+        log = found.log
+        stored = log.recovery_point
+        if not durable_part(found, stored, self._clock.now_ms()).is_due:
             return None
         # Recovery must not take the gaps that a cleaning leaves for lost records: it does not
         # below the recovery point that is on disk.
-        home.checkpoint()
-        if not home.online:
+        checkpoint = home.begin_checkpoint()
+        if checkpoint is None:
+            return None
+        return StoreStep(log, home, checkpoint, lambda: self._clean(home, log, stored))
+
+    def _clean(self, home: LogDir, log: Log, stored: int) -> CleaningTask | None:
+        """Starts over with a log, up to the recovery point that was stored meanwhile."""
+        if self._closed or log.partition in self._paused or log.failure is not None:
+            return None
+        found = self._measure(home, log)
+        if found is None:
+            return None
+        found = durable_part(found, stored, self._clock.now_ms())
+        if not found.is_due:
             return None
         try:
             plan = CleaningPlan.of(found, self._clock.now_ms())
@@ -249,8 +254,35 @@ class LogCleaner:
         return following
 
     def _finish(self, task: CleanerTask) -> CleanerTask | None:
-        if isinstance(task, FlushStep):
-            return self._finish_flush(task)
+        match task:
+            case FlushStep():
+                return self._finish_flush(task)
+            case StoreStep():
+                return self._finish_store(task)
+            case SwapStep():
+                return self._advance_swap(task)
+            case CleaningTask():
+                return self._finish_step(task)
+
+    def _finish_flush(self, task: FlushStep) -> CleanerTask | None:
+        log = task.log
+        try:
+            log.finish_flush(task.flush, task.error)
+        except KafkaStorageError:
+            return None
+        home = self._home_of(log)
+        if home is None or self._closed or log.partition in self._paused or log.failure is not None:
+            return None
+        found = self._measure(home, log)
+        return None if found is None else self._plan(home, found)
+
+    def _finish_store(self, task: StoreStep) -> CleanerTask | None:
+        if task.file.error is not None:
+            task.home.fail(task.file.error)
+            return None
+        return task.then() if self._home_of(task.log) is task.home else None
+
+    def _finish_step(self, task: CleaningTask) -> CleanerTask | None:
         home = self._home_of(task.plan.log)
         wanted = not (self._closed or task.cancelled)
         if home is None or not wanted or not task.plan.is_current(task.next_base_offset):
@@ -264,41 +296,41 @@ class LogCleaner:
         if task.error is not None:
             self._explain(home, task.plan.log, task.error)
             return None
-        if not self._swap(task):
-            return None
-        if not task.done:
-            return task
-        self._checkpoints.set(home, task.plan.log, task.end_offset)
-        self.logs_cleaned += 1
-        self._report(task)
-        return None
+        if task.replacement is not None:
+            return self._advance_swap(SwapStep(task, task.replacement))
+        return self._after_step(home, task)
 
-    def _finish_flush(self, task: FlushStep) -> CleanerTask | None:
-        log = task.log
+    def _advance_swap(self, swap: SwapStep) -> CleanerTask | None:
+        """Goes on with a replacement, to its end even if nothing more is to be cleaned."""
+        task = swap.task
         try:
-            log.finish_flush(task.flush, task.error)
-        except KafkaStorageError:
-            return None
-        home = self._home_of(log)
-        if home is None or self._closed or log.partition in self._paused or log.failure is not None:
-            return None
-        found = self._measure(home, log)
-        return (
-            None if found is None else self._plan(home, durable_part(found, self._clock.now_ms()))
-        )
-
-    def _swap(self, task: CleaningTask) -> bool:
-        replacement = task.replacement
-        if replacement is None:
-            return True
-        try:
-            task.plan.log.replace_segments([replacement.new], replacement.old)
+            if not swap.stages.advance():
+                return swap
         except KafkaStorageError:
             # The log has said so and is offline; a start after that completes or undoes the swap.
-            return False
+            new = swap.replacement.new
+            if task.plan.log.local.segments.floor(new.base_offset) is not new:
+                new.close_handlers()
+            return None
         task.replacement = None
-        task.next_base_offset = replacement.end_offset
-        return True
+        task.next_base_offset = swap.replacement.end_offset
+        home = self._home_of(task.plan.log)
+        if home is None or self._closed or task.cancelled:
+            return None
+        return self._after_step(home, task)
+
+    def _after_step(self, home: LogDir, task: CleaningTask) -> CleanerTask | None:
+        if not task.done:
+            return task
+        log = task.plan.log
+        self._checkpoints.set(home, log, task.end_offset)
+        file = self._checkpoints.begin_store(home)
+        assert file is not None, "it has just changed"
+        return StoreStep(log, home, file, lambda: self._done(task))
+
+    def _done(self, task: CleaningTask) -> None:
+        self.logs_cleaned += 1
+        self._report(task)
 
     def _explain(self, home: LogDir, log: Log, error: Exception) -> None:
         remedy = _PASSING.get(error.errno or 0) if isinstance(error, OSError) else None
@@ -404,6 +436,10 @@ class LogCleaner:
             self._checkpoints.set(target, new, offset)
             self._checkpoints.forget(source, old)
 
+    def begin_store(self, log_dir: LogDir) -> FileWrite | None:
+        """`cleaner-offset-checkpoint` of a folder, where that is not as it should be."""
+        return self._checkpoints.begin_store(log_dir)
+
     def close(self) -> None:
         """Starts nothing more, and stops what is running; `finish` may still be called."""
         self._closed = True
@@ -413,7 +449,9 @@ class LogCleaner:
             self._cancel(partition)
 
     def _cancel(self, partition: TopicPartition) -> None:
-        task = self._running.get(partition)
+        task: CleanerTask | None = self._running.get(partition)
+        if isinstance(task, SwapStep):
+            task = task.task
         if isinstance(task, CleaningTask):
             task.cancelled = True
 

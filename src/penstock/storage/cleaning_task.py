@@ -19,7 +19,7 @@ from penstock.storage.cleaner_throttle import CleanerThrottle
 from penstock.storage.compaction import LogToClean, SegmentFacts, group_segments
 from penstock.storage.config import LogConfig
 from penstock.storage.disk import Disk
-from penstock.storage.files import CLEANED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, segment_path
+from penstock.storage.files import CLEANED_SUFFIX, SEGMENT_SUFFIXES, segment_path
 from penstock.storage.log import Log
 from penstock.storage.offset_map import BYTES_PER_ENTRY, OffsetMap
 from penstock.storage.scan import scan
@@ -113,8 +113,7 @@ def _source(segment: Segment, end_offset: int) -> Source:
         segment.offset_index.size_in_bytes,
         segment.time_index.size_in_bytes,
     )
-    path = segment_path(segment.folder, segment.base_offset, LOG_SUFFIX)
-    return Source(segment, path, facts, end_offset)
+    return Source(segment, segment.log_path, facts, end_offset)
 
 
 class Replacement(NamedTuple):
@@ -128,6 +127,8 @@ class Replacement(NamedTuple):
 
 class CleaningTask:
     """The steps of a cleaning. `run` does the next one; `cleaner.LogCleaner` does the rest."""
+
+    is_urgent = False
 
     def __init__(
         self,

@@ -81,9 +81,9 @@ def log_to_clean(log: Log, checkpoint: int | None, now_ms: int) -> LogToClean:
     return _range(log, first_dirty, uncleanable, now_ms)
 
 
-def durable_part(found: LogToClean, now_ms: int) -> LogToClean:
-    """The same without the segments that are not wholly on disk."""
-    end = min(found.first_uncleanable_offset, found.log.recovery_point)
+def durable_part(found: LogToClean, recovery_point: int, now_ms: int) -> LogToClean:
+    """The same without the segments that are not wholly below the recovery point."""
+    end = min(found.first_uncleanable_offset, recovery_point)
     return _range(found.log, found.first_dirty_offset, end, now_ms)
 
 

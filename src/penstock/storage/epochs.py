@@ -1,12 +1,14 @@
 """The leader epochs of a partition and where each starts (R4): `leader-epoch-checkpoint`.
 
-A returning follower asks for the end of its last epoch and truncates to it. So the file must
-never lack an epoch that has records in the log; one too many does no harm, because loading a log
-cuts the cache to the log's start and end.
+A returning follower asks for the end of its last epoch and truncates to it. So after a crash no
+epoch may be lacking that has records in the log; one too many does no harm, because loading a log
+cuts the cache to the log's start and end. The file is written with the next flush, before the
+recovery point moves: what lies above that is read again after a crash, and recovery finds in the
+batches which epochs they have.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from penstock.core.ids import NO_LEADER_EPOCH, NO_OFFSET
@@ -15,7 +17,8 @@ from penstock.storage.checkpoints import (
     decode_leader_epochs,
     encode_leader_epochs,
 )
-from penstock.storage.disk import Disk, replace_file
+from penstock.storage.disk import Disk
+from penstock.storage.latest_files import FileWrite, LatestFiles
 
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 
@@ -39,26 +42,28 @@ _UNDEFINED = EpochEndOffset(NO_LEADER_EPOCH, NO_OFFSET)
 class EpochTask:
     """A new epoch, to be made durable on any thread."""
 
-    def __init__(self, disk: Disk, path: str, entries: Sequence[EpochEntry]) -> None:
+    def __init__(self, entry: EpochEntry, entries: list[EpochEntry], write: FileWrite) -> None:
+        self.entry = entry
         self.entries = entries
         """All epochs, the new one last."""
-        self.error: OSError | None = None
-        self._disk = disk
-        self._path = path
+        self.write = write
+
+    @property
+    def error(self) -> OSError | None:
+        return self.write.error
 
     def run(self) -> None:
-        try:
-            replace_file(self._disk, self._path, encode_leader_epochs(self.entries))
-        except OSError as error:
-            self.error = error
+        self.write.run()
 
 
 class LeaderEpochCache:
     """Epochs and start offsets, both increasing; loaded from the file in `folder`."""
 
     def __init__(self, disk: Disk, folder: str) -> None:
-        self._disk = disk
         self.folder = folder
+        self.is_stale = False
+        """Whether the file must be written with the next flush."""
+        self._file = LatestFiles(disk)
         self._entries: list[EpochEntry] = []
         if disk.exists(self.path):
             for entry in decode_leader_epochs(disk.read_file(self.path), self.path):
@@ -94,16 +99,31 @@ class LeaderEpochCache:
         if self._put(EpochEntry(epoch, start_offset)):
             self.flush()
 
+    def note(self, epoch: int, start_offset: int) -> None:
+        """`assign` without a wait: the epoch is durable with the next flush of the log."""
+        if self._put(EpochEntry(epoch, start_offset)):
+            self.is_stale = True
+
     def begin_assign(self, epoch: int, start_offset: int) -> EpochTask:
         """`assign` for another thread; the epochs stay as they are until `finish_assign`."""
         before = list(self._entries)
-        self._put(EpochEntry(epoch, start_offset))
+        entry = EpochEntry(epoch, start_offset)
+        self._put(entry)
         entries, self._entries = self._entries, before
-        return EpochTask(self._disk, self.path, entries)
+        write = self._file.take({self.path: encode_leader_epochs(entries)})
+        return EpochTask(entry, entries, write)
 
     def finish_assign(self, task: EpochTask) -> None:
         """Takes over what `begin_assign` gave, once it is durable."""
-        self._entries = list(task.entries)
+        self._put(task.entry)
+        # A flush may have written the file without the epoch, or the log may start later now.
+        if not task.write.is_latest or self._entries != task.entries:
+            self.is_stale = True
+
+    def begin_write(self) -> FileWrite:
+        """The file as it should be now, to be written on any thread."""
+        self.is_stale = False
+        return self._file.take({self.path: encode_leader_epochs(self._entries)})
 
     def assign_all(self, entries: Iterable[EpochEntry]) -> None:
         """As `assign` for each, with one write."""
@@ -149,7 +169,11 @@ class LeaderEpochCache:
         return self._entries[after - 1].epoch if after else None
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Drops the epochs that start at the offset or above. See `truncate_from_start`."""
+        """Drops the epochs that start at the offset or above, in memory.
+
+        The file must be written before anything is appended in their place: an epoch that the
+        file has keeps recovery from looking for lower ones in the batches.
+        """
         if end_offset < 0:
             return
         kept = len(self._entries)
@@ -160,8 +184,9 @@ class LeaderEpochCache:
     def truncate_from_start(self, start_offset: int) -> None:
         """Drops the epochs that end at or before the offset; the one that holds it starts there.
 
-        The file is written after memory has changed, and a crash in between leaves epochs too
-        many, which the next load cuts off in the same way.
+        In memory: the file follows with the next flush, or when the log is closed. A crash before
+        that leaves epochs too many, which the next load cuts off in the same way, by the log start
+        offset that it finds. That one may be lower, too, if it was not stored either.
         """
         after = bisect_right(self._entries, start_offset, key=_start_of)
         if after:
@@ -169,22 +194,21 @@ class LeaderEpochCache:
             self._replace([first, *self._entries[after:]])
 
     def replace_all(self, entries: Iterable[EpochEntry]) -> None:
-        """Takes over the epochs of a log with the same records."""
+        """Takes over the epochs of a log with the same records; the next flush stores them."""
         self._replace(list(entries))
 
     def clear(self) -> None:
-        """Forgets all epochs, in the file too."""
-        self._entries.clear()
-        self.flush()
+        """Forgets all epochs, in memory. See `truncate_from_end`."""
+        self._replace([])
 
     def flush(self) -> None:
-        """Writes the file; a crash leaves the old or the new one."""
-        replace_file(self._disk, self.path, encode_leader_epochs(self._entries))
+        """Writes the file, here and now; a crash leaves the old or the new one."""
+        self.begin_write().write()
 
     def _replace(self, entries: list[EpochEntry]) -> None:
         if entries != self._entries:
             self._entries = entries
-            self.flush()
+            self.is_stale = True
 
 
 def _epoch_of(entry: EpochEntry) -> int:

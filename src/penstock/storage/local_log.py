@@ -5,7 +5,9 @@ leaders, producers or watermarks. `Log` puts those on top.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 from penstock.core.buffers import Buffer
@@ -21,6 +23,7 @@ from penstock.storage.files import (
 )
 from penstock.storage.segment import LogSlice, Segment
 from penstock.storage.segments import Segments
+from penstock.storage.stages import Turns
 from penstock.storage.txn_index import AbortedTxn
 
 _log = logging.getLogger(__name__)
@@ -48,8 +51,7 @@ class FlushTask:
     def run(self) -> None:
         for sync in self.also:
             sync()
-        for segment in self._sealed:
-            segment.flush()
+        _flush_all(self._sealed)
         self._active.file.sync()
         self._disk.sync_folder(self._folder)
 
@@ -80,6 +82,7 @@ class LocalLog:
         """Everything below is durable."""
         self._condemned: list[_Condemned] = []
         self._flushes = 0
+        self._holds = 0
 
     # --- append, read
 
@@ -141,7 +144,7 @@ class LocalLog:
         active = self.segments.active
         if active.base_offset == base_offset and not active.size:
             # Its indexes were full, or its clock ran out, before it had a record.
-            self.remove([active], now_ms, wait=self.is_flushing)
+            self.remove([active], now_ms, wait=self.is_busy)
         elif base_offset < self.next_offset or base_offset <= active.base_offset:
             raise ValueError(
                 f"a segment at {base_offset} would overlap {active}, "
@@ -167,38 +170,46 @@ class LocalLog:
 
     # --- truncate
 
-    def truncate_to(self, offset: int, now_ms: int) -> list[Segment]:
-        """Drops everything from `offset` on; returns the segments that went as a whole."""
-        self._not_while_flushing()
-        gone = [segment for segment in self.segments if segment.base_offset > offset]
-        # From the last one on, so that a crash in between leaves no hole; and for good, before the
-        # one that becomes active is changed: one that came back would hide that from recovery.
-        self.remove(reversed(gone), now_ms)
-        self.disk.sync_folder(self.folder)
-        self.segments.active.truncate_to(offset, now_ms)
-        # Everything is made durable. Otherwise a crash could mix what was cut off with what is
-        # appended in its place, or take the hole that a cut within a batch leaves for a loss.
-        for segment in self._not_flushed():
-            segment.flush()
-        self.next_offset = self.recovery_point = offset
+    def truncate_to(self, offset: int, now_ms: int) -> Turns[list[Segment]]:
+        """Drops everything from `offset` on; returns the segments that went as a whole.
+
+        The log may be read meanwhile, but nothing else.
+        """
+        self._not_while_busy()
+        with self.held():
+            gone = [segment for segment in self.segments if segment.base_offset > offset]
+            # From the last one on, so that a crash in between leaves no hole; and for good, before
+            # the one that becomes active is changed: one that came back would hide that from
+            # recovery.
+            self.remove(reversed(gone), now_ms)
+            yield self._sync_folder
+            self.segments.active.truncate_to(offset, now_ms)
+            # Everything is made durable. Otherwise a crash could mix what was cut off with what is
+            # appended in its place, or take the hole that a cut within a batch leaves for a loss.
+            yield partial(_flush_all, self._not_flushed())
+            self.next_offset = self.recovery_point = offset
         return gone
 
-    def truncate_fully(self, offset: int, now_ms: int) -> list[Segment]:
-        """Drops every segment and starts anew at `offset`."""
-        self._not_while_flushing()
-        gone = list(self.segments)
-        self.remove(reversed(gone), now_ms)
-        segment = Segment(self.disk, self.folder, offset, self.config, now_ms, create=True)
-        segment.make_active()
-        self.segments.add(segment)
-        self.disk.sync_folder(self.folder)
-        self.next_offset = offset
-        self.recovery_point = min(self.recovery_point, offset)
+    def truncate_fully(self, offset: int, now_ms: int) -> Turns[list[Segment]]:
+        """Drops every segment and starts anew at `offset`. As `truncate_to` otherwise."""
+        self._not_while_busy()
+        with self.held():
+            gone = list(self.segments)
+            self.remove(reversed(gone), now_ms)
+            segment = Segment(self.disk, self.folder, offset, self.config, now_ms, create=True)
+            segment.make_active()
+            self.segments.add(segment)
+            self.next_offset = offset
+            self.recovery_point = min(self.recovery_point, offset)
+            yield self._sync_folder
         return gone
 
-    def _not_while_flushing(self) -> None:
-        if self.is_flushing:
-            raise RuntimeError("finish the running flush before the log is truncated")
+    def _not_while_busy(self) -> None:
+        if self.is_busy:
+            raise RuntimeError("finish the flush or the replacement that runs, then truncate")
+
+    def _sync_folder(self) -> None:
+        self.disk.sync_folder(self.folder)
 
     # --- delete
 
@@ -231,7 +242,7 @@ class LocalLog:
 
     def take_due(self, now_ms: int) -> list[Segment]:
         """Takes out the segments whose delay has passed, for the caller to remove."""
-        if self.is_flushing or not self._condemned:
+        if self.is_busy or not self._condemned:
             return []
         due = [item.segment for item in self._condemned if item.due_ms <= now_ms]
         self._condemned = [item for item in self._condemned if item.due_ms > now_ms]
@@ -239,28 +250,35 @@ class LocalLog:
 
     # --- replace
 
-    def replace(self, new: Sequence[Segment], old: Sequence[Segment], now_ms: int) -> None:
+    def replace(self, new: Sequence[Segment], old: Sequence[Segment], now_ms: int) -> Turns[None]:
         """Puts `new` segments, written as `.cleaned`, in the place of `old` ones.
 
         A crash leaves either all of the old or all of the new: while a `.cleaned` file is there,
         recovery drops the new ones; once all are `.swap`, it drops the old ones.
+
+        The log may be read, appended to and rolled meanwhile. It is held: a flush, a truncation
+        or retention could meet files that are about to get another name.
         """
-        for segment in new:
-            segment.flush()
-        self.disk.sync_folder(self.folder)
-        for segment in reversed(new):
-            if segment.suffix != CLEANED_SUFFIX:
-                raise ValueError(f"{segment} is not {CLEANED_SUFFIX}")
-            segment.change_suffix(SWAP_SUFFIX)
-        self.disk.sync_folder(self.folder)
-        for segment in old:
-            self.segments.remove(segment.base_offset)
-            self._condemn(segment, now_ms, wait=True)
-        self.disk.sync_folder(self.folder)
-        for segment in new:
-            segment.change_suffix("")
-            self.segments.add(segment)
-        self.disk.sync_folder(self.folder)
+        with self.held():
+            yield partial(self._flush_new, new)
+            for segment in reversed(new):
+                if segment.suffix != CLEANED_SUFFIX:
+                    raise ValueError(f"{segment} is not {CLEANED_SUFFIX}")
+                segment.change_suffix(SWAP_SUFFIX)
+            yield self._sync_folder
+            for segment in old:
+                self.segments.remove(segment.base_offset)
+                self._condemn(segment, now_ms, wait=True)
+            for segment in new:
+                self.segments.add(segment)
+            yield self._sync_folder
+            for segment in new:
+                segment.change_suffix("")
+            yield self._sync_folder
+
+    def _flush_new(self, new: Sequence[Segment]) -> None:
+        _flush_all(new)
+        self._sync_folder()
 
     # --- flush
 
@@ -274,8 +292,27 @@ class LocalLog:
         return self.recovery_point < self.segments.active.base_offset
 
     @property
+    def is_held(self) -> bool:
+        """Whether files are about to get other names: no flush, retention or truncation."""
+        return self._holds > 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a flush is under way, or the log is held: no other flush may begin."""
+        return self._flushes > 0 or self._holds > 0
+
+    @property
     def is_flushing(self) -> bool:
         return self._flushes > 0
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Holds the log, see `is_held`; a flush that runs already is let finish."""
+        self._holds += 1
+        try:
+            yield
+        finally:
+            self._holds -= 1
 
     def begin_flush(self) -> FlushTask | None:
         """A flush of all that is there now; None where everything is durable."""
@@ -307,8 +344,7 @@ class LocalLog:
     def close(self) -> None:
         """Seals and flushes everything and lets go of the files."""
         self.segments.active.seal()
-        for segment in self._not_flushed():
-            segment.flush()
+        _flush_all(self._not_flushed())
         self.disk.sync_folder(self.folder)
         self.recovery_point = self.next_offset
         self.close_handlers()
@@ -319,3 +355,8 @@ class LocalLog:
             segment.close_handlers()
         for item in self._condemned:
             item.segment.close_handlers()
+
+
+def _flush_all(segments: Iterable[Segment]) -> None:
+    for segment in segments:
+        segment.flush()

@@ -1,29 +1,23 @@
-"""The log of one partition: what is appended, rolled, truncated, deleted, flushed and moved.
+"""The log of one partition: what is appended, flushed and moved.
 
-Whoever leads the partition tells the log its high watermark. `readable_log` has what can be read.
+Whoever leads the partition tells the log its high watermark. `readable_log` has what can be read,
+`segmented_log` what becomes of segments.
 
 A log is used by one thread. What would block it is handed out: `begin_flush` gives a task that may
 run on another thread. After an I/O error the log refuses every change with a `KafkaStorageError`
 and stays readable.
 """
 
-import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
 
 from msgspec import structs
 
 from penstock.core.buffers import Buffer, WritableBuffer
 from penstock.core.clock import Clock
-from penstock.core.errors import (
-    ErrorCode,
-    InvalidRecordError,
-    KafkaError,
-    OffsetOutOfRangeError,
-)
+from penstock.core.errors import ErrorCode, InvalidRecordError, KafkaError
 from penstock.core.ids import NO_TIMESTAMP, TopicId, TopicPartition
-from penstock.records.batch import BatchHeader, TimestampType
+from penstock.records.batch import BatchHeader
 from penstock.records.prepare import PreparedAppend, is_heavy
 from penstock.records.validate import (
     AppendOrigin,
@@ -31,22 +25,17 @@ from penstock.records.validate import (
     validate_and_assign,
     verify_batches,
 )
-from penstock.storage.config import INT_MAX, LogConfig
+from penstock.storage.config import INT_MAX
 from penstock.storage.epochs import EpochTask, LeaderEpochCache
 from penstock.storage.local_log import FlushTask, LocalLog
 from penstock.storage.log_results import AppendInfo
 from penstock.storage.producer_append import VerificationGuard
 from penstock.storage.producer_state import ProducerStateManager
-from penstock.storage.producer_updates import analyze_batches, rebuild_producer_state
-from penstock.storage.readable_log import ReadableLog
-from penstock.storage.retention import Deletion, segments_to_delete
-from penstock.storage.segment import Segment
-
-_log = logging.getLogger(__name__)
-_T = TypeVar("_T")
+from penstock.storage.producer_updates import analyze_batches
+from penstock.storage.segmented_log import SegmentedLog
 
 
-class Log(ReadableLog):
+class Log(SegmentedLog):
     """One partition's log. `penstock.storage.recovery.load_log` opens one."""
 
     def __init__(
@@ -69,30 +58,17 @@ class Log(ReadableLog):
             local,
             epochs,
             producers,
+            clock,
             log_start_offset=log_start_offset,
             topic_id=topic_id,
             on_failure=on_failure,
+            roll_jitter=roll_jitter,
         )
         self.last_flush_ms = clock.now_ms()
-        self._clock = clock
-        self._roll_jitter = roll_jitter
         self._verify_transactions = verify_transactions
-        self._unsynced_snapshots: list[int] = []
-        self.config = local.config
-        local.segments.active.roll_jitter_ms = self._draw_jitter()
+        self.successor: Log | None = None
+        """The log that has its records, and all that came since, after a move."""
         self.update_high_watermark(high_watermark)
-
-    # --- settings
-
-    @property
-    def config(self) -> LogConfig:
-        return self.local.config
-
-    @config.setter
-    def config(self, config: LogConfig) -> None:
-        self.local.config = config
-        self._policy = config.append_policy
-        self._is_append_time = self._policy.timestamp_type is TimestampType.LOG_APPEND_TIME
 
     # --- append
 
@@ -234,7 +210,7 @@ class Log(ReadableLog):
             return AppendInfo(
                 duplicate.first_offset,
                 duplicate.last_offset,
-                duplicate.timestamp if self._is_append_time else NO_TIMESTAMP,
+                duplicate.timestamp,
                 self.log_start_offset,
                 duplicate=True,
                 flush_due=False,
@@ -276,9 +252,9 @@ class Log(ReadableLog):
     def begin_epoch(self, leader_epoch: int) -> EpochTask | None:
         """Takes note of an epoch that starts with the next record, before there is one.
 
-        The first append of an epoch would wait until the epoch is durable. `run` the task on any
-        thread and give it to `finish_epoch`; nothing may be appended until then. None where the
-        epoch is known.
+        So it is durable before its first record; an append that comes without this has it durable
+        with the next flush. `run` the task on any thread and give it to `finish_epoch`; nothing
+        may be appended until then. None where the epoch is known.
         """
         latest = self.epochs.latest_epoch
         if latest is not None and leader_epoch <= latest:
@@ -294,134 +270,15 @@ class Log(ReadableLog):
     def _note_epochs(self, headers: Sequence[BatchHeader]) -> None:
         for header in headers:
             if header.partition_leader_epoch >= 0:
-                self.epochs.assign(header.partition_leader_epoch, header.base_offset)
-
-    # --- roll, truncate, delete
-
-    def roll(self, base_offset: int | None = None) -> Segment:
-        """Seals the active segment and starts a new one, at the log end offset or after it."""
-        self._require_writable()
-        start = self.log_end_offset if base_offset is None else base_offset
-        return self._guarded(lambda: self._roll(start, self._clock.now_ms()))
-
-    def _roll(self, base_offset: int, now_ms: int) -> Segment:
-        segment = self.local.roll(base_offset, now_ms, roll_jitter_ms=self._draw_jitter())
-        # With a snapshot at each segment's start, recovery reads no more than one segment.
-        self.producers.map_end_offset = base_offset
-        self._take_snapshot()
-        return segment
-
-    def _take_snapshot(self) -> None:
-        """Writes the producers' state; the next flush makes that durable."""
-        if self.producers.take_snapshot(sync=False) is not None:
-            self._unsynced_snapshots.append(self.producers.map_end_offset)
-
-    def _draw_jitter(self) -> int:
-        return self._roll_jitter(min(self.config.segment_jitter_ms, self.config.segment_ms))
-
-    def truncate_to(self, offset: int) -> bool:
-        """Drops the records from `offset` on; says whether there were any (R4).
-
-        The recovery points must be stored after it, before anything is appended.
-        """
-        self._require_writable()
-        if offset < 0:
-            raise ValueError(f"cannot truncate to {offset}")
-        if offset >= self.log_end_offset:
-            # A leader that never appended may have left an epoch behind at the end.
-            self._guarded(lambda: self.epochs.truncate_from_end(self.log_end_offset))
-            return False
-        if offset < self.local.segments.first.base_offset:
-            self.truncate_fully_and_start_at(offset)
-            return True
-        self._guarded(lambda: self._truncate(offset))
-        return True
-
-    def _truncate(self, offset: int) -> None:
-        now_ms = self._clock.now_ms()
-        gone = self.local.truncate_to(offset, now_ms)
-        self._drop_snapshots(gone)
-        self.epochs.truncate_from_end(offset)
-        self.log_start_offset = min(self.log_start_offset, offset)
-        rebuild_producer_state(
-            self.producers, self.local.segments, self.log_start_offset, offset, now_ms
-        )
-        self.update_high_watermark(min(self.high_watermark, offset))
-
-    def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
-        """Drops everything; the next record gets `offset`."""
-        self._require_writable()
-        self._guarded(lambda: self._truncate_fully(offset, log_start_offset))
-
-    def _truncate_fully(self, offset: int, log_start_offset: int | None) -> None:
-        gone = self.local.truncate_fully(offset, self._clock.now_ms())
-        self._drop_snapshots(gone)
-        self.epochs.clear()
-        self.producers.truncate_fully_and_start_at(offset)
-        self.log_start_offset = offset if log_start_offset is None else log_start_offset
-        self.update_high_watermark(offset)
-
-    def _drop_snapshots(self, gone: Iterable[Segment]) -> None:
-        for segment in gone:
-            self.producers.delete_snapshot(segment.base_offset)
-
-    def increment_log_start_offset(self, offset: int) -> bool:
-        """Makes `offset` the first one that can be read (DeleteRecords); says whether it rose."""
-        self._require_writable()
-        if offset > self.high_watermark:
-            raise OffsetOutOfRangeError(
-                f"{self.partition} cannot start at {offset}: its high watermark is "
-                f"{self.high_watermark}"
-            )
-        if offset <= self.log_start_offset:
-            return False
-        self.log_start_offset = offset
-        self._guarded(lambda: self.epochs.truncate_from_start(offset))
-        self.producers.on_log_start_offset_incremented(offset)
-        return True
-
-    def delete_old_segments(self) -> list[Deletion]:
-        """Deletes what retention no longer keeps (S4); says what and why."""
-        self._require_writable()
-        now_ms = self._clock.now_ms()
-        deletions = segments_to_delete(
-            list(self.local.segments),
-            self.config,
-            log_start_offset=self.log_start_offset,
-            high_watermark=self.high_watermark,
-            log_end_offset=self.log_end_offset,
-            now_ms=now_ms,
-        )
-        if deletions:
-            self._guarded(lambda: self._delete([item.segment for item in deletions], now_ms))
-            for item in deletions:
-                _log.info("%s: deleted %r, %s", self.partition, item.segment, item.reason)
-        return deletions
-
-    def _delete(self, gone: list[Segment], now_ms: int) -> None:
-        if len(gone) == len(self.local.segments):
-            self._roll(self.log_end_offset, now_ms)
-        following = self.local.segments.higher(gone[-1].base_offset)
-        if following is not None:
-            self.increment_log_start_offset(following.base_offset)
-        self.local.remove(gone, now_ms)
-        self._drop_snapshots(gone)
-
-    def purge_deleted(self) -> int:
-        """Removes files whose `file.delete.delay.ms` has passed."""
-        return self._guarded(lambda: self.local.purge(self._clock.now_ms()))
-
-    def replace_segments(self, new: Sequence[Segment], old: Sequence[Segment]) -> None:
-        """Puts compacted segments in the place of the ones they were made from (S5)."""
-        self._require_writable()
-        self._guarded(lambda: self.local.replace(new, old, self._clock.now_ms()))
-        kept = {segment.base_offset for segment in new}
-        self._drop_snapshots(segment for segment in old if segment.base_offset not in kept)
+                self.epochs.note(header.partition_leader_epoch, header.base_offset)
 
     # --- move
 
     def take_over(self, other: "Log") -> None:
-        """Becomes what `other` is: the log has the same records, in another folder."""
+        """Becomes what `other` is: the log has the same records, in another folder.
+
+        Nothing of it is durable before the next flush.
+        """
         self._guarded(lambda: self._take_over(other))
 
     def _take_over(self, other: "Log") -> None:
@@ -443,13 +300,16 @@ class Log(ReadableLog):
     def begin_flush(self) -> FlushTask | None:
         """A flush to be run on any thread and then given to `finish_flush`.
 
-        None where everything is durable, or another flush is under way.
+        None where everything is durable, another flush is under way, or the log is held.
         """
-        return None if self.local.is_flushing else self._flush_task()
+        return None if self.local.is_busy else self._flush_task()
 
     def _flush_task(self) -> FlushTask | None:
         task = self.local.begin_flush()
         if task is not None:
+            if self.epochs.is_stale:
+                # Before the recovery point moves: recovery looks for epochs above it only.
+                task.also.append(self.epochs.begin_write().write)
             for offset in self._unsynced_snapshots:
                 task.also.append(partial(self.producers.flush_snapshot, offset))
             self._unsynced_snapshots = []
@@ -491,6 +351,8 @@ class Log(ReadableLog):
         self._guarded(self._close)
 
     def _close(self) -> None:
+        if self.epochs.is_stale:
+            self.epochs.flush()
         # The snapshot spares the next start a scan of the last segment.
         self.producers.take_snapshot()
         self.local.close()

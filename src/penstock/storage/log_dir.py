@@ -6,16 +6,19 @@ and none on another one.
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 from uuid import UUID, uuid4
 
 from penstock.core.clock import Clock
 from penstock.core.errors import KafkaError, KafkaStorageError
 from penstock.core.ids import TopicId, TopicPartition
 from penstock.storage import checkpoints
-from penstock.storage.checkpoints import CorruptCheckpointError, MetaProperties
+from penstock.storage.checkpoints import MetaProperties
 from penstock.storage.config import LogConfig
-from penstock.storage.disk import Disk, Lock, replace_file
+from penstock.storage.dir_checkpoints import DirCheckpoints
+from penstock.storage.disk import Disk, Lock
 from penstock.storage.files import (
     DELETE_FOLDER_SUFFIX,
     deleted_folder_name,
@@ -28,17 +31,22 @@ from penstock.storage.found_logs import (
     partition_in,
     set_strays_aside,
 )
+from penstock.storage.latest_files import FileWrite
 from penstock.storage.log import Log
 from penstock.storage.mapped_index import CorruptIndexError
 from penstock.storage.recovery import ProducerLimits, load_log
-from penstock.storage.upkeep import (
-    NEXT_SUFFIX,
-    CheckpointTask,
-    CondemnedFolder,
-    RemovalTask,
-)
+from penstock.storage.stages import Stages, Turns, Work
+from penstock.storage.upkeep import CondemnedFolder, RemovalTask
 
 _log = logging.getLogger(__name__)
+
+
+class _Deleted(NamedTuple):
+    """A partition's folder that gets another name."""
+
+    partition: TopicPartition
+    new_name: str
+    log: Log | None
 
 
 class LogDir:
@@ -69,10 +77,10 @@ class LogDir:
         self._roll_jitter = roll_jitter
         self._lock: Lock | None = None
         self._condemned: list[tuple[int, str, Log | None]] = []
-        self._checkpoints_stored = 0
-        self._is_checkpointing = False
-        self._of_broken: dict[str, dict[TopicPartition, int]] = {}
-        """What the checkpoints say of broken partitions, kept for when they are mended."""
+        self.passing: dict[TopicPartition, Log] = {}
+        """Logs that come or go: their folder may be there after a crash, so that the checkpoints
+        name them too."""
+        self._checkpoints = DirCheckpoints(disk, path)
 
     def __repr__(self) -> str:
         state = "online" if self.error is None else "offline"
@@ -163,10 +171,10 @@ class LogDir:
         clean = checkpoints.has_clean_shutdown(self._disk, self.path)
         # From the first append on the folder is not clean any more.
         checkpoints.remove_clean_shutdown(self._disk, self.path)
-        recovery_points = self._load(checkpoints.RECOVERY_POINT_CHECKPOINT)
-        high_watermarks = self._load(checkpoints.REPLICATION_OFFSET_CHECKPOINT)
-        start_offsets = self._load(checkpoints.LOG_START_OFFSET_CHECKPOINT)
-        cleaned_to = self._load(checkpoints.CLEANER_OFFSET_CHECKPOINT)
+        recovery_points = self._checkpoints.load(checkpoints.RECOVERY_POINT_CHECKPOINT)
+        high_watermarks = self._checkpoints.load(checkpoints.REPLICATION_OFFSET_CHECKPOINT)
+        start_offsets = self._checkpoints.load(checkpoints.LOG_START_OFFSET_CHECKPOINT)
+        cleaned_to = self._checkpoints.load(checkpoints.CLEANER_OFFSET_CHECKPOINT)
         for name in self._disk.names(self.path):
             folder = self._file(name)
             if not self._disk.is_folder(folder):
@@ -202,11 +210,9 @@ class LogDir:
             checkpoints.LOG_START_OFFSET_CHECKPOINT: start_offsets,
         }
         for name, offsets in loaded.items():
-            self._of_broken[name] = {
-                partition: offset
-                for partition, offset in offsets.items()
-                if partition in self.broken
-            }
+            self._checkpoints.keep(
+                name, {key: offset for key, offset in offsets.items() if key in self.broken}
+            )
         if self._are_outdated(loaded):
             self.checkpoint()
         self.loaded = True
@@ -234,14 +240,6 @@ class LogDir:
             log.recovery_point < recovery_points.get(partition, 0)
             for partition, log in self.logs.items()
         )
-
-    def _load(self, checkpoint: str) -> dict[TopicPartition, int]:
-        try:
-            return checkpoints.load_offsets(self._disk, self._file(checkpoint))
-        except CorruptCheckpointError as error:
-            # Offset 0 is always safe: more is recovered, and less shown, than would be needed.
-            _log.error("%s; going on from offset 0", error.message)
-            return {}
 
     def _load_log(
         self,
@@ -338,19 +336,26 @@ class LogDir:
         self._disk.sync_folder(self.path)
         return log
 
-    def adopt_future(self, log: Log) -> None:
-        """Makes the log of a move into this folder the partition's own.
+    def begin_adoption(self, log: Log) -> Work:
+        """Gives the folder of a log that was moved here its partition's name, on any thread.
 
-        After an `OSError` it is not known which name its folder has.
+        `adopt` or `begin_return` comes next. After an `OSError` it is not known which name the
+        folder has.
         """
-        partition = log.partition
-        # Before the folder has its name: without its start offset, deleted records came back.
-        self._store_all({**self.logs, partition: log})
-        self._disk.rename(log.folder, self._file(str(partition)))
-        log.moved_to(self._file(str(partition)))
+        return partial(self._rename, log.folder, self._file(str(log.partition)))
+
+    def begin_return(self, log: Log, name: str) -> Work:
+        """Undoes `begin_adoption`: the log's folder gets the name that it had before."""
+        return partial(self._rename, log.folder, self._file(name))
+
+    def _rename(self, source: str, target: str) -> None:
+        self._disk.rename(source, target)
         self._disk.sync_folder(self.path)
+
+    def adopt(self, log: Log) -> None:
+        """From now on this is the partition's log."""
         log.on_failure = self.fail
-        self.logs[partition] = log
+        self.logs[log.partition] = log
 
     def delete(self, partition: TopicPartition, reason: str = "was deleted") -> None:
         """Takes a log away, a broken one too. Its folder is renamed at once, removed later."""
@@ -358,29 +363,48 @@ class LogDir:
 
     def delete_all(self, partitions: Iterable[TopicPartition], reason: str = "was deleted") -> None:
         """`delete` for many, with one wait for the disk."""
+        Stages(self.deletion(partitions, reason)).complete()
+
+    def deletion(
+        self, partitions: Iterable[TopicPartition], reason: str = "was deleted"
+    ) -> Turns[None]:
+        """`delete_all` in turns. The logs are nobody's from the first turn on.
+
+        No log of these partitions may be made in this folder until it has ended. Everything else
+        may go on: the folders are renamed under files that are open.
+        """
         self.require_online()
+        gone = [self._take_away(partition, reason) for partition in partitions]
         try:
-            for partition in partitions:
-                self._take_away(partition, reason)
-            self._disk.sync_folder(self.path)
+            yield partial(self._rename_deleted, gone)
+            for each in gone:
+                self.passing.pop(each.partition, None)
+                self._checkpoints.forget(each.partition)
+            stored = self.begin_checkpoint()
+            if stored is not None:
+                yield stored.write
         except OSError as error:
             self.fail(error)
-            self.require_online()
-        self.checkpoint()
+        now_ms = self._clock.now_ms()
+        for each in gone:
+            delay_ms = 0 if each.log is None else each.log.config.file_delete_delay_ms
+            self._condemned.append((now_ms + delay_ms, each.new_name, each.log))
+        self.require_online()
 
-    def _take_away(self, partition: TopicPartition, reason: str) -> None:
-        name = deleted_folder_name(partition, uuid4().hex)
-        self._disk.rename(self._file(str(partition)), self._file(name))
-        log = self.logs.pop(partition, None)
+    def _take_away(self, partition: TopicPartition, reason: str) -> _Deleted:
+        log = self.logs.pop(partition, None) or self.passing.get(partition)
         self.broken.pop(partition, None)
-        for offsets in self._of_broken.values():
-            offsets.pop(partition, None)
-        delay_ms = 0
         if log is not None:
             # Nobody may append to its files, and a flush that misses them is no failed disk.
             log.failure = log.failure or KafkaStorageError(f"{partition} {reason}")
-            delay_ms = log.config.file_delete_delay_ms
-        self._condemned.append((self._clock.now_ms() + delay_ms, name, log))
+            # As long as it has its name it may be back after a crash.
+            self.passing[partition] = log
+        return _Deleted(partition, deleted_folder_name(partition, uuid4().hex), log)
+
+    def _rename_deleted(self, gone: Iterable[_Deleted]) -> None:
+        for each in gone:
+            self._disk.rename(self._file(str(each.partition)), self._file(each.new_name))
+        self._disk.sync_folder(self.path)
 
     def purge(self) -> None:
         """Removes what was deleted long enough ago."""
@@ -411,61 +435,24 @@ class LogDir:
     # --- checkpoints, failure, end
 
     def checkpoint(self) -> None:
-        """Stores the recovery points, high watermarks and log start offsets."""
+        """Stores the recovery points, high watermarks and log start offsets, here and now."""
+        task = self.begin_checkpoint()
+        if task is not None:
+            task.run()
+            self.finish_checkpoint(task)
+
+    def begin_checkpoint(self) -> FileWrite | None:
+        """`checkpoint` for another thread; None where the folder is offline.
+
+        Any number of them may run at the same time: what was begun last stays.
+        """
         if self.error is not None:
-            return
-        try:
-            self._store_all(self.logs)
-        except OSError as error:
-            self.fail(error)
-
-    def _store_all(self, logs: Mapping[TopicPartition, Log]) -> None:
-        self._checkpoints_stored += 1
-        for path, data in self._checkpoints_of(logs).items():
-            replace_file(self._disk, path, data)
-
-    def _checkpoints_of(self, logs: Mapping[TopicPartition, Log]) -> dict[str, bytes]:
-        """The recovery points, high watermarks and log start offsets, by path."""
-        offsets: dict[str, dict[TopicPartition, int]] = {
-            checkpoints.RECOVERY_POINT_CHECKPOINT: {
-                partition: log.recovery_point for partition, log in logs.items()
-            },
-            checkpoints.REPLICATION_OFFSET_CHECKPOINT: {
-                partition: log.high_watermark for partition, log in logs.items()
-            },
-            # Also where the first segment starts there: segments that were deleted before it are
-            # not gone for sure until their folder is synced.
-            checkpoints.LOG_START_OFFSET_CHECKPOINT: {
-                partition: log.log_start_offset
-                for partition, log in logs.items()
-                if log.log_start_offset > 0
-            },
-        }
-        return {
-            self._file(name): checkpoints.encode_offsets(
-                {**self._of_broken.get(name, {}), **of_logs}
-            )
-            for name, of_logs in offsets.items()
-        }
-
-    def begin_checkpoint(self) -> CheckpointTask | None:
-        """`checkpoint` for another thread; None where the folder is offline, or one is running."""
-        if self.error is not None or self._is_checkpointing:
             return None
-        self._is_checkpointing = True
-        return CheckpointTask(self._disk, self._checkpoints_of(self.logs), self._checkpoints_stored)
+        return self._checkpoints.take({**self.passing, **self.logs})
 
-    def finish_checkpoint(self, task: CheckpointTask) -> None:
-        """Puts what was written in place, unless something newer has been stored meanwhile."""
-        self._is_checkpointing = False
-        try:
-            if task.error is not None:
-                raise task.error
-            if self.error is None and task.serial == self._checkpoints_stored:
-                for path in task.files:
-                    self._disk.rename(path + NEXT_SUFFIX, path)
-        except OSError as error:
-            self.fail(error)
+    def finish_checkpoint(self, task: FileWrite) -> None:
+        if task.error is not None:
+            self.fail(task.error)
 
     def fail(self, error: OSError) -> None:
         """Takes the folder and all its logs offline."""

@@ -1,8 +1,9 @@
 """The move of one partition to another folder of `log.dirs`, while it is appended to (S1).
 
 The batches are copied, as they are, into a future log: `<topic>-<partition>.<uuid>-future` in the
-target folder. Once it has all that the current log has, the folders are renamed, and the future
-log is the current one.
+target folder. Once it has nearly all that the current log has, its folder gets the partition's
+name; then what is left is copied, and from that moment on it is the current log. The other folder
+is renamed and removed after that.
 
 `LogMove.run` is the slow part, for any thread; it reads through a handle of its own and writes to
 the future log, which nobody else uses. `log_moves.LogMoves` does the rest on the logs' own thread.
@@ -10,6 +11,7 @@ the future log, which nobody else uses. `log_moves.LogMoves` does the rest on th
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from uuid import uuid4
 
@@ -19,10 +21,11 @@ from penstock.core.errors import KafkaError, KafkaStorageError
 from penstock.core.ids import TopicPartition
 from penstock.storage import checkpoints
 from penstock.storage.disk import Disk, File
-from penstock.storage.files import LOG_SUFFIX, future_folder_name, segment_path
+from penstock.storage.files import future_folder_name
 from penstock.storage.log import Log
 from penstock.storage.log_dir import LogDir
 from penstock.storage.scan import header_at
+from penstock.storage.stages import Stages
 
 CHUNK_BYTES = 4 * 1024 * 1024
 """How much one step copies."""
@@ -82,8 +85,9 @@ class LogMove:
         """Whether the current log was truncated below what was copied."""
         self.removed = False
         """Whether the files of the future log are gone, after a move that was given up."""
-        self.overtaken = 0
-        """How often the current log was found to be more durable."""
+        self.swap: Stages[None] | None = None
+        """The change from the current log to the future one, while it is under way."""
+        self._holding = ExitStack()
         self._left_over = left_over
         """Name of the folder that an earlier move into the target has left."""
         self._disk = disk
@@ -122,7 +126,7 @@ class LogMove:
             (records, segment) = found
             position, size = records.position, records.size
         # A handle of the move's own: the log may close its one at any moment.
-        file = self._disk.open(segment_path(segment.folder, segment.base_offset, LOG_SUFFIX))
+        file = self._disk.open(segment.log_path)
         at_end = segment is active and position + size == active.size
         sync = at_end and (starts_anew or not self.synced or not self.is_as_durable)
         chunk = Chunk(
@@ -135,6 +139,18 @@ class LogMove:
             sync=sync,
         )
         self._step = lambda: self._copy(chunk)
+
+    def hold(self) -> None:
+        """Keeps the current log from being flushed until `release`.
+
+        Where every append is flushed, the current log would always be a flush ahead.
+        """
+        self.release()
+        self._holding.enter_context(self.log.local.held())
+
+    def release(self) -> None:
+        """Undoes `hold`; fine where nothing is held."""
+        self._holding.close()
 
     def plan_removal(self) -> None:
         """Has the next `run` remove what was copied."""
@@ -180,6 +196,13 @@ class LogMove:
 
     def run(self) -> None:
         """Does the next step; what goes wrong is found by whoever goes on with the move."""
+        if self.swap is not None:
+            self.swap.run()
+        else:
+            self.run_step()
+
+    def run_step(self) -> None:
+        """Does what was planned."""
         step, self._step = self._step, None
         if step is not None:
             step()

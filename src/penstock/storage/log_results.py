@@ -26,7 +26,7 @@ class AppendInfo(Struct, frozen=True, gc=False):
     first_offset: int
     last_offset: int
     log_append_time: int
-    """-1 where the producer's timestamps were kept."""
+    """-1 where the producer's timestamps were kept; of a duplicate always its latest timestamp."""
     log_start_offset: int
     duplicate: bool
     """The batch was in the log already; the offsets are those of the first time."""

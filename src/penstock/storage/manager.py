@@ -1,12 +1,12 @@
 """All logs of a broker, over several folders (`log.dirs`), and the chores that keep them.
 
-The manager never waits for a disk on its own account: `tick` gives back the flushes that are due,
-for the host to run on a thread.
+Whatever waits for the disk has a form that the host runs on a thread: `begin_…` gives it. The
+methods that do the same here and now are for the start, for the end, and for tests.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError, KafkaStorageError
@@ -15,14 +15,18 @@ from penstock.storage.config import LogConfig
 from penstock.storage.disk import Disk, Space
 from penstock.storage.files import MAX_NAME, future_folder_name
 from penstock.storage.found_logs import FoundLog, StrayLog
+from penstock.storage.latest_files import FileWrite
 from penstock.storage.local_log import FlushTask
 from penstock.storage.log import Log
 from penstock.storage.log_creation import LogCreation, NewLog
+from penstock.storage.log_deletion import deletion
 from penstock.storage.log_dir import LogDir
 from penstock.storage.log_move import LogMove
 from penstock.storage.log_moves import LogMoves, settle_doubles
+from penstock.storage.log_watcher import LogWatcher
 from penstock.storage.recovery import ProducerLimits
-from penstock.storage.upkeep import CheckpointTask, RemovalTask
+from penstock.storage.stages import Stages, Turns
+from penstock.storage.upkeep import RemovalTask
 
 
 class ChoreIntervals(NamedTuple):
@@ -31,30 +35,6 @@ class ChoreIntervals(NamedTuple):
     log_retention_check_interval_ms: int = 5 * 60 * 1000
     log_flush_offset_checkpoint_interval_ms: int = 60 * 1000
     producer_id_expiration_check_interval_ms: int = 10 * 60 * 1000
-
-
-class LogWatcher(Protocol):
-    """Who must know when a log loses its end, or is deleted: the cleaner."""
-
-    def truncated(self, partition: TopicPartition, offset: int) -> None:
-        """The log now ends at `offset`; nothing was appended yet."""
-        ...
-
-    def deleted(self, partition: TopicPartition) -> None:
-        """The log is about to be deleted."""
-        ...
-
-    def move_began(self, partition: TopicPartition) -> None:
-        """The log is being copied to another folder: its segments must stay as they are."""
-        ...
-
-    def move_ended(self, partition: TopicPartition) -> None:
-        """The copy is done, or was given up."""
-        ...
-
-    def moved(self, source: LogDir, target: LogDir, old: Log, new: Log) -> None:
-        """The partition's log is another one, in another folder, with the same records."""
-        ...
 
 
 class PartitionSize(NamedTuple):
@@ -96,8 +76,8 @@ class LogManager:
             LogDir(disk, path, clock, limits, roll_jitter=roll_jitter) for path in log_dirs
         ]
         self.watchers: list[LogWatcher] = []
-        self._disk = disk
-        self._moves = LogMoves(disk)
+        self.disk = disk
+        self._moves = LogMoves(disk, self.watchers)
         self._preferred: dict[TopicPartition, LogDir] = {}
         now = clock.monotonic_ms()
         self._next_retention = now + intervals.log_retention_check_interval_ms
@@ -149,7 +129,7 @@ class LogManager:
         """
         try:
             strays = [stray for log_dir in self.dirs for stray in log_dir.load(config_of, belongs)]
-            settle_doubles(self._disk, self.dirs)
+            settle_doubles(self.disk, self.dirs)
             self._require_a_live_one()
             self._refuse_doubles()
         except Exception:
@@ -249,7 +229,7 @@ class LogManager:
             home = self._place_for(each.partition, count, is_new=is_new)
             count[home] += 1
             planned.append((home, each))
-        return LogCreation(self._disk, planned, existing)
+        return LogCreation(self.disk, planned, existing)
 
     def finish_create(self, creation: LogCreation) -> dict[TopicPartition, Log | KafkaStorageError]:
         """The logs, or why one could not be made. An I/O error takes its folder offline."""
@@ -274,7 +254,22 @@ class LogManager:
             raise error
 
     def delete_all(self, partitions: Iterable[TopicPartition]) -> list[KafkaError]:
-        """`delete` for many, with one wait for each folder; gives back what went wrong."""
+        """`begin_deletion`, here and now."""
+        partitions = list(partitions)
+        for partition in partitions:
+            self.cancel_move(partition)
+        self._moves.finish_swaps(partitions)
+        return self.begin_deletion(partitions).complete()
+
+    def begin_deletion(self, partitions: Iterable[TopicPartition]) -> Stages[list[KafkaError]]:
+        """`delete` for many, with one wait for each folder; the result is what went wrong.
+
+        After the first `advance` there are no such logs any more. Until it has ended, none may be
+        made for these partitions: the folders still have their names.
+        """
+        return Stages(self._delete(list(partitions)))
+
+    def _delete(self, partitions: Sequence[TopicPartition]) -> Turns[list[KafkaError]]:
         homes: dict[LogDir, list[TopicPartition]] = {}
         errors: list[KafkaError] = []
         for partition in partitions:
@@ -287,34 +282,57 @@ class LogManager:
             for watcher in self.watchers:
                 watcher.deleted(partition)
             homes.setdefault(home, []).append(partition)
-        for home, theirs in homes.items():
-            try:
-                home.delete_all(theirs)
-            except KafkaError as error:
-                errors.append(error)
+        errors += yield from deletion(homes, self._moves.end_of_swaps(partitions), self._stores)
         return errors
 
+    def _stores(self, log_dir: LogDir) -> list[FileWrite]:
+        """What the watchers have to store in a folder."""
+        stores = [watcher.begin_store(log_dir) for watcher in self.watchers]
+        return [each for each in stores if each is not None]
+
     def truncate_to(self, partition: TopicPartition, offset: int) -> bool:
+        """`begin_truncation`, here and now."""
+        return self.begin_truncation(partition, offset).complete()
+
+    def begin_truncation(self, partition: TopicPartition, offset: int) -> Stages[bool]:
         """Truncates a log and stores its recovery point before anything can be appended.
 
         Otherwise a crash would trust records above the truncation that are not the same any more.
+        Until it has ended nothing may be appended; see `Log.begin_truncation`.
         """
+        return Stages(self._truncate(partition, offset))
+
+    def _truncate(self, partition: TopicPartition, offset: int) -> Turns[bool]:
         home = self._home_of(partition)
-        truncated = home.log(partition).truncate_to(offset)
-        self._after_truncation(home, partition, offset)
+        self._moves.truncated(partition)
+        truncated = yield from home.log(partition).begin_truncation(offset).turns
+        yield from self._after_truncation(home, partition, offset)
         return truncated
 
     def truncate_fully_and_start_at(self, partition: TopicPartition, offset: int) -> None:
-        """Empties a log, which then starts at `offset`; stores that as `truncate_to` does."""
-        home = self._home_of(partition)
-        home.log(partition).truncate_fully_and_start_at(offset)
-        self._after_truncation(home, partition, offset)
+        """`begin_full_truncation`, here and now."""
+        self.begin_full_truncation(partition, offset).complete()
 
-    def _after_truncation(self, home: LogDir, partition: TopicPartition, offset: int) -> None:
-        home.checkpoint()
+    def begin_full_truncation(self, partition: TopicPartition, offset: int) -> Stages[None]:
+        """Empties a log, which then starts at `offset`; stores that as `begin_truncation` does."""
+        return Stages(self._truncate_fully(partition, offset))
+
+    def _truncate_fully(self, partition: TopicPartition, offset: int) -> Turns[None]:
+        home = self._home_of(partition)
+        self._moves.truncated(partition)
+        yield from home.log(partition).begin_full_truncation(offset).turns
+        yield from self._after_truncation(home, partition, offset)
+
+    def _after_truncation(
+        self, home: LogDir, partition: TopicPartition, offset: int
+    ) -> Turns[None]:
         self._moves.truncated(partition)
         for watcher in self.watchers:
             watcher.truncated(partition, offset)
+        for file in (home.begin_checkpoint(), *self._stores(home)):
+            if file is not None:
+                yield file.run
+                home.finish_checkpoint(file)
 
     def _home_of(self, partition: TopicPartition) -> LogDir:
         for log_dir in self.dirs:
@@ -386,20 +404,11 @@ class LogManager:
     def advance_move(self, move: LogMove) -> bool:
         """Takes over what `move.run` did. False: run it again, on any thread. True: it has ended.
 
-        Then `move.done` says whether the partition was moved: `get` has another log for it, and
-        the one before takes no more records. Otherwise `move.error` says why, if it was not
-        cancelled.
+        Once `move.done` the partition was moved: `get` has another log for it, and the one before
+        takes no more records. There is still something to run then. A move that has ended without
+        that was cancelled, or `move.error` says why.
         """
-        if move.ended:
-            return True
-        old = move.log
-        ended = self._moves.advance(move)
-        if ended:
-            for watcher in self.watchers:
-                if move.done:
-                    watcher.moved(move.source, move.target, old, move.log)
-                watcher.move_ended(move.partition)
-        return ended
+        return self._moves.advance(move)
 
     def cancel_move(self, partition: TopicPartition) -> None:
         """Ends the partition's move, if there is one. The host advances it to its end."""
@@ -422,7 +431,7 @@ class LogManager:
         if log_dir.error is not None:
             return LogDirDescription(log_dir.path, log_dir.error, None, [])
         try:
-            space = self._disk.space(log_dir.path)
+            space = self.disk.space(log_dir.path)
         except OSError as error:
             log_dir.fail(error)
             return LogDirDescription(log_dir.path, log_dir.error, None, [])
@@ -441,10 +450,18 @@ class LogManager:
     # --- chores
 
     def tick(self) -> list[tuple[Log, FlushTask]]:
-        """Does the chores that are due; gives back the flushes, which may take long.
+        """Does all chores that are due, here and now, but for the flushes: see `due_flushes`."""
+        for log_dir, removal in self.begin_removals():
+            removal.run()
+            log_dir.finish_removal(removal)
+        for log_dir, checkpoint in self.begin_checkpoints():
+            checkpoint.run()
+            log_dir.finish_checkpoint(checkpoint)
+        self.retain()
+        return self.due_flushes()
 
-        The host runs each task on a thread and hands it to `Log.finish_flush`.
-        """
+    def retain(self) -> None:
+        """Retention, and forgetting of producers, where due. Waits for no disk."""
         now = self._clock.monotonic_ms()
         if now >= self._next_retention:
             self._next_retention = now + self._intervals.log_retention_check_interval_ms
@@ -453,12 +470,12 @@ class LogManager:
             self._next_expiration = now + self._intervals.producer_id_expiration_check_interval_ms
             wall_ms = self._clock.now_ms()
             self._each(lambda log: log.producers.remove_expired(wall_ms))
-        if now >= self._next_checkpoint:
-            self._next_checkpoint = now + self._intervals.log_flush_offset_checkpoint_interval_ms
-            for log_dir in self.live_dirs:
-                log_dir.checkpoint()
-        for log_dir in self.live_dirs:
-            log_dir.purge()
+
+    def due_flushes(self) -> list[tuple[Log, FlushTask]]:
+        """The flushes that are due.
+
+        The host runs each task on a thread and hands it to `Log.finish_flush`.
+        """
         tasks: list[tuple[Log, FlushTask]] = []
         for log in self:
             if log.failure is None and log.flush_due:
@@ -467,8 +484,8 @@ class LogManager:
                     tasks.append((log, task))
         return tasks
 
-    def begin_checkpoints(self) -> list[tuple[LogDir, CheckpointTask]]:
-        """The checkpoints that are due, which `tick` would otherwise store here and now.
+    def begin_checkpoints(self) -> list[tuple[LogDir, FileWrite]]:
+        """The checkpoints that are due.
 
         The host runs each task on a thread and hands it to `LogDir.finish_checkpoint`.
         """
@@ -480,7 +497,7 @@ class LogManager:
         return [(log_dir, task) for log_dir, task in tasks if task is not None]
 
     def begin_removals(self) -> list[tuple[LogDir, RemovalTask]]:
-        """The deleted files that are due, which `tick` would otherwise remove here and now.
+        """The deleted files whose time has come.
 
         The host runs each task on a thread and hands it to `LogDir.finish_removal`.
         """

@@ -5,7 +5,6 @@ of the page cache: the disk would stop the thread that serves all the others.
 """
 
 from penstock.storage.disk import File
-from penstock.storage.files import LOG_SUFFIX, segment_path
 from penstock.storage.log import Log
 
 _BLOCK = 1024 * 1024
@@ -32,8 +31,7 @@ class ReadAhead:
         end = min(position + max(max_bytes, 1), segment.size)
         if end <= position or segment.file.is_cached(position, end - position):
             return None
-        path = segment_path(segment.folder, segment.base_offset, LOG_SUFFIX)
-        return cls(log.local.disk.open(path), position, end)
+        return cls(log.local.disk.open(segment.log_path), position, end)
 
     def run(self) -> None:
         """After this `log.read` finds everything in memory; an `OSError` it meets itself."""

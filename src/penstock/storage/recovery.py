@@ -142,6 +142,8 @@ class _Loader:
         self._mend_epochs(start_offset, end_offset)
         self.epochs.truncate_from_start(start_offset)
         self.epochs.truncate_from_end(end_offset)
+        if self.epochs.is_stale:
+            self.epochs.flush()
         producers = self._producers()
         producers.remove_straggling_snapshots(self.segments.base_offsets)
         rebuild_producer_state(

@@ -135,6 +135,11 @@ class Segment:
     def _path(self, kind: str) -> str:
         return segment_path(self.folder, self.base_offset, kind, self.suffix)
 
+    @property
+    def log_path(self) -> str:
+        """Where its batches are."""
+        return self._path(LOG_SUFFIX)
+
     # --- what it holds
 
     @property

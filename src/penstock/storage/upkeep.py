@@ -1,43 +1,15 @@
-"""Chores that wait for the disk, in a form that another thread can run.
+"""Removal of deleted files, in a form that another thread can run.
 
-`LogManager.tick` does them itself if nobody else has: a host that must not wait asks for them
-first. Both have `run` for any thread, and are then given back to the manager.
+`LogManager.tick` does it itself if nobody else has: a host that must not wait asks for it first,
+`run`s it on any thread, and gives it back to the folder.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.storage.disk import Disk
 from penstock.storage.log import Log
 from penstock.storage.segment import Segment
-
-NEXT_SUFFIX = ".next"
-"""A checkpoint that is durable and about to take the place of the one before."""
-
-
-class CheckpointTask:
-    """The checkpoints of one folder of `log.dirs`, as they were when it was begun."""
-
-    def __init__(self, disk: Disk, files: Mapping[str, bytes], serial: int) -> None:
-        self.files = files
-        """What is written, by path."""
-        self.serial = serial
-        self.error: OSError | None = None
-        self._disk = disk
-
-    def run(self) -> None:
-        """Writes the files beside the old ones."""
-        try:
-            for path, data in self.files.items():
-                file = self._disk.open(path + NEXT_SUFFIX, create=True)
-                try:
-                    file.truncate(0)
-                    file.write_at(data, 0)
-                    file.sync()
-                finally:
-                    file.close()
-        except OSError as error:
-            self.error = error
 
 
 class CondemnedFolder(NamedTuple):

@@ -130,13 +130,15 @@ class CompactedLog(RuleBasedStateMachine):
         broker.roll()
         broker.use(CleanerSettings(dedupe_buffer_size=24 * (keys + 1), io_buffer_load_factor=1.0))
         task = broker.cleaner.begin()
+        cleaning: CleaningTask | None = None
         while task is not None:
             task.run()
-            assert task.error is None
-            following = broker.cleaner.finish(task)
-            if following is None and isinstance(task, CleaningTask):
-                self.note_cleaning(task)
-            task = following
+            if isinstance(task, CleaningTask):
+                assert task.error is None
+                cleaning = task
+            task = broker.cleaner.finish(task)
+        if cleaning is not None:
+            self.note_cleaning(cleaning)
         assert not broker.cleaner.uncleanable
         # Where records were deleted beyond it, the clean part ends at the log start offset.
         self.cleaned_to = broker.cleaner.first_dirty_offset(TP) or 0

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaError, KafkaTimeoutError, for_code
+from aiokafka.errors import KafkaError, KafkaTimeoutError, ProducerFenced, for_code
 
 from tests.support.clients.model import (
     NO_CODE,
@@ -20,6 +20,7 @@ from tests.support.clients.model import (
 )
 
 TIMEOUT = 20.0
+PRODUCER_FENCED = 90
 
 
 class AiokafkaClient(AdminClient):
@@ -47,7 +48,7 @@ class AiokafkaClient(AdminClient):
                 max_request_size=4 << 20,
                 linger_ms=5,
             )
-            async with _errors(), producer:
+            async with client_errors(), producer:
                 sent = [
                     await producer.send(
                         topic,
@@ -68,18 +69,18 @@ class AiokafkaClient(AdminClient):
         self, bootstrap: str, topic: str, partitions: Sequence[int], count: int
     ) -> list[Record]:
         async def run() -> list[Record]:
-            async with _errors(), _consumer(bootstrap, None) as consumer:
+            async with client_errors(), make_consumer(bootstrap, None) as consumer:
                 consumer.assign([TopicPartition(topic, one) for one in partitions])
                 await consumer.seek_to_beginning()
-                return await _read(consumer, count)
+                return await read(consumer, count)
 
         return asyncio.run(run())
 
     def consume_group(self, bootstrap: str, topic: str, group: str, count: int) -> GroupRead:
         async def run() -> GroupRead:
-            async with _errors(), _consumer(bootstrap, group) as consumer:
+            async with client_errors(), make_consumer(bootstrap, group) as consumer:
                 consumer.subscribe([topic])
-                records = await _read(consumer, count)
+                records = await read(consumer, count)
                 await consumer.commit()
                 committed = {
                     one.partition: await consumer.committed(one) for one in consumer.assignment()
@@ -91,7 +92,7 @@ class AiokafkaClient(AdminClient):
     def offset_for_time(self, bootstrap: str, topic: str, partition: int, timestamp: int) -> int:
         async def run() -> int:
             asked = TopicPartition(topic, partition)
-            async with _errors(), _consumer(bootstrap, None) as consumer:
+            async with client_errors(), make_consumer(bootstrap, None) as consumer:
                 found = (await consumer.offsets_for_times({asked: timestamp}))[asked]
             return NO_OFFSET if found is None else int(found.offset)
 
@@ -102,7 +103,7 @@ class AiokafkaClient(AdminClient):
     ) -> None:
         async def run() -> None:
             new = NewTopic(topic, partitions, 1, topic_configs=dict(configs))
-            async with _errors(), _admin(bootstrap) as admin:
+            async with client_errors(), _admin(bootstrap) as admin:
                 response = await admin.create_topics([new])
             for _, code, *message in response.topic_errors:
                 _check(code, str(message))
@@ -111,7 +112,7 @@ class AiokafkaClient(AdminClient):
 
     def delete_topic(self, bootstrap: str, topic: str) -> None:
         async def run() -> None:
-            async with _errors(), _admin(bootstrap) as admin:
+            async with client_errors(), _admin(bootstrap) as admin:
                 response = await admin.delete_topics([topic])
             for name, code in response.topic_error_codes:
                 _check(code, name)
@@ -121,7 +122,7 @@ class AiokafkaClient(AdminClient):
     def topic_configs(self, bootstrap: str, topic: str) -> dict[str, str | None]:
         async def run() -> dict[str, str | None]:
             resource = ConfigResource(ConfigResourceType.TOPIC, topic)
-            async with _errors(), _admin(bootstrap) as admin:
+            async with client_errors(), _admin(bootstrap) as admin:
                 [response] = await admin.describe_configs([resource])
             [(code, message, _, _, configs)] = response.resources
             _check(code, message)
@@ -131,7 +132,7 @@ class AiokafkaClient(AdminClient):
 
 
 @asynccontextmanager
-async def _errors() -> AsyncIterator[None]:
+async def client_errors() -> AsyncIterator[None]:
     """Turns the client's own exceptions into ours."""
     try:
         yield
@@ -139,6 +140,8 @@ async def _errors() -> AsyncIterator[None]:
         # Waiting for a topic's metadata ends in a timeout that says no more than that.
         timed_out = isinstance(error, KafkaTimeoutError)
         code = NO_CODE if timed_out else int(getattr(error, "errno", NO_CODE))
+        if isinstance(error, ProducerFenced):  # it has no code of its own
+            code = PRODUCER_FENCED
         raise ClientError(code, repr(error)) from error
 
 
@@ -157,17 +160,20 @@ async def _admin(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
         await admin.close()
 
 
-def _consumer(bootstrap: str, group: str | None) -> AIOKafkaConsumer:
+def make_consumer(
+    bootstrap: str, group: str | None, isolation: str = "read_uncommitted"
+) -> AIOKafkaConsumer:
     return AIOKafkaConsumer(
         bootstrap_servers=bootstrap,
         group_id=group,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
         fetch_max_wait_ms=100,
+        isolation_level=isolation,
     )
 
 
-async def _read(consumer: AIOKafkaConsumer, count: int) -> list[Record]:
+async def read(consumer: AIOKafkaConsumer, count: int) -> list[Record]:
     records: list[Record] = []
     async with asyncio.timeout(TIMEOUT):
         while len(records) < count:

@@ -16,7 +16,7 @@ from confluent_kafka import (
 )
 from confluent_kafka import admin as confluent_admin
 from confluent_kafka.admin._config import ConfigResource
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.support.clients.model import (
     NO_OFFSET,
@@ -32,6 +32,7 @@ T = TypeVar("T")
 
 TIMEOUT = 20.0
 UNKNOWN_TOPIC_OR_PARTITION = 3
+PRODUCER_FENCED = 90
 
 
 class ConfluentClient(AdminClient):
@@ -85,7 +86,7 @@ class ConfluentClient(AdminClient):
             )
         left = producer.flush(timeout + TIMEOUT)
         if errors:
-            raise _error(errors[0])
+            raise client_error(errors[0])
         if left:
             raise AssertionError(f"{left} records were never acknowledged")
         return offsets
@@ -93,20 +94,20 @@ class ConfluentClient(AdminClient):
     def consume(
         self, bootstrap: str, topic: str, partitions: Sequence[int], count: int
     ) -> list[Record]:
-        consumer = _consumer(bootstrap, "without-a-group")
+        consumer = make_consumer(bootstrap, "without-a-group")
         try:
             # Without this the first look for a leader finds none, and the next is 0.5 s later.
             consumer.list_topics(topic, timeout=TIMEOUT)
             consumer.assign([TopicPartition(topic, one, OFFSET_BEGINNING) for one in partitions])
-            return _read(consumer, count)
+            return read(consumer, count)
         finally:
             consumer.close()
 
     def consume_group(self, bootstrap: str, topic: str, group: str, count: int) -> GroupRead:
-        consumer = _consumer(bootstrap, group)
+        consumer = make_consumer(bootstrap, group)
         try:
             consumer.subscribe([topic])
-            records = _read(consumer, count)
+            records = read(consumer, count)
             consumer.commit(asynchronous=False)
             committed = consumer.committed(consumer.assignment(), timeout=TIMEOUT)
         finally:
@@ -114,7 +115,7 @@ class ConfluentClient(AdminClient):
         return GroupRead(records, {one.partition: one.offset for one in committed})
 
     def offset_for_time(self, bootstrap: str, topic: str, partition: int, timestamp: int) -> int:
-        consumer = _consumer(bootstrap, "without-a-group")
+        consumer = make_consumer(bootstrap, "without-a-group")
         try:
             [found] = consumer.offsets_for_times(
                 [TopicPartition(topic, partition, timestamp)], timeout=TIMEOUT
@@ -127,22 +128,27 @@ class ConfluentClient(AdminClient):
         self, bootstrap: str, topic: str, partitions: int, configs: Mapping[str, str]
     ) -> None:
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(configs))
-        admin = _admin(bootstrap)  # with a name, because what it asked for ends with it
-        _result(admin.create_topics([new])[topic])
+        admin = make_admin(bootstrap)  # with a name, because what it asked for ends with it
+        result_of(admin.create_topics([new])[topic])
+
+    def grow_topic(self, bootstrap: str, topic: str, partitions: int) -> None:
+        """Raises the number of partitions."""
+        admin = make_admin(bootstrap)
+        result_of(admin.create_partitions([NewPartitions(topic, partitions)])[topic])
 
     def delete_topic(self, bootstrap: str, topic: str) -> None:
-        admin = _admin(bootstrap)
-        _result(admin.delete_topics([topic])[topic])
+        admin = make_admin(bootstrap)
+        result_of(admin.delete_topics([topic])[topic])
 
     def topic_configs(self, bootstrap: str, topic: str) -> dict[str, str | None]:
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-        admin = _admin(bootstrap)
-        entries = _result(admin.describe_configs([resource])[resource])
+        admin = make_admin(bootstrap)
+        entries = result_of(admin.describe_configs([resource])[resource])
         return {name: entry.value for name, entry in entries.items()}
 
     def committed(self, bootstrap: str, topic: str, group: str, partitions: int) -> dict[int, int]:
         """What a group has committed, for clients that cannot ask; without joining it."""
-        consumer = _consumer(bootstrap, group)
+        consumer = make_consumer(bootstrap, group)
         try:
             asked = [TopicPartition(topic, one) for one in range(partitions)]
             found = consumer.committed(asked, timeout=TIMEOUT)
@@ -151,13 +157,15 @@ class ConfluentClient(AdminClient):
         return {one.partition: one.offset for one in found if one.offset >= 0}
 
     def topics(self, bootstrap: str) -> set[str]:
-        return set(_admin(bootstrap).list_topics(timeout=TIMEOUT).topics)
+        return set(make_admin(bootstrap).list_topics(timeout=TIMEOUT).topics)
 
     def partitions(self, bootstrap: str, topic: str) -> int:
-        return len(_admin(bootstrap).list_topics(topic, timeout=TIMEOUT).topics[topic].partitions)
+        return len(
+            make_admin(bootstrap).list_topics(topic, timeout=TIMEOUT).topics[topic].partitions
+        )
 
     def end_offset(self, bootstrap: str, topic: str, partition: int) -> int:
-        consumer = _consumer(bootstrap, "without-a-group")
+        consumer = make_consumer(bootstrap, "without-a-group")
         try:
             _, end = consumer.get_watermark_offsets(
                 TopicPartition(topic, partition), timeout=TIMEOUT
@@ -167,26 +175,32 @@ class ConfluentClient(AdminClient):
         return int(end)
 
 
-def _error(error: KafkaError) -> ClientError:
+def client_error(error: KafkaError) -> ClientError:
     code = error.code()
     # librdkafka's own name for a topic that the broker did not know.
     if code in (KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
         code = UNKNOWN_TOPIC_OR_PARTITION
+    elif code == KafkaError._FENCED:  # and for a producer that was
+        code = PRODUCER_FENCED
+    elif code == KafkaError._FATAL:  # which of the broker's errors it was, only its words say
+        code = next(one for one in range(1, 200) if KafkaError(one).str() in error.str())
     return ClientError(code, error.str())
 
 
-def _result(future: Future[T]) -> T:
+def result_of(future: Future[T]) -> T:
     try:
         return future.result(TIMEOUT)
     except KafkaException as refused:
-        raise _error(refused.args[0]) from None
+        raise client_error(refused.args[0]) from None
 
 
-def _admin(bootstrap: str) -> confluent_admin.AdminClient:
+def make_admin(bootstrap: str) -> confluent_admin.AdminClient:
     return confluent_admin.AdminClient({"bootstrap.servers": bootstrap})
 
 
-def _consumer(bootstrap: str, group: str) -> Consumer:
+def make_consumer(
+    bootstrap: str, group: str, settings: Mapping[str, object] | None = None
+) -> Consumer:
     return Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -194,11 +208,12 @@ def _consumer(bootstrap: str, group: str) -> Consumer:
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "fetch.wait.max.ms": 100,
+            **(settings or {}),
         }
     )
 
 
-def _read(consumer: Consumer, count: int) -> list[Record]:
+def read(consumer: Consumer, count: int) -> list[Record]:
     records: list[Record] = []
     deadline = time.monotonic() + TIMEOUT
     while len(records) < count:
@@ -206,12 +221,12 @@ def _read(consumer: Consumer, count: int) -> list[Record]:
         if message is None:
             raise AssertionError(f"only {len(records)} of {count} records came")
         if (error := message.error()) is not None:
-            raise _error(error)
-        records.append(_record(message))
+            raise client_error(error)
+        records.append(record_of(message))
     return records
 
 
-def _record(message: Message) -> Record:
+def record_of(message: Message) -> Record:
     return Record(
         key=message.key(),
         value=message.value(),

@@ -53,7 +53,7 @@ class KafkaPythonClient(AdminClient):
             max_in_flight_requests_per_connection=5 if idempotent else 1,
             linger_ms=5,
         )
-        with closing(producer), _errors():
+        with closing(producer), client_errors():
             sent = [
                 producer.send(
                     topic,
@@ -72,22 +72,22 @@ class KafkaPythonClient(AdminClient):
     def consume(
         self, bootstrap: str, topic: str, partitions: Sequence[int], count: int
     ) -> list[Record]:
-        with closing(_consumer(bootstrap, None)) as consumer, _errors():
+        with closing(make_consumer(bootstrap, None)) as consumer, client_errors():
             consumer.assign([TopicPartition(topic, one) for one in partitions])
             consumer.seek_to_beginning()
-            return _read(consumer, count)
+            return read(consumer, count)
 
     def consume_group(self, bootstrap: str, topic: str, group: str, count: int) -> GroupRead:
-        with closing(_consumer(bootstrap, group)) as consumer, _errors():
+        with closing(make_consumer(bootstrap, group)) as consumer, client_errors():
             consumer.subscribe([topic])
-            records = _read(consumer, count)
+            records = read(consumer, count)
             consumer.commit()
             committed = {one.partition: consumer.committed(one) for one in consumer.assignment()}
         return GroupRead(records, committed)
 
     def offset_for_time(self, bootstrap: str, topic: str, partition: int, timestamp: int) -> int:
         asked = TopicPartition(topic, partition)
-        with closing(_consumer(bootstrap, None)) as consumer, _errors():
+        with closing(make_consumer(bootstrap, None)) as consumer, client_errors():
             found = consumer.offsets_for_times({asked: timestamp})[asked]
         return NO_OFFSET if found is None else int(found.offset)
 
@@ -95,21 +95,21 @@ class KafkaPythonClient(AdminClient):
         self, bootstrap: str, topic: str, partitions: int, configs: Mapping[str, str]
     ) -> None:
         wanted = {"num_partitions": partitions, "replication_factor": 1, "configs": dict(configs)}
-        with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin, _errors():
+        with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin, client_errors():
             admin.create_topics({topic: wanted})
 
     def delete_topic(self, bootstrap: str, topic: str) -> None:
-        with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin, _errors():
+        with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin, client_errors():
             admin.delete_topics([topic])
 
     def topic_configs(self, bootstrap: str, topic: str) -> dict[str, str | None]:
-        with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin, _errors():
+        with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin, client_errors():
             found = admin.describe_configs([ConfigResource("topic", topic)], config_filter="all")
         return {name: config["value"] for name, config in found["topic"][topic].items()}
 
 
 @contextmanager
-def _errors() -> Iterator[None]:
+def client_errors() -> Iterator[None]:
     """Turns the client's own exceptions into ours."""
     try:
         yield
@@ -123,17 +123,20 @@ def _code(error: KafkaError) -> int:
     return int(getattr(error, "errno", NO_CODE))
 
 
-def _consumer(bootstrap: str, group: str | None) -> KafkaConsumer:
+def make_consumer(
+    bootstrap: str, group: str | None, isolation: str = "read_uncommitted"
+) -> KafkaConsumer:
     return KafkaConsumer(
         bootstrap_servers=bootstrap,
         group_id=group,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
         fetch_max_wait_ms=100,
+        isolation_level=isolation,
     )
 
 
-def _read(consumer: KafkaConsumer, count: int) -> list[Record]:
+def read(consumer: KafkaConsumer, count: int) -> list[Record]:
     records: list[Record] = []
     deadline = time.monotonic() + TIMEOUT
     while len(records) < count:

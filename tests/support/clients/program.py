@@ -46,6 +46,35 @@ class Answer(TypedDict, total=False):
     committed: dict[str, int]
     offset: int
     configs: dict[str, str | None]
+    transaction: "WireTransaction"
+    states: dict[str, str]
+    producers: list[dict[str, int]]
+    assignment: list[tuple[str, int]]
+    groups: dict[str, tuple[str | None, str | None]]
+    group: "WireGroup"
+
+
+class WireTransaction(TypedDict):
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    started: bool
+    partitions: list[tuple[str, int]]
+
+
+class WireMember(TypedDict, total=False):
+    client_id: str
+    instance_id: str | None
+    assignment: list[tuple[str, int]]
+    target: list[tuple[str, int]]
+
+
+class WireGroup(TypedDict):
+    type: str
+    state: str
+    assignor: str
+    members: list[WireMember]
 
 
 class WireError(TypedDict):
@@ -97,12 +126,12 @@ class ProgramClient(AdminClient):
         auto_create: bool = False,
         timeout: float = JOB_SECONDS,
     ) -> list[int]:
-        return self._do(
+        return self.do(
             bootstrap,
             topic,
             "produce",
             timeout,
-            records=[_to_wire(record) for record in records],
+            records=[to_wire(record) for record in records],
             codec=codec,
             acks=acks,
             idempotent=idempotent,
@@ -112,33 +141,33 @@ class ProgramClient(AdminClient):
     def consume(
         self, bootstrap: str, topic: str, partitions: Sequence[int], count: int
     ) -> list[Record]:
-        answer = self._do(bootstrap, topic, "consume", partitions=partitions, count=count)
-        return [_from_wire(record) for record in answer["records"]]
+        answer = self.do(bootstrap, topic, "consume", partitions=partitions, count=count)
+        return [from_wire(record) for record in answer["records"]]
 
     def consume_group(self, bootstrap: str, topic: str, group: str, count: int) -> GroupRead:
-        answer = self._do(bootstrap, topic, "consume_group", group=group, count=count)
+        answer = self.do(bootstrap, topic, "consume_group", group=group, count=count)
         return GroupRead(
-            [_from_wire(record) for record in answer["records"]],
+            [from_wire(record) for record in answer["records"]],
             {int(partition): offset for partition, offset in answer["committed"].items()},
         )
 
     def offset_for_time(self, bootstrap: str, topic: str, partition: int, timestamp: int) -> int:
-        return self._do(
+        return self.do(
             bootstrap, topic, "offset_for_time", partition=partition, timestamp=timestamp
         )["offset"]
 
     def create_topic(
         self, bootstrap: str, topic: str, partitions: int, configs: Mapping[str, str]
     ) -> None:
-        self._do(bootstrap, topic, "create_topic", partitions=partitions, configs=configs)
+        self.do(bootstrap, topic, "create_topic", partitions=partitions, configs=configs)
 
     def delete_topic(self, bootstrap: str, topic: str) -> None:
-        self._do(bootstrap, topic, "delete_topic")
+        self.do(bootstrap, topic, "delete_topic")
 
     def topic_configs(self, bootstrap: str, topic: str) -> dict[str, str | None]:
-        return self._do(bootstrap, topic, "topic_configs")["configs"]
+        return self.do(bootstrap, topic, "topic_configs")["configs"]
 
-    def _do(
+    def do(
         self,
         bootstrap: str,
         topic: str,
@@ -266,7 +295,7 @@ def _decoded(text: str | None) -> bytes | None:
     return None if text is None else b64decode(text)
 
 
-def _to_wire(record: Record) -> dict[str, Json]:
+def to_wire(record: Record) -> dict[str, Json]:
     return {
         "partition": record.partition,
         "timestamp": record.timestamp,
@@ -276,7 +305,7 @@ def _to_wire(record: Record) -> dict[str, Json]:
     }
 
 
-def _from_wire(wire: WireRecord) -> Record:
+def from_wire(wire: WireRecord) -> Record:
     headers: list[Header] = [(name, _decoded(value)) for name, value in wire["headers"]]
     return Record(
         key=_decoded(wire["key"]),

@@ -138,3 +138,23 @@ def test_settle_waits_for_what_is_under_way(log: Log, disk: GatedDisk) -> None:
         assert log.local.recovery_point == 1
 
     run(work)
+
+
+def test_a_log_that_is_held_and_then_moved(log: Log, disk: GatedDisk, tmp_path: Path) -> None:
+    """S1: the flush waits, and is then one of the log that has the records now."""
+    disk.gate.set()
+
+    async def work(flushes: Flushes) -> None:
+        append(log)
+        with LogFolder(tmp_path / "other") as folder:
+            new = folder.open()
+            append(new)
+            with log.local.held():
+                done = flushes.start(log)
+                await asyncio.sleep(0)
+                assert not done.done()
+                log.successor = new
+            await done
+            assert (log.recovery_point, new.recovery_point) == (0, 1)
+
+    run(work)

@@ -16,7 +16,8 @@ from penstock.storage.checkpoints import (
     RECOVERY_POINT_CHECKPOINT,
     load_offsets,
 )
-from penstock.storage.cleaner import CleanerSettings, FlushStep, LogCleaner
+from penstock.storage.cleaner import CleanerSettings, LogCleaner
+from penstock.storage.cleaner_steps import FlushStep, StoreStep
 from penstock.storage.cleaning_task import CleaningTask
 from penstock.storage.config import LogConfig
 from penstock.storage.disk import OsDisk
@@ -238,7 +239,7 @@ class TestMemory:
         cleaner = LogCleaner(manager, clock, settings)
         log.flush()
         task = cleaner.begin()
-        assert isinstance(task, CleaningTask)
+        assert isinstance(task, StoreStep)
         tracemalloc.start()
         try:
             while task is not None:
@@ -262,8 +263,11 @@ class TestDurability:
         assert isinstance(flush, FlushStep)
         assert flush.partition == TP
         flush.run()
-        task = broker.cleaner.finish(flush)
+        store = broker.cleaner.finish(flush)
+        assert isinstance(store, StoreStep)
         assert broker.log.recovery_point == 13
+        store.run()
+        task = broker.cleaner.finish(store)
         points = load_offsets(broker.disk, f"{FOLDER}/{RECOVERY_POINT_CHECKPOINT}")
         assert points == {TP: 13}
         assert isinstance(task, CleaningTask)
@@ -275,8 +279,7 @@ class TestDurability:
         fill(broker, segments=2)
         flush = broker.log.begin_flush()
         assert flush is not None
-        task = broker.cleaner.begin()
-        assert isinstance(task, CleaningTask)
+        task = broker.begin()
         assert task.plan.first_uncleanable_offset == 8
         broker.log.finish_flush(flush, None)
 

@@ -113,12 +113,10 @@ class TestFirstUncleanableOffset:
 
     def test_a_segment_that_is_not_on_disk_waits(self, broker: Broker) -> None:
         found = measured(broker)
-        assert durable_part(found, 0).first_uncleanable_offset == 0
-        broker.log.local.recovery_point = 25
-        assert durable_part(found, 0).first_uncleanable_offset == 20
-        assert durable_part(found, 0).cleanable_bytes == sum(sizes(broker)[:2])
-        broker.log.flush()
-        assert durable_part(found, 0) == found
+        assert durable_part(found, 0, 0).first_uncleanable_offset == 0
+        assert durable_part(found, 25, 0).first_uncleanable_offset == 20
+        assert durable_part(found, 25, 0).cleanable_bytes == sum(sizes(broker)[:2])
+        assert durable_part(found, broker.log.log_end_offset, 0) == found
 
     def test_nothing_is_cleanable_where_all_was_cleaned(self, broker: Broker) -> None:
         found = measured(broker, 33)

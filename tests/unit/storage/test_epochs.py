@@ -177,6 +177,9 @@ def test_clear_empties_the_file() -> None:
     cache.assign(2, 10)
     cache.clear()
     assert cache.entries() == []
+    assert cache.is_stale
+    cache.flush()
+    assert not cache.is_stale
     assert disk.read_file(PATH) == b"0\n0\n"
     assert LeaderEpochCache(disk, FOLDER).entries() == []
 
@@ -211,8 +214,9 @@ def test_a_truncation_that_a_crash_undid_is_done_again_on_load() -> None:
     cache.assign(2, 10)
     cache.assign(4, 20)
     disk.fail("rename", "*", errno.EIO)
+    cache.truncate_from_end(15)
     with pytest.raises(OSError, match="Input/output"):
-        cache.truncate_from_end(15)
+        cache.flush()
     again = LeaderEpochCache(disk.image(CrashMode.DURABLE), FOLDER)
     assert again.entries() == [(2, 10), (4, 20)]
     again.truncate_from_end(15)
@@ -258,6 +262,8 @@ def test_what_holds_after_any_history(history: list[tuple[str, int, int]]) -> No
             owners = [cache.epoch_for_offset(offset) for offset in range(first, LOG_END)]
             cache.truncate_from_start(first)
             assert owners == [cache.epoch_for_offset(offset) for offset in range(first, LOG_END)]
+        if cache.is_stale:
+            cache.flush()
         entries = cache.entries()
         for last, following in pairwise(entries):
             assert last.epoch < following.epoch

@@ -13,6 +13,7 @@ from penstock.storage.disk import Disk, OsDisk
 from penstock.storage.local_log import LocalLog
 from penstock.storage.segment import Segment
 from penstock.storage.segments import Segments
+from penstock.storage.stages import Stages
 from penstock.storage.txn_index import AbortedTxn
 from tests.support.crash_disk import CrashDisk, CrashMode
 from tests.support.logs import NOW, batch, batches_in, filler
@@ -214,7 +215,7 @@ def test_roll_over_files_that_were_left_behind(log: LocalLog, tmp_path: Path) ->
 
 def test_truncate_removes_whole_segments_and_cuts_one(log: LocalLog, tmp_path: Path) -> None:
     fill(log, 18)
-    gone = log.truncate_to(7, NOW)
+    gone = Stages(log.truncate_to(7, NOW)).complete()
     assert [segment.base_offset for segment in gone] == [10, 15]
     assert log.segments.base_offsets == names(tmp_path, ".log") == [0, 5]
     assert log.next_offset == 7
@@ -225,7 +226,7 @@ def test_truncate_removes_whole_segments_and_cuts_one(log: LocalLog, tmp_path: P
 
 def test_truncate_at_the_start_of_a_segment_keeps_it_empty(log: LocalLog) -> None:
     fill(log, 12)
-    gone = log.truncate_to(5, NOW)
+    gone = Stages(log.truncate_to(5, NOW)).complete()
     assert [segment.base_offset for segment in gone] == [10]
     assert log.segments.base_offsets == [0, 5]
     assert log.segments.active.size == 0
@@ -239,13 +240,13 @@ def test_truncate_takes_the_recovery_point_back(log: LocalLog) -> None:
     task.run()
     log.finish_flush(task)
     assert log.recovery_point == 8
-    log.truncate_to(6, NOW)
+    Stages(log.truncate_to(6, NOW)).complete()
     assert log.recovery_point == 6
 
 
 def test_truncate_fully(log: LocalLog, tmp_path: Path) -> None:
     fill(log, 12)
-    gone = log.truncate_fully(100, NOW)
+    gone = Stages(log.truncate_fully(100, NOW)).complete()
     assert [segment.base_offset for segment in gone] == [0, 5, 10]
     assert names(tmp_path, ".log") == [100]
     assert (log.next_offset, log.recovery_point) == (100, 0)
@@ -255,7 +256,7 @@ def test_truncate_fully(log: LocalLog, tmp_path: Path) -> None:
 
 def test_truncate_fully_to_an_offset_that_is_there(log: LocalLog, tmp_path: Path) -> None:
     fill(log, 12)
-    log.truncate_fully(5, NOW)
+    Stages(log.truncate_fully(5, NOW)).complete()
     assert names(tmp_path, ".log") == [5]
     assert log.segments.size == 0
 
@@ -265,12 +266,12 @@ def test_no_truncation_while_a_flush_runs(log: LocalLog) -> None:
     task = log.begin_flush()
     assert task is not None
     with pytest.raises(RuntimeError, match="flush"):
-        log.truncate_to(1, NOW)
+        Stages(log.truncate_to(1, NOW)).complete()
     with pytest.raises(RuntimeError, match="flush"):
-        log.truncate_fully(1, NOW)
+        Stages(log.truncate_fully(1, NOW)).complete()
     task.run()
     log.finish_flush(task)
-    log.truncate_to(1, NOW)
+    Stages(log.truncate_to(1, NOW)).complete()
     assert log.next_offset == 1
 
 
@@ -337,7 +338,7 @@ def test_replace_puts_new_segments_in_the_place_of_old_ones(log: LocalLog, tmp_p
     fill(log, 18)
     old = log.segments.between(0, 10)
     new = cleaned(log, 0, filler(100, base_offset=1), filler(100, base_offset=8))
-    log.replace([new], old, NOW)
+    Stages(log.replace([new], old, NOW)).complete()
     assert log.segments.base_offsets == names(tmp_path, ".log") == [0, 10, 15]
     assert names(tmp_path, ".log.deleted") == [0, 5]
     assert names(tmp_path, ".swap") == names(tmp_path, ".cleaned") == []
@@ -352,7 +353,7 @@ def test_replace_by_several_segments(log: LocalLog, tmp_path: Path) -> None:
         cleaned(log, 0, filler(100, base_offset=0)),
         cleaned(log, 4, filler(100, base_offset=4)),
     ]
-    log.replace(new, log.segments.between(0, 5), NOW)
+    Stages(log.replace(new, log.segments.between(0, 5), NOW)).complete()
     assert log.segments.base_offsets == names(tmp_path, ".log") == [0, 4, 5, 10]
     assert offsets_at(log, 1) == [4]
 
@@ -360,7 +361,7 @@ def test_replace_by_several_segments(log: LocalLog, tmp_path: Path) -> None:
 def test_only_cleaned_segments_replace_others(log: LocalLog) -> None:
     fill(log, 12)
     with pytest.raises(ValueError, match=r"not \.cleaned"):
-        log.replace([log.segments.active], [log.segments.first], NOW)
+        Stages(log.replace([log.segments.active], [log.segments.first], NOW)).complete()
 
 
 # --- flush
@@ -398,7 +399,7 @@ def test_flushes_side_by_side(log: LocalLog) -> None:
     assert log.recovery_point == 3
     assert log.is_flushing
     with pytest.raises(RuntimeError, match="flush"):
-        log.truncate_to(1, NOW)
+        Stages(log.truncate_to(1, NOW)).complete()
     first.run()
     log.finish_flush(first)
     assert log.recovery_point == 3, "the earlier one takes nothing back"

@@ -15,7 +15,7 @@ from penstock.core.errors import (
 from penstock.records.batch import TimestampType, read_header
 from penstock.records.compress import Compression
 from penstock.storage.config import INT_MAX, LogConfig
-from penstock.storage.epochs import EpochEntry
+from penstock.storage.epochs import EpochEntry, LeaderEpochCache
 from tests.support.crash_disk import CrashDisk
 from tests.support.logs import (
     NOW,
@@ -389,10 +389,31 @@ def test_an_epoch_that_cannot_be_stored_stops_the_log(tmp_path: Path) -> None:
     with LogFolder(tmp_path, disk=disk) as folder:
         log = folder.open()
         log.append_as_leader(batch(b"a"), 1)
+        log.flush()
         disk.fail("rename", "*leader-epoch*", errno.EIO)
+        log.append_as_leader(batch(b"b"), 2)
         with pytest.raises(KafkaStorageError):
-            log.append_as_leader(batch(b"b"), 2)
-        assert values(log) == [b"a"]
+            log.flush()
+        assert log.recovery_point == 1
         disk.heal()
         folder.crash()
-        assert values(folder.open()) == [b"a"]
+        again = folder.open()
+        assert again.epochs.entries() == [(1, 0), (2, 1)][: again.log_end_offset]
+
+
+def test_an_epoch_is_stored_before_the_recovery_point_moves(tmp_path: Path) -> None:
+    """R4, S7: above the recovery point its first batch tells of it, below it the file must."""
+    disk = CrashDisk()
+    with LogFolder(tmp_path, disk=disk) as folder:
+        log = folder.open()
+        log.append_as_leader(batch(b"a"), 1)
+        log.flush()
+        before = disk.operations
+        log.append_as_leader(batch(b"b"), 2)
+        assert disk.operations - before == 1, "one write, and no wait for the epoch"
+        task = log.begin_flush()
+        assert task is not None
+        assert not log.epochs.is_stale
+        task.run()
+        assert LeaderEpochCache(disk, log.folder).entries() == [(1, 0), (2, 1)]
+        log.finish_flush(task)

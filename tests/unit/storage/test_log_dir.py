@@ -180,6 +180,7 @@ def test_partitions_are_found_again(folder: Folder) -> None:
     with folder.opened() as log_dir:
         fill(log_dir.create(A, SMALL, TOPIC_ID), 15)
         fill(log_dir.create(B, SMALL, None), 3)
+        log_dir.logs[B].flush()
         assert folder.file("a-0", "partition.metadata").exists()
         assert not folder.file("b-11", "partition.metadata").exists()
         assert sorted(path.name for path in folder.file("b-11").iterdir()) == [

@@ -198,14 +198,16 @@ def test_a_create_that_fails(tmp_path: Path) -> None:
 
 
 def test_a_delete_that_fails() -> None:
-    """The log is still there, and so is its folder: it is found again after a restart."""
+    """Nobody sees the log any more, but its folder is there: it is found after a restart."""
     disk = CrashDisk()
     log_dir = Folder("/logs", disk).open()
-    fill(log_dir.create(A, SMALL, None), 3)
+    log = log_dir.create(A, SMALL, None)
+    fill(log, 3)
     disk.fail("rename", "/logs/a-0", errno.EIO)
     with pytest.raises(KafkaStorageError, match="/logs is offline"):
         log_dir.delete(A)
-    assert offsets(log_dir.logs[A]) == [0, 1, 2]
+    assert log_dir.logs == {}
+    assert offsets(log) == [0, 1, 2]
     log_dir.close()
     disk.heal()
     with Folder("/logs", disk).opened() as again:

@@ -181,6 +181,7 @@ class TestMove:
                 assert move is not None
                 while not manager.advance_move(move):
                     running = pool.submit(move.run)
+                    log = move.log
                     for n in range(3):
                         log.append_as_leader(batch(b"%d" % n), 0)
                     log.update_high_watermark(log.log_end_offset)

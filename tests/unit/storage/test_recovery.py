@@ -297,6 +297,7 @@ def test_epochs_come_back_from_the_records(tmp_path: Path) -> None:
             fill(log, 8, epoch)
         expected = [EpochEntry(1, 0), EpochEntry(4, 8), EpochEntry(6, 16)]
         assert log.epochs.entries() == expected
+        log.epochs.flush()
         folder.crash()
         (folder.path / "leader-epoch-checkpoint").unlink()
         assert folder.open().epochs.entries() == expected

@@ -10,7 +10,8 @@ from penstock.core.clock import ManualClock
 from penstock.core.errors import KafkaStorageError
 from penstock.storage.checkpoints import RECOVERY_POINT_CHECKPOINT, load_offsets
 from penstock.storage.disk import OsDisk
-from penstock.storage.epochs import EpochEntry
+from penstock.storage.epochs import EpochEntry, LeaderEpochCache
+from penstock.storage.log_results import Isolation
 from penstock.storage.manager import ChoreIntervals, LogManager
 from tests.support.crash_disk import CrashDisk
 from tests.support.logs import NOW, LogFolder, filler
@@ -38,7 +39,7 @@ class Broker:
 
 
 class TestCheckpoints:
-    def test_they_are_written_on_a_thread_and_put_in_place_later(self) -> None:
+    def test_they_are_written_on_a_thread(self) -> None:
         broker = Broker()
         assert broker.manager.begin_checkpoints() == []
         broker.clock.advance(300)
@@ -46,13 +47,11 @@ class TestCheckpoints:
         assert broker.manager.begin_checkpoints() == []
         with ThreadPoolExecutor(1) as pool:
             pool.submit(task.run).result()
-        assert broker.stored() is None
+        assert broker.stored() == 25
         before = broker.disk.operations
         log_dir.finish_checkpoint(task)
-        assert broker.stored() == 25
-        assert broker.disk.operations - before == 3, "three renames, nothing that waits"
         broker.manager.tick()
-        assert broker.disk.operations - before == 3, "the chore is done"
+        assert broker.disk.operations == before, "the chore is done"
         broker.manager.shutdown()
 
     def test_something_newer_is_not_overwritten(self) -> None:
@@ -60,24 +59,10 @@ class TestCheckpoints:
         broker = Broker()
         broker.clock.advance(300)
         [(log_dir, task)] = broker.manager.begin_checkpoints()
-        task.run()
         broker.manager.truncate_to(TP, 7)
+        task.run()
         log_dir.finish_checkpoint(task)
         assert broker.stored() == 7
-        broker.manager.shutdown()
-
-    def test_one_at_a_time(self) -> None:
-        broker = Broker()
-        log_dir = broker.manager.dirs[0]
-        task = log_dir.begin_checkpoint()
-        assert task is not None
-        assert log_dir.begin_checkpoint() is None
-        task.run()
-        log_dir.finish_checkpoint(task)
-        again = log_dir.begin_checkpoint()
-        assert again is not None
-        again.run()
-        log_dir.finish_checkpoint(again)
         broker.manager.shutdown()
 
     def test_an_error_takes_the_folder_offline(self) -> None:
@@ -85,7 +70,7 @@ class TestCheckpoints:
         log_dir = broker.manager.dirs[0]
         task = log_dir.begin_checkpoint()
         assert task is not None
-        broker.disk.fail("sync", "*.next", errno.EIO)
+        broker.disk.fail("sync", "*.tmp", errno.EIO)
         task.run()
         assert log_dir.online
         log_dir.finish_checkpoint(task)
@@ -151,6 +136,29 @@ class TestEpochs:
             log = folder.reopen()
             assert log.epochs.entries() == [EpochEntry(3, 0), EpochEntry(5, 1)]
 
+    def test_a_flush_and_a_deletion_meanwhile(self) -> None:
+        """R4: neither takes the new epoch out of the file for good, nor brings old ones back."""
+        broker = Broker()
+        log = broker.log
+        log.append_as_leader(filler(100), 7)
+        task = log.begin_epoch(9)
+        assert task is not None
+        log.update_high_watermark(26)
+        log.increment_log_start_offset(3)
+        flush = log.begin_flush()
+        assert flush is not None
+        flush.run()
+        task.run()
+        log.finish_flush(flush)
+        log.finish_epoch(task)
+        expected = [(0, 3), (7, 25), (9, 26)]
+        assert log.epochs.entries() == expected
+        assert log.epochs.is_stale, "the file lacks the new one"
+        log.append_as_leader(filler(100), 9)
+        log.flush()
+        assert LeaderEpochCache(broker.disk, log.folder).entries() == expected
+        broker.manager.shutdown()
+
     def test_the_append_then_waits_for_nothing(self) -> None:
         broker = Broker()
         task = broker.log.begin_epoch(9)
@@ -171,4 +179,70 @@ class TestEpochs:
         with pytest.raises(KafkaStorageError):
             broker.log.finish_epoch(task)
         assert not broker.manager.dirs[0].online
+        broker.manager.shutdown()
+
+
+class TestTruncation:
+    def test_in_turns(self) -> None:
+        """R4: the log can be read meanwhile; flushes and retention wait."""
+        broker = Broker()
+        log, manager = broker.log, broker.manager
+        log.append_as_leader(filler(100), 3)
+        stages = manager.begin_truncation(TP, 7)
+        turns = 0
+        while not stages.advance():
+            turns += 1
+            assert log.read(2, 100, Isolation.LOG_END).records is not None
+            if log.local.is_held:
+                assert log.begin_flush() is None
+                assert log.delete_old_segments() == []
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(stages.run).result()
+        assert stages.result
+        assert turns >= 4
+        assert (log.log_end_offset, log.recovery_point, broker.stored()) == (7, 7, 7)
+        assert LeaderEpochCache(broker.disk, log.folder).entries() == [(0, 0)]
+        assert log.append_as_leader(filler(100), 4).first_offset == 7
+        manager.shutdown()
+
+    def test_an_error_in_the_middle_stops_the_log(self) -> None:
+        broker = Broker()
+        stages = broker.manager.begin_truncation(TP, 7)
+        broker.disk.fail("sync_folder", "/a/orders-0", errno.EIO)
+        assert not stages.advance()
+        stages.run()
+        with pytest.raises(KafkaStorageError):
+            stages.advance()
+        assert not broker.log.local.is_held
+        assert not broker.manager.dirs[0].online
+        broker.manager.shutdown()
+
+    def test_everything_goes_in_turns_too(self) -> None:
+        broker = Broker()
+        stages = broker.manager.begin_full_truncation(TP, 100)
+        while not stages.advance():
+            stages.run()
+        assert (broker.log.log_start_offset, broker.log.log_end_offset) == (100, 100)
+        assert broker.log.epochs.entries() == []
+        assert broker.log.append_as_leader(filler(100), 4).first_offset == 100
+        broker.manager.shutdown()
+
+
+class TestDeletion:
+    def test_the_log_is_gone_at_once_and_its_folder_when_that_is_durable(self) -> None:
+        broker = Broker()
+        stages = broker.manager.begin_deletion([TP])
+        assert not stages.advance()
+        assert broker.manager.get(TP) is None
+        with pytest.raises(KafkaStorageError, match="was deleted"):
+            broker.log.append_as_leader(filler(100), 0)
+        log_dir = broker.manager.dirs[0]
+        log_dir.checkpoint()
+        assert broker.stored() == 25, "as long as a crash may bring it back"
+        stages.run()
+        assert not broker.disk.exists("/a/orders-0")
+        while not stages.advance():
+            stages.run()
+        assert stages.result == []
+        assert broker.stored() is None
         broker.manager.shutdown()

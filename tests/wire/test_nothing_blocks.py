@@ -1,0 +1,264 @@
+"""Nothing on the event loop waits for the disk, whatever the broker does (issue 3, data path).
+
+Every sync, every commit of metadata, every removal of a folder and every sleep on the loop's thread
+fails the test, with its stack. Start and stop are left out: before the listeners serve, and after
+they are closed, nobody is there to wait.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from penstock.broker.broker import Broker
+from penstock.core.ids import TopicPartition
+from penstock.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from penstock.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
+from penstock.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from penstock.storage.log import Log
+from tests.support.admin import BROKER, TOPIC, alter
+from tests.support.blocking import BlockingCalls, blocking_calls
+from tests.support.broker import RunningBroker, WireClient, running_broker
+from tests.support.faults import watching
+from tests.support.requests import batch_of, make_topic, new_producer, produced, send_batch
+
+DEADLINE_S = 15.0
+SEGMENT = "1048576"
+MANY = b"x" * 400_000
+"""Three of these fill a segment."""
+
+SETTINGS = {
+    "log.retention.check.interval.ms": "100",
+    "log.flush.offset.checkpoint.interval.ms": "200",
+    "log.cleaner.backoff.ms": "20",
+    "log.retention.ms": "-1",
+    "offsets.topic.num.partitions": "2",
+}
+
+
+class Watched(NamedTuple):
+    broker: RunningBroker
+    client: WireClient
+    calls: BlockingCalls
+    a: str
+    b: str
+
+    def log(self, topic: str) -> Log:
+        found = self.broker.call(lambda broker: broker.logs.get(TopicPartition(topic, 0)))
+        assert found is not None
+        return found
+
+    def until(self, condition: Callable[[Broker], bool]) -> None:
+        """Waits for something that the broker does on its own account."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not self.broker.call(condition):
+            assert time.monotonic() < deadline, "it does not happen"
+            time.sleep(0.01)
+
+
+def settings(root: Path) -> dict[str, str]:
+    return {**SETTINGS, "log.dirs": f"{root / 'a'},{root / 'b'}"}
+
+
+@pytest.fixture(scope="module")
+def calls() -> Iterator[BlockingCalls]:
+    with blocking_calls() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def broker(
+    tmp_path_factory: pytest.TempPathFactory, calls: BlockingCalls
+) -> Iterator[tuple[RunningBroker, Path]]:
+    root = tmp_path_factory.mktemp("watched")
+    with watching(), running_broker(root, settings(root)) as running:
+        yield running, root
+
+
+@pytest.fixture
+def watched(broker: tuple[RunningBroker, Path], calls: BlockingCalls) -> Iterator[Watched]:
+    running, root = broker
+    calls.elsewhere.clear()
+    with running.connect() as client, calls.on(running.call(lambda _: threading.get_ident())):
+        yield Watched(running, client, calls, str(root / "a"), str(root / "b"))
+
+
+def fill(client: WireClient, topic: str, count: int, key: bytes | None = None) -> None:
+    for _ in range(count):
+        assert send_batch(client, topic, batch_of(MANY, key=key)).error_code == 0
+
+
+def delete_topic(client: WireClient, topic: str) -> None:
+    (result,) = client.ask(DeleteTopicsRequest([DeleteTopicState(topic)]), 6).responses
+    assert result.error_code == 0
+
+
+def test_a_sync_on_the_loop_would_be_found(
+    broker: tuple[RunningBroker, Path], calls: BlockingCalls
+) -> None:
+    running, root = broker
+    thread = running.call(lambda _: threading.get_ident())
+    with (
+        pytest.raises(AssertionError, match=r"fsync on the event loop(?s:.*)sync_folder"),
+        calls.on(thread),
+    ):
+        running.call(lambda broker: broker.logs.disk.sync_folder(str(root)))
+
+
+def test_produce_roll_and_flush(watched: Watched) -> None:
+    """S3, S6: also with producers, whose state is written when a segment is full."""
+    client = watched.client
+    make_topic(client, "rolled", configs={"segment.bytes": SEGMENT})
+    producer_id, epoch = new_producer(client)
+    for sequence in range(6):
+        data = batch_of(MANY, producer=(producer_id, epoch, sequence))
+        assert send_batch(client, "rolled", data).error_code == 0
+    log = watched.log("rolled")
+    assert len(log.local.segments) == 3
+    watched.until(lambda _: not log.local.has_unflushed_sealed_segment)
+    alter(client, TOPIC, "rolled", {"flush.messages": "1"})
+    assert produced(client, "rolled", b"durable") == 6
+    assert log.recovery_point == 7
+    assert "fdatasync" in watched.calls.elsewhere
+
+
+def test_delete_records_and_retention(watched: Watched) -> None:
+    """S4: segments go, and so do the epochs in the file, at some time."""
+    client = watched.client
+    quick = {"segment.bytes": SEGMENT, "file.delete.delay.ms": "0"}
+    make_topic(client, "deleted", configs=quick)
+    fill(client, "deleted", 6)
+    log = watched.log("deleted")
+    wanted = DeleteRecordsTopic("deleted", [DeleteRecordsPartition(0, 3)])
+    (answer,) = client.ask(DeleteRecordsRequest([wanted], 1000), 2).topics
+    assert answer.partitions[0].low_watermark == 3
+    assert log.epochs.is_stale
+    watched.until(lambda _: log.local.segments.first.base_offset == 2)
+    alter(client, TOPIC, "deleted", {"retention.bytes": "0"})
+    watched.until(lambda _: log.log_start_offset == 6)
+    watched.until(lambda _: not list(Path(log.folder).glob("*.deleted")))
+
+
+def test_topics_come_and_go(watched: Watched) -> None:
+    """S1: also several times under the same name; a deleted one is gone when that is answered."""
+    client = watched.client
+    for n in range(3):
+        make_topic(client, "brief", 5)
+        assert produced(client, "brief", b"%d" % n) == 0
+        folders = [path for root in (watched.a, watched.b) for path in Path(root).glob("brief-?")]
+        assert len(folders) == 5
+        delete_topic(client, "brief")
+        assert not any(path.exists() for path in folders)
+    assert "EmbeddedStore.commit" in watched.calls.elsewhere
+
+
+def test_compaction(watched: Watched) -> None:
+    """S5: the checkpoints before and after, and the new segments in the place of old ones."""
+    client = watched.client
+    configs = {
+        "cleanup.policy": "compact",
+        "segment.bytes": SEGMENT,
+        "min.cleanable.dirty.ratio": "0.01",
+        "file.delete.delay.ms": "0",
+    }
+    make_topic(client, "compacted", configs=configs)
+    fill(client, "compacted", 8, key=b"k")
+    log = watched.log("compacted")
+    key = TopicPartition("compacted", 0)
+    watched.until(lambda broker: broker.cleaner.first_dirty_offset(key) == 6)
+    assert log.size < 4 * len(MANY)
+    fill(client, "compacted", 4, key=b"k")
+    watched.until(lambda broker: broker.cleaner.first_dirty_offset(key) == 10)
+    delete_topic(client, "compacted")
+
+
+def test_a_move_between_folders(watched: Watched) -> None:
+    """S1: also while every append is flushed; there and back, and with a deletion under way."""
+    client = watched.client
+    make_topic(client, "moved", configs={"segment.bytes": SEGMENT, "flush.messages": "1"})
+    fill(client, "moved", 4)
+    home = watched.log("moved").folder.rpartition("/")[0]
+    other = watched.b if home == watched.a else watched.a
+    offset = 4
+    for path in (other, home, other):
+        move(client, "moved", path)
+        while watched.log("moved").folder != f"{path}/moved-0":
+            assert produced(client, "moved", b"meanwhile") == offset
+            offset += 1
+    assert watched.log("moved").log_end_offset == offset
+    move(client, "moved", home)
+    delete_topic(client, "moved")
+    assert not [path for root in (home, other) for path in Path(root).glob("moved-0")]
+    make_topic(client, "moved")
+    assert produced(client, "moved", b"again") == 0
+
+
+def move(client: WireClient, topic: str, path: str) -> None:
+    wanted = AlterReplicaLogDir(path, [AlterReplicaLogDirTopic(topic, [0])])
+    (result,) = client.ask(AlterReplicaLogDirsRequest([wanted]), 2).results
+    assert result.partitions[0].error_code == 0
+
+
+def test_settings(watched: Watched) -> None:
+    make_topic(watched.client, "set")
+    alter(watched.client, TOPIC, "set", {"max.message.bytes": "100000"})
+    alter(watched.client, BROKER, "0", {"log.cleaner.backoff.ms": "20"})
+    alter(watched.client, BROKER, "", {"log.retention.bytes": "1000000000"})
+    assert watched.log("set").config.max_message_bytes == 100_000
+
+
+def test_offsets_of_groups(watched: Watched) -> None:
+    make_topic(watched.client, "read")
+    commit_offsets(watched.client, 5)
+
+
+def commit_offsets(client: WireClient, offset: int) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    offsets = OffsetCommitRequestTopic("read", partitions=[OffsetCommitRequestPartition(0, offset)])
+    while True:
+        client.ask(FindCoordinatorRequest(key="g"), 2)
+        response = client.ask(OffsetCommitRequest("g", topics=[offsets]), 8)
+        if response.topics[0].partitions[0].error_code == 0:
+            return
+        assert time.monotonic() < deadline, response
+        time.sleep(0.01)
+
+
+def test_checkpoints(watched: Watched) -> None:
+    """S7: the chore that stores how far the logs are safe."""
+    make_topic(watched.client, "stored")
+    assert produced(watched.client, "stored", b"v") == 0
+    files = [Path(root) / "replication-offset-checkpoint" for root in (watched.a, watched.b)]
+    watched.until(lambda _: any(b"stored 0 1\n" in file.read_bytes() for file in files))
+
+
+def test_the_first_records_after_a_restart(tmp_path: Path, calls: BlockingCalls) -> None:
+    """R4: they have another leader epoch, of clients and of the group coordinator."""
+    with running_broker(tmp_path, settings(tmp_path)) as broker, broker.connect() as client:
+        make_topic(client, "read")
+        assert produced(client, "read", b"before") == 0
+        commit_offsets(client, 1)
+    with (
+        running_broker(tmp_path, settings(tmp_path)) as broker,
+        broker.connect() as client,
+        calls.on(broker.call(lambda _: threading.get_ident())),
+    ):
+        assert produced(client, "read", b"after") == 1
+        commit_offsets(client, 2)
