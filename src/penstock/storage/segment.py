@@ -23,6 +23,7 @@ from penstock.storage.files import (
     segment_path,
 )
 from penstock.storage.offset_index import OffsetIndex
+from penstock.storage.recent_batches import RecentBatches
 from penstock.storage.scan import Found, Scanned, find_batch, last_whole_batch_end, scan
 from penstock.storage.time_index import TimeIndex
 from penstock.storage.timestamps import (
@@ -36,7 +37,6 @@ from penstock.storage.txn_index import TransactionIndex
 __all__ = ["LogSlice", "Segment", "TimestampAndOffset"]
 
 ALLOCATE_BYTES = 1024 * 1024
-RECENT_BATCHES = 64
 
 
 class LogSlice(Struct, frozen=True, gc=False):
@@ -65,7 +65,6 @@ class Segment:
         "_max_timestamp",
         "_max_timestamp_offset",
         "_recent",
-        "_recent_before",
         "_room",
         "base_offset",
         "file",
@@ -120,9 +119,7 @@ class Segment:
         except BaseException:
             self.file.close()
             raise
-        # Batches appended lately, by base offset: where consumers that keep up go on reading.
-        self._recent: dict[int, tuple[int, BatchHeader]] = {}
-        self._recent_before = self._recent
+        self._recent = RecentBatches()
         self._room = 0
         self._indexed_timestamp: int = NO_TIMESTAMP
         self.indexes_full = False
@@ -206,12 +203,9 @@ class Segment:
         self.file.write_at(data, position)
         if not position:
             self._first_timestamp = headers[0].max_timestamp
-        recent = self._recent
-        if len(recent) >= RECENT_BATCHES:
-            self._recent_before = recent
-            recent = self._recent = {}
         for header in headers:
-            recent[header.base_offset] = position, header
+            base_offset = header.base_offset
+            self._recent.add(base_offset, base_offset + header.last_offset_delta, position)
             self.index(header, position)
             position += header.batch_length + LOG_OVERHEAD
         self.size = position
@@ -251,19 +245,15 @@ class Segment:
 
     def find(self, offset: int) -> Found | None:
         """The batch that holds `offset`, or the first one after it; None past the end."""
-        recent = self._recent.get(offset) or self._recent_before.get(offset)
+        recent = self._recent.find(offset, self.size)
         if recent is not None:
-            at, header = recent
-            return Found(at, header.size, header.last_offset)
+            return recent
         _, position = self.offset_index.lookup(offset)
         return find_batch(self.file, position, self.size, offset)
 
     def is_recent(self, offset: int) -> bool:
         """Whether the batch at this offset was appended lately: it is found without the files."""
-        return offset in self._recent or offset in self._recent_before
-
-    def _forget_recent(self) -> None:
-        self._recent = self._recent_before = {}
+        return offset in self._recent
 
     def read(
         self, offset: int, max_bytes: int, end_position: int, *, min_one: bool
@@ -353,7 +343,7 @@ class Segment:
         return cut
 
     def _truncate_file(self, size: int) -> None:
-        self._forget_recent()
+        self._recent.clear()
         if size < self.file.size():
             self.file.truncate(size)
         self.size = size
@@ -412,7 +402,7 @@ class Segment:
         self.offset_index.trim()
         self.time_index.trim()
         self.indexes_full = True
-        self._forget_recent()
+        self._recent.clear()
         if self._has_spare_blocks or self.file.size() > self.size:
             self.file.truncate(self.size)
             self._has_spare_blocks = False
