@@ -56,6 +56,7 @@ OLD_SYNONYMS = {"message.downconversion.enable": ["log.message.downconversion.en
 """Kafka 4 converts no more, and has forgotten them."""
 
 OTHER_LIMITS = {
+    "group.consumer.assignors": "assignors of one's own would be Java classes",
     "broker.id": "-1 stands for no number",
     "log.index.size.max.bytes": "an index needs room for two entries",
     "segment.index.bytes": "an index needs room for two entries",

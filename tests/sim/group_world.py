@@ -224,7 +224,7 @@ class Coordinator:
         self._reply(result)
 
     def _change(self, result: Result) -> None:
-        self.checks.decided(result, self.shard.groups.get(GROUP))
+        self.checks.decided(result, classic_group(self.shard))
         for change in result.changes:
             self.shard.apply(change)
         for timer in result.timers:
@@ -271,7 +271,7 @@ class Coordinator:
             assert age <= WAIT_LIMIT_MS, f"{waiting.request} has waited for {age} ms"
             if not isinstance(waiting.request, JoinGroupRequest | SyncGroupRequest):
                 assert age <= COMMIT_TIMEOUT_MS, f"{waiting.request} waits for the log only"
-        group = self.shard.groups.get(GROUP)
+        group = classic_group(self.shard)
         if group is not None:
             awaiting = [m for m in group.members.values() if m.awaiting_join is not None]
             assert group.awaiting_joins == len(awaiting)
@@ -285,8 +285,11 @@ class Coordinator:
         assert again.offsets.groups == self.shard.offsets.groups
         assert set(again.groups) == set(self.shard.groups)
         for group_id, group in self.shard.groups.items():
+            stored_group = again.groups[group_id]
+            assert isinstance(group, ClassicGroup)
+            assert isinstance(stored_group, ClassicGroup)
             if group.state in (GroupState.STABLE, GroupState.EMPTY):
-                stored, live = group_value(again.groups[group_id]), group_value(group)
+                stored, live = group_value(stored_group), group_value(group)
                 assert stored == live
 
 
@@ -308,7 +311,7 @@ class GroupChecks:
         self.offsets = {partition: value.offset for partition, value in partitions.items()}
         for partition, offset in self.acknowledged.items():
             assert self.offsets.get(partition, -1) >= offset, f"t-{partition} lost {offset}"
-        group = shard.groups.get(GROUP)
+        group = classic_group(shard)
         generation = -1 if group is None else group.generation
         assert generation >= max(self.stable_generations, default=-1), "a generation was lost"
         self.generation = generation
@@ -378,6 +381,12 @@ class GroupChecks:
         for partition in partitions:
             other = self.owners.setdefault((generation, partition), owner)
             assert other == owner, f"t-{partition} of generation {generation}: {other}, {owner}"
+
+
+def classic_group(shard: GroupShard) -> ClassicGroup | None:
+    group = shard.groups.get(GROUP)
+    assert group is None or isinstance(group, ClassicGroup)
+    return group
 
 
 def write_assignment(generation: int, partitions: list[int]) -> bytes:

@@ -140,9 +140,7 @@ class TxnProducer:
         return code
 
     def add_offsets(self, group: str, version: int = 3) -> ErrorCode:
-        request = AddOffsetsToTxnRequest(
-            self.transactional_id, self.producer_id, self.epoch, group
-        )
+        request = AddOffsetsToTxnRequest(self.transactional_id, self.producer_id, self.epoch, group)
         return ErrorCode(until_ready(self.client, request, version).error_code)
 
     def batch(self, topic: str, *values: bytes, partition: int = 0) -> bytes:
@@ -289,8 +287,7 @@ def _committed_in(data: Any, offset: int) -> tuple[list[bytes | None], int]:
         while waiting and waiting[-1][0] <= header.last_offset:
             aborted.add(waiting.pop()[1])
         if header.is_control:
-            marker = read_end_txn_marker(records, position, header)
-            if marker is not None and not marker.commits:
+            if not read_end_txn_marker(records, position, header).commits:
                 aborted.discard(header.producer_id)
         elif not (header.is_transactional and header.producer_id in aborted):
             found += [each.value for each in read_records(records, position, header)]

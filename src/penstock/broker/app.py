@@ -240,7 +240,14 @@ class App:
             telemetry=ClientTelemetry(image, config.int("telemetry.max.bytes"), uuid.uuid4),
         )
         broker.groups = GroupCoordinator(
-            self._broker_id, config, image, replicas, workers, clock, broker.create_internal_topic
+            self._broker_id,
+            config,
+            image,
+            replicas,
+            workers,
+            clock,
+            broker.create_internal_topic,
+            broker.access,
         )
         broker.txn_markers = TxnMarkers(replicas, broker.groups, clock)
         broker.transactions = TransactionCoordinator(

@@ -31,6 +31,7 @@ logger = logging.getLogger("penstock.settings")
 
 _UNCLEAN = "unclean.leader.election.enable"
 _EXPIRATION = "producer.id.expiration.ms"
+_VERIFICATION = "transaction.partition.verification.enable"
 _OF_TOPICS = ("log.", "message.", "min.", "compression.", "unclean.")
 """How settings of the broker begin that topics without their own take over."""
 
@@ -60,7 +61,7 @@ class Following:
         broker.replicas.apply(changes)
         broker.groups.apply(changes)
         broker.transactions.apply(changes)
-        self._expire_producers(_partitions(changes))
+        self._limit_producers(_partitions(changes))
         if any(_allows_unclean_elections(change) for change in changes):
             self._elect_leaderless()
 
@@ -83,8 +84,8 @@ class Following:
             broker.cleaner.settings = cleaner_settings(broker.config)
         if any(name.startswith(_OF_TOPICS) for name in names):
             broker.replicas.reconfigure()
-        if _EXPIRATION in names:
-            self._expire_producers(replica.partition.key for replica in broker.replicas)
+        if names & {_EXPIRATION, _VERIFICATION}:
+            self._limit_producers(replica.partition.key for replica in broker.replicas)
         if _UNCLEAN in names:
             self._elect_leaderless()
 
@@ -100,12 +101,14 @@ class Following:
             except KafkaError as error:
                 logger.error("listener %s keeps its certificates: %s", spec.name, error.message)
 
-    def _expire_producers(self, partitions: Iterable[TopicPartition]) -> None:
-        limit_ms = self._broker.config.int(_EXPIRATION)
+    def _limit_producers(self, partitions: Iterable[TopicPartition]) -> None:
+        expiration_ms = self._broker.config.int(_EXPIRATION)
+        verify = self._broker.config.bool(_VERIFICATION)
         for partition in partitions:
             log = self._broker.logs.get(partition)
             if log is not None:
-                log.producers.producer_id_expiration_ms = limit_ms
+                log.producers.producer_id_expiration_ms = expiration_ms
+                log.verify_transactions = verify
 
     def _elect_leaderless(self) -> None:
         """Where unclean elections are allowed now, who waits for one gets it (R5)."""

@@ -4,29 +4,46 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import cast
 from uuid import UUID
 
+from penstock.broker.access import Access
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.coordinator_host import CoordinatorHost, CreateTopic
-from penstock.broker.coordinator_log import BatchReader, append_records
+from penstock.broker.coordinator_log import BatchReader, Producer, append_records
+from penstock.broker.group_settings import group_config
 from penstock.broker.internal_topics import GROUP_METADATA_TOPIC
+from penstock.broker.patterns import matcher
 from penstock.broker.replicas import Replica, ReplicaManager
-from penstock.broker.request import Request
+from penstock.broker.request import Request, Session
 from penstock.broker.workers import Workers
 from penstock.controller.image import ClusterImage
-from penstock.controller.metadata import Change, Delete
-from penstock.coordinator.group.config import GroupConfig
+from penstock.controller.metadata import (
+    Change,
+    ConfigKey,
+    ConfigRecord,
+    Delete,
+    Put,
+    TopicKey,
+    TopicRecord,
+)
 from penstock.coordinator.group.events import (
     Context,
     Event,
     PartitionsDeleted,
+    PendingOffset,
+    RegexResolved,
     Requested,
+    ResolveRegexes,
     Result,
     Timer,
+    TopicsChanged,
+    TransactionEnded,
 )
 from penstock.coordinator.group.fan_out import FanRequest, FanResponse, merge, split
 from penstock.coordinator.group.records import (
+    OffsetRecord,
     Record,
     SeenKeys,
     Skipped,
@@ -41,11 +58,18 @@ from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.list_groups import ListGroupsRequest
+from penstock.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from penstock.records.batch import BatchHeader
+from penstock.records.control import read_end_txn_marker
 from penstock.records.read import read_records
 from penstock.records.validate import AppendOrigin
+from penstock.security.acl import AclOperation, ResourceType
+from penstock.storage.producer_append import VerificationGuard
 
 logger = logging.getLogger("penstock.groups")
+
+
+Loaded = Record | PendingOffset | TransactionEnded | Skipped
 
 
 class _Topics:
@@ -64,8 +88,18 @@ class _Topics:
     def has_partition(self, name: str, partition: int) -> bool:
         return TopicPartition(name, partition) in self._image.partitions
 
+    def partition_count(self, name: str) -> int:
+        record = self._image.topics.get(name)
+        return 0 if record is None else len(record.assignments)
 
-class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Record | Skipped]):
+    def partition_racks(self, name: str, partition: int) -> list[str]:
+        record = self._image.topics.get(name)
+        replicas = () if record is None else record.assignments[partition].replicas
+        brokers = (self._image.brokers.get(replica) for replica in replicas)
+        return [each.rack for each in brokers if each is not None and each.rack is not None]
+
+
+class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]):
     """Groups and their offsets, for the handlers."""
 
     topic = GROUP_METADATA_TOPIC
@@ -79,13 +113,21 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Record 
         workers: Workers,
         clock: Clock,
         create_topic: CreateTopic,
+        access: Access,
     ) -> None:
         super().__init__(broker_id, image, replicas, workers, clock)
         self._config = config
         self._create_topic = create_topic
+        self._access = access
         self._topics = _Topics(image)
-        self._group_config = _group_config(config)
-        config.subscribe("", self._reconfigured)
+        self._known_topics: set[str] = set()
+        self._topic_changes = 0
+        self._asker: Session | None = None
+        """Whose request is being handled."""
+        self._guard: VerificationGuard | None = None
+        """Of the transaction whose offsets are being committed."""
+        self._group_config = group_config(config, image)
+        config.subscribe("", lambda _: self._reconfigure())
 
     # --- for the handlers
 
@@ -133,7 +175,21 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Record 
             )
             return Requested(body, context)
 
-        return self.submit(partition, body, request.version, event)
+        self._asker = request.session
+        try:
+            return self.submit(partition, body, request.version, event)
+        finally:
+            self._asker = None
+
+    def commit_in_transaction(
+        self, request: Request, body: TxnOffsetCommitRequest, guard: VerificationGuard | None
+    ) -> "asyncio.Future[Message]":
+        """Puts a TxnOffsetCommit to its coordinator, once the transaction has been verified."""
+        self._guard = guard
+        try:
+            return self.ask(request, body, body.group_id)
+        finally:
+            self._guard = None
 
     def end_transaction(
         self,
@@ -154,24 +210,37 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Record 
         self._replicas.find(GROUP_METADATA_TOPIC, partition).append(
             marker, origin=AppendOrigin.COORDINATOR, transaction_version=transaction_version
         )
+        shard.apply(TransactionEnded(producer_id, commit))
 
     # --- the machine
 
     def _new_shard(self) -> GroupShard:
-        return GroupShard(self._group_config)
+        return GroupShard(self._group_config, self._topics)
 
-    def _reader(self) -> BatchReader[Record | Skipped]:
+    def _reader(self) -> BatchReader[Loaded]:
         seen: SeenKeys = {}
 
-        def read(data: bytes, position: int, header: BatchHeader) -> list[Record | Skipped]:
+        def read(data: bytes, position: int, header: BatchHeader) -> list[Loaded]:
             if header.is_control:
-                return []
-            records = read_records(data, position, header)
-            return [decode_record(each.key, each.value, seen) for each in records]
+                marker = read_end_txn_marker(data, position, header)
+                ended = TransactionEnded(marker.producer_id, marker.commits)
+                return [ended] if marker.ends_transaction else []
+            records: list[Loaded] = [
+                decode_record(each.key, each.value, seen)
+                for each in read_records(data, position, header)
+            ]
+            if header.is_transactional:
+                return [
+                    PendingOffset(header.producer_id, each)
+                    if isinstance(each, OffsetRecord)
+                    else each
+                    for each in records
+                ]
+            return records
 
         return read
 
-    def _load_item(self, shard: GroupShard, item: Record | Skipped) -> None:
+    def _load_item(self, shard: GroupShard, item: Loaded) -> None:
         if isinstance(item, Skipped):
             logger.warning("%s: %s", GROUP_METADATA_TOPIC, item.note)
         else:
@@ -182,7 +251,14 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Record 
 
     def _append(self, replica: Replica, result: Result) -> None:
         records = [encode_record(record) for record in result.records]
-        append_records(replica, records, self._clock.now_ms(), atomic=result.atomic)
+        producer = None
+        if result.producer is not None:
+            producer = Producer(
+                result.producer.producer_id, result.producer.producer_epoch, self._guard
+            )
+        append_records(
+            replica, records, self._clock.now_ms(), atomic=result.atomic, producer=producer
+        )
 
     def _apply(self, shard: GroupShard, result: Result) -> None:
         for change in result.changes:
@@ -191,38 +267,81 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Record 
     def _refusal(self, request: Message, version: int, error: ErrorCode) -> Message:
         return refusal(request, version, error)
 
+    # --- patterns
+
+    def _perform(self, partition: int, shard: GroupShard, result: Result) -> None:
+        for effect in result.regexes:
+            self._spawn(self._resolve(partition, shard, effect, self._asker))
+
+    async def _resolve(
+        self, partition: int, shard: GroupShard, effect: ResolveRegexes, asker: Session | None
+    ) -> None:
+        """Finds the topics that match the patterns of a group, of those that the client may see."""
+        started_ms = self._clock.now_ms()
+        version = self._metadata_version()
+        visible = [
+            name
+            for name in self._image.topics
+            if asker is None
+            or self._access.allows(asker, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+        ]
+        found: dict[str, frozenset[str]] | None = None
+        try:
+            work = partial(_matching, effect.patterns, visible)
+            found = await self._workers.run(self._workers.compute, work)
+        except KafkaError as error:
+            logger.error("patterns of group %s: %s", effect.group_id, error.message)
+        if self._shards.get(partition) is shard:
+            event = RegexResolved(effect.group_id, found, version, started_ms)
+            self._handle(partition, shard, event)
+
+    def _metadata_version(self) -> int:
+        """A number that rises with each change of the topics, over restarts too."""
+        broker = self._image.brokers.get(self._broker_id)
+        return (0 if broker is None else broker.epoch << 32) + self._topic_changes
+
     # --- what changes
 
     def apply(self, changes: Iterable[Change]) -> None:
-        """Follows who leads `__consumer_offsets`, and which partitions are gone."""
+        """Follows who leads `__consumer_offsets`, the topics, and the settings of groups."""
         changes = list(changes)
         super().apply(changes)
-        gone = frozenset(
-            change.key
-            for change in changes
-            if isinstance(change, Delete)
-            and isinstance(change.key, TopicPartition)
-            and change.key.topic != GROUP_METADATA_TOPIC
-        )
+        gone: set[TopicPartition] = set()
+        topics: set[str] = set()
+        created = False
+        for change in changes:
+            match change:
+                case Put(TopicRecord(name)):
+                    topics.add(name)
+                    created = created or name not in self._known_topics
+                    self._known_topics.add(name)
+                case Delete(TopicKey(name)):
+                    topics.add(name)
+                    self._known_topics.discard(name)
+                case Delete(TopicPartition() as key) if key.topic != GROUP_METADATA_TOPIC:
+                    gone.add(key)
+                case Put(ConfigRecord(entity=(("groups", _),))):
+                    self._reconfigure()
+                case Delete(ConfigKey(entity=(("groups", _),))):
+                    self._reconfigure()
         if gone:
-            for partition, shard in list(self._shards.items()):
-                if shard is not None:
-                    self._handle(partition, shard, PartitionsDeleted(gone))
+            self._tell_all(PartitionsDeleted(frozenset(gone)))
+        if topics:
+            self._topic_changes += 1
+            self._tell_all(TopicsChanged(frozenset(topics), created))
 
-    def _reconfigured(self, _: frozenset[str]) -> None:
-        self._group_config = _group_config(self._config)
+    def _tell_all(self, event: Event) -> None:
+        for partition, shard in list(self._shards.items()):
+            if shard is not None:
+                self._handle(partition, shard, event)
+
+    def _reconfigure(self) -> None:
+        self._group_config = group_config(self._config, self._image)
         for shard in self._shards.values():
             if shard is not None:
                 shard.config = self._group_config
 
 
-def _group_config(config: BrokerConfig) -> GroupConfig:
-    return GroupConfig(
-        group_min_session_timeout_ms=config.int("group.min.session.timeout.ms"),
-        group_max_session_timeout_ms=config.int("group.max.session.timeout.ms"),
-        group_initial_rebalance_delay_ms=config.int("group.initial.rebalance.delay.ms"),
-        group_max_size=config.int("group.max.size"),
-        offset_metadata_max_bytes=config.int("offset.metadata.max.bytes"),
-        offsets_retention_minutes=config.int("offsets.retention.minutes"),
-        offsets_retention_check_interval_ms=config.int("offsets.retention.check.interval.ms"),
-    )
+def _matching(patterns: frozenset[str], names: list[str]) -> dict[str, frozenset[str]]:
+    """By pattern: the names that match as a whole. KafkaError where a pattern is none."""
+    return {pattern: frozenset(filter(matcher(pattern), names)) for pattern in patterns}

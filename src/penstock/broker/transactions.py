@@ -43,7 +43,7 @@ from penstock.coordinator.txn.records import (
 from penstock.coordinator.txn.replies import refusal
 from penstock.coordinator.txn.shard import TxnShard
 from penstock.core.clock import Clock
-from penstock.core.errors import ErrorCode
+from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.add_partitions_to_txn import (
@@ -59,7 +59,8 @@ from penstock.records.read import read_records
 logger = logging.getLogger("penstock.transactions")
 
 _RETRY_S = 0.1
-"""Pause before a marker is written again."""
+"""Pause before a marker is written again; it doubles each time, up to a limit."""
+_LONGEST_RETRY_S = 5.0
 _BETWEEN_BROKERS_VERSION = 5
 """Of AddPartitionsToTxn, when a broker asks in the name of its clients."""
 _DONE = frozenset({ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT})
@@ -207,13 +208,20 @@ class TransactionCoordinator(CoordinatorHost[TxnShard, Event, Result, Timer, Loa
 
     async def _handle_later(self, partition: int, shard: TxnShard, event: Requested) -> None:
         """Handles a request once there is a new block of producer ids."""
-        producer_id = await self._producer_ids.wait()
+        try:
+            producer_id = await self._producer_ids.wait()
+        except KafkaError as error:
+            logger.error("there is no producer id for a transaction: %s", error.message)
+            self._refuse(event, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return
         if self._shards.get(partition) is shard:
             self._handle(partition, shard, _with_producer_id(event, producer_id))
         else:
-            version = event.context.version
-            answer = refusal(event.request, version, ErrorCode.NOT_COORDINATOR)
-            self._reply([Reply(event.context.waiter, answer)])
+            self._refuse(event, ErrorCode.NOT_COORDINATOR)
+
+    def _refuse(self, event: Requested, code: ErrorCode) -> None:
+        answer = refusal(event.request, event.context.version, code)
+        self._reply([Reply(event.context.waiter, answer)])
 
     # --- markers
 
@@ -223,7 +231,10 @@ class TransactionCoordinator(CoordinatorHost[TxnShard, Event, Result, Timer, Loa
 
     async def _write_markers(self, partition: int, shard: TxnShard, effect: WriteMarkers) -> None:
         """Goes on until every partition has its marker, or this is no longer the coordinator."""
+        if self._shards.get(partition) is not shard:
+            return
         left = effect.partitions
+        pause_s = _RETRY_S
         replica = self._replicas.find(TRANSACTION_STATE_TOPIC, partition)
         marker = WritableTxnMarker(
             effect.producer_id,
@@ -257,7 +268,8 @@ class TransactionCoordinator(CoordinatorHost[TxnShard, Event, Result, Timer, Loa
             left -= done
             if not left:
                 return
-            await asyncio.sleep(_RETRY_S)
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, _LONGEST_RETRY_S)
 
     # --- settings
 
@@ -288,7 +300,6 @@ class TransactionCoordinator(CoordinatorHost[TxnShard, Event, Result, Timer, Loa
             transaction_version=0
             if features is None
             else features.levels.get(TRANSACTION_VERSION, 0),
-            two_phase_commit_enable=config.bool("transaction.two.phase.commit.enable"),
             group_partitions=config.int("offsets.topic.num.partitions")
             if groups is None
             else len(groups.assignments),

@@ -65,7 +65,8 @@ class Log(SegmentedLog):
             roll_jitter=roll_jitter,
         )
         self.last_flush_ms = clock.now_ms()
-        self._verify_transactions = verify_transactions
+        self.verify_transactions = verify_transactions
+        """`transaction.partition.verification.enable`, which may change."""
         self.successor: Log | None = None
         """The log that has its records, and all that came since, after a move."""
         self.update_high_watermark(high_watermark)
@@ -201,7 +202,7 @@ class Log(SegmentedLog):
                 data,
                 headers,
                 origin,
-                verify=self._verify_transactions,
+                verify=self.verify_transactions,
                 guard=verification_guard,
                 transaction_version=transaction_version,
             )
@@ -284,6 +285,7 @@ class Log(SegmentedLog):
     def _take_over(self, other: "Log") -> None:
         self.epochs.replace_all(other.epochs.entries())
         self.producers.take_over(other.producers)
+        self.verify_transactions = other.verify_transactions
         self._take_snapshot()
         self.config = other.config
         self.log_start_offset = other.log_start_offset

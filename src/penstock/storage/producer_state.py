@@ -304,6 +304,7 @@ class ProducerStateManager:
         self._ongoing = other._ongoing
         self._unreplicated = other._unreplicated
         self.map_end_offset = other.map_end_offset
+        self.producer_id_expiration_ms = other.producer_id_expiration_ms
 
     # --- the log is cut
 

@@ -10,11 +10,11 @@ import sys
 from collections.abc import Sequence
 
 from tests.support.clients.confluent_members import ConfluentGroups
-from tests.support.clients.members import GroupMember
+from tests.support.clients.members import PolledMember
 from tests.support.kafka import ROOT
 
 
-class MemberProcess(GroupMember):
+class MemberProcess(PolledMember):
     def __init__(self, bootstrap: str, group: str, topics: Sequence[str]) -> None:
         super().__init__()
         self._process = subprocess.Popen(
@@ -31,9 +31,6 @@ class MemberProcess(GroupMember):
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
         self.assignment = frozenset((topic, number) for topic, number in json.loads(answer))
-
-    def commit(self) -> None:
-        raise NotImplementedError("this member is there to be killed")
 
     def leave(self) -> None:
         """kill -9, and the process is reaped."""

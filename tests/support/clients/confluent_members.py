@@ -19,6 +19,7 @@ from tests.support.clients.members import (
     GroupProtocol,
     MemberDescription,
     Partition,
+    PolledMember,
     settings_of,
 )
 
@@ -80,7 +81,7 @@ class ConfluentGroups(GroupClient):
         wanted = topics if pattern is None else [f"^{pattern}$"]
         return _Member(bootstrap, group, wanted, settings_of(protocol, settings))
 
-    def doomed_member(self, bootstrap: str, group: str, topics: Sequence[str]) -> GroupMember:
+    def doomed_member(self, bootstrap: str, group: str, topics: Sequence[str]) -> PolledMember:
         # Which is made of this module, in the other process.
         from tests.support.clients.confluent_member_process import MemberProcess
 

@@ -13,6 +13,7 @@ from tests.support.clients.members import (
     GroupMember,
     GroupProtocol,
     MemberDescription,
+    PolledMember,
     settings_of,
 )
 from tests.support.clients.program import ProgramClient, from_wire
@@ -90,7 +91,7 @@ class JavaGroups(GroupClient):
         given = settings_of(protocol, settings)
         return _Member(self._program, bootstrap, group, topics, pattern, given)
 
-    def doomed_member(self, bootstrap: str, group: str, topics: Sequence[str]) -> GroupMember:
+    def doomed_member(self, bootstrap: str, group: str, topics: Sequence[str]) -> PolledMember:
         given = settings_of("consumer", {})
         return _DoomedMember(self._make(), bootstrap, group, topics, None, given)
 

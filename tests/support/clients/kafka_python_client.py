@@ -79,7 +79,7 @@ class KafkaPythonClient(AdminClient):
 
     def consume_group(self, bootstrap: str, topic: str, group: str, count: int) -> GroupRead:
         with closing(make_consumer(bootstrap, group)) as consumer, client_errors():
-            consumer.subscribe([topic])
+            subscribe(consumer, topic)
             records = read(consumer, count)
             consumer.commit()
             committed = {one.partition: consumer.committed(one) for one in consumer.assignment()}
@@ -134,6 +134,12 @@ def make_consumer(
         fetch_max_wait_ms=100,
         isolation_level=isolation,
     )
+
+
+def subscribe(consumer: KafkaConsumer, topic: str) -> None:
+    consumer.subscribe([topic])
+    # One that leads its group before it knows the topic's partitions assigns none, for minutes.
+    consumer.partitions_for_topic(topic)
 
 
 def read(consumer: KafkaConsumer, count: int) -> list[Record]:

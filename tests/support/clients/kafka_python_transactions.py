@@ -4,7 +4,13 @@ from collections.abc import Sequence
 from contextlib import closing
 
 # Before kafka itself is imported: this keeps quiet what it is warned of.
-from tests.support.clients.kafka_python_client import TIMEOUT, client_errors, make_consumer, read
+from tests.support.clients.kafka_python_client import (
+    TIMEOUT,
+    client_errors,
+    make_consumer,
+    read,
+    subscribe,
+)
 from tests.support.clients.model import Record
 from tests.support.clients.transactional import (
     COPY,
@@ -100,7 +106,7 @@ class KafkaPythonTransactions(TransactionalClient):
             _Producer(bootstrap, f"of-{group}", TRANSACTION_SECONDS) as producer,
             closing(make_consumer(bootstrap, group, "read_committed")) as consumer,
         ):
-            consumer.subscribe([source])
+            subscribe(consumer, source)
             records = read(consumer, count)
             producer.begin()
             producer.send(

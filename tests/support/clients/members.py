@@ -38,14 +38,12 @@ class GroupDescription:
     members: list[MemberDescription] = field(default_factory=list)
 
 
-class GroupMember(ABC):
+class PolledMember(ABC):
     """A consumer that subscribed. It does what is to be done whenever it is polled."""
 
     def __init__(self) -> None:
         self.assignment: frozenset[Partition] = frozenset()
         """At the time of the last poll."""
-        self.records: list[Record] = []
-        """What it read, without the topic."""
 
     def __enter__(self) -> Self:
         return self
@@ -58,12 +56,21 @@ class GroupMember(ABC):
         """Reads for so long; what the client is refused is a ClientError."""
 
     @abstractmethod
-    def commit(self) -> None:
-        """Commits what was read."""
-
-    @abstractmethod
     def leave(self) -> None:
         """Closes the consumer. One that left already stays so."""
+
+
+class GroupMember(PolledMember):
+    """A consumer that also keeps what it read, and commits it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[Record] = []
+        """What it read, without the topic."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Commits what was read."""
 
 
 class GroupClient(ABC):
@@ -98,7 +105,7 @@ class GroupClient(ABC):
         """
 
     @abstractmethod
-    def doomed_member(self, bootstrap: str, group: str, topics: Sequence[str]) -> GroupMember:
+    def doomed_member(self, bootstrap: str, group: str, topics: Sequence[str]) -> PolledMember:
         """A member of the consumer protocol in a process of its own: `leave` kills it."""
 
     @abstractmethod
@@ -118,7 +125,7 @@ def settings_of(protocol: GroupProtocol, settings: dict[str, str]) -> dict[str, 
     }
 
 
-def settle(members: Iterable[GroupMember], ready: Callable[[], bool], what: str) -> None:
+def settle(members: Iterable[PolledMember], ready: Callable[[], bool], what: str) -> None:
     """Polls all members in turn until `ready`."""
     everyone = list(members)
     deadline = time.monotonic() + SECONDS
@@ -130,7 +137,7 @@ def settle(members: Iterable[GroupMember], ready: Callable[[], bool], what: str)
             member.poll(POLL_SECONDS)
 
 
-def share(members: Sequence[GroupMember], partitions: Iterable[Partition], *counts: int) -> None:
+def share(members: Sequence[PolledMember], partitions: Iterable[Partition], *counts: int) -> None:
     """Polls until the members have so many of the partitions each, every one of them once.
 
     Without counts, as evenly as can be.

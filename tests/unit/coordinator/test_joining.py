@@ -53,7 +53,7 @@ def test_a_new_member_gets_its_id_first(host: GroupHost, version: int) -> None:
     assert response.error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert response.member_id.startswith("app-")
     assert len(response.member_id) == len("app-") + 36
-    assert host.shard.groups["g"].pending_joins == {response.member_id}
+    assert host.classic().pending_joins == {response.member_id}
     assert SessionTimer("g", response.member_id) in host.timers
 
 
@@ -70,7 +70,7 @@ def test_the_first_join_stores_the_empty_group(host: GroupHost) -> None:
 def test_an_id_that_is_never_used_is_forgotten(host: GroupHost) -> None:
     member = host.ask(join_request(), JoinGroupResponse).member_id
     host.advance(SESSION_MS)
-    assert not host.shard.groups["g"].pending_joins
+    assert not host.classic().pending_joins
     late = host.ask(join_request(member), JoinGroupResponse)
     assert late.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -89,7 +89,7 @@ def test_old_versions_join_at_once(host: GroupHost, version: int) -> None:
 
 def test_version_0_takes_the_session_timeout_for_both(host: GroupHost) -> None:
     host.send(join_request(rebalance_ms=-1), 0)
-    (member,) = host.shard.groups["g"].members.values()
+    (member,) = host.classic().members.values()
     assert member.rebalance_timeout_ms == SESSION_MS
 
 
@@ -103,7 +103,7 @@ def test_an_id_then_the_group(host: GroupHost) -> None:
     response = host.answer(waiter, JoinGroupResponse)
     assert (response.error_code, response.generation_id, response.leader) == (0, 1, member)
     assert (response.protocol_type, response.protocol_name) == ("consumer", "range")
-    assert host.shard.groups["g"].state is GroupState.COMPLETING_REBALANCE
+    assert host.classic().state is GroupState.COMPLETING_REBALANCE
 
 
 def test_each_newcomer_extends_the_first_delay_up_to_the_rebalance_timeout() -> None:
@@ -214,7 +214,7 @@ def test_a_leader_that_does_not_come_back_is_replaced(host: GroupHost) -> None:
     host.advance(SESSION_MS)
     response = host.answer(waiter, JoinGroupResponse)
     assert response.leader == follower
-    assert leader not in host.shard.groups["g"].members
+    assert leader not in host.classic().members
 
 
 def test_a_follower_that_joins_again_unchanged_gets_the_generation_it_is_in(
@@ -223,14 +223,14 @@ def test_a_follower_that_joins_again_unchanged_gets_the_generation_it_is_in(
     leader, follower = stable_group(host, 2)
     response = host.ask(join_request(follower), JoinGroupResponse)
     assert (response.generation_id, response.leader, response.members) == (1, leader, [])
-    assert host.shard.groups["g"].state is GroupState.STABLE
+    assert host.classic().state is GroupState.STABLE
 
 
 def test_a_leader_that_joins_again_starts_a_rebalance(host: GroupHost) -> None:
     leader, _ = stable_group(host, 2)
     waiter = host.send(join_request(leader))
     assert waiter not in host.replies
-    assert host.shard.groups["g"].state is GroupState.PREPARING_REBALANCE
+    assert host.classic().state is GroupState.PREPARING_REBALANCE
 
 
 def test_a_lost_answer_is_given_again_while_the_group_syncs(host: GroupHost) -> None:
@@ -265,7 +265,7 @@ def test_a_new_member_that_waits_too_long_is_removed() -> None:
     waiter = host.send(join_request(rebalance_ms=10 * NEW_MEMBER_JOIN_TIMEOUT_MS), 3)
     host.advance(NEW_MEMBER_JOIN_TIMEOUT_MS)
     assert host.answer(waiter, JoinGroupResponse).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert not host.shard.groups["g"].members
+    assert not host.classic().members
 
 
 def test_a_known_member_may_wait_longer_than_its_session(host: GroupHost) -> None:
@@ -274,7 +274,7 @@ def test_a_known_member_may_wait_longer_than_its_session(host: GroupHost) -> Non
     for _ in range(4):
         host.ask(HeartbeatRequest("g", 1, second), HeartbeatResponse)
         host.advance(SESSION_MS - 1)
-    assert first in host.shard.groups["g"].members
+    assert first in host.classic().members
     host.send(join_request(second))
     assert host.answer(waiter, JoinGroupResponse).error_code == 0
 
@@ -301,7 +301,7 @@ def test_a_group_that_is_too_large_when_loaded_rebalances() -> None:
     ids = stable_group(host, 3)
     host.config = GroupConfig(group_max_size=2)
     host.restart()
-    assert host.shard.groups["g"].state is GroupState.PREPARING_REBALANCE
+    assert host.classic().state is GroupState.PREPARING_REBALANCE
     waiters = [host.send(join_request(member)) for member in ids]
     errors = sorted(host.answer(w, JoinGroupResponse).error_code for w in waiters)
     assert errors == [0, 0, ErrorCode.GROUP_MAX_SIZE_REACHED]
@@ -334,7 +334,7 @@ def test_a_pending_id_is_never_static(host: GroupHost) -> None:
 def test_no_timer_is_left_when_everybody_is_gone(host: GroupHost) -> None:
     stable_group(host, 3)
     host.advance(SESSION_MS)
-    group = host.shard.groups["g"]
+    group = host.classic()
     assert (group.state, group.generation) == (GroupState.EMPTY, 2)
     assert JoinTimer("g") not in host.timers
     assert len(host.timers) == 1
@@ -349,7 +349,7 @@ def test_an_emptied_group_starts_again_with_the_initial_delay(host: GroupHost) -
     response = host.answer(waiter, JoinGroupResponse)
     assert response.generation_id == 3
     sync_all(host, [response.member_id], 3)
-    assert host.shard.groups["g"].state is GroupState.STABLE
+    assert host.classic().state is GroupState.STABLE
 
 
 @pytest.mark.parametrize("version", range(10))

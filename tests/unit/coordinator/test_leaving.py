@@ -31,7 +31,7 @@ def leave(host: GroupHost, *members: tuple[str, str | None], group: str = "g") -
 def test_the_others_rebalance(host: GroupHost) -> None:
     leader, follower = stable_group(host, 2)
     assert leave(host, (leader, None)) == [0]
-    group = host.shard.groups["g"]
+    group = host.classic()
     assert (group.state, group.leader) == (GroupState.PREPARING_REBALANCE, follower)
     assert host.ask(join_request(follower), JoinGroupResponse).generation_id == 2
 
@@ -39,7 +39,7 @@ def test_the_others_rebalance(host: GroupHost) -> None:
 def test_the_last_one_leaves_an_empty_generation(host: GroupHost) -> None:
     (member,) = stable_group(host, 1)
     leave(host, (member, None))
-    group = host.shard.groups["g"]
+    group = host.classic()
     assert (group.state, group.generation, group.protocol_name) == (GroupState.EMPTY, 2, None)
     assert group.protocol_type == "consumer"
     record = host.records()[-1]
@@ -57,7 +57,7 @@ def test_old_versions_name_one_member(host: GroupHost, version: int) -> None:
     assert response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
     request = LeaveGroupRequest(group_id="g", member_id=member)
     assert host.ask(request, LeaveGroupResponse, version).error_code == 0
-    assert not host.shard.groups["g"].members
+    assert not host.classic().members
 
 
 def test_an_unknown_group_is_an_error_of_its_members(host: GroupHost) -> None:
@@ -86,7 +86,7 @@ def test_each_of_a_batch_has_its_own_error(host: GroupHost) -> None:
     )
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
     assert errors == [0, unknown, unknown, ErrorCode.FENCED_INSTANCE_ID, 0, unknown]
-    assert list(host.shard.groups["g"].members) == [static["client"]]
+    assert list(host.classic().members) == [static["client"]]
 
 
 def test_an_id_that_has_not_joined_can_leave(host: GroupHost) -> None:
@@ -104,7 +104,7 @@ def test_leaving_ends_what_the_member_waits_for(host: GroupHost) -> None:
     leave(host, (first, None))
     response = host.answer(waiting, JoinGroupResponse)
     assert response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert list(host.shard.groups["g"].members) == [second]
+    assert list(host.classic().members) == [second]
 
 
 def test_leaving_ends_a_wait_for_the_assignment(host: GroupHost) -> None:
@@ -119,8 +119,8 @@ def test_leaving_ends_a_wait_for_the_assignment(host: GroupHost) -> None:
 
 def test_leaving_while_the_first_generation_forms(host: GroupHost) -> None:
     waiter = host.send(join_request(), 3)
-    (member,) = host.shard.groups["g"].members
+    (member,) = host.classic().members
     assert leave(host, (member, None)) == [0]
     assert host.answer(waiter, JoinGroupResponse).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     host.advance(3_000)
-    assert host.shard.groups["g"].state is GroupState.EMPTY
+    assert host.classic().state is GroupState.EMPTY

@@ -312,7 +312,7 @@ def test_a_group_expires_by_when_its_last_member_left() -> None:
     commit(host, commit_request({("t", 0): 1}, member_id=member, generation=1))
     live_on(host, member, 30 * MINUTE)
     host.advance(SESSION_MS)
-    left_at = host.shard.groups["g"].state_timestamp
+    left_at = host.classic().state_timestamp
     host.advance(left_at + 20 * MINUTE - host.now - 1)
     assert committed(host) == {("t", 0): 1}
     host.advance(CHECK_MS + 1)

@@ -23,13 +23,13 @@ from penstock.protocol.stored.classic_group import (
     GroupMetadataValue,
     MemberMetadata,
 )
-from penstock.protocol.stored.consumer_group import ConsumerGroupMetadataKey
 from penstock.protocol.stored.offsets import (
     LegacyOffsetCommitKey,
     LegacyOffsetCommitValue,
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from penstock.protocol.stored.share_group import ShareGroupMetadataKey
 from penstock.protocol.versioned import encode_record_key, encode_versioned
 
 OFFSET_KEY = OffsetCommitKey("g", "t", 3)
@@ -133,7 +133,7 @@ def test_offsets_of_all_versions_are_read(version: int) -> None:
         (None, b"", "without a key"),
         (b"", b"", "cannot be read"),
         (b"\x00\x63rest", b"", "type 99"),
-        (encode_record_key(ConsumerGroupMetadataKey("g")), None, "type 3"),
+        (encode_record_key(ShareGroupMetadataKey("g")), None, "type 11"),
         (encode_record_key(OFFSET_KEY), b"\x00\x09", "cannot be read"),
         (encode_record_key(OFFSET_KEY), b"\x00\x03\x00", "cannot be read"),
         (encode_record_key(OFFSET_KEY)[:-1], None, "cannot be read"),

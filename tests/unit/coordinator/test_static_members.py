@@ -49,13 +49,13 @@ def test_a_static_member_needs_no_second_request(host: GroupHost) -> None:
 def test_a_restarted_follower_gets_its_assignment_back(host: GroupHost, version: int) -> None:
     ids = stable_group(host, 1, instances=["i"])
     old = static_of(ids, "i")
-    generation = host.shard.groups["g"].generation
+    generation = host.classic().generation
     response = host.ask(join_request(instance="i"), JoinGroupResponse, version)
     assert (response.error_code, response.generation_id) == (0, generation)
     assert response.member_id != old
     assert response.leader == ids[0]
     assert not response.skip_assignment
-    assert host.shard.groups["g"].state is GroupState.STABLE
+    assert host.classic().state is GroupState.STABLE
     sync = host.ask(sync_request(response.member_id, generation, instance="i"), SyncGroupResponse)
     assert sync.assignment == old.encode()
 
@@ -82,7 +82,7 @@ def test_an_older_leader_is_told_that_its_old_id_leads(host: GroupHost) -> None:
     response = host.ask(join_request(instance="i"), JoinGroupResponse, 8)
     assert response.leader == old
     assert response.members == []
-    assert host.shard.groups["g"].leader == response.member_id
+    assert host.classic().leader == response.member_id
 
 
 def test_the_old_id_is_fenced_everywhere(host: GroupHost) -> None:
@@ -115,7 +115,7 @@ def test_a_duplicate_fences_the_one_that_waits_for_its_assignment(host: GroupHos
     waiting = host.send(sync_request(static, 1, instance="i"))
     host.send(join_request(instance="i"))
     assert host.answer(waiting, SyncGroupResponse).error_code == ErrorCode.FENCED_INSTANCE_ID
-    assert host.shard.groups["g"].state is GroupState.PREPARING_REBALANCE
+    assert host.classic().state is GroupState.PREPARING_REBALANCE
 
 
 def test_a_change_of_the_chosen_protocol_rebalances(host: GroupHost) -> None:
@@ -126,7 +126,7 @@ def test_a_change_of_the_chosen_protocol_rebalances(host: GroupHost) -> None:
     host.send(sync_request(leader, 1))
     waiter = host.send(join_request(instance="i", protocols={"sticky": subscription("t")}))
     assert waiter not in host.replies
-    assert host.shard.groups["g"].state is GroupState.PREPARING_REBALANCE
+    assert host.classic().state is GroupState.PREPARING_REBALANCE
 
 
 def test_an_absent_static_member_stays_through_a_rebalance(host: GroupHost) -> None:
@@ -139,7 +139,7 @@ def test_an_absent_static_member_stays_through_a_rebalance(host: GroupHost) -> N
         host.advance(5_000)
     response = host.answer(waiter, JoinGroupResponse)
     assert response.generation_id == 2
-    assert static in host.shard.groups["g"].members
+    assert static in host.classic().members
 
 
 def test_a_rebalance_waits_on_where_only_absent_static_members_are_left(host: GroupHost) -> None:
@@ -151,7 +151,7 @@ def test_a_rebalance_waits_on_where_only_absent_static_members_are_left(host: Gr
     for _ in range(REBALANCE_MS // 5_000 + 1):
         host.send(HeartbeatRequest("g", 1, static, "i"))
         host.advance(5_000)
-    group = host.shard.groups["g"]
+    group = host.classic()
     assert (group.state, group.generation) == (GroupState.PREPARING_REBALANCE, 1)
     response = host.ask(join_request(static, instance="i"), JoinGroupResponse)
     assert (response.generation_id, response.leader) == (2, static)
@@ -166,5 +166,5 @@ def test_an_unknown_instance_with_an_id_is_refused(host: GroupHost) -> None:
 def test_a_static_member_expires_like_any_other(host: GroupHost) -> None:
     stable_group(host, 0, instances=["i"])
     host.advance(SESSION_MS)
-    group = host.shard.groups["g"]
+    group = host.classic()
     assert (group.state, group.static_members) == (GroupState.EMPTY, {})

@@ -65,7 +65,7 @@ def test_followers_wait_for_the_leader(host: GroupHost) -> None:
     assert (mine.error_code, mine.assignment) == (0, b"one")
     assert (mine.protocol_type, mine.protocol_name) == ("consumer", "range")
     assert host.answer(waiting, SyncGroupResponse).assignment == b"two"
-    assert host.shard.groups["g"].state is GroupState.STABLE
+    assert host.classic().state is GroupState.STABLE
     assert SyncTimer("g") not in host.timers
 
 
@@ -139,7 +139,7 @@ def test_who_does_not_sync_in_time_is_removed(host: GroupHost) -> None:
         assert beat.error_code == 0
         host.advance(5_000)
     assert host.answer(waiting, SyncGroupResponse).error_code == ErrorCode.REBALANCE_IN_PROGRESS
-    assert list(host.shard.groups["g"].members) == [follower]
+    assert list(host.classic().members) == [follower]
 
 
 def test_the_sync_timeout_holds_for_a_stable_group_too(host: GroupHost) -> None:
@@ -149,7 +149,7 @@ def test_the_sync_timeout_holds_for_a_stable_group_too(host: GroupHost) -> None:
         for member in (leader, follower):
             host.ask(HeartbeatRequest("g", 1, member), HeartbeatResponse)
         host.advance(5_000)
-    group = host.shard.groups["g"]
+    group = host.classic()
     assert group.state is GroupState.PREPARING_REBALANCE
     assert list(group.members) == [leader]
 
@@ -176,7 +176,7 @@ def test_heartbeats_keep_a_session_alive(host: GroupHost) -> None:
         host.advance(SESSION_MS - 1)
         assert host.ask(HeartbeatRequest("g", 1, member), HeartbeatResponse).error_code == 0
     host.advance(SESSION_MS)
-    assert not host.shard.groups["g"].members
+    assert not host.classic().members
 
 
 def test_heartbeats_are_answered_before_the_assignment(host: GroupHost) -> None:
@@ -190,7 +190,7 @@ def test_a_member_that_waits_for_its_assignment_does_not_expire(host: GroupHost)
     host.advance(SESSION_MS - 1)
     host.ask(HeartbeatRequest("g", 1, leader), HeartbeatResponse)
     host.advance(2)
-    assert follower in host.shard.groups["g"].members
+    assert follower in host.classic().members
     host.send(sync_request(leader, 1, {follower: b"two"}))
     assert host.answer(waiting, SyncGroupResponse).assignment == b"two"
     assert SessionTimer("g", follower) in host.timers
@@ -203,7 +203,7 @@ def test_an_expired_member_makes_the_others_rebalance(host: GroupHost) -> None:
     host.advance(1)
     beat = host.ask(HeartbeatRequest("g", 1, leader), HeartbeatResponse)
     assert beat.error_code == ErrorCode.REBALANCE_IN_PROGRESS
-    assert follower not in host.shard.groups["g"].members
+    assert follower not in host.classic().members
     response = host.ask(join_request(leader), JoinGroupResponse)
     assert response.generation_id == 2
 
@@ -217,7 +217,7 @@ def test_after_a_restart_the_group_is_as_it_was_stored(host: GroupHost) -> None:
         response = host.ask(sync_request(member, 1), SyncGroupResponse)
         assert response.assignment == member.encode()
     host.advance(SESSION_MS)
-    assert not host.shard.groups["g"].members
+    assert not host.classic().members
 
 
 def test_a_generation_that_was_not_stored_is_lost_in_a_restart(host: GroupHost) -> None:

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from penstock.broker.errors import CloseConnectionError, forget_frames
 from penstock.broker.internal_topics import ADMIN_CLIENT_ID, INTERNAL_TOPICS
 from penstock.broker.request import Answer, Reply, Request, Waiting
-from penstock.broker.txn_produce import TxnBatch, is_ongoing, verify
+from penstock.broker.txn_produce import (
+    TxnBatch,
+    has_transactional_records,
+    is_ongoing,
+    refusal_of_producers,
+    verify,
+)
 from penstock.core.errors import CorruptRecordError, ErrorCode, InvalidRecordError, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import Message
@@ -80,7 +86,7 @@ class _Place(NamedTuple):
     is_slow: bool
     error: KafkaError | None
     txn: TxnBatch | None = None
-    """Of a batch that may be the first of its transaction in the partition."""
+    """Of a batch in a transaction."""
     guard: VerificationGuard | None = None
 
 
@@ -95,10 +101,15 @@ def handle(broker: "Broker", request: Request, body: ProduceRequest) -> Reply:
     for topic in body.topic_data:
         error = refusal or _refusal(broker, request, topic)
         for data in topic.partition_data:
-            place = _place(broker, request, body, topic.name, data, error)
+            place = _place(broker, request, topic.name, data, error)
             if place.is_slow:
                 slow.append(place)
             places.append(place)
+    if body.transactional_id is not None:
+        mixed = refusal_of_producers([place.txn for place in places])
+        if mixed is not None:
+            places = [place._replace(replica=None, error=mixed) for place in places]
+            return _append(broker, request, body, places)
     if slow:
         return _with_threads(broker, request, body, places, slow)
     return _append(broker, request, body, places)
@@ -145,7 +156,6 @@ async def _verified(
 def _place(
     broker: "Broker",
     request: Request,
-    body: ProduceRequest,
     topic: str,
     data: PartitionProduceData,
     error: KafkaError | None,
@@ -158,28 +168,14 @@ def _place(
         slow = replica.leading().begin_append(records)
         is_slow = slow is not None or not replica.epoch_is_known
         if records[_CODEC_AT] & TRANSACTIONAL_FLAG and records[MAGIC_AT] == MAGIC:
-            txn = _first_of_transaction(broker, body, replica, records)
-            is_slow = is_slow or txn is not None
+            txn = TxnBatch.of(records)
+            # The first of its transaction in the partition waits for the coordinator.
+            if txn is not None and not is_ongoing(broker, replica.partition.key, txn):
+                is_slow = True
             return _Place(topic, data.index, replica, records, slow, is_slow, None, txn)
         return _Place(topic, data.index, replica, records, slow, is_slow, None)
     except KafkaError as failure:
         return _Place(topic, data.index, None, _NO_RECORDS, None, False, failure)
-
-
-def _first_of_transaction(
-    broker: "Broker", body: ProduceRequest, replica: "Replica", records: memoryview
-) -> TxnBatch | None:
-    """A batch of whose transaction the partition has no records yet; else None."""
-    if body.transactional_id is None:
-        raise KafkaError(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            "a transactional batch in a request without a transactional.id: nobody could end its "
-            "transaction",
-        )
-    batch = TxnBatch.of(records)
-    if batch is None or is_ongoing(broker, replica.partition.key, batch):
-        return None
-    return batch
 
 
 def _append(
@@ -221,18 +217,23 @@ def _append(
 
 def _refusal_of_all(broker: "Broker", request: Request, body: ProduceRequest) -> KafkaError | None:
     """What is wrong with the request as a whole."""
+    if has_transactional_records(body):
+        name = body.transactional_id
+        if name is None:
+            return KafkaError(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "a transactional batch in a request without a transactional.id: nobody could end "
+                "its transaction",
+            )
+        if not broker.access.allows(
+            request.session, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name
+        ):
+            return broker.access.refusal(
+                request.session, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name
+            )
     if body.acks not in (-1, 0, 1):
         return KafkaError(
             ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1 (all), 0 or 1, not {body.acks}"
-        )
-    name = body.transactional_id
-    if name is not None and not broker.access.allows(
-        request.session, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name
-    ):
-        return KafkaError(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            f"{request.session.principal} may not write with transactional.id {name!r}: "
-            f"allow WRITE on it",
         )
     return None
 

@@ -23,7 +23,7 @@ def handle(broker: "Broker", request: Request, body: InitProducerIdRequest) -> R
         request.session, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name
     ):
         return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if (body.producer_id < 0) != (body.producer_epoch < 0):
+    if (body.producer_id == -1) != (body.producer_epoch == -1):
         return _refused(ErrorCode.INVALID_REQUEST)
     if name is not None:
         return broker.transactions.ask(request, body, name)

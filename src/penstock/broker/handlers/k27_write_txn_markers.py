@@ -6,7 +6,7 @@ Kafka's `kafka-transactions.sh abort` sends it too, for a transaction that hangs
 from typing import TYPE_CHECKING
 
 from penstock.broker.request import Answer, Request
-from penstock.core.errors import ErrorCode
+from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -41,12 +41,19 @@ async def _write(broker: "Broker", marker: WritableTxnMarker) -> dict[TopicParti
     for topic in marker.topics:
         for index in topic.partition_indexes:
             key = TopicPartition(topic.name, index)
-            if index in broker.replicas.by_topic.get(topic.name, {}):
+            if _is_online(broker, key):
                 hosted.append(key)
             else:
                 errors[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     errors.update(await broker.txn_markers.write(marker, hosted))
     return errors
+
+
+def _is_online(broker: "Broker", key: TopicPartition) -> bool:
+    try:
+        return broker.replicas.find(*key).log.failure is None
+    except KafkaError:
+        return False
 
 
 def _result(producer_id: int, errors: dict[TopicPartition, ErrorCode]) -> WritableTxnMarkerResult:

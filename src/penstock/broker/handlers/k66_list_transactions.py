@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.patterns import matcher
 from penstock.broker.request import Answer, Request
+from penstock.coordinator.txn.admin import list_transactions
 from penstock.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
 async def handle(broker: "Broker", request: Request, body: ListTransactionsRequest) -> Answer:
     pattern = body.transactional_id_pattern
     matches = matcher(pattern) if pattern else None
-    listed = ListTransactionsResponse()
+    # Where nothing is coordinated here, there still are states that nobody knows.
+    listed = list_transactions((), body, 0)
     for answer in await broker.transactions.ask_everywhere(request, body):
         assert isinstance(answer, ListTransactionsResponse)
         if answer.error_code:
             return ListTransactionsResponse(error_code=answer.error_code)
-        listed.unknown_state_filters = answer.unknown_state_filters
         listed.transaction_states.extend(answer.transaction_states)
     listed.transaction_states = [
         state

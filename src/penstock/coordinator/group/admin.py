@@ -1,8 +1,16 @@
-"""DescribeGroups, ListGroups and DeleteGroups."""
+"""DescribeGroups, ConsumerGroupDescribe, ListGroups and DeleteGroups."""
 
 from collections.abc import Iterable, Mapping
 
-from penstock.coordinator.group.classic import ClassicGroup, GroupState, Member
+from penstock.coordinator.group.classic import (
+    CONSUMER_PROTOCOL_TYPE,
+    ClassicGroup,
+    GroupState,
+    Member,
+)
+from penstock.coordinator.group.consumer.model import ConsumerGroup
+from penstock.coordinator.group.consumer.records import group_tombstones
+from penstock.coordinator.group.events import Group
 from penstock.coordinator.group.offsets import Offsets
 from penstock.coordinator.group.records import Record, group_tombstone
 from penstock.core.errors import ErrorCode
@@ -15,18 +23,18 @@ from penstock.protocol.messages.list_groups import ListedGroup
 
 DEAD = "Dead"
 CLASSIC_TYPE = "classic"
+CONSUMER_TYPE = "consumer"
 _NOT_FOUND_VERSION = 6
 
 
-def describe(
-    group_id: str, group: ClassicGroup | None, version: int
-) -> DescribeGroupsDescribedGroup:
-    """A group that is not there is dead; from version 6 on that is an error too."""
-    if group is None:
+def describe(group_id: str, group: Group | None, version: int) -> DescribeGroupsDescribedGroup:
+    """A group that is no classic one is dead; from version 6 on that is an error too."""
+    if not isinstance(group, ClassicGroup):
         known = version >= _NOT_FOUND_VERSION
+        why = "not found" if group is None else "is not a classic group"
         return DescribeGroupsDescribedGroup(
             error_code=ErrorCode.GROUP_ID_NOT_FOUND if known else ErrorCode.NONE,
-            error_message=f"Group {group_id} not found." if known else None,
+            error_message=f"Group {group_id} {why}." if known else None,
             group_id=group_id,
             group_state=DEAD,
         )
@@ -55,22 +63,27 @@ def _describe_member(member: Member, protocol: str | None) -> DescribedGroupMemb
 
 
 def list_groups(
-    groups: Iterable[ClassicGroup], states: Iterable[str], types: Iterable[str]
+    groups: Iterable[Group], states: Iterable[str], types: Iterable[str]
 ) -> list[ListedGroup]:
     """The groups in one of these states and of one of these types; no filter lets all through."""
     wanted_states = {state.strip().lower() for state in states}
     wanted_types = {kind.strip().lower() for kind in types}
-    if wanted_types and CLASSIC_TYPE not in wanted_types:
-        return []
-    return [
-        ListedGroup(group.group_id, group.protocol_type or "", group.state.value, CLASSIC_TYPE)
-        for group in groups
-        if not wanted_states or group.state.value.lower() in wanted_states
-    ]
+    listed = []
+    for group in groups:
+        if isinstance(group, ConsumerGroup):
+            kind, protocol = CONSUMER_TYPE, CONSUMER_PROTOCOL_TYPE
+        else:
+            kind, protocol = CLASSIC_TYPE, group.protocol_type or ""
+        if wanted_types and kind not in wanted_types:
+            continue
+        state = group.state.value
+        if not wanted_states or state.lower() in wanted_states:
+            listed.append(ListedGroup(group.group_id, protocol, state, kind))
+    return listed
 
 
 def delete_groups(
-    group_ids: Iterable[str], groups: Mapping[str, ClassicGroup], offsets: Offsets
+    group_ids: Iterable[str], groups: Mapping[str, Group], offsets: Offsets
 ) -> tuple[list[Record], list[DeletableGroupResult]]:
     """Records that delete the groups that are empty, with their offsets, and what to answer."""
     records: list[Record] = []
@@ -80,11 +93,18 @@ def delete_groups(
         if group is None:
             error, message = ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."
             results.append(DeletableGroupResult(group_id, error, message))
-        elif group.state is not GroupState.EMPTY:
+        elif not group.is_empty:
             message = f"Group {group_id} still has members: stop them first."
             results.append(DeletableGroupResult(group_id, ErrorCode.NON_EMPTY_GROUP, message))
         else:
             records.extend(offsets.tombstones(group_id))
-            records.append(group_tombstone(group_id))
+            records.extend(tombstones(group))
             results.append(DeletableGroupResult(group_id, ErrorCode.NONE, None))
     return records, results
+
+
+def tombstones(group: Group) -> Iterable[Record]:
+    """Records that delete a group without members."""
+    if isinstance(group, ConsumerGroup):
+        return group_tombstones(group)
+    return (group_tombstone(group.group_id),)

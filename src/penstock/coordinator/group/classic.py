@@ -157,6 +157,10 @@ class ClassicGroup:
         return ErrorCode.NONE
 
     @property
+    def is_empty(self) -> bool:
+        return self.state is GroupState.EMPTY
+
+    @property
     def has_all_members_joined(self) -> bool:
         return len(self.members) == self.awaiting_joins and not self.pending_joins
 

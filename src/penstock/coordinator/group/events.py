@@ -1,26 +1,18 @@
 """What goes into a group shard and what comes out, as values."""
 
-from collections.abc import Sequence
-from typing import Protocol
-from uuid import UUID
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
 from penstock.coordinator.group.classic import ClassicGroup
-from penstock.coordinator.group.records import Record
+from penstock.coordinator.group.consumer.model import ConsumerGroup, SoftState
+from penstock.coordinator.group.records import OffsetRecord, Record
+from penstock.coordinator.group.topics import Topics
 from penstock.coordinator.machine import CancelTimer, Reply, SetTimer, TimerFired
 from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import Message
 
-
-class Topics(Protocol):
-    """What the machine asks about topics while it decides."""
-
-    def topic_id(self, name: str) -> UUID | None: ...
-
-    def topic_name(self, topic_id: UUID) -> str | None: ...
-
-    def has_partition(self, name: str, partition: int) -> bool: ...
+Group = ClassicGroup | ConsumerGroup
 
 
 class Context(Struct, frozen=True, gc=False):
@@ -63,7 +55,30 @@ class ExpiryTimer(Struct, frozen=True, gc=False):
     """It is time to look for offsets that have expired."""
 
 
-Timer = SessionTimer | JoinTimer | SyncTimer | ExpiryTimer
+class RevocationTimer(Struct, frozen=True, gc=False):
+    """A member of a consumer group has had time enough to let go of partitions."""
+
+    group_id: str
+    member_id: str
+
+
+class RejoinTimer(Struct, frozen=True, gc=False):
+    """A member of a consumer group that speaks the classic protocol should have joined again."""
+
+    group_id: str
+    member_id: str
+
+
+class ResyncTimer(Struct, frozen=True, gc=False):
+    """A member that speaks the classic protocol should have fetched its new assignment."""
+
+    group_id: str
+    member_id: str
+
+
+Timer = (
+    SessionTimer | JoinTimer | SyncTimer | ExpiryTimer | RevocationTimer | RejoinTimer | ResyncTimer
+)
 
 
 # --- events
@@ -82,10 +97,63 @@ class PartitionsDeleted(Struct, frozen=True, gc=False):
     partitions: frozenset[TopicPartition]
 
 
-Event = Requested | TimerFired[Timer] | PartitionsDeleted
+class TopicsChanged(Struct, frozen=True, gc=False):
+    """Topics are new, have more partitions, or are gone: groups that read them assign anew."""
+
+    names: frozenset[str]
+    created: bool
+    """Whether one of them is new: then patterns are resolved again."""
+
+
+class RegexResolved(Struct, frozen=True, gc=False):
+    """What `ResolveRegexes` asked for has been found, or could not be."""
+
+    group_id: str
+    topics: Mapping[str, frozenset[str]] | None
+    """By pattern: the names that match as a whole, and that the client may DESCRIBE. None where
+    the search failed: it is tried again."""
+    version: int
+    """Of the metadata that was searched. It is stored, and shown by tools."""
+    started_ms: int
+    """When the search began."""
+
+
+Event = Requested | TimerFired[Timer] | PartitionsDeleted | TopicsChanged | RegexResolved
 
 
 # --- results
+
+
+class ResolveRegexes(Struct, frozen=True, gc=False):
+    """Find the topics that match these patterns; `RegexResolved` brings them."""
+
+    group_id: str
+    patterns: frozenset[str]
+
+
+class TransactionalProducer(Struct, frozen=True, gc=False):
+    """In whose transaction records are written."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class PendingOffset(Struct, frozen=True, gc=False):
+    """An offset that a producer has committed in its transaction."""
+
+    producer_id: int
+    record: OffsetRecord
+
+
+class TransactionEnded(Struct, frozen=True, gc=False):
+    """A marker in the partition: what a producer has committed counts from now on, or not."""
+
+    producer_id: int
+    commit: bool
+
+
+Change = Record | ClassicGroup | SoftState | PendingOffset | TransactionEnded
+"""What `apply` takes."""
 
 
 class Result(Struct, frozen=True):
@@ -100,8 +168,20 @@ class Result(Struct, frozen=True):
     replies: Sequence[Reply] = ()
     timers: Sequence[SetTimer[Timer] | CancelTimer[Timer]] = ()
     atomic: bool = True
+    news: Sequence[SoftState] = ()
+    """Of consumer groups: what no record keeps."""
+    regexes: Sequence[ResolveRegexes] = ()
+    producer: TransactionalProducer | None = None
+    """Where the records are offsets in a transaction: whose. They are appended as its batch."""
 
     @property
-    def changes(self) -> list[Record | ClassicGroup]:
+    def changes(self) -> list[Change]:
         """What `apply` takes, in order."""
-        return [*self.records, *self.groups]
+        if self.producer is not None:
+            producer_id = self.producer.producer_id
+            return [
+                PendingOffset(producer_id, record)
+                for record in self.records
+                if isinstance(record, OffsetRecord)
+            ]
+        return [*self.records, *self.groups, *self.news]

@@ -11,6 +11,11 @@ from typing import NamedTuple, TypeVar
 
 from penstock.coordinator.partition_of import partition_of
 from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeDescribedGroup,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
 from penstock.protocol.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -35,12 +40,26 @@ from penstock.protocol.messages.offset_fetch import (
 _SEVERAL_GROUPS_VERSION = 8
 _GROUP_ERROR_VERSION = 2
 
-FanRequest = OffsetFetchRequest | DescribeGroupsRequest | DeleteGroupsRequest | ListGroupsRequest
+FanRequest = (
+    OffsetFetchRequest
+    | DescribeGroupsRequest
+    | ConsumerGroupDescribeRequest
+    | DeleteGroupsRequest
+    | ListGroupsRequest
+)
 FanResponse = (
-    OffsetFetchResponse | DescribeGroupsResponse | DeleteGroupsResponse | ListGroupsResponse
+    OffsetFetchResponse
+    | DescribeGroupsResponse
+    | ConsumerGroupDescribeResponse
+    | DeleteGroupsResponse
+    | ListGroupsResponse
 )
 _Answer = TypeVar(
-    "_Answer", OffsetFetchResponseGroup, DescribeGroupsDescribedGroup, DeletableGroupResult
+    "_Answer",
+    OffsetFetchResponseGroup,
+    DescribeGroupsDescribedGroup,
+    ConsumerGroupDescribeDescribedGroup,
+    DeletableGroupResult,
 )
 
 
@@ -72,6 +91,12 @@ def split(request: FanRequest, version: int, partitions: int) -> list[Part]:
                 Part(p, DescribeGroupsRequest(part, request.include_authorized_operations))
                 for p, part in named
             ]
+        case ConsumerGroupDescribeRequest():
+            named = _by_partition([(g, g) for g in request.group_ids], partitions)
+            return [
+                Part(p, ConsumerGroupDescribeRequest(part, request.include_authorized_operations))
+                for p, part in named
+            ]
         case DeleteGroupsRequest():
             named = _by_partition([(g, g) for g in request.groups_names], partitions)
             return [Part(p, DeleteGroupsRequest(part)) for p, part in named]
@@ -95,6 +120,14 @@ def merge(request: FanRequest, version: int, responses: Sequence[FanResponse]) -
                 g for r in responses if isinstance(r, DescribeGroupsResponse) for g in r.groups
             ]
             return DescribeGroupsResponse(groups=_in_order(request.groups, described))
+        case ConsumerGroupDescribeRequest():
+            found = [
+                g
+                for r in responses
+                if isinstance(r, ConsumerGroupDescribeResponse)
+                for g in r.groups
+            ]
+            return ConsumerGroupDescribeResponse(groups=_in_order(request.group_ids, found))
         case DeleteGroupsRequest():
             deleted = [
                 g for r in responses if isinstance(r, DeleteGroupsResponse) for g in r.results

@@ -3,10 +3,14 @@
 from collections.abc import Callable, Iterable, Iterator
 from uuid import UUID
 
-from penstock.coordinator.group.classic import ClassicGroup, GroupState
+from penstock.coordinator.group.classic import GroupState
 from penstock.coordinator.group.config import GroupConfig
-from penstock.coordinator.group.events import Context, Topics
+from penstock.coordinator.group.consumer import offset_checks
+from penstock.coordinator.group.consumer.model import ConsumerGroup
+from penstock.coordinator.group.events import Context, Group
+from penstock.coordinator.group.pending_offsets import PendingOffsets
 from penstock.coordinator.group.records import OffsetRecord, offset_tombstone
+from penstock.coordinator.group.topics import Topics
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import ZERO_UUID
@@ -41,11 +45,22 @@ class Offsets:
 
     def __init__(self) -> None:
         self.groups: dict[str, dict[str, Partitions]] = {}
+        self.pending = PendingOffsets()
 
     def apply(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
         if value is None:
             self._remove(key)
+            self.pending.remove(key)
             return
+        if self.pending:
+            self.pending.supersede(key)
+        self._put(key, value)
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        for key, value in self.pending.end(producer_id, commit=commit):
+            self._put(key, value)
+
+    def _put(self, key: OffsetCommitKey, value: OffsetCommitValue) -> None:
         try:
             self.groups[key.group][key.topic][key.partition] = value
         except KeyError:
@@ -68,25 +83,33 @@ class Offsets:
     def get(self, group_id: str, topic: str, partition: int) -> OffsetCommitValue | None:
         return self.of(group_id).get(topic, {}).get(partition)
 
+    def has(self, group_id: str, topic: str, partition: int) -> bool:
+        """Whether something is committed there, or will be with a transaction."""
+        known = self.get(group_id, topic, partition)
+        return known is not None or self.pending.is_open(group_id, topic, partition)
+
     def tombstones(self, group_id: str) -> Iterator[OffsetRecord]:
-        """Records that delete all that the group has committed."""
+        """Records that delete all that the group has committed, in open transactions too."""
         for topic, partitions in self.of(group_id).items():
             for partition in partitions:
+                yield offset_tombstone(group_id, topic, partition)
+        for topic, partition in self.pending.partitions(group_id):
+            if self.get(group_id, topic, partition) is None:
                 yield offset_tombstone(group_id, topic, partition)
 
     def tombstones_of(self, partitions: Iterable[TopicPartition]) -> Iterator[OffsetRecord]:
         """Records that delete what any group has committed in these partitions."""
         wanted = list(partitions)
-        for group_id, topics in self.groups.items():
+        for group_id in {**self.groups, **dict.fromkeys(self.pending.groups)}:
             for topic, partition in wanted:
-                if partition in topics.get(topic, {}):
+                if self.has(group_id, topic, partition):
                     yield offset_tombstone(group_id, topic, partition)
 
 
 # --- OffsetCommit
 
 
-def may_commit(group: ClassicGroup | None, request: OffsetCommitRequest, version: int) -> ErrorCode:
+def may_commit(group: Group | None, request: OffsetCommitRequest, version: int) -> ErrorCode:
     generation, member_id = request.generation_id_or_member_epoch, request.member_id
     if group is None:
         if generation < 0:
@@ -94,9 +117,11 @@ def may_commit(group: ClassicGroup | None, request: OffsetCommitRequest, version
         if version >= _GROUP_ID_NOT_FOUND_VERSION:
             return ErrorCode.GROUP_ID_NOT_FOUND
         return ErrorCode.ILLEGAL_GENERATION
-    if generation < 0 and group.state is GroupState.EMPTY:
+    if generation < 0 and group.is_empty:
         # A tool, or a consumer that assigns its partitions itself.
         return ErrorCode.NONE
+    if isinstance(group, ConsumerGroup):
+        return offset_checks.may_commit(group, member_id, generation, version)
     if generation < 0 and not member_id and request.group_instance_id is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
     error = group.validate_member(member_id, request.group_instance_id)
@@ -122,12 +147,14 @@ class Commit:
         self.request = request
         self.context = context
 
-    def decide(self, group: ClassicGroup | None) -> ErrorCode:
+    def decide(self, group: Group | None) -> ErrorCode:
         """Fill in what follows; the error that the group gave, if any.
 
         Partitions that do not exist are refused before the group is asked, as Kafka does it.
         """
         group_error = may_commit(group, self.request, self.context.version)
+        if not group_error and isinstance(group, ConsumerGroup):
+            group_error = self._not_owned(group)
         for topic in self.request.topics:
             name, topic_id = self._resolve(topic.name, topic.topic_id)
             answer = OffsetCommitResponseTopic(topic.name, topic.topic_id)
@@ -145,6 +172,26 @@ class Commit:
             self.topics.append(answer)
         return group_error
 
+    def _not_owned(self, group: ConsumerGroup) -> ErrorCode:
+        """One partition that a member does not have, in the epoch it names, refuses them all."""
+        member = group.members.get(self.request.member_id)
+        epoch = self.request.generation_id_or_member_epoch
+        if member is None or epoch == member.member_epoch:
+            return ErrorCode.NONE
+        for topic in self.request.topics:
+            name, topic_id = self._resolve(topic.name, topic.topic_id)
+            for partition in topic.partitions:
+                index = partition.partition_index
+                if name is None or not self.context.topics.has_partition(name, index):
+                    continue
+                error = offset_checks.may_commit_partition(member, epoch, topic_id, index)
+                if error and not self._is_too_long(partition.committed_metadata):
+                    return error
+        return ErrorCode.NONE
+
+    def _is_too_long(self, metadata: str | None) -> bool:
+        return len(metadata or "") > self.config.offset_metadata_max_bytes
+
     def _resolve(self, name: str, topic_id: UUID) -> tuple[str | None, UUID]:
         topics = self.context.topics
         if self.context.version >= _TOPIC_ID_VERSION:
@@ -155,7 +202,7 @@ class Commit:
         self, topic: str, topic_id: UUID, partition: OffsetCommitRequestPartition
     ) -> ErrorCode:
         metadata = partition.committed_metadata or ""
-        if len(metadata) > self.config.offset_metadata_max_bytes:
+        if self._is_too_long(metadata):
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         retention = self.request.retention_time_ms
         committed_at = partition.commit_timestamp
@@ -180,12 +227,21 @@ class Commit:
 
 def fetch(
     offsets: Offsets,
-    group: ClassicGroup | None,
+    group: Group | None,
     request: OffsetFetchRequestGroup,
     version: int,
     topics: Topics,
+    *,
+    require_stable: bool,
 ) -> OffsetFetchResponseGroup:
-    """What a group has committed, in all partitions where the request names none."""
+    """What a group has committed, in all partitions where the request names none.
+
+    With `require_stable` an offset that an open transaction may change is not told.
+    """
+    if isinstance(group, ConsumerGroup):
+        error = offset_checks.may_fetch(group, request.member_id, request.member_epoch)
+        if error:
+            return OffsetFetchResponseGroup(request.group_id, [], error)
     committed = {} if group is None else offsets.of(request.group_id)
     response = OffsetFetchResponseGroup(request.group_id)
     by_id = version >= _TOPIC_ID_VERSION
@@ -197,10 +253,27 @@ def fetch(
             answer = OffsetFetchResponseTopics(name, topic_id)
             answer.partitions.extend(_fetched(p, value) for p, value in partitions.items())
             response.topics.append(answer)
-        return response
-    for topic in request.topics:
-        response.topics.append(_fetch_topic(committed, topic, topics, by_id=by_id))
+    else:
+        for topic in request.topics:
+            response.topics.append(_fetch_topic(committed, topic, topics, by_id=by_id))
+    if require_stable and offsets.pending.has_open(request.group_id):
+        _leave_out_unstable(offsets.pending, response, topics, by_id=by_id)
     return response
+
+
+def _leave_out_unstable(
+    pending: PendingOffsets, response: OffsetFetchResponseGroup, topics: Topics, *, by_id: bool
+) -> None:
+    for topic in response.topics:
+        name = topics.topic_name(topic.topic_id) if by_id else topic.name
+        topic.partitions = [
+            OffsetFetchResponsePartitions(
+                p.partition_index, -1, error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT
+            )
+            if name is not None and pending.is_open(response.group_id, name, p.partition_index)
+            else p
+            for p in topic.partitions
+        ]
 
 
 def _fetch_topic(
@@ -239,16 +312,18 @@ def _fetched(partition: int, value: OffsetCommitValue | None) -> OffsetFetchResp
 # --- OffsetDelete
 
 
-def may_delete_offsets(group: ClassicGroup | None) -> ErrorCode:
+def may_delete_offsets(group: Group | None) -> ErrorCode:
     if group is None:
         return ErrorCode.GROUP_ID_NOT_FOUND
+    if isinstance(group, ConsumerGroup):
+        return ErrorCode.NONE
     if group.state is not GroupState.EMPTY and not group.uses_consumer_protocol:
         return ErrorCode.NON_EMPTY_GROUP
     return ErrorCode.NONE
 
 
 def delete(
-    offsets: Offsets, group: ClassicGroup, request: OffsetDeleteRequest, topics: Topics
+    offsets: Offsets, group: Group, request: OffsetDeleteRequest, topics: Topics
 ) -> tuple[list[OffsetRecord], list[OffsetDeleteResponseTopic]]:
     """Records and topics of the response. What members of the group read is kept."""
     records: list[OffsetRecord] = []
@@ -262,7 +337,7 @@ def delete(
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif group.is_subscribed_to(topic.name):
                 error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-            elif offsets.get(group.group_id, topic.name, index) is not None:
+            elif offsets.has(group.group_id, topic.name, index):
                 records.append(offset_tombstone(group.group_id, topic.name, index))
             answer.partitions.append(OffsetDeleteResponsePartition(index, error))
         answers.append(answer)
@@ -273,12 +348,14 @@ def delete(
 
 
 def expired(
-    offsets: Offsets, group: ClassicGroup, now: int, retention_ms: int
+    offsets: Offsets, group: Group, now: int, retention_ms: int
 ) -> tuple[list[OffsetRecord], bool]:
     """Tombstones of the offsets that have expired, and whether that is all of them."""
     committed = offsets.of(group.group_id)
+    pending = offsets.pending
+    nothing_open = not pending.has_open(group.group_id)
     if not committed:
-        return [], True
+        return [], nothing_open
     base = _expiry_base(group)
     if base is None:
         return [], False
@@ -293,16 +370,16 @@ def expired(
                 over = now >= value.expire_timestamp
             else:
                 over = now - base(value) >= retention_ms
-            if over:
+            if over and not pending.is_open(group.group_id, topic, partition):
                 records.append(offset_tombstone(group.group_id, topic, partition))
             else:
                 everything = False
-    return records, everything
+    return records, everything and nothing_open
 
 
-def _expiry_base(group: ClassicGroup) -> Callable[[OffsetCommitValue], int] | None:
+def _expiry_base(group: Group) -> Callable[[OffsetCommitValue], int] | None:
     """From when on the retention of a group's offsets counts; None where they are kept."""
-    if group.protocol_type is None:
+    if isinstance(group, ConsumerGroup) or group.protocol_type is None:
         return _committed_at
     if group.state is GroupState.EMPTY:
         since = group.state_timestamp

@@ -40,6 +40,10 @@ class PendingOffsets:
     def has_open(self, group_id: str) -> bool:
         return group_id in self._open
 
+    @property
+    def groups(self) -> list[str]:
+        return list(self._open)
+
     def partitions(self, group_id: str) -> Iterator[_Partition]:
         """The partitions of a group whose offsets are not stable."""
         return iter(self._open.get(group_id, ()))

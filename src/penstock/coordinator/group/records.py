@@ -1,13 +1,19 @@
 """The records of `__consumer_offsets` that the machine knows, and their bytes.
 
 Versions are those that Kafka 4.3 writes, so that its own tools and brokers read them: offsets in
-version 4, or 1 where the commit says when it expires; groups in version 3.
+version 4, or 1 where the commit says when it expires; classic groups in version 3, consumer groups
+in version 0.
 """
 
 from typing import TypeVar
 
 from msgspec import Struct
 
+from penstock.coordinator.group.consumer.records import (
+    CONSUMER_KINDS,
+    ConsumerRecord,
+    ConsumerValue,
+)
 from penstock.core.errors import KafkaError
 from penstock.protocol.codec import decode
 from penstock.protocol.fields import Message
@@ -39,7 +45,7 @@ class GroupRecord(Struct, frozen=True, gc=False):
     value: GroupMetadataValue | None
 
 
-Record = OffsetRecord | GroupRecord
+Record = OffsetRecord | GroupRecord | ConsumerRecord
 
 
 SeenKeys = dict[bytes, OffsetCommitKey]
@@ -56,7 +62,9 @@ def encode_record(record: Record) -> tuple[bytes, bytes | None]:
     return encode_record_key(record.key), _encode_value(record.value)
 
 
-def _encode_value(value: OffsetCommitValue | GroupMetadataValue | None) -> bytes | None:
+def _encode_value(
+    value: OffsetCommitValue | GroupMetadataValue | ConsumerValue | None,
+) -> bytes | None:
     match value:
         case None:
             return None
@@ -64,6 +72,8 @@ def _encode_value(value: OffsetCommitValue | GroupMetadataValue | None) -> bytes
             return encode_versioned(value, 1 if value.expire_timestamp >= 0 else 4)
         case GroupMetadataValue():
             return encode_versioned(value, 3)
+        case _:
+            return encode_versioned(value, 0)
 
 
 def decode_record(
@@ -89,6 +99,10 @@ def decode_record(
         if kind == _GROUP:
             group_key, _ = decode(GroupMetadataKey, 0, key, _PREFIX)
             return GroupRecord(group_key, _decode_value(GroupMetadataValue, value))
+        if kind in CONSUMER_KINDS:
+            key_type, value_type = CONSUMER_KINDS[kind]
+            consumer_key, _ = decode(key_type, 0, key, _PREFIX)
+            return ConsumerRecord(consumer_key, _decode_value(value_type, value))
         if kind == _LEGACY_OFFSET:
             return _modern(key, value)
     except KafkaError as error:

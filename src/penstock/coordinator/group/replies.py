@@ -1,8 +1,22 @@
-"""Answers that say only that something went wrong."""
+"""Answers, and those that say only that something went wrong."""
 
+from collections.abc import Sequence
+
+from penstock.coordinator.group.events import Requested, Result, Timer
 from penstock.coordinator.group.members import leaving_members, left
+from penstock.coordinator.group.records import Record
+from penstock.coordinator.machine import Reply, SetTimer
 from penstock.core.errors import ErrorCode
 from penstock.protocol.fields import Message
+from penstock.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeDescribedGroup,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from penstock.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from penstock.protocol.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -34,6 +48,12 @@ from penstock.protocol.messages.offset_fetch import (
     OffsetFetchResponseGroup,
 )
 from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from penstock.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 
 _OF_WRITE = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -67,14 +87,18 @@ def refusal(request: Message, version: int, error: ErrorCode) -> Message:
             # While the group is being loaded nobody can tell: the member goes on.
             loading = error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return HeartbeatResponse(error_code=ErrorCode.NONE if loading else error)
+        case ConsumerGroupHeartbeatRequest():
+            return ConsumerGroupHeartbeatResponse(error_code=error)
         case LeaveGroupRequest():
             if error is ErrorCode.UNKNOWN_MEMBER_ID:
                 members = leaving_members(request, version)
-                answers = [MemberResponse(m.member_id, m.group_instance_id, error) for m in members]
-                return left(answers, version)
+                gone = [MemberResponse(m.member_id, m.group_instance_id, error) for m in members]
+                return left(gone, version)
             return LeaveGroupResponse(error_code=error)
         case OffsetCommitRequest():
             return _commit_refusal(request, error)
+        case TxnOffsetCommitRequest():
+            return _txn_commit_refusal(request, error)
         case OffsetFetchRequest():
             groups = [OffsetFetchResponseGroup(g.group_id, [], error) for g in request.groups]
             return OffsetFetchResponse(groups=groups)
@@ -85,6 +109,12 @@ def refusal(request: Message, version: int, error: ErrorCode) -> Message:
                 DescribeGroupsDescribedGroup(error_code=error, group_id=g) for g in request.groups
             ]
             return DescribeGroupsResponse(groups=described)
+        case ConsumerGroupDescribeRequest():
+            answers = [
+                ConsumerGroupDescribeDescribedGroup(error_code=error, group_id=g)
+                for g in request.group_ids
+            ]
+            return ConsumerGroupDescribeResponse(groups=answers)
         case ListGroupsRequest():
             return ListGroupsResponse(error_code=error)
         case DeleteGroupsRequest():
@@ -101,6 +131,42 @@ def _commit_refusal(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCom
                 topic.name,
                 topic.topic_id,
                 [OffsetCommitResponsePartition(p.partition_index, error) for p in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def answer(
+    event: Requested,
+    response: Message,
+    records: Sequence[Record] = (),
+    timers: Sequence[SetTimer[Timer]] = (),
+) -> Result:
+    reply = Reply(event.context.waiter, response)
+    return Result(event, records, replies=(reply,), timers=timers)
+
+
+def refused(event: Requested, error: ErrorCode) -> Reply:
+    return Reply(event.context.waiter, refusal(event.request, event.context.version, error))
+
+
+def refuse(event: Requested, error: ErrorCode) -> Result:
+    return Result(event, replies=(refused(event, error),))
+
+
+def _txn_commit_refusal(
+    request: TxnOffsetCommitRequest, error: ErrorCode
+) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                topic.name,
+                topic.topic_id,
+                [
+                    TxnOffsetCommitResponsePartition(p.partition_index, error)
+                    for p in topic.partitions
+                ],
             )
             for topic in request.topics
         ]

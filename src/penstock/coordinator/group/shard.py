@@ -8,8 +8,8 @@ seen)`; what is `Skipped` is logged, everything else goes to `apply`. Then deal 
 as with any other result. Until then answer requests with `refusal(…,
 COORDINATOR_LOAD_IN_PROGRESS)`, without leadership with `refusal(…, NOT_COORDINATOR)`.
 
-Events. Requests, timers that are due and deleted partitions go to `handle(event, now)`, one at a
-time. Before the next event of this shard, the result is dealt with:
+Events. Requests, timers that are due, changes of topics and patterns that were resolved go to
+`handle(event, now)`, one at a time. Before the next event of this shard, the result is dealt with:
 
 1. `records` are appended to the partition, in one batch where `atomic` is set. If that fails,
    `failed(result, error, now, applied=False)` takes the place of the result.
@@ -22,7 +22,18 @@ time. Before the next event of this shard, the result is dealt with:
    `offsets.commit.timeout.ms`, `failed(result, REQUEST_TIMED_OUT, now, applied=True)` follows, and
    the replies are dropped.
 
+5. each of `regexes` is looked up, away from the event loop, by the rights of the client whose
+   request the result answers (`ResolveRegexes`); `RegexResolved` brings what was found, or that
+   it failed, exactly once.
+
 A result of `failed` has no records, and its replies leave at once.
+
+Topics. `topics` answers for the cluster as it is. When topics were created or deleted or got
+partitions, and `topics` tells so, every shard gets one `TopicsChanged`; it marks groups, which
+assign anew with their members' next heartbeats. `PartitionsDeleted` is another matter: offsets.
+
+Patterns. Whether a SubscribedTopicRegex can be compiled is for the host to see: it answers
+INVALID_REGULAR_EXPRESSION before the request comes here.
 
 A JoinGroup or SyncGroup may have no reply in its own result; it comes in that of a later event.
 Every request is answered exactly once, by its number.
@@ -31,45 +42,56 @@ Unload. When leadership is lost, send `unload()`, answer the replies that were h
 `refusal(…, NOT_COORDINATOR)`, forget the timers and drop the shard.
 
 Committed state is rebuilt by `apply` from the records alone. What no record keeps, who waits and
-who is about to join, is lost with the coordinator: members then see an error and join again.
+who is about to join, is lost with the coordinator: members then see an error and join again. A
+consumer group (KIP-848) is wholly in its records; its members notice nothing.
 """
 
-from collections.abc import Sequence
-
-from penstock.coordinator.group import admin, members
+from penstock.coordinator.group import admin
 from penstock.coordinator.group import offsets as offset
-from penstock.coordinator.group.classic import (
-    ClassicGroup,
-    GroupState,
-    Member,
-    group_of_value,
-    group_value,
-)
+from penstock.coordinator.group.classic import ClassicGroup, GroupState, group_of_value
 from penstock.coordinator.group.config import WRITE_RETRY_MS, GroupConfig
+from penstock.coordinator.group.consumer import subscriptions
+from penstock.coordinator.group.consumer.describe import describe_consumer_group
+from penstock.coordinator.group.consumer.model import ConsumerGroup, MemberState, SoftState
+from penstock.coordinator.group.consumer.records import ConsumerRecord
+from penstock.coordinator.group.consumer.replay import replay
+from penstock.coordinator.group.consumer.turn import ConsumerTurn
 from penstock.coordinator.group.events import (
+    Change,
     Event,
     ExpiryTimer,
-    JoinTimer,
+    Group,
     PartitionsDeleted,
+    PendingOffset,
+    RegexResolved,
     Requested,
     Result,
-    SessionTimer,
-    SyncTimer,
+    RevocationTimer,
     Timer,
+    TopicsChanged,
+    TransactionalProducer,
+    TransactionEnded,
 )
+from penstock.coordinator.group.membership import Membership, session
 from penstock.coordinator.group.offsets import Offsets
 from penstock.coordinator.group.rebalance import Turn
-from penstock.coordinator.group.records import GroupRecord, OffsetRecord, Record, group_tombstone
-from penstock.coordinator.group.replies import error_of_write, refusal
+from penstock.coordinator.group.records import GroupRecord, OffsetRecord, Record
+from penstock.coordinator.group.replies import answer, error_of_write, refuse, refused
+from penstock.coordinator.group.topics import NoTopics, Topics
+from penstock.coordinator.group.txn_commit import TxnCommit
 from penstock.coordinator.machine import CancelTimer, Reply, SetTimer, TimerFired
 from penstock.core.errors import ErrorCode
-from penstock.protocol.fields import Message
+from penstock.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from penstock.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from penstock.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from penstock.protocol.messages.heartbeat import HeartbeatRequest
 from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from penstock.protocol.messages.leave_group import LeaveGroupRequest
 from penstock.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -77,57 +99,104 @@ from penstock.protocol.messages.offset_commit import OffsetCommitRequest, Offset
 from penstock.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from penstock.protocol.stored.classic_group import GroupMetadataKey
+from penstock.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from penstock.protocol.stored.consumer_group import ConsumerGroupMetadataKey
 
 
 class GroupShard:
     """The groups and offsets of one partition. `config` may be replaced at any time."""
 
-    def __init__(self, config: GroupConfig) -> None:
+    def __init__(self, config: GroupConfig, topics: Topics | None = None) -> None:
+        """Without `topics` there are none, which is enough for classic groups."""
         self.config = config
-        self.groups: dict[str, ClassicGroup] = {}
+        self.topics = NoTopics() if topics is None else topics
+        self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
 
     # --- state
 
-    def apply(self, change: Record | ClassicGroup) -> None:
+    def apply(self, change: Change) -> None:
         """Take over a record of the partition, or the live state of a group."""
         if isinstance(change, OffsetRecord):
             group_id = change.key.group
             if group_id not in self.groups and change.value is not None:
                 self.groups[group_id] = ClassicGroup(group_id)
             self.offsets.apply(change.key, change.value)
+        elif isinstance(change, PendingOffset):
+            self._apply_pending(change.producer_id, change.record)
+        elif isinstance(change, TransactionEnded):
+            self.offsets.end_transaction(change.producer_id, commit=change.commit)
+        elif isinstance(change, ConsumerRecord):
+            self._apply_consumer_record(change)
         elif isinstance(change, GroupRecord):
             if change.value is None:
                 self.groups.pop(change.key.group, None)
             else:
                 self.groups[change.key.group] = group_of_value(change.key, change.value)
-        else:
+        elif isinstance(change, ClassicGroup):
             self.groups[change.group_id] = change
+        else:
+            group = self.groups.get(change.group_id)
+            if isinstance(group, ConsumerGroup):
+                group.take(change)
+
+    def _apply_pending(self, producer_id: int, record: OffsetRecord) -> None:
+        if record.value is None:
+            self.apply(record)
+            return
+        self.groups.setdefault(record.key.group, ClassicGroup(record.key.group))
+        self.offsets.pending.add(producer_id, record.key, record.value)
+
+    def _apply_consumer_record(self, record: ConsumerRecord) -> None:
+        group_id = record.key.group_id
+        group = self.groups.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            if record.value is None:
+                return
+            # A classic group here is one that an offset before this record made.
+            group = self.groups[group_id] = ConsumerGroup(group_id)
+        if record.value is None and isinstance(record.key, ConsumerGroupMetadataKey):
+            del self.groups[group_id]
+        else:
+            replay(group, record)
 
     def loaded(self, now: int) -> Result:
         """All records have been applied: sessions start, and the search for expired offsets."""
-        expiry = [SetTimer(ExpiryTimer(), now + self.config.offsets_retention_check_interval_ms)]
-        turns = []
+        timers: list[SetTimer[Timer] | CancelTimer[Timer]] = [
+            SetTimer(ExpiryTimer(), now + self.config.offsets_retention_check_interval_ms)
+        ]
+        groups = []
         for group in self.groups.values():
-            if not group.members:
-                continue
-            turn = Turn(group.copy(), now, self.config)
-            for member in group.members.values():
-                turn.expect_heartbeat(member)
-            if len(group.members) > self.config.group_max_size:
-                turn.prepare_rebalance()
-            turns.append(turn)
-        return Result(
-            groups=[turn.group for turn in turns],
-            timers=[*expiry, *(timer for turn in turns for timer in turn.timers)],
-        )
+            if isinstance(group, ConsumerGroup):
+                timers.extend(self._start_sessions(group, now))
+            elif group.members:
+                turn = Turn(group.copy(), now, self.config)
+                for member in group.members.values():
+                    turn.expect_heartbeat(member)
+                if len(group.members) > self.config.group_max_size:
+                    turn.prepare_rebalance()
+                groups.append(turn.group)
+                timers.extend(turn.timers)
+        return Result(groups=groups, timers=timers)
+
+    def _start_sessions(
+        self, group: ConsumerGroup, now: int
+    ) -> list[SetTimer[Timer] | CancelTimer[Timer]]:
+        turn = ConsumerTurn(group, now, self.config, self.topics)
+        for member in group.members.values():
+            turn.expect_heartbeat(member)
+            if member.state is MemberState.UNREVOKED_PARTITIONS:
+                timer = RevocationTimer(group.group_id, member.member_id)
+                turn.set_timer(timer, member.rebalance_timeout_ms)
+        return turn.timers
 
     def unload(self) -> list[Reply]:
         """This broker no longer leads the partition: everybody who waits is sent away."""
         error = ErrorCode.NOT_COORDINATOR
         replies: list[Reply] = []
         for group in self.groups.values():
+            if isinstance(group, ConsumerGroup):
+                continue
             for member in group.members.values():
                 if member.awaiting_join is not None:
                     join = JoinGroupResponse(error_code=error, member_id=member.member_id)
@@ -144,31 +213,60 @@ class GroupShard:
             case Requested():
                 return self._requested(event, now)
             case TimerFired(timer):
-                return self._timer_fired(event, timer, now)
+                if isinstance(timer, ExpiryTimer):
+                    return self._expire_offsets(event, now)
+                return self._membership(now).timer_fired(event, timer)
             case PartitionsDeleted(partitions):
                 records = list(self.offsets.tombstones_of(partitions))
                 return Result(event, records, atomic=False)
+            case TopicsChanged():
+                return Result(event, news=self._news_of_topics(event, now))
+            case RegexResolved(group_id):
+                group = self.groups.get(group_id)
+                if not isinstance(group, ConsumerGroup):
+                    return Result(event)
+                turn = ConsumerTurn(group, now, self.config, self.topics)
+                subscriptions.resolved(turn, event)
+                return turn.result(event)
+
+    def _membership(self, now: int) -> Membership:
+        return Membership(self.groups, now, self.config, self.topics)
+
+    def _news_of_topics(self, event: TopicsChanged, now: int) -> list[SoftState]:
+        news = []
+        for group in self.groups.values():
+            if not isinstance(group, ConsumerGroup):
+                continue
+            if any(group.is_subscribed_to(name) for name in event.names):
+                news.append(SoftState(group.group_id, metadata_checked=False))
+            if event.created and group.regexes:
+                news.append(SoftState(group.group_id, topics_created_ms=now))
+        return news
 
     def failed(self, result: Result, error: ErrorCode, now: int, *, applied: bool) -> Result:
         """What follows when the records of a result could not be written, or not committed.
 
         `applied` says whether its changes were. Where they were not, nothing has happened to
-        anybody but the one who asked, and a timer comes again. Where they were, everybody who was
-        to be answered gets an error. A group whose assignment was to be stored rebalances. The
-        result has no records: such a group has members, and none of them has joined yet.
+        anybody but the one who asked, a timer comes again, and patterns are resolved again. Where
+        they were, everybody who was to be answered gets an error. A group whose assignment was to
+        be stored rebalances. The result has no records: such a group has members, and none of them
+        has joined yet.
         """
         told = error_of_write(error)
         event = result.event
         if applied:
             replies = [_turned_down(reply, event, told) for reply in result.replies]
         else:
-            replies = [_refusal(event, told)] if isinstance(event, Requested) else []
+            replies = [refused(event, told)] if isinstance(event, Requested) else []
         timers: list[SetTimer[Timer] | CancelTimer[Timer]] = []
         if isinstance(event, TimerFired) and not applied:
             timers.append(SetTimer(event.timer, now + WRITE_RETRY_MS))
+        news = []
+        if isinstance(event, RegexResolved) and not applied:
+            news.append(SoftState(event.group_id, resolving=False))
         group = self._assigned_in(result)
         if group is None:
-            return Result(replies=replies, timers=timers)
+            return Result(replies=replies, timers=timers, news=news)
         turn = Turn(group.copy(), now, self.config)
         turn.propagate_assignment(told)
         turn.prepare_rebalance()
@@ -188,103 +286,55 @@ class GroupShard:
         ):
             return None
         group = self.groups.get(event.request.group_id)
-        if group is None or group.generation != event.request.generation_id:
+        if not isinstance(group, ClassicGroup):
+            return None
+        if group.generation != event.request.generation_id:
             return None
         live = (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
         return group if group.state in live else None
 
     def _requested(self, event: Requested, now: int) -> Result:
         match event.request:
+            case ConsumerGroupHeartbeatRequest() as request:
+                return self._membership(now).consumer_heartbeat(event, request)
             case HeartbeatRequest() as request:
-                return self._heartbeat(event, request, now)
+                return self._membership(now).heartbeat(event, request)
             case OffsetCommitRequest() as request:
                 return self._offset_commit(event, request, now)
             case OffsetFetchRequest() as request:
                 return self._offset_fetch(event, request)
+            case TxnOffsetCommitRequest() as request:
+                return self._txn_offset_commit(event, request, now)
             case JoinGroupRequest() as request:
-                return self._join(event, request, now)
+                return self._membership(now).join(event, request)
             case SyncGroupRequest() as request:
-                return self._sync(event, request, now)
+                return self._membership(now).sync(event, request)
             case LeaveGroupRequest() as request:
-                return self._leave(event, request, now)
+                return self._membership(now).leave(event, request)
             case OffsetDeleteRequest() as request:
                 return self._offset_delete(event, request)
             case DescribeGroupsRequest() as request:
                 version = event.context.version
                 groups = [admin.describe(g, self.groups.get(g), version) for g in request.groups]
-                return _answer(event, DescribeGroupsResponse(groups=groups))
+                return answer(event, DescribeGroupsResponse(groups=groups))
+            case ConsumerGroupDescribeRequest() as request:
+                described = [
+                    describe_consumer_group(g, self.groups.get(g), self.config, self.topics)
+                    for g in request.group_ids
+                ]
+                return answer(event, ConsumerGroupDescribeResponse(groups=described))
             case ListGroupsRequest() as request:
                 listed = admin.list_groups(
                     self.groups.values(), request.states_filter, request.types_filter
                 )
-                return _answer(event, ListGroupsResponse(groups=listed))
+                return answer(event, ListGroupsResponse(groups=listed))
             case DeleteGroupsRequest() as request:
                 records, results = admin.delete_groups(
                     request.groups_names, self.groups, self.offsets
                 )
-                return _answer(event, DeleteGroupsResponse(results=results), records)
+                return answer(event, DeleteGroupsResponse(results=results), records)
             case other:
                 raise TypeError(f"{type(other).__name__} is not for a group coordinator")
-
-    def _timer_fired(self, event: TimerFired[Timer], timer: Timer, now: int) -> Result:
-        if isinstance(timer, ExpiryTimer):
-            return self._expire_offsets(event, now)
-        group = self.groups.get(timer.group_id)
-        if group is None:
-            return Result(event)
-        turn = Turn(group.copy(), now, self.config)
-        match timer:
-            case SessionTimer():
-                members.session_expired(turn, timer.member_id)
-            case JoinTimer():
-                turn.join_time_is_over()
-            case SyncTimer():
-                turn.sync_time_is_over()
-        return turn.result(event)
-
-    # --- members
-
-    def _join(self, event: Requested, request: JoinGroupRequest, now: int) -> Result:
-        error = members.join_refused(request, self.config)
-        group = self.groups.get(request.group_id)
-        if not error and group is None and request.member_id:
-            error = ErrorCode.UNKNOWN_MEMBER_ID
-        if error:
-            return _refuse(event, error)
-        known = group is not None
-        group = ClassicGroup(request.group_id, state_timestamp=now) if group is None else group
-        turn = Turn(group.copy(), now, self.config)
-        members.Join(turn, request, event.context).decide()
-        if not known:
-            if not turn.group.members and not turn.group.pending_joins:
-                return Result(event, replies=turn.replies)
-            key = GroupMetadataKey(request.group_id)
-            turn.records.append(GroupRecord(key, group_value(group)))
-        return turn.result(event)
-
-    def _sync(self, event: Requested, request: SyncGroupRequest, now: int) -> Result:
-        group = self.groups.get(request.group_id)
-        if group is None:
-            return _refuse(event, _unknown(request.group_id))
-        turn = Turn(group.copy(), now, self.config)
-        members.sync(turn, request, event.context)
-        return turn.result(event)
-
-    def _heartbeat(self, event: Requested, request: HeartbeatRequest, now: int) -> Result:
-        group = self.groups.get(request.group_id)
-        if group is None:
-            return _refuse(event, _unknown(request.group_id))
-        error, member = members.heartbeat(group, request)
-        timers = [] if member is None else [_session(group, member, now)]
-        return _answer(event, HeartbeatResponse(error_code=error), timers=timers)
-
-    def _leave(self, event: Requested, request: LeaveGroupRequest, now: int) -> Result:
-        group = self.groups.get(request.group_id)
-        if group is None:
-            return _refuse(event, _unknown(request.group_id))
-        turn = Turn(group.copy(), now, self.config)
-        members.leave(turn, request, event.context)
-        return turn.result(event)
 
     # --- offsets
 
@@ -293,11 +343,23 @@ class GroupShard:
         commit = offset.Commit(request, event.context, now, self.config)
         error = commit.decide(group)
         timers: list[SetTimer[Timer]] = []
-        if group is not None and not error and group.state is not GroupState.EMPTY:
+        if isinstance(group, ClassicGroup) and not error and not group.is_empty:
             # A commit shows that the member is alive, as a heartbeat does.
-            timers.append(_session(group, group.members[request.member_id], now))
+            timers.append(session(group, group.members[request.member_id], now))
         response = OffsetCommitResponse(topics=commit.topics)
-        return _answer(event, response, commit.records, timers)
+        return answer(event, response, commit.records, timers)
+
+    def _txn_offset_commit(
+        self, event: Requested, request: TxnOffsetCommitRequest, now: int
+    ) -> Result:
+        commit = TxnCommit(request, event.context, now, self.config)
+        commit.decide(self.groups.get(request.group_id))
+        return Result(
+            event,
+            commit.records,
+            replies=(Reply(event.context.waiter, commit.response),),
+            producer=TransactionalProducer(request.producer_id, request.producer_epoch),
+        )
 
     def _offset_fetch(self, event: Requested, request: OffsetFetchRequest) -> Result:
         context = event.context
@@ -308,18 +370,19 @@ class GroupShard:
                 group,
                 context.version,
                 context.topics,
+                require_stable=request.require_stable,
             )
             for group in request.groups
         ]
-        return _answer(event, OffsetFetchResponse(groups=fetched))
+        return answer(event, OffsetFetchResponse(groups=fetched))
 
     def _offset_delete(self, event: Requested, request: OffsetDeleteRequest) -> Result:
         group = self.groups.get(request.group_id)
         error = offset.may_delete_offsets(group) if request.group_id else ErrorCode.INVALID_GROUP_ID
         if group is None or error:
-            return _refuse(event, error)
+            return refuse(event, error)
         records, topics = offset.delete(self.offsets, group, request, event.context.topics)
-        return _answer(event, OffsetDeleteResponse(topics=topics), records)
+        return answer(event, OffsetDeleteResponse(topics=topics), records)
 
     def _expire_offsets(self, event: TimerFired[Timer], now: int) -> Result:
         retention = self.config.offsets_retention_ms
@@ -327,45 +390,16 @@ class GroupShard:
         for group in self.groups.values():
             gone, everything = offset.expired(self.offsets, group, now, retention)
             records.extend(gone)
-            if everything and group.state is GroupState.EMPTY:
-                records.append(group_tombstone(group.group_id))
+            if everything and group.is_empty:
+                records.extend(admin.tombstones(group))
         again = SetTimer(event.timer, now + self.config.offsets_retention_check_interval_ms)
         return Result(event, records, timers=[again], atomic=False)
-
-
-def _unknown(group_id: str) -> ErrorCode:
-    """Why a member of a group that is not there is refused."""
-    return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
-
-
-def _session(group: ClassicGroup, member: Member, now: int) -> SetTimer[Timer]:
-    timer = SessionTimer(group.group_id, member.member_id)
-    return SetTimer(timer, now + member.session_timeout_ms)
-
-
-def _answer(
-    event: Requested,
-    response: Message,
-    records: Sequence[Record] = (),
-    timers: Sequence[SetTimer[Timer]] = (),
-) -> Result:
-    reply = Reply(event.context.waiter, response)
-    return Result(event, records, replies=(reply,), timers=timers)
-
-
-def _refusal(event: Requested, error: ErrorCode) -> Reply:
-    response = refusal(event.request, event.context.version, error)
-    return Reply(event.context.waiter, response)
-
-
-def _refuse(event: Requested, error: ErrorCode) -> Result:
-    return Result(event, replies=(_refusal(event, error),))
 
 
 def _turned_down(reply: Reply, event: Event | None, error: ErrorCode) -> Reply:
     """An error in the place of a reply that cannot be given."""
     if isinstance(event, Requested) and reply.waiter == event.context.waiter:
-        return _refusal(event, error)
+        return refused(event, error)
     if isinstance(reply.response, JoinGroupResponse):
         member_id = reply.response.member_id
         return Reply(reply.waiter, JoinGroupResponse(error_code=error, member_id=member_id))

@@ -9,31 +9,31 @@ group.initial.rebalance.delay.ms INT M-* . 3000
     How long a new group waits for more members.
 group.max.size INT M-* 1.. 2147483647
     Most members of a classic group.
-group.consumer.assignment.interval.ms INT Mc- 0.. 1000
+group.consumer.assignment.interval.ms INT Mc* 0.. 1000
     Shortest time between two assignments of a consumer group.
-group.consumer.assignors LIST M-- + uniform,range
+group.consumer.assignors LIST M-* +{uniform,range} uniform,range
     Assignors of consumer groups; the first is the default.
-group.consumer.heartbeat.interval.ms INT M-- 1.. 5000
+group.consumer.heartbeat.interval.ms INT M-* 1.. 5000
     How often a member of a consumer group sends heartbeats.
-group.consumer.max.assignment.interval.ms INT M-- 0.. 15000
+group.consumer.max.assignment.interval.ms INT M-* 0.. 15000
     Highest consumer.assignment.interval.ms of a group.
-group.consumer.max.heartbeat.interval.ms INT M-- 1.. 15000
+group.consumer.max.heartbeat.interval.ms INT M-* 1.. 15000
     Highest consumer.heartbeat.interval.ms of a group.
-group.consumer.max.session.timeout.ms INT M-- 1.. 60000
+group.consumer.max.session.timeout.ms INT M-* 1.. 60000
     Highest consumer.session.timeout.ms of a group.
-group.consumer.max.size INT M-- 1.. 2147483647
+group.consumer.max.size INT M-* 1.. 2147483647
     Most members of a consumer group.
-group.consumer.migration.policy STRING M-- ~{DISABLED,DOWNGRADE,UPGRADE,BIDIRECTIONAL} bidirectional
+group.consumer.migration.policy STRING M-* ~{DISABLED,DOWNGRADE,UPGRADE,BIDIRECTIONAL} bidirectional
     Whether a group may change between the classic and the consumer protocol.
-group.consumer.min.assignment.interval.ms INT M-- 0.. 0
+group.consumer.min.assignment.interval.ms INT M-* 0.. 0
     Lowest consumer.assignment.interval.ms of a group.
-group.consumer.min.heartbeat.interval.ms INT M-- 1.. 5000
+group.consumer.min.heartbeat.interval.ms INT M-* 1.. 5000
     Lowest consumer.heartbeat.interval.ms of a group.
-group.consumer.min.session.timeout.ms INT M-- 1.. 45000
+group.consumer.min.session.timeout.ms INT M-* 1.. 45000
     Lowest consumer.session.timeout.ms of a group.
-group.consumer.regex.refresh.interval.ms INT M--i 10000.. 600000
+group.consumer.regex.refresh.interval.ms INT M-*i 10000.. 600000
     How often a subscription by pattern is matched anew.
-group.consumer.session.timeout.ms INT M-- 1.. 45000
+group.consumer.session.timeout.ms INT M-* 1.. 45000
     A member of a consumer group that is silent for so long is removed.
 group.coordinator.append.linger.ms INT M-- -1.. -1
     How long the coordinator gathers records before it writes them; -1: as it sees fit.
@@ -137,31 +137,31 @@ offsets.topic.replication.factor SHORT H-* 1.. 3
     Replicas of __consumer_offsets; never more than the brokers that are up when it is made.
 offsets.topic.segment.bytes INT H-* 1.. 104857600
     Size of a segment of __consumer_offsets.
-transaction.abort.timed.out.transaction.cleanup.interval.ms INT L-- 1.. 10000
+transaction.abort.timed.out.transaction.cleanup.interval.ms INT L-* 1.. 10000
     How often transactions are looked over for those that took too long.
 transaction.max.timeout.ms INT H-* 1.. 900000
     Longest timeout a transactional producer may ask for.
-transaction.partition.verification.enable BOOLEAN Lc- . true
+transaction.partition.verification.enable BOOLEAN Lc* . true
     Check with the coordinator that a partition is part of the transaction.
-transaction.remove.expired.transaction.cleanup.interval.ms INT L-- 1.. 3600000
+transaction.remove.expired.transaction.cleanup.interval.ms INT L-* 1.. 3600000
     How often transactional ids are looked over for those that expire.
 transaction.state.log.load.buffer.size INT H-- 1.. 5242880
     Bytes read at once when transactions are loaded.
-transaction.state.log.min.isr INT H-- 1.. 2
+transaction.state.log.min.isr INT H-* 1.. 2
     Replicas in sync that a write to __transaction_state needs; capped as its replicas are.
-transaction.state.log.num.partitions INT H-- 1.. 50
+transaction.state.log.num.partitions INT H-* 1.. 50
     Partitions of __transaction_state.
-transaction.state.log.replication.factor SHORT H-- 1.. 3
+transaction.state.log.replication.factor SHORT H-* 1.. 3
     Replicas of __transaction_state; never more than the brokers that are up when it is made.
-transaction.state.log.segment.bytes INT H-- 1.. 104857600
+transaction.state.log.segment.bytes INT H-* 1.. 104857600
     Size of a segment of __transaction_state.
 transaction.two.phase.commit.enable BOOLEAN L-- . false
     Let producers take part in a two-phase commit from outside.
-transactional.id.expiration.ms INT H-- 1.. 604800000
+transactional.id.expiration.ms INT H-* 1.. 604800000
     How long a transactional id that is not used is remembered.
-add.partitions.to.txn.retry.backoff.ms INT H-- 1.. 20
+add.partitions.to.txn.retry.backoff.ms INT H-* 1.. 20
     Pause before a partition is added to a transaction again.
-add.partitions.to.txn.retry.backoff.max.ms INT H-- 0.. 100
+add.partitions.to.txn.retry.backoff.max.ms INT H-* 0.. 100
     How long such a request is repeated before the client hears of it.
 share.coordinator.append.linger.ms INT M-- -1.. -1
     How long the share coordinator gathers records; -1: as it sees fit.

@@ -1,0 +1,116 @@
+"""TxnOffsetCommit (28): versions 0 to 6: a group's offsets, stored inside a transaction (P4).
+
+As a Produce, the first of a transaction waits until its coordinator knows of the partition of
+`__consumer_offsets`; from version 5 on it is added (KIP-890).
+"""
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from penstock.broker.internal_topics import GROUP_METADATA_TOPIC
+from penstock.broker.request import Answer, Request
+from penstock.broker.txn_verification import TransactionSupport
+from penstock.coordinator.group.replies import error_of_write, refusal
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.ids import TopicPartition
+from penstock.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from penstock.security.acl import AclOperation, ResourceType
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+    from penstock.broker.txn_verification import Verified
+
+_FIRST_WITH_TOPIC_IDS = 6
+_FIRST_THAT_KNOWS_LOADING = 2
+_NO_SEQUENCE = -1
+
+
+async def handle(broker: "Broker", request: Request, body: TxnOffsetCommitRequest) -> Answer:
+    access, session = broker.access, request.session
+    if not access.allows(
+        session, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id
+    ):
+        return _refused(request, body, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not access.allows(session, AclOperation.READ, ResourceType.GROUP, body.group_id):
+        return _refused(request, body, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    allowed = [topic for topic in body.topics if _may_read(broker, request, topic)]
+    answer = TxnOffsetCommitResponse()
+    if allowed:
+        answer = await _commit(broker, request, replace(body, topics=allowed))
+    for topic in body.topics:
+        if topic not in allowed:
+            answer.topics.append(_topic(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    return answer
+
+
+async def _commit(
+    broker: "Broker", request: Request, body: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse:
+    if not body.group_id:
+        return _refused(request, body, ErrorCode.INVALID_GROUP_ID)
+    partition = broker.groups.partition_of(body.group_id)
+    if partition is None:
+        return _refused(request, body, ErrorCode.NOT_COORDINATOR)
+    said = await _verified(broker, request, body, TopicPartition(GROUP_METADATA_TOPIC, partition))
+    if isinstance(said, KafkaError):
+        if said.code is ErrorCode.NETWORK_EXCEPTION:
+            return _refused(request, body, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return _refused(request, body, error_of_write(said.code))
+    answer = await broker.groups.commit_in_transaction(request, body, said)
+    assert isinstance(answer, TxnOffsetCommitResponse)
+    return _told(request, answer)
+
+
+async def _verified(
+    broker: "Broker", request: Request, body: TxnOffsetCommitRequest, key: TopicPartition
+) -> "Verified":
+    found = await broker.txn_verification.verify(
+        body.transactional_id,
+        body.producer_id,
+        body.producer_epoch,
+        {key: _NO_SEQUENCE},
+        TransactionSupport.of_txn_offset_commit(request.version),
+    )
+    return found.get(key)
+
+
+def _may_read(broker: "Broker", request: Request, topic: TxnOffsetCommitRequestTopic) -> bool:
+    name: str | None = topic.name
+    if request.version >= _FIRST_WITH_TOPIC_IDS:
+        name = broker.image.topic_names.get(topic.topic_id)
+    # A topic that is not there is for the coordinator to refuse.
+    return name is None or broker.access.allows(
+        request.session, AclOperation.READ, ResourceType.TOPIC, name
+    )
+
+
+def _refused(
+    request: Request, body: TxnOffsetCommitRequest, error: ErrorCode
+) -> TxnOffsetCommitResponse:
+    answer = refusal(body, request.version, error)
+    assert isinstance(answer, TxnOffsetCommitResponse)
+    return _told(request, answer)
+
+
+def _told(request: Request, answer: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
+    """Producers before Kafka 2.3 do not know that a coordinator may be loading."""
+    if request.version < _FIRST_THAT_KNOWS_LOADING:
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                if partition.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                    partition.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return answer
+
+
+def _topic(topic: TxnOffsetCommitRequestTopic, error: ErrorCode) -> TxnOffsetCommitResponseTopic:
+    partitions = [
+        TxnOffsetCommitResponsePartition(each.partition_index, error) for each in topic.partitions
+    ]
+    return TxnOffsetCommitResponseTopic(topic.name, topic.topic_id, partitions)

@@ -1,0 +1,39 @@
+"""ConsumerGroupHeartbeat (68): versions 0 to 1: membership of KIP-848 groups (C3)."""
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.features import GROUP_VERSION
+from penstock.broker.patterns import matcher
+from penstock.broker.request import Reply, Request
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from penstock.security.acl import AclOperation, ResourceType
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+def handle(broker: "Broker", request: Request, body: ConsumerGroupHeartbeatRequest) -> Reply:
+    try:
+        _check(broker, request, body)
+    except KafkaError as error:
+        return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+    return broker.groups.ask(request, body, body.group_id)
+
+
+def _check(broker: "Broker", request: Request, body: ConsumerGroupHeartbeatRequest) -> None:
+    if not broker.feature_level(GROUP_VERSION):
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            "the cluster has group.version 0: consume with group.protocol=classic, or raise the "
+            "level with kafka-features.sh",
+        )
+    access, session = broker.access, request.session
+    access.require(session, AclOperation.READ, ResourceType.GROUP, body.group_id)
+    for topic in body.subscribed_topic_names or ():
+        access.require(session, AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
+    if body.subscribed_topic_regex:
+        matcher(body.subscribed_topic_regex)

@@ -1,0 +1,271 @@
+"""Members of a consumer group that speak the classic protocol: JoinGroup and what follows.
+
+Such a member joins to make its next step to the target assignment, gets it with SyncGroup, and
+hears from its heartbeats when it has to join again. Nobody waits for anybody: every request is
+answered at once.
+"""
+
+from msgspec.structs import replace
+
+from penstock.coordinator.group.classic import CONSUMER_PROTOCOL_TYPE
+from penstock.coordinator.group.config import MigrationPolicy
+from penstock.coordinator.group.consumer.conversion import may_downgrade
+from penstock.coordinator.group.consumer.embedded import (
+    owned_partitions,
+    read_subscription,
+    write_assignment,
+)
+from penstock.coordinator.group.consumer.heartbeat import (
+    check_room,
+    known_static_member,
+    replace_member,
+    short_id,
+)
+from penstock.coordinator.group.consumer.model import (
+    ConsumerGroup,
+    ConsumerGroupMember,
+    MemberState,
+    SoftState,
+)
+from penstock.coordinator.group.consumer.records import member_record
+from penstock.coordinator.group.consumer.subscriptions import RegexChange, update_regexes
+from penstock.coordinator.group.consumer.turn import ConsumerTurn
+from penstock.coordinator.group.events import (
+    Context,
+    RejoinTimer,
+    ResyncTimer,
+    SessionTimer,
+)
+from penstock.coordinator.machine import CancelTimer
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
+from penstock.protocol.messages.heartbeat import HeartbeatRequest
+from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from penstock.protocol.messages.leave_group import MemberIdentity, MemberResponse
+from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from penstock.protocol.stored.consumer_group import ClassicMemberMetadata, ClassicProtocol
+
+_MEMBER_ID_REQUIRED_VERSION = 4
+
+# --- JoinGroup
+
+
+def join(turn: ConsumerTurn, request: JoinGroupRequest, context: Context) -> JoinGroupResponse:
+    """What a member hears that joins, or joins again; raises where it is refused."""
+    group = turn.group
+    if turn.config.group_consumer_migration_policy is MigrationPolicy.DISABLED:
+        raise _inconsistent(
+            f"Cannot join the consumer group {group.group_id} with the classic protocol because "
+            "the group migration is disabled (group.consumer.migration.policy)."
+        )
+    member_id = request.member_id or short_id(context.uuid)
+    check_room(group, member_id, turn.config)
+    _check_protocols(group, member_id, request)
+    if (
+        not request.member_id
+        and request.group_instance_id is None
+        and context.version >= _MEMBER_ID_REQUIRED_VERSION
+    ):
+        return JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id)
+    replaced = group.static_member(request.group_instance_id)
+    member = _joining_member(turn, request, member_id)
+    subscription = read_subscription(request.protocols[0].metadata)
+    updated = _updated(member, request, subscription, context)
+    names_changed = False
+    if updated != member:
+        turn.records.append(member_record(group.group_id, updated))
+        names_changed = updated.subscribed_topic_names != member.subscribed_topic_names
+    bump = update_regexes(turn, member, updated) is not RegexChange.NONE or names_changed
+    epoch = group.group_epoch
+    if bump or not group.metadata_checked:
+        epoch = turn.update_metadata(member, updated, bump=bump)
+    downgrades = replaced is not None and may_downgrade(group, turn.config, replaced=replaced)
+    stale = downgrades and group.assignment_epoch < epoch
+    if not stale:
+        if downgrades:
+            target_epoch, target = group.assignment_epoch, group.target_of(updated)
+        else:
+            target_epoch, target = turn.update_target(epoch, member, updated)
+        owned = owned_partitions(subscription, turn.topics)
+        updated = turn.reconcile(updated, target_epoch, target, owned, subscription_changed=bump)
+    if downgrades:
+        turn.convert_to_classic(joining=updated, rebalance=stale)
+    else:
+        _joined(turn, updated, request)
+    assert updated.classic is not None
+    return JoinGroupResponse(
+        member_id=updated.member_id,
+        generation_id=updated.member_epoch,
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        protocol_name=updated.classic.supported_protocols[0].name,
+    )
+
+
+def _check_protocols(group: ConsumerGroup, member_id: str, request: JoinGroupRequest) -> None:
+    """It must have a protocol that all other members of its kind can do."""
+    supported = request.protocol_type == CONSUMER_PROTOCOL_TYPE and any(
+        group.classic_protocols.get(protocol.name, 0) == group.classic_members
+        for protocol in request.protocols
+    )
+    if not supported:
+        raise _inconsistent(f"Member {member_id}'s protocols are not supported.")
+
+
+def _inconsistent(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message)
+
+
+def _joining_member(
+    turn: ConsumerTurn, request: JoinGroupRequest, member_id: str
+) -> ConsumerGroupMember:
+    group, instance_id = turn.group, request.group_instance_id
+    if instance_id is None:
+        return group.members.get(member_id) or ConsumerGroupMember(member_id)
+    if request.member_id:
+        return known_static_member(group, member_id, instance_id)
+    existing = group.static_member(instance_id)
+    if existing is None:
+        return ConsumerGroupMember(member_id)
+    return replace_member(turn, existing, member_id)
+
+
+def _updated(
+    member: ConsumerGroupMember,
+    request: JoinGroupRequest,
+    subscription: ConsumerProtocolSubscription,
+    context: Context,
+) -> ConsumerGroupMember:
+    timeout = request.rebalance_timeout_ms
+    return replace(
+        member,
+        instance_id=request.group_instance_id or member.instance_id,
+        rack_id=subscription.rack_id or member.rack_id,
+        rebalance_timeout_ms=member.rebalance_timeout_ms if timeout == -1 else timeout,
+        subscribed_topic_names=frozenset(subscription.topics),
+        subscribed_topic_regex="",
+        client_id=context.client_id,
+        client_host=context.client_host,
+        classic=ClassicMemberMetadata(
+            request.session_timeout_ms,
+            [ClassicProtocol(p.name, p.metadata) for p in request.protocols],
+        ),
+    )
+
+
+def _joined(turn: ConsumerTurn, member: ConsumerGroupMember, request: JoinGroupRequest) -> None:
+    group, member_id = turn.group, member.member_id
+    if member_id in group.rejoining:
+        turn.timers.append(CancelTimer(RejoinTimer(group.group_id, member_id)))
+        waiting = group.rejoining - {member_id}
+        turn.news.append(SoftState(group.group_id, rejoining=waiting))
+    turn.set_timer(SessionTimer(group.group_id, member_id), request.session_timeout_ms)
+    turn.set_timer(ResyncTimer(group.group_id, member_id), request.rebalance_timeout_ms)
+
+
+# --- SyncGroup and Heartbeat
+
+
+def sync(turn: ConsumerTurn, request: SyncGroupRequest) -> SyncGroupResponse:
+    """The member's assignment as it is now; raises where it has to join first."""
+    group = turn.group
+    member, classic = _known_member(group, request)
+    first = classic.supported_protocols[0]
+    if (request.protocol_type or CONSUMER_PROTOCOL_TYPE) != CONSUMER_PROTOCOL_TYPE or (
+        request.protocol_name or first.name
+    ) != first.name:
+        raise _inconsistent(f"Member {member.member_id} joined with {first.name}, of consumers.")
+    if (
+        group.assignment_epoch > member.member_epoch
+        and member.state is not MemberState.UNREVOKED_PARTITIONS
+    ):
+        _expect_rejoin(turn, member)
+        return SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+    turn.timers.append(CancelTimer(ResyncTimer(group.group_id, member.member_id)))
+    turn.set_timer(SessionTimer(group.group_id, member.member_id), classic.session_timeout_ms)
+    return SyncGroupResponse(
+        protocol_type=request.protocol_type,
+        protocol_name=request.protocol_name,
+        assignment=write_assignment(member.assigned, first.metadata, turn.topics),
+    )
+
+
+def heartbeat(turn: ConsumerTurn, request: HeartbeatRequest) -> ErrorCode:
+    """Whether the member has to join again, because there is a next step that it can make."""
+    group = turn.group
+    member, classic = _known_member(group, request)
+    turn.set_timer(SessionTimer(group.group_id, member.member_id), classic.session_timeout_ms)
+    if (
+        member.member_epoch < group.assignment_epoch
+        or member.state is MemberState.UNREVOKED_PARTITIONS
+        or (
+            member.state is MemberState.UNRELEASED_PARTITIONS
+            and not _waits_for_others(group, member)
+        )
+    ):
+        _expect_rejoin(turn, member)
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
+
+
+def _known_member(
+    group: ConsumerGroup, request: SyncGroupRequest | HeartbeatRequest
+) -> tuple[ConsumerGroupMember, ClassicMemberMetadata]:
+    if request.group_instance_id is None:
+        member = group.member(request.member_id)
+    else:
+        member = known_static_member(group, request.member_id, request.group_instance_id)
+    if member.classic is None:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            f"Member {member.member_id} does not use the classic protocol.",
+        )
+    if request.generation_id != member.member_epoch:
+        raise KafkaError(
+            ErrorCode.ILLEGAL_GENERATION,
+            f"Member {member.member_id} is in epoch {member.member_epoch}: join again.",
+        )
+    return member, member.classic
+
+
+def _expect_rejoin(turn: ConsumerTurn, member: ConsumerGroupMember) -> None:
+    group = turn.group
+    if member.member_id not in group.rejoining:
+        timer = RejoinTimer(group.group_id, member.member_id)
+        turn.set_timer(timer, member.rebalance_timeout_ms)
+        waiting = group.rejoining | {member.member_id}
+        turn.news.append(SoftState(group.group_id, rejoining=waiting))
+
+
+def _waits_for_others(group: ConsumerGroup, member: ConsumerGroupMember) -> bool:
+    return any(
+        partition not in member.assigned.get(topic_id, {})
+        and group.owner_of(topic_id, partition) is not None
+        for topic_id, partitions in group.target.get(member.member_id, {}).items()
+        for partition in partitions
+    )
+
+
+# --- LeaveGroup
+
+
+def leave(turn: ConsumerTurn, leaving: list[MemberIdentity]) -> list[MemberResponse]:
+    """Members of either protocol are gone; an administrator may name them by instance alone."""
+    gone: dict[str, ConsumerGroupMember] = {}
+    answers = []
+    for who in leaving:
+        error = ErrorCode.NONE
+        try:
+            member = _leaving_member(turn.group, who)
+            gone[member.member_id] = member
+        except KafkaError as refused:
+            error = refused.code
+        answers.append(MemberResponse(who.member_id, who.group_instance_id, error))
+    turn.fence(list(gone.values()))
+    return answers
+
+
+def _leaving_member(group: ConsumerGroup, who: MemberIdentity) -> ConsumerGroupMember:
+    if who.group_instance_id is None:
+        return group.member(who.member_id)
+    member_id = who.member_id or group.static_members.get(who.group_instance_id, "")
+    return known_static_member(group, member_id, who.group_instance_id)

@@ -1,0 +1,198 @@
+"""A group changes its protocol while it has members: classic to consumer, and back.
+
+Up: a member joins a classic group with ConsumerGroupHeartbeat. Those who are there become members
+that speak the classic protocol, with what the group's leader gave them. Down: the last member of
+the new protocol is gone, and the others go on as a classic group.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+
+from msgspec.structs import replace
+
+from penstock.coordinator.group.classic import (
+    CONSUMER_PROTOCOL_TYPE,
+    ClassicGroup,
+    GroupState,
+    Member,
+)
+from penstock.coordinator.group.config import GroupConfig
+from penstock.coordinator.group.consumer.embedded import (
+    read_assignment,
+    read_subscription,
+    write_assignment,
+)
+from penstock.coordinator.group.consumer.metadata_hash import metadata_hash
+from penstock.coordinator.group.consumer.model import ConsumerGroup, ConsumerGroupMember
+from penstock.coordinator.group.consumer.records import (
+    ConsumerRecord,
+    current_record,
+    epoch_record,
+    member_record,
+    target_epoch_record,
+    target_record,
+)
+from penstock.coordinator.group.consumer.replay import replay
+from penstock.coordinator.group.topics import Topics
+from penstock.core.errors import ErrorCode, KafkaError, ProtocolError
+from penstock.protocol.stored.consumer_group import ClassicMemberMetadata, ClassicProtocol
+
+# --- up
+
+
+def upgraded(
+    group: ClassicGroup, config: GroupConfig, topics: Topics
+) -> tuple[list[ConsumerRecord], ConsumerGroup]:
+    """The records that make a classic group a consumer group, and what they make of it."""
+    _check_upgrade(group, config)
+    try:
+        members = [_consumer_member(group, m, topics) for m in group.members.values()]
+    except ProtocolError as error:
+        raise _cannot(group, f"its consumer protocol is malformed: {error.message}") from None
+    group_id, epoch = group.group_id, group.generation
+    names = {name for member in members for name in member.subscribed_topic_names}
+    records = [
+        *(member_record(group_id, member) for member in members),
+        epoch_record(group_id, epoch, metadata_hash(names, topics)),
+        *(
+            target_record(group_id, m.member_id, {t: frozenset(p) for t, p in m.assigned.items()})
+            for m in members
+        ),
+        target_epoch_record(group_id, epoch, 0),
+        *(current_record(group_id, member) for member in members),
+    ]
+    made = ConsumerGroup(group_id)
+    for record in records:
+        replay(made, record)
+    return records, made
+
+
+def _check_upgrade(group: ClassicGroup, config: GroupConfig) -> None:
+    if not config.group_consumer_migration_policy.allows_upgrade:
+        raise _cannot(group, "online upgrade is disabled (group.consumer.migration.policy)")
+    if not group.uses_consumer_protocol:
+        raise _cannot(group, "the group does not use the consumer embedded protocol")
+    if len(group.members) > config.group_consumer_max_size:
+        raise _cannot(group, "the group size exceeds the consumer group maximum size")
+
+
+def _cannot(group: ClassicGroup, why: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        f"Cannot upgrade classic group {group.group_id} to consumer group because {why}.",
+    )
+
+
+def _consumer_member(group: ClassicGroup, member: Member, topics: Topics) -> ConsumerGroupMember:
+    offered = dict(member.protocols)
+    name = group.protocol_name
+    subscription = read_subscription(offered[name] if name in offered else member.protocols[0][1])
+    assigned = {}
+    if member.assignment:
+        assignment = read_assignment(member.assignment)
+        if assignment.user_data:
+            raise _cannot(group, "a custom assignor is in use: switch to a default one first")
+        for topic in assignment.assigned_partitions:
+            topic_id = topics.topic_id(topic.topic)
+            if topic_id is not None:
+                assigned[topic_id] = dict.fromkeys(topic.partitions, group.generation)
+    return ConsumerGroupMember(
+        member_id=member.member_id,
+        member_epoch=group.generation,
+        previous_member_epoch=group.generation,
+        instance_id=member.instance_id,
+        rack_id=subscription.rack_id or None,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=frozenset(subscription.topics),
+        assigned=assigned,
+        classic=ClassicMemberMetadata(
+            member.session_timeout_ms,
+            [ClassicProtocol(protocol, metadata) for protocol, metadata in member.protocols],
+        ),
+    )
+
+
+# --- down
+
+
+def may_downgrade(
+    group: ConsumerGroup,
+    config: GroupConfig,
+    *,
+    gone: Collection[ConsumerGroupMember] = (),
+    replaced: ConsumerGroupMember | None = None,
+) -> bool:
+    """Whether all speak the classic protocol when some are gone, or one is replaced by such."""
+    if replaced is not None:
+        remaining = len(group.members)
+        others_are_classic = (
+            group.classic_members == remaining - 1 and not replaced.uses_classic_protocol
+        )
+    else:
+        remaining = len(group.members) - len(gone)
+        leaving = sum(member.uses_classic_protocol for member in gone)
+        others_are_classic = group.classic_members - leaving == remaining
+    return (
+        others_are_classic
+        and remaining > 0
+        and config.group_consumer_migration_policy.allows_downgrade
+        and remaining <= config.group_max_size
+    )
+
+
+def downgraded(
+    group: ConsumerGroup,
+    now: int,
+    topics: Topics,
+    *,
+    gone: Collection[ConsumerGroupMember] = (),
+    joining: ConsumerGroupMember | None = None,
+) -> ClassicGroup:
+    """The classic group of those who stay, stable. `joining` replaces its static instance."""
+    made = ClassicGroup(
+        group.group_id,
+        state=GroupState.STABLE,
+        state_timestamp=now,
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        generation=group.group_epoch,
+    )
+    targets: Mapping[str, str] = {}
+    if joining is not None and joining.instance_id is not None:
+        targets = {joining.member_id: group.static_members[joining.instance_id]}
+    for member in _remaining(group, gone, joining):
+        made.put(_classic_member(member))
+    made.protocol_name = made.select_protocol()
+    made.subscribed_topics = made.compute_subscribed_topics()
+    for member_id, classic in list(made.members.items()):
+        target = group.target.get(targets.get(member_id, member_id), {})
+        assignment = write_assignment(target, classic.metadata(made.protocol_name), topics)
+        made.members[member_id] = replace(classic, assignment=assignment)
+    return made
+
+
+def _remaining(
+    group: ConsumerGroup,
+    gone: Collection[ConsumerGroupMember],
+    joining: ConsumerGroupMember | None,
+) -> Iterator[ConsumerGroupMember]:
+    leaving = {member.member_id for member in gone}
+    for member in group.members.values():
+        replaced = joining is not None and member.instance_id == joining.instance_id
+        if member.member_id not in leaving and not replaced:
+            yield member
+    if joining is not None:
+        yield joining
+
+
+def _classic_member(member: ConsumerGroupMember) -> Member:
+    assert member.classic is not None
+    return Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        session_timeout_ms=member.classic.session_timeout_ms,
+        protocols=tuple((p.name, p.metadata) for p in member.classic.supported_protocols),
+    )

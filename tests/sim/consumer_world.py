@@ -1,0 +1,335 @@
+"""A simulated world of consumer-protocol members and one group shard that dies and comes back.
+
+Everything follows from the seed. The coordinator appends to a log whose high watermark lags behind;
+when it dies, what was not committed may be lost. What must hold of a consumer group (KIP-848) is
+checked at every step; see `Coordinator.check`.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from heapq import heappop, heappush
+from random import Random
+from typing import Protocol
+from uuid import UUID
+
+from penstock.coordinator.group.config import ConsumerGroupConfig, GroupConfig
+from penstock.coordinator.group.consumer.model import ConsumerGroup
+from penstock.coordinator.group.events import (
+    Context,
+    Event,
+    RegexResolved,
+    Requested,
+    ResolveRegexes,
+    Result,
+    Timer,
+    TopicsChanged,
+)
+from penstock.coordinator.group.records import (
+    OffsetRecord,
+    Record,
+    Skipped,
+    decode_record,
+    encode_record,
+)
+from penstock.coordinator.group.replies import refusal
+from penstock.coordinator.group.shard import GroupShard
+from penstock.coordinator.machine import SetTimer, TimerFired
+from penstock.coordinator.timers import TimerQueue
+from penstock.core.errors import ErrorCode
+from penstock.protocol.fields import Message
+from tests.support.groups import FakeTopics, id_of
+
+GROUP = "readers"
+SESSION_MS = 6_000
+REBALANCE_MS = 9_000
+MAX_DELAY_MS = 600
+COMMIT_TIMEOUT_MS = 5_000
+
+
+@dataclass
+class Faults:
+    """How likely the world misbehaves. All zero: it heals."""
+
+    loss: float = 0.0
+    append: float = 0.0
+    slow_commit: float = 0.0
+    storm: bool = False
+
+
+class Owner(Protocol):
+    """A member as it sees itself."""
+
+    alive: bool
+    member_id: str
+    epoch: int
+    owned: dict[tuple[UUID, int], int]
+    """Partitions that it reads, and how far it is."""
+
+
+class World:
+    """The clock, the network and the topics."""
+
+    def __init__(self, seed: int, faults: Faults) -> None:
+        self.random = Random(seed)
+        self.faults = faults
+        self.now = 1_000_000
+        self.topics = FakeTopics({"a": 4, "b": 3})
+        self.owners: list[Owner] = []
+        self._queue: list[tuple[int, int, Callable[[], None]]] = []
+        self._count = 0
+        self.coordinator = Coordinator(self)
+
+    def later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        self._count += 1
+        heappush(self._queue, (self.now + delay_ms, self._count, action))
+
+    def run_until(self, time: int) -> None:
+        while self._queue and self._queue[0][0] <= time:
+            self.now, _, action = heappop(self._queue)
+            action()
+            self.coordinator.check()
+        self.now = time
+
+    def chance(self, probability: float) -> bool:
+        return self.random.random() < probability
+
+    def call(
+        self, request: Message, version: int, client: str, on_reply: Callable[[Message], None]
+    ) -> None:
+        """Send a request; its reply comes later, or never. Requests keep their order."""
+
+        def arrive() -> None:
+            self.coordinator.receive(request, version, client, back)
+
+        def back(response: Message) -> None:
+            if not self.chance(self.faults.loss):
+                self.later(self.random.randrange(1, MAX_DELAY_MS), lambda: on_reply(response))
+
+        if not self.chance(self.faults.loss):
+            self.later(self.random.randrange(1, MAX_DELAY_MS), arrive)
+
+    def change_topics(self) -> None:
+        """A topic is made, or gets a partition."""
+        name = self.random.choice(["a", "b", "x1", "x2", "x3"])
+        created = name not in self.topics.partitions
+        self.topics.partitions[name] = self.topics.partitions.get(name, 1) + 1
+        self.coordinator.happen(TopicsChanged(frozenset([name]), created))
+
+
+@dataclass
+class Held:
+    """A result whose replies wait until the log is committed up to `end`."""
+
+    result: Result
+    end: int
+    deadline: int
+
+
+class Coordinator:
+    """A host as `shard` wants it, over a log in memory."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.config = GroupConfig(
+            consumer=ConsumerGroupConfig(SESSION_MS, 1_500, 500),
+            group_consumer_regex_refresh_interval_ms=30_000,
+        )
+        self.log: list[tuple[bytes, bytes | None]] = []
+        self.committed = 0
+        self.life = 0
+        self.up = False
+        self.waiter = 0
+        self.replied_epoch = 0
+        """The highest member epoch that anybody has heard of."""
+        self.offsets: dict[tuple[str, int], int] = {}
+        self.deaths = 0
+        self._start()
+
+    # --- life and death
+
+    def _start(self) -> None:
+        self.life += 1
+        self.up = True
+        self.shard = self.replayed()
+        self.timers: TimerQueue[Timer] = TimerQueue()
+        self.waiting: dict[int, tuple[Message, int, Callable[[Message], None]]] = {}
+        self.held: list[Held] = []
+        self.committed = len(self.log)
+        self.epochs = (0, 0)
+        group = self.group
+        assert group is None or group.group_epoch >= self.replied_epoch, "an epoch was lost"
+        stored = self.shard.offsets.of(GROUP)
+        self.offsets = {(t, p): v.offset for t, ps in stored.items() for p, v in ps.items()}
+        self._perform(self.shard.loaded(self.world.now))
+
+    def replayed(self) -> GroupShard:
+        """A shard made from the bytes of the log alone."""
+        shard = GroupShard(self.config, self.world.topics)
+        for key, value in self.log:
+            record = decode_record(key, value)
+            assert not isinstance(record, Skipped)
+            shard.apply(record)
+        return shard
+
+    def crash(self) -> None:
+        """It dies; some of what was not committed is lost. Another one takes over soon."""
+        if not self.up:
+            return
+        self.up = False
+        self.life += 1
+        self.deaths += 1
+        del self.log[self.world.random.randint(self.committed, len(self.log)) :]
+        self.world.later(self.world.random.randrange(100, 3_000), self._start)
+
+    @property
+    def group(self) -> ConsumerGroup | None:
+        found = self.shard.groups.get(GROUP)
+        return found if isinstance(found, ConsumerGroup) else None
+
+    # --- the host
+
+    def receive(
+        self, request: Message, version: int, client: str, reply: Callable[[Message], None]
+    ) -> None:
+        if not self.up:
+            reply(refusal(request, version, ErrorCode.NOT_COORDINATOR))
+            return
+        self.waiter += 1
+        self.waiting[self.waiter] = (request, version, reply)
+        uuid = str(UUID(int=self.world.random.getrandbits(128)))
+        context = Context(self.waiter, version, client, "/sim", uuid, self.world.topics)
+        self.happen(Requested(request, context))
+
+    def happen(self, event: Event) -> None:
+        if self.up:
+            self._perform(self.shard.handle(event, self.world.now))
+
+    def _perform(self, result: Result) -> None:
+        world = self.world
+        if result.records and world.chance(world.faults.append):
+            error = ErrorCode.NOT_ENOUGH_REPLICAS
+            failed = self.shard.failed(result, error, world.now, applied=False)
+            self._change(failed)
+            self._reply(failed)
+            return
+        self.log.extend(encode_record(record) for record in result.records)
+        self._appended(result.records)
+        self._change(result)
+        for asked in result.regexes:
+            self._resolve(asked)
+        slow = world.chance(world.faults.slow_commit)
+        delay = world.random.randrange(2 * COMMIT_TIMEOUT_MS) if slow else 1
+        held = Held(result, len(self.log), world.now + COMMIT_TIMEOUT_MS)
+        self.held.append(held)
+        life = self.life
+        world.later(delay, lambda: self._commit(held.end, life))
+        world.later(COMMIT_TIMEOUT_MS, lambda: self._expire(life))
+
+    def _appended(self, records: Sequence[Record]) -> None:
+        for record in records:
+            if isinstance(record, OffsetRecord) and record.value is not None:
+                at = (record.key.topic, record.key.partition)
+                assert record.value.offset >= self.offsets.get(at, -1), f"{at} went back"
+                self.offsets[at] = record.value.offset
+
+    def _change(self, result: Result) -> None:
+        for change in result.changes:
+            self.shard.apply(change)
+        for timer in result.timers:
+            if isinstance(timer, SetTimer):
+                self.timers.set(timer.timer, timer.deadline_ms)
+                delay = max(timer.deadline_ms - self.world.now, 0)
+                self.world.later(delay, partial(self._tick, self.life))
+            else:
+                self.timers.cancel(timer.timer)
+
+    def _tick(self, life: int) -> None:
+        while life == self.life and (timer := self.timers.pop_due(self.world.now)) is not None:
+            self._perform(self.shard.handle(TimerFired(timer), self.world.now))
+
+    def _commit(self, end: int, life: int) -> None:
+        if life != self.life:
+            return
+        self.committed = max(self.committed, end)
+        while self.held and self.held[0].end <= self.committed:
+            self._reply(self.held.pop(0).result)
+
+    def _expire(self, life: int) -> None:
+        while life == self.life and self.held and self.held[0].deadline <= self.world.now:
+            held = self.held.pop(0)
+            error = ErrorCode.REQUEST_TIMED_OUT
+            failed = self.shard.failed(held.result, error, self.world.now, applied=True)
+            self._change(failed)
+            self._reply(failed)
+
+    def _reply(self, result: Result) -> None:
+        for reply in result.replies:
+            _, _, answer = self.waiting.pop(reply.waiter)
+            self.replied_epoch = max(self.replied_epoch, getattr(reply.response, "member_epoch", 0))
+            answer(reply.response)
+
+    def _resolve(self, asked: ResolveRegexes) -> None:
+        started, life = self.world.now, self.life
+        found = {
+            pattern: frozenset(t for t in self.world.topics.partitions if re.fullmatch(pattern, t))
+            for pattern in asked.patterns
+        }
+
+        def done() -> None:
+            if life == self.life:
+                topics = None if self.world.chance(self.world.faults.append) else found
+                self.happen(RegexResolved(asked.group_id, topics, 1, started))
+
+        self.world.later(self.world.random.randrange(1, 2_000), done)
+
+    # --- what must hold
+
+    def check(self) -> None:
+        """One owner per partition; the group's epochs never fall; owners see what is true."""
+        group = self.group if self.up else None
+        if group is None:
+            return
+        owners: dict[tuple[UUID, int], str] = {}
+        for member in group.members.values():
+            for epochs in (member.assigned, member.pending_revocation):
+                for topic_id, partitions in epochs.items():
+                    for partition in partitions:
+                        other = owners.setdefault((topic_id, partition), member.member_id)
+                        assert other == member.member_id, f"{other} and {member.member_id}"
+            assert member.member_epoch <= group.assignment_epoch <= group.group_epoch
+        assert owners == {(t, p): m for t, ps in group.owners.items() for p, m in ps.items()}
+        assert self.epochs <= (group.group_epoch, group.assignment_epoch), "an epoch fell"
+        self.epochs = (group.group_epoch, group.assignment_epoch)
+        self._check_views(group)
+
+    def _check_views(self, group: ConsumerGroup) -> None:
+        """No two members read a partition, while the coordinator knows them in their epochs."""
+        readers: dict[tuple[UUID, int], str] = {}
+        for owner in self.world.owners:
+            member = group.members.get(owner.member_id)
+            if not owner.alive or member is None:
+                continue
+            if owner.epoch not in (member.member_epoch, member.previous_member_epoch):
+                continue
+            for partition in owner.owned:
+                other = readers.setdefault(partition, owner.member_id)
+                assert other == owner.member_id, f"{other} and {owner.member_id} read {partition}"
+
+    def check_replay(self) -> None:
+        """The log alone leads to the same state, but for what no record keeps."""
+        again = self.replayed()
+        assert again.offsets.groups == self.shard.offsets.groups
+        assert again.groups.keys() == self.shard.groups.keys()
+        for group_id, group in self.shard.groups.items():
+            stored = again.groups[group_id]
+            if isinstance(group, ConsumerGroup) and isinstance(stored, ConsumerGroup):
+                stored.metadata_checked = group.metadata_checked
+                stored.topics_created_ms = group.topics_created_ms
+                stored.resolving = group.resolving
+            assert stored == group
+
+
+def every_partition(topics: FakeTopics, names: set[str]) -> set[tuple[UUID, int]]:
+    return {(id_of(name), p) for name in names for p in range(topics.partitions.get(name, 0))}
