@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from bench.report import Row
 
-SUITES = ("protocol", "records", "log", "cleaner", "broker", "soak")
+SUITES = ("protocol", "records", "log", "cleaner", "broker", "groups", "soak")
 
 
 def main(names: Sequence[str]) -> int:

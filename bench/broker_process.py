@@ -128,7 +128,7 @@ class Server:
 
 def start_broker(folder: Path, settings: Mapping[str, str] | None = None) -> Server:
     """`penstock serve` with its data in `folder` and a free port; Kafka's defaults otherwise."""
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     all_settings = {
         "listeners": "PLAINTEXT://127.0.0.1:0",
         "log.dirs": str(folder / "data"),

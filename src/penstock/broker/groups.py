@@ -42,10 +42,10 @@ from penstock.coordinator.group.events import (
     TransactionEnded,
 )
 from penstock.coordinator.group.fan_out import FanRequest, FanResponse, merge, split
+from penstock.coordinator.group.offset_reader import OffsetReader
 from penstock.coordinator.group.records import (
     OffsetRecord,
     Record,
-    SeenKeys,
     Skipped,
     decode_record,
     encode_record,
@@ -218,7 +218,7 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
         return GroupShard(self._group_config, self._topics)
 
     def _reader(self) -> BatchReader[Loaded]:
-        seen: SeenKeys = {}
+        reader = OffsetReader()
 
         def read(data: bytes, position: int, header: BatchHeader) -> list[Loaded]:
             if header.is_control:
@@ -226,7 +226,7 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
                 ended = TransactionEnded(marker.producer_id, marker.commits)
                 return [ended] if marker.ends_transaction else []
             records: list[Loaded] = [
-                decode_record(each.key, each.value, seen)
+                decode_record(each.key, each.value, reader)
                 for each in read_records(data, position, header)
             ]
             if header.is_transactional:

@@ -281,7 +281,7 @@ def test_offsets_expire_where_nobody_reads() -> None:
     member = one_member(host, names=["t", "u"])
     commit = commit_request({("t", 0): 1, ("u", 0): 1}, member_id="a", generation=member.epoch)
     host.ask(commit, OffsetCommitResponse, 9)
-    member.beat(names=["t"])
+    member.beat({"t": [0]}, names=["t"])
     host.advance(DAY_MS)
     assert committed(host) == {("t", 0): 1}
     member.leave()

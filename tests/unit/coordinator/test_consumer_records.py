@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.coordinator.group.config import GroupConfig
 from penstock.coordinator.group.consumer.metadata_hash import metadata_hash
 from penstock.coordinator.group.consumer.model import (
     ConsumerGroup,
@@ -27,7 +28,6 @@ from penstock.coordinator.group.consumer.records import (
 )
 from penstock.coordinator.group.records import decode_record, encode_record
 from penstock.coordinator.group.shard import GroupShard
-from penstock.coordinator.group.topics import NoTopics
 from penstock.protocol.stored.consumer_group import (
     ClassicMemberMetadata,
     ClassicProtocol,
@@ -72,7 +72,7 @@ members = st.builds(
 
 @given(members)
 def test_a_member_there_and_back(member: ConsumerGroupMember) -> None:
-    shard = GroupShard(consumer_host().config)
+    shard = GroupShard(GroupConfig(), FakeTopics({}))
     for record in (member_record("g", member), current_record("g", member)):
         again = decode_record(*encode_record(record))
         assert again == record
@@ -159,7 +159,7 @@ def test_a_log_that_is_half_compacted_leads_to_the_same_state() -> None:
 
 
 def test_tombstones_of_what_is_not_there() -> None:
-    shard = GroupShard(consumer_host().config)
+    shard = GroupShard(GroupConfig(), FakeTopics({}))
     for record in (*member_tombstones("g", "m"), *group_tombstones(ConsumerGroup("g"))):
         shard.apply(record)
     assert not shard.groups
@@ -167,7 +167,7 @@ def test_tombstones_of_what_is_not_there() -> None:
 
 def test_records_of_kafka_before_4_3_have_no_epochs_of_partitions() -> None:
     """The member's epoch stands for them."""
-    shard = GroupShard(consumer_host().config)
+    shard = GroupShard(GroupConfig(), FakeTopics({}))
     topic = ConsumerGroupCurrentMemberAssignmentTopicPartitions(TOPIC, [0, 4], [])
     value = ConsumerGroupCurrentMemberAssignmentValue(6, 5, 0, [topic])
     shard.apply(ConsumerRecord(ConsumerGroupCurrentMemberAssignmentKey("g", "m"), value))
@@ -195,20 +195,11 @@ def test_metadata_of_kafka_before_4_1_is_deleted_when_the_topics_are_looked_at()
 # --- the hash of the topics
 
 
-class OneTopic(NoTopics):
-    def __init__(self, name: str, partitions: int, racks: dict[int, list[str]]) -> None:
-        self.name = name
-        self.partitions = partitions
-        self.racks = racks
+class OneTopic(FakeTopics):
+    """A topic under the id that Kafka's classes were given."""
 
     def topic_id(self, name: str) -> UUID | None:
-        return TOPIC if name == self.name else None
-
-    def partition_count(self, name: str) -> int:
-        return self.partitions
-
-    def partition_racks(self, name: str, partition: int) -> list[str]:
-        return self.racks.get(partition, [])
+        return TOPIC if name in self.partitions else None
 
 
 @pytest.mark.parametrize(
@@ -226,12 +217,13 @@ def test_the_hash_is_kafkas(
     name: str, partitions: int, racks: dict[int, list[str]], expected: int
 ) -> None:
     """As Kafka 4.3.1's own classes give it."""
-    topics = OneTopic(name, partitions, racks)
+    topics = OneTopic({name: partitions})
+    topics.racks = {(name, partition): found for partition, found in racks.items()}
     assert metadata_hash([name, "not there"], topics) == expected
 
 
 def test_no_topics_hash_to_0() -> None:
-    assert metadata_hash(["t"], NoTopics()) == 0
+    assert metadata_hash(["t"], FakeTopics({})) == 0
     assert metadata_hash([], FakeTopics({"t": 1})) == 0
 
 

@@ -11,7 +11,6 @@ from penstock.coordinator.group.records import (
     GroupRecord,
     OffsetRecord,
     Record,
-    SeenKeys,
     Skipped,
     decode_record,
     encode_record,
@@ -143,19 +142,3 @@ def test_what_is_not_known_is_left_out(key: bytes | None, value: bytes | None, n
     found = decode_record(key, value)
     assert isinstance(found, Skipped)
     assert note in found.note
-
-
-def test_keys_that_were_seen_are_not_read_again() -> None:
-    seen: SeenKeys = {}
-    key = encode_record_key(OFFSET_KEY)
-    records = [
-        decode_record(key, encode_versioned(OffsetCommitValue(offset=offset), 4), seen)
-        for offset in range(3)
-    ]
-    assert seen == {key: OFFSET_KEY}
-    assert records == [
-        OffsetRecord(OFFSET_KEY, OffsetCommitValue(offset=offset)) for offset in range(3)
-    ]
-    assert len({id(record.key) for record in records if isinstance(record, OffsetRecord)}) == 1
-    assert decode_record(key, None, seen) == OffsetRecord(OFFSET_KEY, None)
-    assert isinstance(decode_record(key, b"\x00\x09", seen), Skipped)

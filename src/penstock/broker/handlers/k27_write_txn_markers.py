@@ -3,6 +3,7 @@
 Kafka's `kafka-transactions.sh abort` sends it too, for a transaction that hangs.
 """
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from penstock.broker.request import Answer, Request
@@ -24,12 +25,17 @@ if TYPE_CHECKING:
 
 async def handle(broker: "Broker", request: Request, body: WriteTxnMarkersRequest) -> Answer:
     access, session = broker.access, request.session
-    if not access.allows_cluster(session, AclOperation.ALTER):
-        access.require(session, AclOperation.CLUSTER_ACTION)
+    allowed = access.allows_cluster(session, AclOperation.ALTER) or access.allows_cluster(
+        session, AclOperation.CLUSTER_ACTION
+    )
     by_producer: dict[int, dict[TopicPartition, ErrorCode]] = {}
     for marker in body.markers:
         written = by_producer.setdefault(marker.producer_id, {})
-        written.update(await _write(broker, marker))
+        if allowed:
+            written.update(await _write(broker, marker))
+        else:
+            refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            written.update(dict.fromkeys(_partitions(marker), refused))
     return WriteTxnMarkersResponse(
         [_result(producer_id, errors) for producer_id, errors in by_producer.items()]
     )
@@ -38,15 +44,19 @@ async def handle(broker: "Broker", request: Request, body: WriteTxnMarkersReques
 async def _write(broker: "Broker", marker: WritableTxnMarker) -> dict[TopicPartition, ErrorCode]:
     errors: dict[TopicPartition, ErrorCode] = {}
     hosted = []
-    for topic in marker.topics:
-        for index in topic.partition_indexes:
-            key = TopicPartition(topic.name, index)
-            if _is_online(broker, key):
-                hosted.append(key)
-            else:
-                errors[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for key in _partitions(marker):
+        if _is_online(broker, key):
+            hosted.append(key)
+        else:
+            errors[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     errors.update(await broker.txn_markers.write(marker, hosted))
     return errors
+
+
+def _partitions(marker: WritableTxnMarker) -> Iterator[TopicPartition]:
+    for topic in marker.topics:
+        for index in topic.partition_indexes:
+            yield TopicPartition(topic.name, index)
 
 
 def _is_online(broker: "Broker", key: TopicPartition) -> bool:

@@ -14,6 +14,7 @@ from penstock.coordinator.group.consumer.records import (
     ConsumerRecord,
     ConsumerValue,
 )
+from penstock.coordinator.group.offset_reader import OffsetReader
 from penstock.core.errors import KafkaError
 from penstock.protocol.codec import decode
 from penstock.protocol.fields import Message
@@ -48,9 +49,6 @@ class GroupRecord(Struct, frozen=True, gc=False):
 Record = OffsetRecord | GroupRecord | ConsumerRecord
 
 
-SeenKeys = dict[bytes, OffsetCommitKey]
-
-
 class Skipped(Struct, frozen=True):
     """A record that is left out. The note says why, for the broker's log."""
 
@@ -77,24 +75,22 @@ def _encode_value(
 
 
 def decode_record(
-    key: bytes | None, value: bytes | memoryview | None, seen: SeenKeys | None = None
+    key: bytes | None, value: bytes | memoryview | None, reader: OffsetReader | None = None
 ) -> Record | Skipped:
     """The record in these bytes. What the machine does not know is skipped, never an error.
 
-    Groups commit to the same partitions again and again: who loads a whole log passes a dict in
-    `seen`, in which the keys of offsets are kept, and drops it when done.
+    With a `reader`, which whoever reads a whole log keeps for that long, offsets take less time.
     """
     if key is None:
         return Skipped("a record without a key, which every record of __consumer_offsets has")
+    if reader is not None and value is not None:
+        offset_key, offset = reader.key(key), reader.value(value)
+        if offset_key is not None and offset is not None:
+            return OffsetRecord(offset_key, offset)
     try:
-        known = seen.get(key) if seen else None
-        if known is not None:
-            return OffsetRecord(known, _decode_value(OffsetCommitValue, value))
         kind = read_prefix(key)
         if kind == _OFFSET:
             offset_key, _ = decode(OffsetCommitKey, 0, key, _PREFIX)
-            if seen is not None:
-                seen[key] = offset_key
             return OffsetRecord(offset_key, _decode_value(OffsetCommitValue, value))
         if kind == _GROUP:
             group_key, _ = decode(GroupMetadataKey, 0, key, _PREFIX)

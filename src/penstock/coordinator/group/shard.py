@@ -4,7 +4,7 @@
 partition, drives a shard so:
 
 Load. Read the partition from its start to its end. For each record: `decode_record(key, value,
-seen)`; what is `Skipped` is logged, everything else goes to `apply`. Then deal with `loaded(now)`
+reader)`; what is `Skipped` is logged, everything else goes to `apply`. Then deal with `loaded(now)`
 as with any other result. Until then answer requests with `refusal(…,
 COORDINATOR_LOAD_IN_PROGRESS)`, without leadership with `refusal(…, NOT_COORDINATOR)`.
 
@@ -21,7 +21,6 @@ Events. Requests, timers that are due, changes of topics and patterns that were 
    they say may rest on records that are not committed yet. If it takes longer than
    `offsets.commit.timeout.ms`, `failed(result, REQUEST_TIMED_OUT, now, applied=True)` follows, and
    the replies are dropped.
-
 5. each of `regexes` is looked up, away from the event loop, by the rights of the client whose
    request the result answers (`ResolveRegexes`); `RegexResolved` brings what was found, or that
    it failed, exactly once.
@@ -77,7 +76,7 @@ from penstock.coordinator.group.offsets import Offsets
 from penstock.coordinator.group.rebalance import Turn
 from penstock.coordinator.group.records import GroupRecord, OffsetRecord, Record
 from penstock.coordinator.group.replies import answer, error_of_write, refuse, refused
-from penstock.coordinator.group.topics import NoTopics, Topics
+from penstock.coordinator.group.topics import Topics
 from penstock.coordinator.group.txn_commit import TxnCommit
 from penstock.coordinator.machine import CancelTimer, Reply, SetTimer, TimerFired
 from penstock.core.errors import ErrorCode
@@ -106,10 +105,9 @@ from penstock.protocol.stored.consumer_group import ConsumerGroupMetadataKey
 class GroupShard:
     """The groups and offsets of one partition. `config` may be replaced at any time."""
 
-    def __init__(self, config: GroupConfig, topics: Topics | None = None) -> None:
-        """Without `topics` there are none, which is enough for classic groups."""
+    def __init__(self, config: GroupConfig, topics: Topics) -> None:
         self.config = config
-        self.topics = NoTopics() if topics is None else topics
+        self.topics = topics
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
 

@@ -21,22 +21,3 @@ class Topics(Protocol):
     def partition_racks(self, name: str, partition: int) -> Sequence[str]:
         """`broker.rack` of the brokers with a replica, those that have one."""
         ...
-
-
-class NoTopics:
-    """A cluster without topics."""
-
-    def topic_id(self, name: str) -> UUID | None:
-        return None
-
-    def topic_name(self, topic_id: UUID) -> str | None:
-        return None
-
-    def has_partition(self, name: str, partition: int) -> bool:
-        return False
-
-    def partition_count(self, name: str) -> int:
-        return 0
-
-    def partition_racks(self, name: str, partition: int) -> Sequence[str]:
-        return ()

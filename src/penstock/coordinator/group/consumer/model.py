@@ -1,7 +1,7 @@
 """A consumer group (KIP-848) as a value: epochs, members, subscriptions, targets and owners.
 
-Members are frozen. A group is changed by `replay` alone, in place: decisions read it and make
-records, so that a heartbeat that changes nothing copies nothing.
+Members are frozen. A group is changed in place, by `replay` and `take` alone: decisions read it
+and make records, so that a heartbeat that changes nothing copies nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Records become the state of consumer groups: the only place that changes them.
+"""Records become the state of consumer groups.
 
 Compaction leaves records in an order of its own, and tombstones of what is no longer there. So
 each record is taken as it comes; a tombstone of something unknown says nothing.
