@@ -153,7 +153,7 @@ class Coordinator:
 
     def replayed(self) -> GroupShard:
         """A shard made from the bytes of the log alone."""
-        shard = GroupShard(self.config)
+        shard = GroupShard(self.config, self.topics)
         for key, value in self.log:
             record = decode_record(key, value)
             assert not isinstance(record, Skipped)

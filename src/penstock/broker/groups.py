@@ -289,8 +289,8 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
         try:
             work = partial(_matching, effect.patterns, visible)
             found = await self._workers.run(self._workers.compute, work)
-        except KafkaError as error:
-            logger.error("patterns of group %s: %s", effect.group_id, error.message)
+        except Exception:  # whatever it is: the group waits to hear of it, and tries again
+            logger.exception("patterns of group %s could not be resolved", effect.group_id)
         if self._shards.get(partition) is shard:
             event = RegexResolved(effect.group_id, found, version, started_ms)
             self._handle(partition, shard, event)
