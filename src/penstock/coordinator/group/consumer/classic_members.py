@@ -55,8 +55,8 @@ def join(turn: ConsumerTurn, request: JoinGroupRequest, context: Context) -> Joi
     group = turn.group
     if turn.config.group_consumer_migration_policy is MigrationPolicy.DISABLED:
         raise _inconsistent(
-            f"Cannot join the consumer group {group.group_id} with the classic protocol because "
-            "the group migration is disabled (group.consumer.migration.policy)."
+            f"{group.group_id} is a consumer group, and group.consumer.migration.policy lets no "
+            "classic members in: set group.protocol=consumer"
         )
     member_id = request.member_id or short_id(context.uuid)
     check_room(group, member_id, turn.config)
@@ -108,7 +108,9 @@ def _check_protocols(group: ConsumerGroup, member_id: str, request: JoinGroupReq
         for protocol in request.protocols
     )
     if not supported:
-        raise _inconsistent(f"Member {member_id}'s protocols are not supported.")
+        raise _inconsistent(
+            f"none of member {member_id}'s protocols is one that the whole group has"
+        )
 
 
 def _inconsistent(message: str) -> KafkaError:
@@ -173,7 +175,7 @@ def sync(turn: ConsumerTurn, request: SyncGroupRequest) -> SyncGroupResponse:
     if (request.protocol_type or CONSUMER_PROTOCOL_TYPE) != CONSUMER_PROTOCOL_TYPE or (
         request.protocol_name or first.name
     ) != first.name:
-        raise _inconsistent(f"Member {member.member_id} joined with {first.name}, of consumers.")
+        raise _inconsistent(f"member {member.member_id} has joined with the type {first.name}")
     if (
         group.assignment_epoch > member.member_epoch
         and member.state is not MemberState.UNREVOKED_PARTITIONS
@@ -217,12 +219,12 @@ def _known_member(
     if member.classic is None:
         raise KafkaError(
             ErrorCode.UNKNOWN_MEMBER_ID,
-            f"Member {member.member_id} does not use the classic protocol.",
+            f"member {member.member_id} has joined with group.protocol=consumer: join again",
         )
     if request.generation_id != member.member_epoch:
         raise KafkaError(
             ErrorCode.ILLEGAL_GENERATION,
-            f"Member {member.member_id} is in epoch {member.member_epoch}: join again.",
+            f"member {member.member_id} is in generation {member.member_epoch}: join again",
         )
     return member, member.classic
 

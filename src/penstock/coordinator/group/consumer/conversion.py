@@ -68,17 +68,20 @@ def upgraded(
 
 def _check_upgrade(group: ClassicGroup, config: GroupConfig) -> None:
     if not config.group_consumer_migration_policy.allows_upgrade:
-        raise _cannot(group, "online upgrade is disabled (group.consumer.migration.policy)")
+        raise _cannot(
+            group,
+            "group.consumer.migration.policy does not allow it: stop the classic members first",
+        )
     if not group.uses_consumer_protocol:
-        raise _cannot(group, "the group does not use the consumer embedded protocol")
+        raise _cannot(group, "its members are no consumers: use another group.id")
     if len(group.members) > config.group_consumer_max_size:
-        raise _cannot(group, "the group size exceeds the consumer group maximum size")
+        raise _cannot(group, "it has more members than group.consumer.max.size allows")
 
 
 def _cannot(group: ClassicGroup, why: str) -> KafkaError:
     return KafkaError(
         ErrorCode.GROUP_ID_NOT_FOUND,
-        f"Cannot upgrade classic group {group.group_id} to consumer group because {why}.",
+        f"{group.group_id} is a classic group and stays one, {why}",
     )
 
 

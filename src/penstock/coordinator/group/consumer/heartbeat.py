@@ -49,31 +49,28 @@ def check_request(
     _not_blank(request.rack_id, "RackId")
     if epoch == 0:
         if request.rebalance_timeout_ms == -1:
-            raise _invalid("RebalanceTimeoutMs must be provided in first request.")
+            raise _invalid("who joins must say its RebalanceTimeoutMs")
         if request.topic_partitions is None or request.topic_partitions:
-            raise _invalid("TopicPartitions must be empty when (re-)joining.")
+            raise _invalid("who joins owns nothing yet: send empty TopicPartitions")
         if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
-            raise _invalid(
-                "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when "
-                "(re-)joining."
-            )
+            raise _invalid("who joins must subscribe: send SubscribedTopicNames or a regex")
     elif epoch == LEAVE_GROUP_STATIC_MEMBER_EPOCH:
         if request.instance_id is None:
-            raise _invalid("InstanceId can't be null.")
+            raise _invalid("epoch -2 is for static members: send the InstanceId")
     elif epoch < LEAVE_GROUP_STATIC_MEMBER_EPOCH:
-        raise _invalid("MemberEpoch is invalid.")
+        raise _invalid(f"there is no MemberEpoch {epoch}: join with 0, leave with -1 or -2")
     assignor = request.server_assignor
     if assignor is not None and assignor not in config.group_consumer_assignors:
         known = ", ".join(config.group_consumer_assignors)
         raise KafkaError(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
-            f"ServerAssignor {assignor} is not supported. Supported assignors: {known}.",
+            f"there is no assignor {assignor!r} here, only {known}: set group.remote.assignor",
         )
 
 
 def _not_blank(value: str | None, name: str) -> None:
     if value is not None and not value.strip():
-        raise _invalid(f"{name} can't be empty.")
+        raise _invalid(f"{name} is blank: leave it out, or give it a value")
 
 
 def _invalid(message: str) -> KafkaError:
@@ -130,7 +127,7 @@ def check_room(group: ConsumerGroup, member_id: str, config: GroupConfig) -> Non
     if len(group.members) >= limit and member_id not in group.members:
         raise KafkaError(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"The consumer group has reached its maximum capacity of {limit} members.",
+            f"the group has {limit} members, all that group.consumer.max.size allows: raise it",
         )
 
 
@@ -171,8 +168,8 @@ def _static_member(
     ):
         raise KafkaError(
             ErrorCode.UNRELEASED_INSTANCE_ID,
-            f"Static member {member_id} with instance id {instance_id} cannot join the group "
-            f"because the instance id is owned by {existing.member_id} member.",
+            f"the instance id {instance_id} is {existing.member_id}'s: stop that member first, or "
+            "wait until its session is over",
         )
     return replace_member(turn, existing, member_id)
 
@@ -198,12 +195,14 @@ def known_static_member(
     """The member that has the instance id; raises where there is none, or another."""
     member = group.static_member(instance_id)
     if member is None:
-        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+        raise KafkaError(
+            ErrorCode.UNKNOWN_MEMBER_ID, f"no member has the instance id {instance_id}: join"
+        )
     if member.member_id != member_id:
         raise KafkaError(
             ErrorCode.FENCED_INSTANCE_ID,
-            f"Static member {member_id} with instance id {instance_id} was fenced by member "
-            f"{member.member_id}.",
+            f"the instance id {instance_id} is {member.member_id}'s now: another process uses the "
+            "same group.instance.id",
         )
     return member
 
@@ -216,12 +215,10 @@ def _check_epoch(member: ConsumerGroupMember, epoch: int, owned: Owned) -> None:
         owned, member.assigned
     ):
         return
-    differs = "greater" if epoch > member.member_epoch else "smaller"
     raise KafkaError(
         ErrorCode.FENCED_MEMBER_EPOCH,
-        f"The consumer group member has a {differs} member epoch ({epoch}) than the one known by "
-        f"the group coordinator ({member.member_epoch}). The member must abandon all its "
-        "partitions and rejoin.",
+        f"epoch {epoch} is not that of member {member.member_id}, {member.member_epoch}: let go of "
+        "all partitions and join again",
     )
 
 

@@ -170,7 +170,7 @@ class ConsumerGroup:
         if found is None:
             raise KafkaError(
                 ErrorCode.UNKNOWN_MEMBER_ID,
-                f"Member {member_id} is not a member of group {self.group_id}: join it again.",
+                f"{member_id} is no member of group {self.group_id}: join it again",
             )
         return found
 

@@ -68,8 +68,8 @@ class Reconciliation:
                 if self.owned is None or self.owned:
                     raise KafkaError(
                         ErrorCode.FENCED_MEMBER_EPOCH,
-                        f"The state of member {member.member_id} is not known to this "
-                        "coordinator: let go of all partitions and join again.",
+                        f"what member {member.member_id} owns is not known here: let go of all "
+                        "partitions and join again",
                     )
                 return self._next_assignment(self.epoch)
 
