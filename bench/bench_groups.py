@@ -7,7 +7,8 @@ from pathlib import Path
 from uuid import UUID
 
 from bench.broker_client import Client
-from bench.broker_process import start_broker
+from bench.broker_process import clients_on_a_core, start_broker
+from bench.coordinator_requests import requests
 from bench.report import Row, at_most
 from penstock.coordinator.group.records import OffsetRecord, encode_record
 from penstock.coordinator.partition_of import partition_of
@@ -38,8 +39,9 @@ _IDS = [UUID(int=number + 1) for number in range(10)]
 
 
 def run() -> list[Row]:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, clients_on_a_core():
         return [
+            *requests(Path(folder)),
             *loading(Path(folder) / "distinct", groups=COMMITS // 100, rounds=1),
             *loading(Path(folder) / "repeated", groups=COMMITS // 1000, rounds=10),
         ]

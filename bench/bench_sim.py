@@ -1,0 +1,78 @@
+"""The simulations of `tests/sim`, with thousands of seeds instead of a few dozen.
+
+`PENSTOCK_SIM_SEEDS=20000` runs so many of each; `PENSTOCK_SIM_SEEDS=7000:9000` runs these. The
+processes share the work. A seed that fails is told with the command that replays it.
+"""
+
+import multiprocessing
+import os
+import time
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from importlib import import_module
+from itertools import repeat
+from typing import NamedTuple
+
+from bench.report import Row, at_most
+
+SEEDS = "2000"
+_CHUNK = 10
+_SHOWN = 3
+"""How many failures are told in full."""
+
+
+class Simulation(NamedTuple):
+    """A function that takes a seed, and raises where something is wrong."""
+
+    module: str
+    function: str
+
+
+SIMULATIONS = {
+    "classic groups": Simulation("tests.sim.test_groups", "test_a_storm_and_a_calm"),
+    "consumer groups": Simulation("tests.sim.test_consumer_groups", "test_a_storm_and_a_calm"),
+    "transactions": Simulation("tests.sim.txn_world", "run_seed"),
+}
+
+
+def play(simulation: Simulation, seed: int) -> str | None:
+    """What went wrong with a seed, and how to see it again; None where nothing did."""
+    run: Callable[[int], object] = getattr(import_module(simulation.module), simulation.function)
+    try:
+        run(seed)
+    except Exception:  # noqa: BLE001 - whatever it is, the seed has failed
+        again = (
+            f'python -c "from {simulation.module} import {simulation.function} as run; run({seed})"'
+        )
+        return f"seed {seed} failed; again: {again}\n{traceback.format_exc()}"
+    return None
+
+
+def seeds() -> range:
+    first, _, end = os.environ.get("PENSTOCK_SIM_SEEDS", SEEDS).rpartition(":")
+    return range(int(first or 0), int(end))
+
+
+def measure(name: str, simulation: Simulation, pool: ProcessPoolExecutor) -> list[Row]:
+    chosen = seeds()
+    begun = time.perf_counter()
+    results = pool.map(play, repeat(simulation, len(chosen)), chosen, chunksize=_CHUNK)
+    failures = [failure for failure in results if failure is not None]
+    taken = time.perf_counter() - begun
+    for failure in failures[:_SHOWN]:
+        print(f"{name}: {failure}")
+    return [
+        Row(f"{name}, {len(chosen)} seeds", len(chosen) / taken, "seeds/s"),
+        at_most(f"{name}, seeds that fail", len(failures), "seeds", 0),
+    ]
+
+
+def run() -> list[Row]:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(mp_context=context) as pool:
+        return [
+            row
+            for name, simulation in SIMULATIONS.items()
+            for row in measure(name, simulation, pool)
+        ]
