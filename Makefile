@@ -10,10 +10,11 @@ BIN := .venv/bin
 PYTHON_READY := .venv/.ready
 KAFKA_VERSION := $(shell sed -nE 's/.*<kafka\.version>(.*)<\/.*/\1/p' tools/kafka/pom.xml)
 KAFKA_READY := .parts/kafka-$(KAFKA_VERSION)/.ready
+KAFKA_APPS_READY := .parts/kafka-apps-$(KAFKA_VERSION)/.ready
 JAVA_CLIENTS_READY := .parts/java-clients/.ready
 KAFKAJS_READY := .parts/node/.ready
 FRANZ_GO := .parts/bin/franz-go-client
-PARTS := $(KAFKA_READY) $(JAVA_CLIENTS_READY) $(KAFKAJS_READY) $(FRANZ_GO)
+PARTS := $(KAFKA_READY) $(KAFKA_APPS_READY) $(JAVA_CLIENTS_READY) $(KAFKAJS_READY) $(FRANZ_GO)
 JOBS ?= 2
 ARGS ?=
 
@@ -44,6 +45,10 @@ $(PYTHON_READY): $(BUILD_INPUTS)
 
 $(KAFKA_READY): tools/kafka/pom.xml tools/setup.sh
 	@tools/setup.sh kafka $(KAFKA_VERSION)
+	@touch $@
+
+$(KAFKA_APPS_READY): tools/kafka/pom.xml $(wildcard tools/kafka-apps/*) tools/setup.sh
+	@tools/setup.sh kafka-apps $(KAFKA_VERSION)
 	@touch $@
 
 $(JAVA_CLIENTS_READY): $(KAFKA_READY) $(wildcard tools/clients/java/*) tools/setup.sh

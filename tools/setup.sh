@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Prepares this machine for the project: setup.sh system VERSION | python | programs | kafka VERSION |
-# java-clients VERSION | kafkajs | franz-go, where VERSION is that of Apache Kafka in
-# tools/kafka/pom.xml. `programs` only looks for what must be installed: Java, Node.js and kcat.
+# kafka-apps VERSION | java-clients VERSION | kafkajs | franz-go, where VERSION is that of Apache Kafka
+# in tools/kafka/pom.xml. `programs` only looks for what must be installed: Java, Node.js and kcat.
 # What is missing is installed with apt-get when we are root on a Debian-like machine; otherwise
 # every missing part gets one line that says how to get it, and the script fails.
 # pip, Maven and apt-get use whatever package sources the machine is configured for.
@@ -128,22 +128,46 @@ check_maven() {
     command -v mvn >/dev/null || missing "Maven" maven
 }
 
+fetch_jars() { # WHAT POM FOLDER OPTIONS…
+    local what=$1 pom=$2 folder=$3
+    shift 3
+    say "fetching the jars of $what"
+    # Copied beside their place and moved in whole, so that a broken download leaves no half set.
+    rm -rf "$folder.fetched"
+    mkdir -p "$(dirname "$folder")"
+    mvn --batch-mode --quiet --file "$pom" dependency:copy-dependencies \
+        -DoutputDirectory="$PWD/$folder.fetched" "$@" >.parts/maven.log 2>&1 || {
+        cat .parts/maven.log >&2
+        die "Maven could not fetch the jars of $what; its own message is above"
+    }
+    rm -rf "$folder"
+    mv "$folder.fetched" "$folder"
+}
+
+compile_java() { # FOLDER LIBS CLASSES
+    # javac is a module of its own here, because a JRE with the compiler has no such command.
+    mkdir -p "$3"
+    java -m jdk.compiler/com.sun.tools.javac.Main -Xmaxerrs 3 \
+        -cp "$(printf '%s:' "$2"/*.jar)" -d "$3" "$1"/*.java
+}
+
 setup_kafka() {
     require check_maven
-    local libs=.parts/kafka-$kafka_version/libs
-    say "fetching the jars of Apache Kafka $kafka_version"
-    # Copied beside their place and moved in whole, so that a broken download leaves no half set.
-    rm -rf .parts/fetched
-    mkdir -p .parts
-    mvn --batch-mode --quiet --update-snapshots --file tools/kafka/pom.xml \
-        dependency:copy-dependencies -DoutputDirectory="$PWD/.parts/fetched" \
-        >.parts/maven.log 2>&1 || {
-        cat .parts/maven.log >&2
-        die "Maven could not fetch Apache Kafka's jars; its own message is above"
-    }
-    rm -rf "$libs"
-    mkdir -p "$(dirname "$libs")"
-    mv .parts/fetched "$libs"
+    fetch_jars "Apache Kafka $kafka_version" tools/kafka/pom.xml \
+        ".parts/kafka-$kafka_version/libs" --update-snapshots
+}
+
+# Kafka Streams with the program beside the pom, and Kafka Connect.
+setup_kafka_apps() {
+    require check_maven
+    local pom=tools/kafka-apps/pom.xml folder=.parts/kafka-apps-$kafka_version
+    if [[ ! (-e $folder/libs/kafka-streams-$kafka_version.jar && $folder/libs -nt $pom) ]]; then
+        fetch_jars "Kafka Streams and Connect $kafka_version" "$pom" "$folder/libs" \
+            -Dkafka.version="$kafka_version"
+    fi
+    rm -rf "$folder/classes"
+    compile_java tools/kafka-apps "$folder/libs" "$folder/classes" ||
+        die "tools/kafka-apps does not compile with Kafka Streams $kafka_version"
 }
 
 # --- The other clients ----------------------------------------------------------------------------
@@ -183,28 +207,19 @@ setup_java_clients() {
     for version in $(sed -nE 's/.*<clients\.versions>(.*)<\/.*/\1/p' "$pom") "$kafka_version"; do
         folder=.parts/java-clients/$version
         rm -rf "$folder.new"
-        mkdir -p "$folder.new/classes"
+        mkdir -p "$folder.new"
         libs=$folder.new/libs
         if [[ $version == "$kafka_version" ]]; then
             ln -s "../../kafka-$version/libs" "$libs"
         elif [[ -e $folder/libs/kafka-clients-$version.jar && $folder/libs -nt $pom ]]; then
             mv "$folder/libs" "$libs"
         else
-            say "fetching the jars of Kafka's Java client $version"
-            mvn --batch-mode --quiet --file "$pom" dependency:copy-dependencies \
-                -Dclients.version="$version" -DoutputDirectory="$PWD/$libs" \
-                >.parts/maven.log 2>&1 || {
-                cat .parts/maven.log >&2
-                die "Maven could not fetch the Java client $version; its own message is above"
-            }
+            fetch_jars "Kafka's Java client $version" "$pom" "$libs" -Dclients.version="$version"
         fi
         rm -rf "$folder"
         mv "$folder.new" "$folder"
-        # javac is a module of its own here, because a JRE with the compiler has no such command.
-        java -m jdk.compiler/com.sun.tools.javac.Main -Xmaxerrs 3 \
-            -cp "$(printf '%s:' "$folder"/libs/*.jar)" -d "$folder/classes" \
-            tools/clients/java/KafkaClient.java ||
-            die "KafkaClient.java does not compile with the Java client $version"
+        compile_java tools/clients/java "$folder/libs" "$folder/classes" ||
+            die "tools/clients/java does not compile with the Java client $version"
     done
 }
 
@@ -235,19 +250,21 @@ setup_franz_go() {
 check_system() {
     [[ -e .venv/.ready ]] || check_python
     check_programs
-    [[ -e .parts/kafka-$kafka_version/.ready && -e .parts/java-clients/.ready ]] || check_maven
+    [[ -e .parts/kafka-$kafka_version/.ready && -e .parts/kafka-apps-$kafka_version/.ready &&
+        -e .parts/java-clients/.ready ]] || check_maven
     [[ -e .parts/node/.ready ]] || check_npm
     [[ -e .parts/bin/franz-go-client ]] || check_go
 }
 
 usage="usage: tools/setup.sh system VERSION | python | programs | kafka VERSION | \
-java-clients VERSION | kafkajs | franz-go"
+kafka-apps VERSION | java-clients VERSION | kafkajs | franz-go"
 kafka_version=${2:-}
 case "${1:-} $#" in
 "system 2") require check_system ;;
 "python 1") setup_python ;;
 "programs 1") require check_programs ;;
 "kafka 2") setup_kafka ;;
+"kafka-apps 2") setup_kafka_apps ;;
 "java-clients 2") setup_java_clients ;;
 "kafkajs 1") setup_kafkajs ;;
 "franz-go 1") setup_franz_go ;;

@@ -41,6 +41,7 @@ MAIN_CLASSES: Mapping[str, str] = {
     "log-dirs": "org.apache.kafka.tools.LogDirsCommand",
     "producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
     "reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "share-groups": "org.apache.kafka.tools.consumer.group.ShareGroupCommand",
     "topics": "org.apache.kafka.tools.TopicCommand",
     "transactions": "org.apache.kafka.tools.TransactionsCommand",
 }

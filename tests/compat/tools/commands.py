@@ -19,6 +19,9 @@ SETTINGS = {
     "log.index.size.max.bytes": "65536",
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
 }
 """Of both brokers."""
@@ -43,6 +46,7 @@ FILES = {
             {"topic": "one", "partition": 0, "replicas": [1, 2], "log_dirs": ["any"] * 2}
         ],
     },
+    "offsets.csv": "x,0,5\n",
 }
 """By the names that commands call them."""
 
@@ -59,6 +63,11 @@ CONSUME = (
     "--formatter-property print.timestamp=true --topic"
 )
 RESET = "consumer-groups --reset-offsets --execute --group g --topic one"
+RESET_NEW = "consumer-groups --reset-offsets --execute --group new --topic x"
+TRANSACT = (
+    "producer-perf-test --topic x --num-records 3 --record-size 5 --throughput -1 "
+    "--transaction-duration-ms 60000 --transactional-id"
+)
 
 # In this order: a command may need what those before it did.
 COMMANDS = f"""
@@ -161,7 +170,7 @@ acls --add --allow-principal User:a --producer --topic t
 {PRODUCE} one
 {PRODUCE} one --compression-codec zstd
 {PRODUCE} one --command-property acks=1 --command-property enable.idempotence=false
-{CONSUME} one --from-beginning --max-messages 9
+{CONSUME} one --group all --from-beginning --max-messages 9
 {CONSUME} one --partition 0 --offset 7 --max-messages 2
 {CONSUME} one --partition 0 --offset latest --timeout-ms 300
 {CONSUME} one --group g --from-beginning --max-messages 5
@@ -211,6 +220,59 @@ reassign-partitions --list
 reassign-partitions --cancel --reassignment-json-file plan.json
 reassign-partitions --execute --reassignment-json-file bad-plan.json
 transactions describe-producers --topic one --partition 0
+
+topics --create --topic x --partitions 1
+{TRANSACT} tx
+{TRANSACT} tx
+{CONSUME} x --partition 0 --offset 0 --isolation-level read_committed --max-messages 6
+transactions list
+transactions list --transactional-id-pattern t.
+transactions list --transactional-id-pattern t
+transactions list --duration-filter 99999999
+transactions describe --transactional-id tx
+transactions describe --transactional-id missing
+transactions describe-producers --topic x --partition 0
+transactions find-hanging --broker-id 1 --max-transaction-timeout 0
+transactions find-hanging --topic x --partition 0
+transactions abort --topic x --partition 0 --start-offset 0
+transactions abort --topic x --partition 0 --producer-id 99 --producer-epoch 0 --coordinator-epoch 0
+transactions forceTerminateTransaction --transactionalId tx
+transactions describe --transactional-id tx
+transactions forceTerminateTransaction --transactionalId fresh
+transactions list
+get-offsets --topic x
+topics --describe --topic __transaction_state
+
+{CONSUME} x --group new --command-property group.protocol=consumer --max-messages 4 --from-beginning
+consumer-groups --describe --group new --offsets --verbose
+consumer-groups --describe --group new --state --verbose
+consumer-groups --describe --group new --members --verbose
+consumer-groups --list --type
+consumer-groups --list --type consumer --state
+consumer-groups --list --type classic --state empty
+groups --list
+groups --list --group-type consumer
+groups --list --group-type classic
+groups --list --consumer
+{RESET_NEW} --to-earliest
+{RESET_NEW} --to-offset 4
+{RESET_NEW} --shift-by -2
+{RESET_NEW} --to-current
+{RESET_NEW} --by-duration PT0S
+{RESET_NEW} --to-datetime 2001-01-01T00:00:00.000
+{RESET_NEW} --from-file offsets.csv
+consumer-groups --describe --group new
+# A group of one protocol becomes one of the other when it has no members.
+{CONSUME} x --group new --max-messages 1
+groups --list
+consumer-groups --describe --group new --state --verbose
+{CONSUME} x --group new --command-property group.protocol=consumer --max-messages 1
+consumer-groups --describe --group new --state --verbose
+consumer-groups --delete-offsets --group new --topic x
+consumer-groups --describe --group new
+consumer-groups --delete --group new
+consumer-groups --list
+
 cluster cluster-id
 cluster list-endpoints
 """
@@ -233,7 +295,7 @@ def commands() -> list[str]:
 def run_all(shell: Shell, folder: Path) -> Iterator[Outcome]:
     """Runs every command; what they name in `FILES` is written to the folder."""
     for name, content in FILES.items():
-        (folder / name).write_text(json.dumps(content))
+        (folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
     for command in commands():
         tool, *words = shlex.split(command)
         arguments = [str(folder / word) if word in FILES else word for word in words]
@@ -256,6 +318,8 @@ CHANGING = (
     (r"127\.0\.0\.1 \d+", "ADDRESS"),
     (r"(?m)^\[[-\d]+ [:,\d]+\] ", ""),
     (r"\b1[789]\d{11}\b", "TIME"),
+    (r"(TIME[ \t]+)\d+ *", r"\1DURATION"),
+    (r"records sent, .*", "records sent"),
     (r'"size":\d\d+', '"size":SOME'),
     (r"(?m)^.*consumer rebalance protocol \(KIP-848\).*\n", ""),
 )

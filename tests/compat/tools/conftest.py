@@ -38,6 +38,8 @@ def broker(
         "num.partitions": "2",
         "offsets.topic.num.partitions": "3",
         "group.initial.rebalance.delay.ms": "0",  # by default a group waits 3 s
+        "group.consumer.min.heartbeat.interval.ms": "100",
+        "group.consumer.heartbeat.interval.ms": "200",  # members hear of changes so often
     }
     with start_broker(tmp_path_factory.mktemp("broker"), settings) as running:
         yield running

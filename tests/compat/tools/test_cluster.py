@@ -91,6 +91,5 @@ def test_the_producers_of_a_partition(shell: Shell, name: str) -> None:
 
 def test_what_is_not_served_is_said_plainly(shell: Shell) -> None:
     """E4."""
-    refused = shell.attempt("transactions", "list")
-    assert refused.exit == 1
-    assert "The node does not support LIST_TRANSACTIONS" in refused.err
+    refused = shell.attempt("share-groups", "--describe", "--group", "none")
+    assert "The node does not support SHARE_GROUP_DESCRIBE" in refused.err

@@ -108,10 +108,10 @@ def test_a_topic_is_created_by_the_first_record(shell: Shell, name: str) -> None
 
 
 def test_the_newer_group_protocol(shell: Shell, filled: str) -> None:
-    """E4: it is not served yet, so it is not advertised, and the client says what to do."""
-    refused = shell(
+    """C3: KIP-848."""
+    read = shell(
         *("console-consumer", "--topic", filled, "--from-beginning", "--max-messages", "1"),
         *(PROPERTIES, "group.protocol=consumer"),
     )
-    assert refused.lines == []
-    assert "does not support the new CONSUMER group protocol" in refused.err
+    assert len(read.lines) == 1
+    assert "Processed a total of 1 messages" in read.err

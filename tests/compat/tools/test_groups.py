@@ -1,14 +1,18 @@
 """kafka-consumer-groups.sh and kafka-groups.sh against our broker (M4, C2, C3)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.support.kafka_tools import Shell, ToolRun
+from tests.support.kafka import wait_until
+from tests.support.kafka_tools import Shell
 
 RECORDS = 6
+MEMBERS = ("by-name", "by-regex")
 OFFSETS = ("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG")
+NEW = ("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET")
 
 
 @pytest.fixture
@@ -52,36 +56,58 @@ def member(shell: Shell, topic: str, name: str) -> Iterator[str]:
     consumer.close()
 
 
-def _rows(run: ToolRun, columns: Sequence[str]) -> list[list[str]]:
-    """The chosen columns of a table that a tool printed, after any remarks of the tool.
+@pytest.fixture
+def members(shell: Shell, topic: str, name: str) -> Iterator[list[Consumer]]:
+    """Of a group of the consumer protocol, with one partition of the topic each; all is read.
 
-    Cells have no blanks in them.
+    The second has subscribed to a regular expression. Both are static: where a member has no
+    instance id, the tool leaves a cell empty in the middle.
     """
-    table = [line.split() for line in run.lines]
-    while columns[0] not in table[0]:
-        del table[0]
-    head, *rows = table
-    places = [head.index(column) for column in columns]
-    return sorted([row[place] for place in places] for row in rows)
+    settings = {
+        "bootstrap.servers": shell.bootstrap,
+        "group.id": name,
+        "group.protocol": "consumer",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+    }
+    both = [
+        Consumer({**settings, "client.id": one, "group.instance.id": f"{one}-1"}) for one in MEMBERS
+    ]
+    both[0].subscribe([topic])
+    both[1].subscribe([f"^{topic[:-1]}.$"])
+    try:
+        wait_until(lambda: all(_owns_one(one) for one in both), "one partition for each")
+        for one in both:
+            [place] = one.assignment()
+            read = TopicPartition(topic, place.partition, RECORDS, leader_epoch=0)
+            one.commit(offsets=[read], asynchronous=False)
+        yield both
+    finally:
+        for one in both:
+            one.close()
+
+
+def _owns_one(consumer: Consumer) -> bool:
+    message = consumer.poll(0.05)
+    assert message is None or message.error() is None
+    return len(consumer.assignment()) == 1
 
 
 def test_a_group_with_a_member(shell: Shell, topic: str, member: str) -> None:
     describe = ("consumer-groups", "--describe", "--group", member)
-    assert _rows(shell(*describe), (*OFFSETS, "HOST", "CLIENT-ID")) == [
+    assert shell(*describe).rows(*OFFSETS, "HOST", "CLIENT-ID") == [
         [member, topic, partition, "6", "6", "0", "/127.0.0.1", "reader"] for partition in "01"
     ]
     members = shell(*describe, "--members", "--verbose")
     columns = ("GROUP", "GROUP-INSTANCE-ID", "CLIENT-ID", "#PARTITIONS", "CURRENT-ASSIGNMENT")
-    assert _rows(members, columns) == [[member, "instance-1", "reader", "2", f"{topic}:0,1"]]
+    assert members.rows(*columns) == [[member, "instance-1", "reader", "2", f"{topic}:0,1"]]
     state = shell(*describe, "--state").lines[1].split()
     assert state[0] == member
     assert state[-3:] == ["range", "Stable", "1"]
-    assert [member, "Stable"] in _rows(
-        shell("consumer-groups", "--list", "--state", "stable"), ("GROUP", "STATE")
-    )
-    assert [member, "Classic", "consumer"] in _rows(
-        shell("groups", "--list", "--protocol", "consumer"), ("GROUP", "TYPE", "PROTOCOL")
-    )
+    stable = shell("consumer-groups", "--list", "--state", "stable")
+    assert [member, "Stable"] in stable.rows("GROUP", "STATE")
+    listed = shell("groups", "--list", "--protocol", "consumer")
+    assert [member, "Classic", "consumer"] in listed.rows("GROUP", "TYPE", "PROTOCOL")
 
 
 def test_a_group_with_a_member_is_not_changed(shell: Shell, topic: str, member: str) -> None:
@@ -96,7 +122,7 @@ def test_a_group_with_a_member_is_not_changed(shell: Shell, topic: str, member: 
 def test_a_group_without_members(shell: Shell, topic: str, group: str) -> None:
     described = shell("consumer-groups", "--describe", "--group", group)
     assert f"Consumer group '{group}' has no active members." in described.err
-    assert _rows(described, (*OFFSETS, "CONSUMER-ID")) == [
+    assert described.rows(*OFFSETS, "CONSUMER-ID") == [
         [group, topic, partition, "6", "6", "0", "-"] for partition in "01"
     ]
     assert group in shell("consumer-groups", "--list").lines
@@ -121,26 +147,113 @@ def test_offsets_are_reset(
     """C5, Q5."""
     reset = ("consumer-groups", "--reset-offsets", "--group", group, "--topic", topic, *target)
     new = [[group, topic, partition, str(offset)] for partition in "01"]
-    columns = ("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET")
-    assert _rows(shell(*reset, "--dry-run"), columns) == new
+    assert shell(*reset, "--dry-run").rows(*NEW) == new
     assert _lags(shell, group) == [0, 0]
-    assert _rows(shell(*reset, "--execute"), columns) == new
+    assert shell(*reset, "--execute").rows(*NEW) == new
     assert _lags(shell, group) == [RECORDS - offset] * 2
 
 
 def _lags(shell: Shell, group: str) -> list[int]:
     described = shell("consumer-groups", "--describe", "--group", group)
-    return [int(lag) for [lag] in _rows(described, ("LAG",))]
+    return [int(lag) for [lag] in described.rows("LAG")]
 
 
 def test_offsets_and_groups_are_deleted(shell: Shell, topic: str, group: str) -> None:
     offsets = ("consumer-groups", "--delete-offsets", "--group", group, "--topic")
     assert "Successful" in shell(*offsets, f"{topic}:0").out
-    assert _rows(shell("consumer-groups", "--describe", "--group", group), ("PARTITION",)) == [
-        ["1"]
-    ]
+    assert shell("consumer-groups", "--describe", "--group", group).rows("PARTITION") == [["1"]]
     deleted = shell("consumer-groups", "--delete", "--group", group)
     assert deleted.lines == [f"Deletion of requested consumer groups ('{group}') was successful."]
     assert group not in shell("consumer-groups", "--list").lines
     again = shell("consumer-groups", "--delete", "--group", group)
     assert "GroupIdNotFoundException" in again.text
+
+
+def test_a_group_of_the_consumer_protocol(
+    shell: Shell, topic: str, name: str, members: list[Consumer]
+) -> None:
+    """C3: KIP-848."""
+    named = zip(MEMBERS, members, strict=True)
+    owned = {one: str(consumer.assignment()[0].partition) for one, consumer in named}
+    describe = ("consumer-groups", "--describe", "--group", name)
+    offsets = shell(*describe, "--offsets", "--verbose")
+    assert offsets.rows(*OFFSETS, "HOST", "CLIENT-ID", "LEADER-EPOCH") == sorted(
+        [name, topic, partition, "6", "6", "0", "/127.0.0.1", one, "0"]
+        for one, partition in owned.items()
+    )
+    state = shell(*describe, "--state", "--verbose").lines[1].split()
+    *_, strategy, state_name, group_epoch, target_epoch, count = state
+    assert (strategy, state_name, count) == ("uniform", "Stable", "2")
+    assert group_epoch == target_epoch
+
+    columns = ("CLIENT-ID", "#PARTITIONS", "CURRENT-EPOCH", "TARGET-EPOCH")
+    assignments = ("CURRENT-ASSIGNMENT", "TARGET-ASSIGNMENT")
+    described = shell(*describe, "--members", "--verbose")
+    assert described.rows(*columns) == [[one, "1", group_epoch, group_epoch] for one in MEMBERS]
+    assert described.rows(*assignments) == sorted(
+        [f"{topic}:{partition}"] * 2 for partition in owned.values()
+    )
+    brief = shell(*describe, "--members")
+    assert brief.rows("CLIENT-ID", "GROUP-INSTANCE-ID") == [[one, f"{one}-1"] for one in MEMBERS]
+
+
+def test_groups_are_listed_by_their_type(shell: Shell, name: str, members: list[Consumer]) -> None:
+    """C3."""
+    del members
+    listed = ("consumer-groups", "--list", "--type")
+    assert [name, "Consumer"] in shell(*listed, "consumer").rows("GROUP", "TYPE")
+    assert [name] not in shell(*listed, "classic").rows("GROUP")
+    both = shell(*listed, "consumer", "--state", "stable,empty")
+    assert [name, "Consumer", "Stable"] in both.rows("GROUP", "TYPE", "STATE")
+    groups = ("groups", "--list")
+    columns = ("GROUP", "TYPE", "PROTOCOL")
+    for options in ([], ["--group-type", "consumer"], ["--protocol", "consumer"], ["--consumer"]):
+        assert [name, "Consumer", "consumer"] in shell(*groups, *options).rows(*columns)
+    for options in (["--group-type", "classic"], ["--share"]):
+        assert [name] not in shell(*groups, *options).rows("GROUP")
+
+
+def test_a_group_of_the_consumer_protocol_is_not_changed(
+    shell: Shell, topic: str, name: str, members: list[Consumer]
+) -> None:
+    del members
+    deleted = shell("consumer-groups", "--delete", "--group", name)
+    assert "GroupNotEmptyException" in deleted.text
+    of_topic = ("--group", name, "--topic", topic)
+    refused = shell("consumer-groups", "--reset-offsets", *of_topic, "--to-earliest", "--execute")
+    assert "can only be reset if the group" in refused.text
+    kept = shell("consumer-groups", "--delete-offsets", *of_topic)
+    assert kept.text.count("GroupSubscribedToTopicException") == 2
+    assert _lags(shell, name) == [0, 0]
+
+
+def test_a_group_of_the_consumer_protocol_without_members(
+    shell: Shell, topic: str, name: str, tmp_path: Path
+) -> None:
+    """C3, C5, Q5: offsets are reset in every way and deleted, and then the group."""
+    read = ("--max-messages", str(2 * RECORDS), "--from-beginning")
+    protocol = ("--command-property", "group.protocol=consumer")
+    shell("console-consumer", "--topic", topic, "--group", name, *protocol, *read)
+    state = shell("consumer-groups", "--describe", "--group", name, "--state").lines[-1].split()
+    assert state[-3:] == ["uniform", "Empty", "0"]
+
+    plan = tmp_path / "plan.csv"
+    plan.write_text(f"{topic},0,3\n{topic},1,3\n")
+    of_topic = ("--group", name, "--topic", topic)
+    for target, offset in (
+        (["--to-earliest"], 0),
+        (["--shift-by", "5"], 5),
+        (["--to-current"], 5),
+        (["--to-offset", "99"], 6),
+        (["--to-datetime", "2001-01-01T00:00:00.000"], 0),
+        (["--by-duration", "PT0S"], 6),
+        (["--from-file", str(plan)], 3),
+        (["--to-latest"], 6),
+    ):
+        reset = shell("consumer-groups", "--reset-offsets", *of_topic, *target, "--execute")
+        assert reset.rows(*NEW) == [[name, topic, number, str(offset)] for number in "01"]
+        assert _lags(shell, name) == [RECORDS - offset] * 2
+
+    assert "Successful" in shell("consumer-groups", "--delete-offsets", *of_topic[:3], topic).out
+    assert "was successful" in shell("consumer-groups", "--delete", "--group", name).out
+    assert name not in shell("consumer-groups", "--list").lines

@@ -38,7 +38,7 @@ class TxnCommit:
         """Fill in what follows. An error of the group holds for all partitions."""
         group_error = self._may_commit(group) or self._not_owned(group)
         for topic in self._request.topics:
-            name, topic_id = self._resolve(topic.name, topic.topic_id)
+            name, _ = self._resolve(topic.name, topic.topic_id)
             answer = TxnOffsetCommitResponseTopic(topic.name, topic.topic_id)
             for partition in topic.partitions:
                 index = partition.partition_index
@@ -49,7 +49,8 @@ class TxnCommit:
                 elif group_error:
                     error = group_error
                 else:
-                    error = self._commit(name, topic_id, partition)
+                    # As in Kafka, only a client that names the topic by its id has it stored.
+                    error = self._commit(name, topic.topic_id, partition)
                 answer.partitions.append(TxnOffsetCommitResponsePartition(index, error))
             self.response.topics.append(answer)
 
