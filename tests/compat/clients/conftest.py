@@ -1,4 +1,4 @@
-"""A broker of ours for real clients, and the clients."""
+"""A broker of ours for real clients (or Kafka's: see `brokers`), and the clients."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -8,18 +8,20 @@ import pytest
 
 from tests.support import penstock_broker
 from tests.support.clients import ALL
+from tests.support.clients.brokers import chosen_broker
 from tests.support.clients.confluent_client import ConfluentClient
 from tests.support.clients.model import AdminClient, Client
-from tests.support.kafka import MissingPartError
+from tests.support.kafka import KafkaBroker, MissingPartError
 from tests.support.penstock_broker import PenstockBroker
 
 _numbers = count(1)
 
 
 @pytest.fixture(scope="session")
-def broker_under_test(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockBroker]:
-    settings = {"group.initial.rebalance.delay.ms": "0"}  # by default a group waits 3 s
-    with penstock_broker.start_broker(tmp_path_factory.mktemp("broker"), settings) as broker:
+def broker_under_test(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[PenstockBroker | KafkaBroker]:
+    with chosen_broker(tmp_path_factory.mktemp("broker")) as broker:
         yield broker
 
 
@@ -33,7 +35,7 @@ def broker_that_creates_no_topics(
 
 
 @pytest.fixture(scope="session")
-def bootstrap(broker_under_test: PenstockBroker) -> str:
+def bootstrap(broker_under_test: PenstockBroker | KafkaBroker) -> str:
     return broker_under_test.bootstrap
 
 

@@ -4,7 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
+from penstock.protocol.api_key import ApiKey
+from tests.support.clients import ALL
 from tests.support.clients.confluent_client import ConfluentClient
+from tests.support.clients.lossy_proxy import LossyProxy
 from tests.support.clients.model import Acks, Client, ClientError, Record
 from tests.support.clients.samples import START
 from tests.support.clients.stored import stored_batches
@@ -39,6 +42,21 @@ def test_idempotence(
         assert batch.producer_id == batches[0].producer_id >= 0
         assert batch.base_sequence == next_sequence
         next_sequence += batch.records
+
+
+# kcat gives up as soon as it has no connection.
+@pytest.mark.parametrize("client", [name for name in ALL if name != "kcat"], indirect=True)
+def test_an_answer_that_is_lost(
+    client: Client, bootstrap: str, new_topic: Callable[..., str], witness: ConfluentClient
+) -> None:
+    """P3: the producer sends once more, and the records are stored once."""
+    topic = new_topic(1)
+    with LossyProxy(bootstrap) as proxy:
+        proxy.lose(ApiKey.PRODUCE)
+        client.produce(proxy.bootstrap, topic, FEW, idempotent=True)
+        assert proxy.still_to_lose == []
+    assert witness.end_offset(bootstrap, topic, 0) == len(FEW)
+    assert values(witness.consume(bootstrap, topic, [0], len(FEW))) == values(FEW)
 
 
 def test_without_idempotence(

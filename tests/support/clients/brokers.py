@@ -18,16 +18,11 @@ SETTINGS = {
     "group.consumer.session.timeout.ms": "2000",
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "100",
+    "group.consumer.assignment.interval.ms": "0",  # by default 1 s from one to the next
     "group.min.session.timeout.ms": "1000",
+    "log.retention.ms": "-1",  # the times of records in tests are of years ago
 }
-"""With these nobody waits for long."""
-
-KAFKA_ONLY = {
-    # It batches the coordinator's records, and assigns partitions, after some time.
-    "group.coordinator.append.linger.ms": "0",
-    "group.consumer.min.assignment.interval.ms": "0",
-    "group.consumer.assignment.interval.ms": "0",
-}
+"""With these nobody waits for long, and nothing is deleted meanwhile."""
 
 
 def chosen_broker(folder: Path) -> PenstockBroker | KafkaBroker:
@@ -36,6 +31,6 @@ def chosen_broker(folder: Path) -> PenstockBroker | KafkaBroker:
         case "penstock":
             return PenstockBroker(folder, SETTINGS)
         case "kafka":
-            return KafkaBroker(KafkaParts.find(), folder, {**SETTINGS, **KAFKA_ONLY})
+            return KafkaBroker(KafkaParts.find(), folder, SETTINGS)
         case other:
             raise ValueError(f"{VARIABLE} is {other!r}: it must be penstock or kafka")

@@ -43,6 +43,13 @@ type job struct {
 	Count      int               `json:"count"`
 	Group      string            `json:"group"`
 	Configs    map[string]string `json:"configs"`
+
+	Handle               string `json:"handle"`
+	TransactionalID      string `json:"transactional_id"`
+	TransactionTimeoutMs int64  `json:"transaction_timeout_ms"`
+	Committed            bool   `json:"committed"`
+	Target               string `json:"target"`
+	Commit               bool   `json:"commit"`
 }
 
 type reply map[string]any
@@ -91,6 +98,9 @@ func run(todo job, answer reply) error {
 	case "offset_for_time", "create_topic", "delete_topic", "topic_configs":
 		return administer(ctx, todo, answer)
 	}
+	if work, ok := transactionJobs[todo.Op]; ok {
+		return work(ctx, todo, answer)
+	}
 	return fmt.Errorf("unknown job: %s", todo.Op)
 }
 
@@ -122,6 +132,26 @@ func produce(ctx context.Context, todo job, answer reply) error {
 		return err
 	}
 	defer client.Close()
+	records, err := recordsOf(todo)
+	if err != nil {
+		return err
+	}
+	if err := client.ProduceSync(ctx, records...).FirstErr(); err != nil {
+		return err
+	}
+	offsets := make([]int64, 0, len(records))
+	for _, made := range records {
+		if todo.Acks == "0" {
+			offsets = append(offsets, -1)
+		} else {
+			offsets = append(offsets, made.Offset)
+		}
+	}
+	answer["offsets"] = offsets
+	return nil
+}
+
+func recordsOf(todo job) ([]*kgo.Record, error) {
 	records := make([]*kgo.Record, 0, len(todo.Records))
 	for _, given := range todo.Records {
 		made := &kgo.Record{
@@ -138,25 +168,13 @@ func produce(ctx context.Context, todo job, answer reply) error {
 		for _, one := range given.Headers {
 			value, err := decode(one[1])
 			if err != nil {
-				return err
+				return nil, err
 			}
 			made.Headers = append(made.Headers, kgo.RecordHeader{Key: *one[0], Value: value})
 		}
 		records = append(records, made)
 	}
-	if err := client.ProduceSync(ctx, records...).FirstErr(); err != nil {
-		return err
-	}
-	offsets := make([]int64, 0, len(records))
-	for _, made := range records {
-		if todo.Acks == "0" {
-			offsets = append(offsets, -1)
-		} else {
-			offsets = append(offsets, made.Offset)
-		}
-	}
-	answer["offsets"] = offsets
-	return nil
+	return records, nil
 }
 
 func read(ctx context.Context, client *kgo.Client, count int) ([]record, error) {
@@ -189,19 +207,28 @@ func read(ctx context.Context, client *kgo.Client, count int) ([]record, error) 
 	return records, nil
 }
 
-func consume(ctx context.Context, todo job, answer reply) error {
+// The beginnings of the partitions to consume.
+func starts(todo job) (map[string]map[int32]kgo.Offset, error) {
 	var partitions []int32
 	if err := json.Unmarshal(todo.Partitions, &partitions); err != nil {
-		return err
+		return nil, err
 	}
 	from := map[int32]kgo.Offset{}
 	for _, partition := range partitions {
 		from[partition] = kgo.NewOffset().AtStart()
 	}
+	return map[string]map[int32]kgo.Offset{todo.Topic: from}, nil
+}
+
+func consume(ctx context.Context, todo job, answer reply) error {
+	from, err := starts(todo)
+	if err != nil {
+		return err
+	}
 	client, err := kgo.NewClient(
 		kgo.SeedBrokers(todo.Bootstrap),
 		kgo.FetchMaxWait(100*time.Millisecond),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{todo.Topic: from}),
+		kgo.ConsumePartitions(from),
 	)
 	if err != nil {
 		return err

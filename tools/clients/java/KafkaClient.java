@@ -19,6 +19,7 @@ import java.util.concurrent.Future;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
@@ -64,7 +65,13 @@ public final class KafkaClient {
             case "consume_group" -> consumeGroup(job, reply);
             case "offset_for_time" -> offsetForTime(job, reply);
             case "create_topic", "delete_topic", "topic_configs" -> administer(op, job, reply);
-            default -> throw new IllegalArgumentException("unknown job: " + op);
+            default -> {
+                if (!Transactions.run(op, job, reply)
+                        && !Members.run(op, job, reply)
+                        && !TransactionAdmin.run(op, job, reply)) {
+                    throw new IllegalArgumentException("unknown job: " + op);
+                }
+            }
         }
     }
 
@@ -83,14 +90,28 @@ public final class KafkaClient {
         error.put("message", cause.toString());
     }
 
-    private static Map<String, Object> common(JsonNode job) {
+    static Map<String, Object> common(JsonNode job) {
         Map<String, Object> config = new HashMap<>();
         config.put("bootstrap.servers", job.get("bootstrap").asText());
         return config;
     }
 
-    private static byte[] bytes(JsonNode node) throws Exception {
+    static byte[] bytes(JsonNode node) throws Exception {
         return node.isNull() ? null : node.binaryValue();
+    }
+
+    static ProducerRecord<byte[], byte[]> record(String topic, JsonNode given) throws Exception {
+        List<Header> headers = new ArrayList<>();
+        for (JsonNode header : given.get("headers")) {
+            headers.add(new RecordHeader(header.get(0).asText(), bytes(header.get(1))));
+        }
+        return new ProducerRecord<>(
+                topic,
+                given.get("partition").asInt(),
+                given.get("timestamp").asLong(),
+                bytes(given.get("key")),
+                bytes(given.get("value")),
+                headers);
     }
 
     private static void produce(JsonNode job, ObjectNode reply) throws Exception {
@@ -106,18 +127,8 @@ public final class KafkaClient {
         config.put("max.request.size", 4 << 20);
         List<Future<RecordMetadata>> sent = new ArrayList<>();
         try (var producer = new KafkaProducer<>(config, new ByteArraySerializer(), new ByteArraySerializer())) {
-            for (JsonNode record : job.get("records")) {
-                List<Header> headers = new ArrayList<>();
-                for (JsonNode header : record.get("headers")) {
-                    headers.add(new RecordHeader(header.get(0).asText(), bytes(header.get(1))));
-                }
-                sent.add(producer.send(new ProducerRecord<>(
-                        job.get("topic").asText(),
-                        record.get("partition").asInt(),
-                        record.get("timestamp").asLong(),
-                        bytes(record.get("key")),
-                        bytes(record.get("value")),
-                        headers)));
+            for (JsonNode one : job.get("records")) {
+                sent.add(producer.send(record(job.get("topic").asText(), one)));
             }
             producer.flush();
             ArrayNode offsets = reply.putArray("offsets");
@@ -128,7 +139,7 @@ public final class KafkaClient {
         }
     }
 
-    private static KafkaConsumer<byte[], byte[]> consumer(JsonNode job, Map<String, Object> more) {
+    static KafkaConsumer<byte[], byte[]> consumer(JsonNode job, Map<String, Object> more) {
         Map<String, Object> config = common(job);
         config.put("auto.offset.reset", "earliest");
         config.put("enable.auto.commit", false);
@@ -137,33 +148,43 @@ public final class KafkaClient {
         return new KafkaConsumer<>(config, new ByteArrayDeserializer(), new ByteArrayDeserializer());
     }
 
-    private static void read(KafkaConsumer<byte[], byte[]> consumer, JsonNode job, ObjectNode reply) {
+    /** What a poll gave, added to the reply's records. */
+    static void add(ConsumerRecords<byte[], byte[]> polled, ArrayNode records) {
+        for (ConsumerRecord<byte[], byte[]> record : polled) {
+            ObjectNode one = records.addObject();
+            one.put("partition", record.partition());
+            one.put("offset", record.offset());
+            one.put("timestamp", record.timestamp());
+            one.put("key", record.key());
+            one.put("value", record.value());
+            ArrayNode headers = one.putArray("headers");
+            for (Header header : record.headers()) {
+                headers.addArray().add(header.key()).add(header.value());
+            }
+        }
+    }
+
+    static void read(KafkaConsumer<byte[], byte[]> consumer, JsonNode job, ObjectNode reply) {
         ArrayNode records = reply.putArray("records");
         long deadline = System.nanoTime() + job.get("timeout_ms").asLong() * 1_000_000;
         while (records.size() < job.get("count").asInt()) {
             if (System.nanoTime() > deadline) {
                 throw new TimeoutException("only " + records.size() + " records came");
             }
-            for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(100))) {
-                ObjectNode one = records.addObject();
-                one.put("partition", record.partition());
-                one.put("offset", record.offset());
-                one.put("timestamp", record.timestamp());
-                one.put("key", record.key());
-                one.put("value", record.value());
-                ArrayNode headers = one.putArray("headers");
-                for (Header header : record.headers()) {
-                    headers.addArray().add(header.key()).add(header.value());
-                }
-            }
+            add(consumer.poll(Duration.ofMillis(100)), records);
         }
     }
 
-    private static void consume(JsonNode job, ObjectNode reply) {
+    static List<TopicPartition> partitions(JsonNode job) {
         List<TopicPartition> partitions = new ArrayList<>();
         for (JsonNode partition : job.get("partitions")) {
             partitions.add(new TopicPartition(job.get("topic").asText(), partition.asInt()));
         }
+        return partitions;
+    }
+
+    private static void consume(JsonNode job, ObjectNode reply) {
+        List<TopicPartition> partitions = partitions(job);
         try (var consumer = consumer(job, Map.of())) {
             consumer.assign(partitions);
             consumer.seekToBeginning(partitions);

@@ -15,6 +15,7 @@ const Lz4 = require('kafkajs-lz4')
 const snappy = require('kafkajs-snappy')
 const zstd = require('@bokuweb/zstd-wasm')
 
+const transactions = require('./transactions')
 const { KafkaJSProtocolError } = require('kafkajs/src/errors')
 const { createErrorFromCode } = require('kafkajs/src/protocol/error')
 
@@ -58,6 +59,15 @@ const pairsOf = headers =>
   Object.entries(headers).flatMap(([name, values]) =>
     (Array.isArray(values) ? values : [values]).map(value => [name, encode(value)])
   )
+
+const recordOf = (partition, message) => ({
+  partition,
+  offset: Number(message.offset),
+  timestamp: Number(message.timestamp),
+  key: encode(message.key),
+  value: encode(message.value),
+  headers: pairsOf(message.headers),
+})
 
 async function produce(job) {
   const producer = connect(job).producer({
@@ -113,16 +123,7 @@ async function consumeGroup(job) {
         .run({
           autoCommit: false,
           eachBatch: async ({ batch }) => {
-            for (const message of batch.messages) {
-              records.push({
-                partition: batch.partition,
-                offset: Number(message.offset),
-                timestamp: Number(message.timestamp),
-                key: encode(message.key),
-                value: encode(message.value),
-                headers: pairsOf(message.headers),
-              })
-            }
+            for (const message of batch.messages) records.push(recordOf(batch.partition, message))
             if (records.length >= job.count) {
               clearTimeout(late)
               resolve()
@@ -220,6 +221,7 @@ const JOBS = {
   create_topic: createTopic,
   delete_topic: deleteTopic,
   topic_configs: topicConfigs,
+  ...transactions.JOBS(recordOf),
 }
 
 // The broker's error code where there is one, else -1: KafkaJS wraps it, once for each retry.
@@ -237,7 +239,7 @@ async function main() {
     const job = JSON.parse(line)
     let reply
     try {
-      reply = await JOBS[job.op](job)
+      reply = (await JOBS[job.op](job)) || {}
     } catch (failure) {
       reply = { error: describe(failure) }
     }

@@ -1,0 +1,339 @@
+"""C3: groups of the consumer protocol (KIP-848), with every client that has it.
+
+What the tests say of a group, they ask of the client's own administrator.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+
+import pytest
+
+from tests.support.clients.confluent_client import ConfluentClient
+from tests.support.clients.confluent_members import ConfluentGroups
+from tests.support.clients.java_members import JavaGroups
+from tests.support.clients.members import (
+    GroupClient,
+    GroupMember,
+    Partition,
+    settle,
+    share,
+)
+from tests.support.clients.model import ClientError, Record
+from tests.support.clients.program import java_versions, the_java_client
+from tests.support.kafka import MissingPartError
+
+UNRELEASED_INSTANCE_ID = 111
+UNSUPPORTED_ASSIGNOR = 112
+INVALID_REGULAR_EXPRESSION = 128
+
+JAVA = [version for version in java_versions() if not version.startswith("3.")]
+"""The protocol was for trial only in the 3.x line."""
+OLD_JAVA = next(version for version in java_versions() if version.startswith("3."))
+
+
+def make(name: str) -> GroupClient:
+    if name == "confluent-kafka":
+        return ConfluentGroups()
+    try:
+        return JavaGroups(the_java_client(name.removeprefix("java-")))
+    except MissingPartError as missing:
+        pytest.fail(str(missing), pytrace=False)
+
+
+@pytest.fixture(
+    scope="module", params=["confluent-kafka", *(f"java-{version}" for version in JAVA)]
+)
+def client(request: pytest.FixtureRequest) -> Iterator[GroupClient]:
+    with make(request.param) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def old_java() -> Iterator[GroupClient]:
+    """A client that has the classic protocol only, for all that this module asks of it."""
+    with make(f"java-{OLD_JAVA}") as one:
+        yield one
+
+
+@pytest.fixture
+def members() -> Iterator[ExitStack]:
+    """Whoever is entered here leaves at the end of the test."""
+    with ExitStack() as stack:
+        yield stack
+
+
+def all_of(topic: str, count: int) -> list[Partition]:
+    return [(topic, number) for number in range(count)]
+
+
+def records(what: str, partitions: int, each: int = 2) -> list[Record]:
+    return [
+        Record(b"key", f"{what} {partition} {number}".encode(), partition=partition)
+        for partition in range(partitions)
+        for number in range(each)
+    ]
+
+
+def values(found: Sequence[Record]) -> list[bytes]:
+    return sorted(record.value or b"" for record in found)
+
+
+def read_all(readers: Sequence[GroupMember], count: int) -> list[Record]:
+    """What the members read, together."""
+    settle(readers, lambda: sum(len(one.records) for one in readers) >= count, "reading")
+    return [record for one in readers for record in one.records]
+
+
+def is_seen_as(
+    client: GroupClient,
+    bootstrap: str,
+    group: str,
+    expected: tuple[str, str],
+    has: Sequence[GroupMember] = (),
+) -> None:
+    """Waits until the group has the type and state, and these members with what they have.
+
+    The coordinator hears with the next heartbeat that a member has what it was given.
+    """
+
+    def seen() -> bool:
+        if client.groups(bootstrap).get(group) != expected:
+            return False
+        described = client.describe(bootstrap, group)
+        return (described.type, described.state) == expected and sorted(
+            sorted(one.assignment) for one in described.members
+        ) == sorted(sorted(one.assignment) for one in has)
+
+    settle(has, seen, f"{group} is {expected}")
+
+
+def test_members_share_the_partitions(
+    client: GroupClient, bootstrap: str, new_topic: Callable[..., str], members: ExitStack
+) -> None:
+    """C3: each has some, every partition has one; one that leaves makes room for the others."""
+    topic = new_topic(4)
+    group = f"group-of-{topic}"
+    first = members.enter_context(client.member(bootstrap, group, [topic], client_id="first"))
+    share([first], all_of(topic, 4))
+    second = members.enter_context(client.member(bootstrap, group, [topic], client_id="second"))
+    share([first, second], all_of(topic, 4))
+    is_seen_as(client, bootstrap, group, ("Consumer", "Stable"), [first, second])
+    described = client.describe(bootstrap, group)
+    assert described.assignor == "uniform"
+    assert {(one.client_id, one.assignment, one.target) for one in described.members} == {
+        ("first", first.assignment, first.assignment),
+        ("second", second.assignment, second.assignment),
+    }
+    assert client.groups(bootstrap, "Consumer")[group] == ("Consumer", "Stable")
+    assert group not in client.groups(bootstrap, "Classic")
+    first.leave()
+    share([second], all_of(topic, 4))
+    second.leave()
+    is_seen_as(client, bootstrap, group, ("Consumer", "Empty"))
+
+
+def test_a_group_goes_on_where_it_committed(
+    client: GroupClient,
+    bootstrap: str,
+    new_topic: Callable[..., str],
+    witness: ConfluentClient,
+    members: ExitStack,
+) -> None:
+    """C3, C5: members that come later read what those before them had not committed."""
+    topic = new_topic(2)
+    group = f"group-of-{topic}"
+    witness.produce(bootstrap, topic, records("first", 2))
+    first = members.enter_context(client.member(bootstrap, group, [topic]))
+    assert values(read_all([first], 4)) == values(records("first", 2))
+    first.commit()
+    first.leave()
+    assert witness.committed(bootstrap, topic, group, 2) == {0: 2, 1: 2}
+    witness.produce(bootstrap, topic, records("second", 2))
+    second = members.enter_context(client.member(bootstrap, group, [topic]))
+    assert values(read_all([second], 4)) == values(records("second", 2))
+    second.commit()
+    assert witness.committed(bootstrap, topic, group, 2) == {0: 4, 1: 4}
+
+
+def test_the_partitions_of_one_that_crashed(
+    client: GroupClient, bootstrap: str, new_topic: Callable[..., str], members: ExitStack
+) -> None:
+    """C3: its session ends, and the others have them."""
+    topic = new_topic(4)
+    group = f"group-of-{topic}"
+    survivor = members.enter_context(client.member(bootstrap, group, [topic]))
+    with client.doomed_member(bootstrap, group, [topic]) as doomed:
+        share([survivor, doomed], all_of(topic, 4))
+    share([survivor], all_of(topic, 4))
+
+
+def test_static_members(
+    client: GroupClient, bootstrap: str, new_topic: Callable[..., str], members: ExitStack
+) -> None:
+    """C3: one that comes back has what it had; meanwhile nobody else gets it."""
+    topic = new_topic(4)
+    group = f"group-of-{topic}"
+
+    def join(instance: str) -> GroupMember:
+        return members.enter_context(
+            client.member(bootstrap, group, [topic], group_instance_id=instance)
+        )
+
+    stays, goes = join("stays"), join("goes")
+    share([stays, goes], all_of(topic, 4))
+    had, others = goes.assignment, stays.assignment
+    with client.member(bootstrap, group, [topic], group_instance_id="goes") as twin:
+        with pytest.raises(ClientError) as refused:
+            settle([twin, stays, goes], lambda: bool(twin.assignment), "the twin")
+        assert refused.value.code == UNRELEASED_INSTANCE_ID
+    goes.leave()
+    described = {one.instance_id: one for one in client.describe(bootstrap, group).members}
+    assert described["goes"].target == had
+    back = join("goes")
+    settle([stays, back], lambda: bool(back.assignment), "coming back")
+    assert (back.assignment, stays.assignment) == (had, others)
+
+
+def test_a_pattern_of_topics(
+    client: GroupClient,
+    bootstrap: str,
+    topic: str,
+    witness: ConfluentClient,
+    members: ExitStack,
+) -> None:
+    """C3: the broker finds the topics that match all of it."""
+    for name in (f"{topic}-in-1", f"{topic}-in-22", f"{topic}-in-3x", f"{topic}-out-1"):
+        witness.create_topic(bootstrap, name, 2, {})
+    matching = [*all_of(f"{topic}-in-1", 2), *all_of(f"{topic}-in-22", 2)]
+    pattern = f"{topic}-in-[0-9]+"
+    pair = [
+        members.enter_context(client.member(bootstrap, f"group-of-{topic}", pattern=pattern))
+        for _ in range(2)
+    ]
+    share(pair, matching)
+
+
+def test_a_pattern_that_is_none(client: GroupClient, bootstrap: str, topic: str) -> None:
+    """C3: the member is told. librdkafka would let it pass: it knows what RE2 does not."""
+    with (
+        client.member(bootstrap, f"group-of-{topic}", pattern=rf"({topic})\1") as member,
+        pytest.raises(ClientError) as refused,
+    ):
+        settle([member], lambda: bool(member.assignment), "an assignment")
+    assert refused.value.code == INVALID_REGULAR_EXPRESSION
+
+
+@pytest.mark.parametrize(("assignor", "counts"), [("uniform", (3, 3)), ("range", (4, 2))])
+def test_assignors(
+    client: GroupClient,
+    assignor: str,
+    counts: tuple[int, int],
+    bootstrap: str,
+    topic: str,
+    witness: ConfluentClient,
+    members: ExitStack,
+) -> None:
+    """C4: range gives partitions of the same number, of two topics, to the same member."""
+    topics = [f"{topic}-one", f"{topic}-two"]
+    for name in topics:
+        witness.create_topic(bootstrap, name, 3, {})
+    group = f"group-of-{topic}"
+    pair = [
+        members.enter_context(
+            client.member(bootstrap, group, topics, group_remote_assignor=assignor)
+        )
+        for _ in range(2)
+    ]
+    share(pair, [one for name in topics for one in all_of(name, 3)], *counts)
+    if assignor == "range":
+        for one in pair:
+            numbers = [{n for t, n in one.assignment if t == name} for name in topics]
+            assert numbers[0] == numbers[1]
+    assert client.describe(bootstrap, group).assignor == assignor
+
+
+def test_an_assignor_that_there_is_not(
+    client: GroupClient, bootstrap: str, new_topic: Callable[..., str]
+) -> None:
+    """C4: the member is told."""
+    topic = new_topic(1)
+    with (
+        client.member(
+            bootstrap, f"group-of-{topic}", [topic], group_remote_assignor="sticky"
+        ) as member,
+        pytest.raises(ClientError) as refused,
+    ):
+        settle([member], lambda: bool(member.assignment), "an assignment")
+    assert refused.value.code == UNSUPPORTED_ASSIGNOR
+
+
+def test_a_topic_that_grows(
+    client: GroupClient,
+    bootstrap: str,
+    new_topic: Callable[..., str],
+    witness: ConfluentClient,
+    members: ExitStack,
+) -> None:
+    """M1, C3: new partitions are assigned, and read from their beginning."""
+    topic = new_topic(2)
+    group = f"group-of-{topic}"
+    pair = [members.enter_context(client.member(bootstrap, group, [topic])) for _ in range(2)]
+    share(pair, all_of(topic, 2))
+    witness.grow_topic(bootstrap, topic, 4)
+    share(pair, all_of(topic, 4))
+    witness.produce(bootstrap, topic, records("grown", 4))
+    assert values(read_all(pair, 8)) == values(records("grown", 4))
+
+
+@pytest.mark.parametrize("classic_client", ["its own", "java 3.x"])
+def test_from_classic_to_consumer_and_back(
+    client: GroupClient,
+    classic_client: str,
+    bootstrap: str,
+    new_topic: Callable[..., str],
+    witness: ConfluentClient,
+    members: ExitStack,
+    old_java: GroupClient,
+) -> None:
+    """C3: one member after the other, while the group goes on; its offsets stay."""
+    topic = new_topic(4)
+    group = f"group-of-{topic}"
+    of_classic = client if classic_client == "its own" else old_java
+
+    def classic() -> GroupMember:
+        return members.enter_context(
+            of_classic.member(bootstrap, group, [topic], protocol="classic")
+        )
+
+    def modern() -> GroupMember:
+        return members.enter_context(client.member(bootstrap, group, [topic]))
+
+    old = [classic(), classic()]
+    share(old, all_of(topic, 4))
+    witness.produce(bootstrap, topic, records("first", 4))
+    is_seen_as(client, bootstrap, group, ("Classic", "Stable"), old)
+    assert values(read_all(old, 8)) == values(records("first", 4))
+    for one in old:
+        one.commit()
+
+    old[0].leave()
+    mixed = [modern(), old[1]]
+    share(mixed, all_of(topic, 4))
+    is_seen_as(client, bootstrap, group, ("Consumer", "Stable"), mixed)
+    old[1].leave()
+    new = [mixed[0], modern()]
+    share(new, all_of(topic, 4))
+    witness.produce(bootstrap, topic, records("second", 4))
+    assert values(read_all(new, 8)) == values(records("second", 4))
+    for one in new:
+        one.commit()
+
+    new[0].leave()
+    mixed = [new[1], classic()]
+    share(mixed, all_of(topic, 4))
+    is_seen_as(client, bootstrap, group, ("Consumer", "Stable"), mixed)
+    new[1].leave()
+    share([mixed[1]], all_of(topic, 4))
+    is_seen_as(client, bootstrap, group, ("Classic", "Stable"), [mixed[1]])
+    assert witness.committed(bootstrap, topic, group, 4) == dict.fromkeys(range(4), 4)
+    assert mixed[1].records == []
