@@ -24,6 +24,7 @@ from tests.support.broker import WireClient, running_broker
 from tests.support.kafka import KafkaBroker, KafkaParts, wait_until
 from tests.support.once import once_per_run
 from tests.support.requests import NOW, batch_of, make_topic, new_producer, send_batch
+from tests.support.txn_questions import transactions
 
 Answers = dict[str, object]
 TOPIC, BROKER = 2, 4
@@ -146,6 +147,7 @@ QUESTIONS: tuple[Callable[[WireClient], Answers], ...] = (
     sequences,
     duplicate,
     named_twice,
+    transactions,
 )
 
 

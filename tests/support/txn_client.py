@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from penstock.core.errors import ErrorCode
+from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from penstock.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -29,6 +30,7 @@ from penstock.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from penstock.protocol.messages.write_txn_markers import WritableTxnMarker
 from penstock.records.batch import split
 from penstock.records.build import build_batch
 from penstock.records.control import read_end_txn_marker
@@ -117,9 +119,8 @@ class TxnProducer:
         self._added.clear()
         self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
 
-    def add(self, topics: Mapping[str, Iterable[int]]) -> ErrorCode:
-        """Adds partitions, as version 1 does; the code of the first one."""
-        request = AddPartitionsToTxnRequest(
+    def add_request(self, topics: Mapping[str, Iterable[int]]) -> AddPartitionsToTxnRequest:
+        return AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.transactional_id,
             v3_and_below_producer_id=self.producer_id,
             v3_and_below_producer_epoch=self.epoch,
@@ -128,6 +129,10 @@ class TxnProducer:
                 for topic, partitions in topics.items()
             ],
         )
+
+    def add(self, topics: Mapping[str, Iterable[int]]) -> ErrorCode:
+        """Adds partitions, as version 1 does; the code of the first one."""
+        request = self.add_request(topics)
         deadline = time.monotonic() + TIMEOUT_S
         while True:
             answer = self.client.ask(request, self.versions.add)
@@ -251,6 +256,13 @@ def wait_for_state(client: WireClient, transactional_id: str, state: str) -> Any
     return found
 
 
+def nowhere(
+    marker: WritableTxnMarker, partitions: Iterable[TopicPartition]
+) -> frozenset[TopicPartition]:
+    """Instead of `TxnMarkers.write_at_once`: every marker takes the long way."""
+    return frozenset()
+
+
 # --- what consumers see
 
 
@@ -267,13 +279,13 @@ def committed(client: WireClient, topic: str, partition: int = 0) -> list[bytes 
     while True:
         data = fetched_committed(client, topic, partition, offset)
         assert data.error_code == 0, ErrorCode(data.error_code)
-        values, offset = _committed_in(data, max(offset, data.log_start_offset))
+        values, offset = committed_in(data, max(offset, data.log_start_offset))
         found += values
         if offset >= data.last_stable_offset:
             return found
 
 
-def _committed_in(data: Any, offset: int) -> tuple[list[bytes | None], int]:
+def committed_in(data: Any, offset: int) -> tuple[list[bytes | None], int]:
     """The committed values of one answer, and the offset behind them."""
     waiting = sorted(
         ((each.first_offset, each.producer_id) for each in data.aborted_transactions),

@@ -5,7 +5,6 @@ Producer ids are left out of the answers, since every broker gives out its own.
 
 from typing import Any
 
-from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from penstock.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -38,9 +37,7 @@ from tests.support.txn_client import (
     txn_batch,
     wait_for_state,
 )
-
-Answers = dict[str, object]
-TOPIC = "in-transactions"
+from tests.support.txn_consumer_questions import TOPIC, Answers, name_of, offsets, reading
 
 
 def transactions(client: WireClient) -> Answers:
@@ -50,7 +47,19 @@ def transactions(client: WireClient) -> Answers:
     wait_until(lambda: client.ask(find, 3).error_code == 0, "the transaction coordinator")
     wait_until(lambda: client.ask(find_group(), 3).error_code == 0, "the group coordinator")
     found: Answers = {}
-    for question in (_initializing, _first_batches, _ends, _admin, _markers, _adding, _fencing):
+    questions = (
+        _finding,
+        _initializing,
+        _first_batches,
+        _ends,
+        _admin,
+        _markers,
+        _adding,
+        _fencing,
+        offsets,
+        reading,
+    )
+    for question in questions:
         found |= {f"{question.__name__}: {key}": each for key, each in question(client).items()}
     return found
 
@@ -59,8 +68,24 @@ def find_group() -> FindCoordinatorRequest:
     return FindCoordinatorRequest("group", 0)
 
 
-def name_of(code: int) -> str:
-    return ErrorCode(code).name
+def _finding(client: WireClient) -> Answers:
+    """FindCoordinator, of one and of several."""
+    found: Answers = {}
+    for version in range(4):
+        for key in ("x", ""):
+            for key_type in (0, 1, 9) if version else (0,):
+                answer = client.ask(FindCoordinatorRequest(key, key_type), version)
+                found[f"{key!r} {key_type} {version}"] = (
+                    name_of(answer.error_code),
+                    answer.port > 0,
+                )
+    for version in (4, 5, 6):
+        for key_type in (0, 1, 9):
+            answer = client.ask(FindCoordinatorRequest("", key_type, ["x", "", "y", "x"]), version)
+            found[f"several {key_type} {version}"] = [
+                (each.key, name_of(each.error_code), each.port > 0) for each in answer.coordinators
+            ]
+    return found
 
 
 def _initializing(client: WireClient) -> Answers:
@@ -304,6 +329,8 @@ def _markers(client: WireClient) -> Answers:
     write("of version 2, later", 2, WritableTxnMarker(id_, epoch + 1, False, here, 5, 2))
     nowhere = [WritableTxnMarkerTopic("nowhere", [0])]
     write("nowhere", 1, WritableTxnMarker(id_, epoch, False, nowhere, 5))
+    groups = [WritableTxnMarkerTopic("__consumer_offsets", [0, 99])]
+    write("of groups", 1, WritableTxnMarker(id_ + 10**7, epoch, True, groups, 5))
     two = [WritableTxnMarker(id_ + each, epoch + 1, True, here, 5) for each in (0, 10**6)]
     write("of two", 1, *two)
     data = fetched_committed(client, TOPIC)

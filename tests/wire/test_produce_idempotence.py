@@ -140,9 +140,11 @@ def test_more_ids_than_a_block_has(client: WireClient) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 2, 5])
-def test_transactional_ids_are_not_served_yet(client: WireClient, version: int) -> None:
+def test_a_transactional_id_without_a_coordinator(client: WireClient, version: int) -> None:
+    """Nobody has asked for one, so that `__transaction_state` is not there."""
     answer = client.ask(InitProducerIdRequest("t", 1000), version)
-    assert (answer.error_code, answer.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
+    assert (answer.error_code, answer.producer_id) == (ErrorCode.NOT_COORDINATOR, -1)
+    assert answer.producer_epoch == -1
 
 
 @pytest.mark.parametrize(("producer_id", "epoch"), [(5, -1), (-1, 5)])

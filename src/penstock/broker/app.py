@@ -79,6 +79,7 @@ class App:
         self._config = config
         self._broker_id = config.int("node.id")
         self._clock = SystemClock()
+        self._chance = random.Random()
         self._disk = OsDisk()
         self._image = ClusterImage()
         self._log_dirs = config.list("log.dirs")
@@ -90,7 +91,7 @@ class App:
             self._clock,
             limits=producer_limits(config),
             intervals=chore_intervals(config),
-            roll_jitter=lambda limit_ms: random.randrange(limit_ms + 1),
+            roll_jitter=lambda limit_ms: self._chance.randrange(limit_ms + 1),
         )
 
     async def start(self) -> list[Address]:
@@ -232,7 +233,7 @@ class App:
             quotas=Quotas(new_quotas(config), clock),
             fetch_sessions=FetchSessions(
                 config.int("max.incremental.fetch.session.cache.slots"),
-                lambda: random.randrange(1, 2**31),
+                lambda: self._chance.randrange(1, 2**31),
             ),
             producer_ids=ProducerIds(self._broker_id, controlling),
             log_moves=LogMoves(self._logs, replicas, workers),

@@ -61,6 +61,8 @@ logger = logging.getLogger("penstock.transactions")
 _RETRY_S = 0.1
 """Pause before a marker is written again; it doubles each time, up to a limit."""
 _LONGEST_RETRY_S = 5.0
+_AT_ONCE = 32
+"""So many markers are written before anything else happens."""
 _BETWEEN_BROKERS_VERSION = 5
 """Of AddPartitionsToTxn, when a broker asks in the name of its clients."""
 _DONE = frozenset({ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT})
@@ -116,6 +118,10 @@ class TransactionCoordinator(CoordinatorHost[TxnShard, Event, Result, Timer, Loa
         self, request: Request, body: Message, transactional_id: str
     ) -> "asyncio.Future[Message]":
         """Puts a request about one transactional id to its coordinator."""
+        if not transactional_id:
+            refused: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+            refused.set_result(refusal(body, request.version, ErrorCode.INVALID_REQUEST))
+            return refused
         return self._ask(self.partition_of(transactional_id), request, body)
 
     async def ask_everywhere(self, request: Request, body: Message) -> list[Message]:
@@ -227,22 +233,46 @@ class TransactionCoordinator(CoordinatorHost[TxnShard, Event, Result, Timer, Loa
 
     def _perform(self, partition: int, shard: TxnShard, result: Result) -> None:
         for effect in result.markers:
-            self._spawn(self._write_markers(partition, shard, effect))
+            replica = self._replicas.find(TRANSACTION_STATE_TOPIC, partition)
+            marker = WritableTxnMarker(
+                effect.producer_id,
+                effect.producer_epoch,
+                effect.commit,
+                coordinator_epoch=replica.partition.leader_epoch,
+                transaction_version=effect.transaction_version,
+            )
+            left = effect.partitions
+            if isinstance(result.event, Requested) and len(left) <= _AT_ONCE:
+                # The producer's next transaction need not wait for this one then.
+                done = self._markers.write_at_once(marker, left)
+                self._written(partition, shard, effect, done)
+                left -= done
+            if left:
+                self._spawn(self._write_markers(partition, shard, effect, marker, left))
 
-    async def _write_markers(self, partition: int, shard: TxnShard, effect: WriteMarkers) -> None:
+    def _written(
+        self,
+        partition: int,
+        shard: TxnShard,
+        effect: WriteMarkers,
+        done: frozenset[TopicPartition],
+    ) -> None:
+        if done:
+            written = MarkersWritten(
+                effect.transactional_id, effect.producer_id, effect.producer_epoch, done
+            )
+            self._handle(partition, shard, written)
+
+    async def _write_markers(
+        self,
+        partition: int,
+        shard: TxnShard,
+        effect: WriteMarkers,
+        marker: WritableTxnMarker,
+        left: frozenset[TopicPartition],
+    ) -> None:
         """Goes on until every partition has its marker, or this is no longer the coordinator."""
-        if self._shards.get(partition) is not shard:
-            return
-        left = effect.partitions
         pause_s = _RETRY_S
-        replica = self._replicas.find(TRANSACTION_STATE_TOPIC, partition)
-        marker = WritableTxnMarker(
-            effect.producer_id,
-            effect.producer_epoch,
-            effect.commit,
-            coordinator_epoch=replica.partition.leader_epoch,
-            transaction_version=effect.transaction_version,
-        )
         while True:
             there = [each for each in left if each in self._image.partitions]
             errors = await self._markers.write(marker, there)
@@ -257,14 +287,7 @@ class TransactionCoordinator(CoordinatorHost[TxnShard, Event, Result, Timer, Loa
                 )
                 return
             done = frozenset(each for each in left if errors.get(each, ErrorCode.NONE) in _DONE)
-            if done or not left:
-                self._handle(
-                    partition,
-                    shard,
-                    MarkersWritten(
-                        effect.transactional_id, effect.producer_id, effect.producer_epoch, done
-                    ),
-                )
+            self._written(partition, shard, effect, done)
             left -= done
             if not left:
                 return

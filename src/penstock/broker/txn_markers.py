@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from penstock.broker.groups import GroupCoordinator
 from penstock.broker.internal_topics import GROUP_METADATA_TOPIC
-from penstock.broker.replicas import ReplicaManager
+from penstock.broker.replicas import Replica, ReplicaManager
 from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
@@ -16,6 +16,9 @@ from penstock.records.validate import AppendOrigin
 
 logger = logging.getLogger("penstock.transactions")
 
+_NEVER = 2**63 - 1
+"""`flush.messages` of a log whose appends are not followed by a flush."""
+
 
 class TxnMarkers:
     """Writes markers, whoever asks for them: a coordinator here, or WriteTxnMarkers."""
@@ -24,6 +27,22 @@ class TxnMarkers:
         self._replicas = replicas
         self._groups = groups
         self._clock = clock
+
+    def write_at_once(
+        self, marker: WritableTxnMarker, partitions: Iterable[TopicPartition]
+    ) -> frozenset[TopicPartition]:
+        """Ends a transaction wherever nothing has to be waited for; where that was done."""
+        return frozenset(each for each in sorted(partitions) if self._is_written(marker, each))
+
+    def _is_written(self, marker: WritableTxnMarker, partition: TopicPartition) -> bool:
+        try:
+            replica = self._replicas.find(*partition)
+            if not replica.epoch_is_known or replica.config.log.flush_messages < _NEVER:
+                return False
+            self._append(marker, partition, replica)
+        except KafkaError:
+            return False
+        return True
 
     async def write(
         self, marker: WritableTxnMarker, partitions: Iterable[TopicPartition]
@@ -40,27 +59,7 @@ class TxnMarkers:
             replica.leading()
             if not replica.epoch_is_known:
                 await self._replicas.note_epoch(replica)
-            batch = build_end_txn_marker(
-                marker.transaction_result,
-                producer_id=marker.producer_id,
-                producer_epoch=marker.producer_epoch,
-                coordinator_epoch=marker.coordinator_epoch,
-                timestamp=self._clock.now_ms(),
-            )
-            if partition.topic == GROUP_METADATA_TOPIC:
-                self._groups.end_transaction(
-                    partition.partition,
-                    batch,
-                    marker.producer_id,
-                    commit=marker.transaction_result,
-                    transaction_version=marker.transaction_version,
-                )
-            else:
-                replica.append(
-                    batch,
-                    origin=AppendOrigin.COORDINATOR,
-                    transaction_version=marker.transaction_version,
-                )
+            self._append(marker, partition, replica)
         except KafkaError as error:
             logger.warning(
                 "producer %d epoch %d: its transaction cannot be ended in %s: %s",
@@ -71,3 +70,28 @@ class TxnMarkers:
             )
             return partition, error.code
         return partition, ErrorCode.NONE
+
+    def _append(
+        self, marker: WritableTxnMarker, partition: TopicPartition, replica: Replica
+    ) -> None:
+        batch = build_end_txn_marker(
+            marker.transaction_result,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+            timestamp=self._clock.now_ms(),
+        )
+        if partition.topic == GROUP_METADATA_TOPIC:
+            self._groups.end_transaction(
+                partition.partition,
+                batch,
+                marker.producer_id,
+                commit=marker.transaction_result,
+                transaction_version=marker.transaction_version,
+            )
+        else:
+            replica.append(
+                batch,
+                origin=AppendOrigin.COORDINATOR,
+                transaction_version=marker.transaction_version,
+            )

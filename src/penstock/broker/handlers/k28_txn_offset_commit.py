@@ -4,6 +4,7 @@ As a Produce, the first of a transaction waits until its coordinator knows of th
 `__consumer_offsets`; from version 5 on it is added (KIP-890).
 """
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -16,6 +17,7 @@ from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
@@ -40,14 +42,30 @@ async def handle(broker: "Broker", request: Request, body: TxnOffsetCommitReques
         return _refused(request, body, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not access.allows(session, AclOperation.READ, ResourceType.GROUP, body.group_id):
         return _refused(request, body, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    allowed = [topic for topic in body.topics if _may_read(broker, request, topic)]
-    answer = TxnOffsetCommitResponse()
-    if allowed:
-        answer = await _commit(broker, request, replace(body, topics=allowed))
+    # What nobody may commit is told apart first: it is no reason to begin a transaction.
+    wanted: list[TxnOffsetCommitRequestTopic] = []
+    refused: list[TxnOffsetCommitResponseTopic] = []
     for topic in body.topics:
-        if topic not in allowed:
-            answer.topics.append(_topic(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-    return answer
+        name = _name(broker, request, topic)
+        if name is None:
+            refused.append(_topic(topic, topic.partitions, ErrorCode.UNKNOWN_TOPIC_ID))
+            continue
+        if not access.allows(session, AclOperation.READ, ResourceType.TOPIC, name):
+            refused.append(_topic(topic, topic.partitions, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            continue
+        known: list[TxnOffsetCommitRequestPartition] = []
+        unknown: list[TxnOffsetCommitRequestPartition] = []
+        for each in topic.partitions:
+            is_known = TopicPartition(name, each.partition_index) in broker.image.partitions
+            (known if is_known else unknown).append(each)
+        if known:
+            wanted.append(replace(topic, partitions=known))
+        if unknown:
+            refused.append(_topic(topic, unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    answer = TxnOffsetCommitResponse()
+    if wanted:
+        answer = await _commit(broker, request, replace(body, topics=wanted))
+    return _merged(answer, refused)
 
 
 async def _commit(
@@ -81,14 +99,11 @@ async def _verified(
     return found.get(key)
 
 
-def _may_read(broker: "Broker", request: Request, topic: TxnOffsetCommitRequestTopic) -> bool:
-    name: str | None = topic.name
+def _name(broker: "Broker", request: Request, topic: TxnOffsetCommitRequestTopic) -> str | None:
+    """The name of a topic; None where its id is nobody's."""
     if request.version >= _FIRST_WITH_TOPIC_IDS:
-        name = broker.image.topic_names.get(topic.topic_id)
-    # A topic that is not there is for the coordinator to refuse.
-    return name is None or broker.access.allows(
-        request.session, AclOperation.READ, ResourceType.TOPIC, name
-    )
+        return broker.image.topic_names.get(topic.topic_id)
+    return topic.name
 
 
 def _refused(
@@ -109,8 +124,25 @@ def _told(request: Request, answer: TxnOffsetCommitResponse) -> TxnOffsetCommitR
     return answer
 
 
-def _topic(topic: TxnOffsetCommitRequestTopic, error: ErrorCode) -> TxnOffsetCommitResponseTopic:
-    partitions = [
-        TxnOffsetCommitResponsePartition(each.partition_index, error) for each in topic.partitions
-    ]
-    return TxnOffsetCommitResponseTopic(topic.name, topic.topic_id, partitions)
+def _topic(
+    topic: TxnOffsetCommitRequestTopic,
+    partitions: Iterable[TxnOffsetCommitRequestPartition],
+    error: ErrorCode,
+) -> TxnOffsetCommitResponseTopic:
+    told = [TxnOffsetCommitResponsePartition(each.partition_index, error) for each in partitions]
+    return TxnOffsetCommitResponseTopic(topic.name, topic.topic_id, told)
+
+
+def _merged(
+    answer: TxnOffsetCommitResponse, refused: Iterable[TxnOffsetCommitResponseTopic]
+) -> TxnOffsetCommitResponse:
+    """An answer with what was refused before; a topic is named once."""
+    topics = {(topic.name, topic.topic_id): topic for topic in answer.topics}
+    for topic in refused:
+        found = topics.get((topic.name, topic.topic_id))
+        if found is None:
+            topics[topic.name, topic.topic_id] = topic
+        else:
+            found.partitions.extend(topic.partitions)
+    answer.topics = list(topics.values())
+    return answer

@@ -50,7 +50,7 @@ num.io.threads INT Hc- 1.. 8
     Threads for requests; one event loop does this here.
 background.threads INT Hc- 1.. 10
     Threads for chores such as deleting files.
-request.timeout.ms INT H-- . 30000
+request.timeout.ms INT H-* . 30000
     How long a request to another broker waits for its answer.
 max.incremental.fetch.session.cache.slots INT M-* 0.. 1000
     Fetch sessions kept at once; the least used makes room.

@@ -1,0 +1,266 @@
+"""What a client must be allowed to do for its transactions, request by request (P4, X3)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from penstock.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from penstock.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from penstock.protocol.messages.end_txn import EndTxnRequest
+from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
+from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
+from penstock.protocol.messages.list_transactions import ListTransactionsRequest
+from penstock.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from penstock.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from penstock.security.acl import AclOperation, AclPermission, ResourceType
+from tests.support.admin import allow
+from tests.support.broker import RunningBroker, WireClient, running_broker
+from tests.support.faults import watching
+from tests.support.logins import AUTHORIZER, SASL_SETTINGS, logged_in
+from tests.support.requests import batch_of, make_topic
+from tests.support.txn_client import (
+    Generation,
+    TxnProducer,
+    described,
+    produce_request,
+    wait_for_state,
+)
+
+SETTINGS = {
+    **SASL_SETTINGS,
+    "authorizer.class.name": AUTHORIZER,
+    "super.users": "User:admin",
+    "transaction.state.log.num.partitions": "2",
+}
+ANN = "User:ann"
+NONE = ErrorCode.NONE
+NO_ID = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+NO_TOPIC = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+NO_GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
+NO_CLUSTER = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+ID = ResourceType.TRANSACTIONAL_ID
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """A broker where ann may write with some ids to some topics."""
+    folder = tmp_path_factory.mktemp("acls")
+    with watching(), running_broker(folder, SETTINGS) as broker:
+        with logged_in(broker, "admin") as admin:
+            for topic in ("open", "secret"):
+                make_topic(admin, topic, 2)
+            allow(admin, ANN, AclOperation.WRITE, ID, "writes")
+            allow(admin, ANN, AclOperation.DESCRIBE, ID, "describes")
+            allow(admin, ANN, AclOperation.WRITE, ResourceType.TOPIC, "open")
+            allow(admin, ANN, AclOperation.READ, ResourceType.TOPIC, "open")
+            allow(admin, ANN, AclOperation.READ, ResourceType.GROUP, "readers")
+            for name in ("writes", "describes", "hidden"):
+                TxnProducer.started(admin, name, Generation.V1)
+            assert admin.ask(FindCoordinatorRequest("readers"), 2).error_code == 0
+        yield broker
+
+
+@pytest.fixture
+def ann(secured: RunningBroker) -> Iterator[WireClient]:
+    with logged_in(secured, "ann") as client:
+        yield client
+
+
+@pytest.fixture
+def admin(secured: RunningBroker) -> Iterator[WireClient]:
+    with logged_in(secured, "admin") as client:
+        yield client
+
+
+def test_find_coordinator_needs_describe(ann: WireClient) -> None:
+    """WRITE implies it."""
+    for name, code in (("writes", NONE), ("describes", NONE), ("hidden", NO_ID)):
+        assert ErrorCode(ann.ask(FindCoordinatorRequest(name, 1), 3).error_code) is code
+    request = FindCoordinatorRequest("", 1, ["hidden", "writes"])
+    codes = [ErrorCode(each.error_code) for each in ann.ask(request, 4).coordinators]
+    assert codes == [NO_ID, NONE]
+
+
+def test_init_producer_id_needs_write(ann: WireClient) -> None:
+    for name, code in (("writes", NONE), ("describes", NO_ID), ("hidden", NO_ID), ("new", NO_ID)):
+        for version in (0, 5):
+            answer = ann.ask(InitProducerIdRequest(name, 1000), version)
+            assert ErrorCode(answer.error_code) is code
+            if code:
+                assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
+
+
+def test_end_needs_write(ann: WireClient) -> None:
+    for name, code in (
+        ("writes", ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        ("describes", NO_ID),
+        ("hidden", NO_ID),
+    ):
+        for version in (1, 5):
+            answer = ann.ask(EndTxnRequest(name, 999, 0, True), version)
+            assert ErrorCode(answer.error_code) is code
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_adding_partitions_needs_write_of_both(ann: WireClient, version: int) -> None:
+    """Of the transactional id, and of every topic."""
+    producer = TxnProducer.started(ann, "writes", Generation.V1)
+
+    def add(name: str, *topics: str) -> list[ErrorCode]:
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=name,
+            v3_and_below_producer_id=producer.producer_id,
+            v3_and_below_producer_epoch=producer.epoch,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(topic, [0]) for topic in topics],
+        )
+        found = ann.ask(request, version).results_by_topic_v3_and_below
+        return [ErrorCode(each.results_by_partition[0].partition_error_code) for each in found]
+
+    assert add("describes", "open", "secret") == [NO_ID, NO_ID]
+    assert add("writes", "open", "secret") == [ErrorCode.OPERATION_NOT_ATTEMPTED, NO_TOPIC]
+    assert add("writes", "hidden-and-absent") == [NO_TOPIC]
+    assert add("writes", "open") == [NONE]
+    assert producer.end(commit=False) is NONE
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_only_brokers_ask_for_several(ann: WireClient, admin: WireClient, version: int) -> None:
+    """CLUSTER_ACTION; then it does not matter whose topics they are."""
+    topics = [AddPartitionsToTxnTopic("secret", [0])]
+    request = AddPartitionsToTxnRequest(
+        [AddPartitionsToTxnTransaction("hidden", 999, 0, True, topics)]
+    )
+    refused = ann.ask(request, version)
+    assert ErrorCode(refused.error_code) is NO_CLUSTER
+    assert refused.results_by_transaction == []
+    answer = admin.ask(request, version)
+    assert answer.error_code == NONE
+    (result,) = answer.results_by_transaction
+    code = result.topic_results[0].results_by_partition[0].partition_error_code
+    assert ErrorCode(code) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+def test_groups_offsets_need_the_group(ann: WireClient) -> None:
+    producer = TxnProducer.started(ann, "writes", Generation.V1)
+
+    def add(name: str, group: str) -> ErrorCode:
+        request = AddOffsetsToTxnRequest(name, producer.producer_id, producer.epoch, group)
+        return ErrorCode(ann.ask(request, 3).error_code)
+
+    assert add("describes", "readers") is NO_ID
+    assert add("writes", "others") is NO_GROUP
+    assert add("writes", "readers") is NONE
+    assert producer.end(commit=True) is NONE
+    wait_for_state(ann, "writes", "CompleteCommit")
+
+
+@pytest.mark.parametrize("version", [0, 3, 5])
+def test_committing_offsets_needs_all_of_it(ann: WireClient, version: int) -> None:
+    """WRITE of the transactional id, READ of the group and of each topic."""
+    producer = TxnProducer.started(ann, "writes", Generation.V1)
+    assert producer.add_offsets("readers") is NONE
+
+    def commit(name: str, group: str, *topics: str) -> dict[str, ErrorCode]:
+        request = TxnOffsetCommitRequest(name, group, producer.producer_id, producer.epoch)
+        request.topics = [
+            TxnOffsetCommitRequestTopic(topic, partitions=[TxnOffsetCommitRequestPartition(0, 5)])
+            for topic in topics
+        ]
+        found = ann.ask(request, version).topics
+        return {each.name: ErrorCode(each.partitions[0].error_code) for each in found}
+
+    assert commit("describes", "readers", "open") == {"open": NO_ID}
+    assert commit("writes", "others", "open") == {"open": NO_GROUP}
+    assert commit("writes", "readers", "open", "secret") == {"open": NONE, "secret": NO_TOPIC}
+    assert producer.end(commit=True) is NONE
+    wait_for_state(ann, "writes", "CompleteCommit")
+
+
+def produced(client: WireClient, name: str | None, topics: list[str], batch: bytes) -> list[Any]:
+    request = produce_request(name, {(topic, 0): batch for topic in topics})
+    answer = client.ask(request, 11)
+    return [each.partition_responses[0] for each in answer.responses]
+
+
+def test_produce_needs_write_of_the_id(ann: WireClient) -> None:
+    """For transactional records, whatever the topics are; for others the id does not matter."""
+    producer = TxnProducer.started(ann, "writes", Generation.V1)
+    batch = producer.batch("open", b"x")
+    for name in ("describes", "hidden"):
+        answers = produced(ann, name, ["open", "secret"], batch)
+        assert [ErrorCode(each.error_code) for each in answers] == [NO_ID, NO_ID]
+    assert producer.add({"open": [0]}) is NONE
+    answers = produced(ann, "writes", ["open", "secret"], batch)
+    assert [ErrorCode(each.error_code) for each in answers] == [NONE, NO_TOPIC]
+    assert producer.end(commit=True) is NONE
+    (plain,) = produced(ann, "hidden", ["open"], batch_of(b"plain"))
+    assert plain.error_code == NONE
+
+
+@pytest.mark.parametrize("operation", [AclOperation.CLUSTER_ACTION, AclOperation.ALTER])
+def test_markers_need_the_cluster(
+    ann: WireClient, admin: WireClient, operation: AclOperation
+) -> None:
+    """CLUSTER_ACTION as brokers have it, or ALTER as administrators."""
+    topics = [WritableTxnMarkerTopic("open", [1])]
+    request = WriteTxnMarkersRequest([WritableTxnMarker(999_999, 0, False, topics, 0)])
+
+    def write() -> ErrorCode:
+        (result,) = ann.ask(request, 1).markers
+        return ErrorCode(result.topics[0].partitions[0].error_code)
+
+    assert write() is NO_CLUSTER
+    allow(admin, ANN, operation, ResourceType.CLUSTER, "kafka-cluster")
+    try:
+        assert write() is NONE
+    finally:
+        allow(
+            admin,
+            ANN,
+            operation,
+            ResourceType.CLUSTER,
+            "kafka-cluster",
+            permission=AclPermission.DENY,
+        )
+    assert write() is NO_CLUSTER
+
+
+def test_describing_shows_what_may_be_described(ann: WireClient, admin: WireClient) -> None:
+    """The id, and of its topics those that may be seen."""
+    allow(admin, ANN, AclOperation.DESCRIBE, ID, "mixed")
+    producer = TxnProducer.started(admin, "mixed")
+    producer.write("open", b"x")
+    producer.write("secret", b"x")
+    assert [each.topic for each in described(ann, "mixed").topics] == ["open"]
+    assert len(described(admin, "mixed").topics) == 2
+    answer = ann.ask(DescribeTransactionsRequest(["hidden", "describes", "absent"]), 0)
+    codes = [ErrorCode(each.error_code) for each in answer.transaction_states]
+    assert codes == [NO_ID, NONE, NO_ID]
+    assert answer.transaction_states[0].transactional_id == "hidden"
+    assert answer.transaction_states[0].transaction_state == ""
+    producer.commit()
+
+
+def test_listing_shows_what_may_be_described(ann: WireClient, admin: WireClient) -> None:
+    def listed(client: WireClient) -> set[str]:
+        answer = client.ask(ListTransactionsRequest(), 0)
+        return {each.transactional_id for each in answer.transaction_states}
+
+    assert {"writes", "describes"} <= listed(ann)
+    assert "hidden" not in listed(ann)
+    assert {"writes", "describes", "hidden"} <= listed(admin)

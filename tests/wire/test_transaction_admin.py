@@ -1,0 +1,406 @@
+"""What administrators and other brokers ask about transactions (P4)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from penstock.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersTopicRequest,
+)
+from penstock.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
+from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
+from penstock.protocol.messages.list_transactions import ListTransactionsRequest
+from penstock.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from tests.support.admin import BROKER, alter
+from tests.support.broker import RunningBroker, WireClient, running_broker
+from tests.support.requests import make_topic
+from tests.support.txn_client import (
+    Generation,
+    TxnProducer,
+    committed,
+    described,
+    fetched_committed,
+    latest,
+    wait_for_state,
+)
+
+NONE = ErrorCode.NONE
+
+
+@pytest.fixture(scope="module")
+def settings() -> Mapping[str, str]:
+    return {"transaction.state.log.num.partitions": "4"}
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A topic and transactional id that no other test uses."""
+    text: str = request.node.name
+    return "".join(each if each.isalnum() else "-" for each in text)
+
+
+# --- FindCoordinator
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+def test_find_coordinator(broker: RunningBroker, client: WireClient, version: int) -> None:
+    """C4: one key until version 3, any number of them after."""
+    if version < 4:
+        answer = client.ask(FindCoordinatorRequest("x", 1), version)
+        found = [("x", answer)]
+    else:
+        answer = client.ask(FindCoordinatorRequest("", 1, ["x", "y", "x"]), version)
+        found = [(each.key, each) for each in answer.coordinators]
+        assert [key for key, _ in found] == ["x", "y", "x"]
+    for _, each in found:
+        assert (each.error_code, each.host, each.port) == (NONE, *broker.address)
+
+
+def test_the_topic_is_made_as_it_is_set(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """`transaction.state.log.*`, with the first who asks for a coordinator."""
+    settings = {
+        "transaction.state.log.num.partitions": "7",
+        "transaction.state.log.segment.bytes": "5000000",
+    }
+    folder = tmp_path_factory.mktemp("settings")
+    with running_broker(folder, settings) as broker, broker.connect() as client:
+        listed = client.ask(ListTransactionsRequest(["Strange"]), 2)
+        assert (listed.error_code, listed.unknown_state_filters) == (NONE, ["Strange"])
+        assert described(client, "x").error_code == ErrorCode.NOT_COORDINATOR
+        TxnProducer.started(client, "x")
+        topic = broker.call(lambda inside: inside.image.topics["__transaction_state"])
+        assert len(topic.assignments) == 7
+        config = broker.call(lambda inside: inside.image.config("topics", "__transaction_state"))
+        assert config == {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": "2",
+            "segment.bytes": "5000000",
+            "unclean.leader.election.enable": "false",
+        }
+
+
+def test_more_transactional_ids_than_a_block_has(client: WireClient) -> None:
+    """P3: producer ids come in blocks of 1000; who asks when one is used up waits for the next."""
+    TxnProducer.started(client, "many")
+    requests = [InitProducerIdRequest(f"many-{each}", 1000) for each in range(1100)]
+    for request in requests:
+        client.send(request, 5)
+    answers: list[Any] = [client.receive(request, 5) for request in requests]
+    assert {each.error_code for each in answers} == {NONE}
+    assert len({each.producer_id for each in answers}) == 1100
+
+
+# --- AddPartitionsToTxn
+
+
+def results_of(topics: Any) -> dict[tuple[str, int], ErrorCode]:
+    return {
+        (topic.name, each.partition_index): ErrorCode(each.partition_error_code)
+        for topic in topics
+        for each in topic.results_by_partition
+    }
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_all_partitions_or_none(client: WireClient, name: str, version: int) -> None:
+    """Where one of them is not there, the others are not attempted."""
+    make_topic(client, name, 2)
+    producer = TxnProducer.started(client, name, Generation.V1)
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=name,
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=producer.epoch,
+        v3_and_below_topics=[
+            AddPartitionsToTxnTopic(name, [0, 1, 9]),
+            AddPartitionsToTxnTopic("nowhere", [0]),
+            AddPartitionsToTxnTopic("__transaction_state", [0]),
+        ],
+    )
+    found = results_of(client.ask(request, version).results_by_topic_v3_and_below)
+    assert found == {
+        (name, 0): ErrorCode.OPERATION_NOT_ATTEMPTED,
+        (name, 1): ErrorCode.OPERATION_NOT_ATTEMPTED,
+        (name, 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ("nowhere", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ("__transaction_state", 0): ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
+    assert described(client, name).transaction_state == "Empty"
+    request.v3_and_below_topics = [AddPartitionsToTxnTopic(name, [0, 1])]
+    for _ in range(2):
+        found = results_of(client.ask(request, version).results_by_topic_v3_and_below)
+        assert found == {(name, 0): NONE, (name, 1): NONE}
+    assert described(client, name).transaction_state == "Ongoing"
+    producer.commit()
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_several_transactions_at_a_time(client: WireClient, name: str, version: int) -> None:
+    """Brokers ask about many, and may only want to know."""
+    make_topic(client, name, 2)
+    producers = [TxnProducer.started(client, f"{name}-{each}") for each in range(3)]
+    producers[0].write(name, b"x")
+
+    def about(number: int, partitions: list[int], *, verify: bool, epoch: int = 0) -> Any:
+        producer = producers[number]
+        return AddPartitionsToTxnTransaction(
+            producer.transactional_id,
+            producer.producer_id,
+            producer.epoch + epoch,
+            verify,
+            [AddPartitionsToTxnTopic(name, partitions)],
+        )
+
+    request = AddPartitionsToTxnRequest(
+        [
+            about(0, [0, 1], verify=True),
+            about(1, [0], verify=False),
+            about(2, [0], verify=False, epoch=5),
+        ]
+    )
+    answer = client.ask(request, version)
+    assert answer.error_code == NONE
+    found = {
+        each.transactional_id: results_of(each.topic_results)
+        for each in answer.results_by_transaction
+    }
+    assert found == {
+        f"{name}-0": {(name, 0): NONE, (name, 1): ErrorCode.TRANSACTION_ABORTABLE},
+        f"{name}-1": {(name, 0): NONE},
+        f"{name}-2": {(name, 0): ErrorCode.PRODUCER_FENCED},
+    }
+    states = [described(client, each.transactional_id).transaction_state for each in producers]
+    assert states == ["Ongoing", "Ongoing", "Empty"]
+    producers[0].commit()
+    producers[1].abort()
+    assert committed(client, name) == [b"x"]
+
+
+def test_no_transactions_at_all(client: WireClient) -> None:
+    answer = client.ask(AddPartitionsToTxnRequest([]), 5)
+    assert (answer.error_code, answer.results_by_transaction) == (NONE, [])
+
+
+# --- WriteTxnMarkers
+
+
+def write_markers(client: WireClient, version: int, *markers: WritableTxnMarker) -> Any:
+    answer = client.ask(WriteTxnMarkersRequest(list(markers)), version)
+    return {
+        (result.producer_id, topic.name, each.partition_index): ErrorCode(each.error_code)
+        for result in answer.markers
+        for topic in result.topics
+        for each in topic.partitions
+    }
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_markers_of_an_administrator(client: WireClient, name: str, version: int) -> None:
+    """`kafka-transactions.sh abort` ends what hangs in one partition."""
+    make_topic(client, name, 2)
+    producer = TxnProducer.started(client, name, Generation.V1)
+    producer.write(name, b"x")
+    producer.write(name, b"y", partition=1)
+    own, epoch = producer.producer_id, producer.epoch
+    topics = [WritableTxnMarkerTopic(name, [0, 7]), WritableTxnMarkerTopic("nowhere", [0])]
+    found = write_markers(client, version, WritableTxnMarker(own, epoch, False, topics, 3))
+    assert found == {
+        (own, name, 0): NONE,
+        (own, name, 7): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        (own, "nowhere", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    data = fetched_committed(client, name)
+    assert data.last_stable_offset == data.high_watermark == 2
+    assert [each.first_offset for each in data.aborted_transactions] == [0]
+    assert fetched_committed(client, name, 1).last_stable_offset == 0
+    here = [WritableTxnMarkerTopic(name, [0])]
+    old = write_markers(client, version, WritableTxnMarker(own, epoch, False, here, 2))
+    assert old == {(own, name, 0): ErrorCode.TRANSACTION_COORDINATOR_FENCED}
+    later = write_markers(client, version, WritableTxnMarker(own, epoch + 1, False, here, 3))
+    assert later == {(own, name, 0): NONE}
+    fenced = write_markers(client, version, WritableTxnMarker(own, epoch, False, here, 3))
+    assert fenced == {(own, name, 0): ErrorCode.INVALID_PRODUCER_EPOCH}
+    assert write_markers(client, version) == {}
+
+
+def test_markers_of_version_2_have_a_later_epoch(client: WireClient, name: str) -> None:
+    """KIP-1228: one of the epoch of an open transaction is late, and refused."""
+    make_topic(client, name)
+    producer = TxnProducer.started(client, name)
+    producer.write(name, b"x")
+    own, epoch = producer.producer_id, producer.epoch
+    here = [WritableTxnMarkerTopic(name, [0])]
+    late = write_markers(client, 2, WritableTxnMarker(own, epoch, True, here, 0, 2))
+    assert late == {(own, name, 0): ErrorCode.INVALID_PRODUCER_EPOCH}
+    assert fetched_committed(client, name).last_stable_offset == 0
+    good = write_markers(client, 2, WritableTxnMarker(own, epoch + 1, True, here, 0, 2))
+    again = write_markers(client, 2, WritableTxnMarker(own, epoch + 1, True, here, 0, 2))
+    assert good == again == {(own, name, 0): NONE}
+    assert committed(client, name) == [b"x"]
+    producer.commit()
+    assert committed(client, name) == [b"x"]
+
+
+def test_a_transaction_that_somebody_else_ended(client: WireClient, name: str) -> None:
+    """The coordinator's marker comes too late, with an epoch that is over: it gives up."""
+    make_topic(client, name)
+    producer = TxnProducer.started(client, name)
+    producer.write(name, b"x")
+    here = [WritableTxnMarkerTopic(name, [0])]
+    marker = WritableTxnMarker(producer.producer_id, producer.epoch + 5, False, here, 0)
+    assert set(write_markers(client, 1, marker).values()) == {NONE}
+    assert producer.end(commit=True) is NONE
+    assert described(client, name).transaction_state == "PrepareCommit"
+    assert committed(client, name) == []
+
+
+# --- DescribeTransactions, ListTransactions, DescribeProducers
+
+
+def test_describe_transactions(client: WireClient, name: str) -> None:
+    """Where each stands, in the order of the request."""
+    make_topic(client, name, 3)
+    producer = TxnProducer.started(client, name, timeout_ms=12_345)
+    empty = described(client, name)
+    assert (empty.transaction_state, empty.transaction_start_time_ms) == ("Empty", -1)
+    producer.write(name, b"x", partition=2)
+    producer.write(name, b"x", partition=0)
+    answer = client.ask(DescribeTransactionsRequest([name, "nobody", ""]), 0)
+    mine, unknown, wrong = answer.transaction_states
+    assert (mine.error_code, mine.transactional_id) == (NONE, name)
+    assert (mine.transaction_state, mine.transaction_timeout_ms) == ("Ongoing", 12_345)
+    assert (mine.producer_id, mine.producer_epoch) == (producer.producer_id, producer.epoch)
+    assert mine.transaction_start_time_ms > 0
+    assert [(each.topic, sorted(each.partitions)) for each in mine.topics] == [(name, [0, 2])]
+    assert (unknown.transactional_id, unknown.error_code) == (
+        "nobody",
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+    )
+    assert wrong.error_code == ErrorCode.INVALID_REQUEST
+    producer.abort()
+    assert described(client, name).topics == []
+
+
+def listed(client: WireClient, version: int, request: ListTransactionsRequest) -> set[str]:
+    answer = client.ask(request, version)
+    assert answer.error_code == NONE
+    return {each.transactional_id for each in answer.transaction_states}
+
+
+def test_list_transactions(client: WireClient, name: str) -> None:
+    """By state, producer, age and pattern; over all partitions of `__transaction_state`."""
+    make_topic(client, name)
+    producers = [TxnProducer.started(client, f"{name}-{each}") for each in range(8)]
+    for each in producers[:4]:
+        each.write(name, b"x")
+    everybody = {each.transactional_id for each in producers}
+    busy = {each.transactional_id for each in producers[:4]}
+    ours = f"{name}-.*"
+    for version in range(3):
+        found = listed(client, version, ListTransactionsRequest())
+        assert found >= everybody
+        assert listed(client, version, ListTransactionsRequest(["Ongoing"])) >= busy
+        ids = [producers[0].producer_id, producers[7].producer_id]
+        by_id = listed(client, version, ListTransactionsRequest([], ids))
+        assert by_id == {f"{name}-0", f"{name}-7"}
+        by_both = listed(client, version, ListTransactionsRequest(["Ongoing", "Dead"], ids))
+        assert by_both == {f"{name}-0"}
+        strange = client.ask(ListTransactionsRequest(["Odd", "Empty", "odd"]), version)
+        assert sorted(strange.unknown_state_filters) == ["Odd", "odd"]
+    assert listed(client, 2, ListTransactionsRequest(transactional_id_pattern=ours)) == everybody
+    part = ListTransactionsRequest(transactional_id_pattern=name)
+    assert listed(client, 2, part) == set(), "the whole id has to match"
+    old = ListTransactionsRequest(["Ongoing"], duration_filter=3_600_000)
+    assert listed(client, 1, old) == set()
+    wrong = client.ask(ListTransactionsRequest(transactional_id_pattern="(a"), 2)
+    assert ErrorCode(wrong.error_code) is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert wrong.transaction_states == []
+    for each in producers[:4]:
+        each.commit()
+
+
+def test_describe_producers_in_a_transaction(client: WireClient, name: str) -> None:
+    """P3: where it began, and after its end the epoch of the coordinator that ended it."""
+    make_topic(client, name)
+    producer = TxnProducer.started(client, name)
+    offset = producer.write(name, b"x", b"y")
+    request = DescribeProducersRequest([DescribeProducersTopicRequest(name, [0])])
+
+    def active() -> Any:
+        (one,) = client.ask(request, 0).topics[0].partitions[0].active_producers
+        return one
+
+    open_one = active()
+    assert (open_one.current_txn_start_offset, open_one.last_sequence) == (offset, 1)
+    assert (open_one.producer_epoch, open_one.coordinator_epoch) == (producer.epoch, -1)
+    producer.commit()
+    ended = active()
+    assert (ended.current_txn_start_offset, ended.last_sequence) == (-1, -1)
+    assert ended.producer_epoch == producer.epoch
+    assert ended.coordinator_epoch >= 0
+
+
+# --- settings
+
+
+def test_verification_can_be_turned_off(client: WireClient, name: str) -> None:
+    """`transaction.partition.verification.enable`: then version 1 may write where it likes."""
+    make_topic(client, name)
+    setting = "transaction.partition.verification.enable"
+    producer = TxnProducer.started(client, name, Generation.V1)
+    alter(client, BROKER, "", {setting: "false"})
+    try:
+        assert producer.send(name, b"hangs", version=11).error_code == NONE
+        make_topic(client, f"{name}-new")
+        assert producer.send(f"{name}-new", b"hangs", version=9).error_code == NONE
+    finally:
+        alter(client, BROKER, "", {setting: None})
+    refused = producer.send(f"{name}-new", b"more", version=11)
+    assert refused.error_code == NONE, "the transaction goes on where it was begun"
+    make_topic(client, f"{name}-newer")
+    refused = producer.send(f"{name}-newer", b"x", version=11)
+    assert ErrorCode(refused.error_code) is ErrorCode.TRANSACTION_ABORTABLE
+    assert latest(client, name, 1) == 0
+    here = [WritableTxnMarkerTopic(name, [0]), WritableTxnMarkerTopic(f"{name}-new", [0])]
+    marker = WritableTxnMarker(producer.producer_id, producer.epoch, False, here, 0)
+    assert set(write_markers(client, 1, marker).values()) == {NONE}
+    assert latest(client, name, 1) == 2
+
+
+def test_the_next_transaction_is_waited_for(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """`add.partitions.to.txn.retry.backoff.max.ms`: how patient a broker is in its client's name.
+
+    With none, a version 2 producer hears of the transaction before; with enough, it does not.
+    """
+    for patience_ms, patient in ((0, False), (10_000, True)):
+        settings = {
+            "add.partitions.to.txn.retry.backoff.max.ms": str(patience_ms),
+            "transaction.state.log.num.partitions": "1",
+        }
+        folder = tmp_path_factory.mktemp("patience")
+        with running_broker(folder, settings) as broker, broker.connect() as client:
+            make_topic(client, "t")
+            producer = TxnProducer.started(client, "x")
+            for number in range(5):
+                if not patient:
+                    producer.write("t", b"%d" % number)
+                else:
+                    assert producer.send("t", b"%d" % number).error_code == NONE
+                assert producer.end(commit=True) is NONE
+            wait_for_state(client, "x", "CompleteCommit")
+            assert committed(client, "t") == [b"0", b"1", b"2", b"3", b"4"]

@@ -1,0 +1,482 @@
+"""Who may go on with a transactional id, and who is told that it is over (P4, KIP-360, KIP-890)."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from penstock.broker.broker import Broker
+from penstock.coordinator.txn.metadata import TransactionMetadata, record_of
+from penstock.core.errors import ErrorCode
+from penstock.core.ids import TopicPartition
+from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
+from penstock.protocol.messages.write_txn_markers import WritableTxnMarker
+from tests.support.broker import RunningBroker, WireClient, running_broker
+from tests.support.faults import watching
+from tests.support.requests import make_topic
+from tests.support.txn_client import (
+    Generation,
+    TxnProducer,
+    committed,
+    described,
+    fetched_committed,
+    find_coordinator,
+    latest,
+    nowhere,
+    produce_request,
+    txn_batch,
+    uncommitted,
+    until_ready,
+    wait_for_state,
+)
+
+both = pytest.mark.parametrize("generation", Generation, ids=lambda each: each.name)
+LAST_EPOCH = 32_767
+
+
+@pytest.fixture(scope="module")
+def settings() -> Mapping[str, str]:
+    return {"transaction.state.log.num.partitions": "3", "transaction.max.timeout.ms": "70000"}
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A topic and transactional id that no other test uses."""
+    text: str = request.node.name
+    return "".join(each if each.isalnum() else "-" for each in text)
+
+
+# --- another producer
+
+
+@both
+def test_a_second_producer_takes_over(
+    client: WireClient, name: str, generation: Generation
+) -> None:
+    """What the first has left open is aborted, and nothing of it can be committed any more."""
+    make_topic(client, name)
+    old = TxnProducer.started(client, name, generation)
+    old.write(name, b"old")
+    new = TxnProducer(client, name, generation)
+    first = client.ask(InitProducerIdRequest(name, 60_000), new.versions.init)
+    assert ErrorCode(first.error_code) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert (first.producer_id, first.producer_epoch) == (-1, -1)
+    assert new.init().error_code == 0
+    assert new.producer_id == old.producer_id
+    assert new.epoch == old.epoch + 2, "one to fence with, and one to go on with"
+    assert fetched_committed(client, name).last_stable_offset == 2
+    refused = old.send(name, b"late")
+    assert ErrorCode(refused.error_code) is ErrorCode.INVALID_PRODUCER_EPOCH
+    for version in range(6):
+        code = client.ask(old.end_request(commit=True), version).error_code
+        wanted = ErrorCode.PRODUCER_FENCED if version >= 2 else ErrorCode.INVALID_PRODUCER_EPOCH
+        assert ErrorCode(code) is wanted
+    for version in range(4):
+        old.versions = old.versions._replace(add=version)
+        wanted = ErrorCode.PRODUCER_FENCED if version >= 2 else ErrorCode.INVALID_PRODUCER_EPOCH
+        assert old.add({name: [0]}) is wanted
+    for version in range(5):
+        wanted = ErrorCode.PRODUCER_FENCED if version >= 2 else ErrorCode.INVALID_PRODUCER_EPOCH
+        assert old.add_offsets("g", version) is wanted
+    for version in (3, 4, 5):
+        kept = InitProducerIdRequest(name, 60_000, old.producer_id, old.epoch)
+        wanted = ErrorCode.PRODUCER_FENCED if version >= 4 else ErrorCode.INVALID_PRODUCER_EPOCH
+        assert ErrorCode(client.ask(kept, version).error_code) is wanted
+    new.write(name, b"new")
+    new.commit()
+    assert committed(client, name) == [b"new"]
+    assert uncommitted(client, name) == [b"old", b"new"]
+
+
+@both
+def test_a_second_producer_where_nothing_is_open(
+    client: WireClient, name: str, generation: Generation
+) -> None:
+    make_topic(client, name)
+    old = TxnProducer.started(client, name, generation)
+    old.write(name, b"old")
+    old.commit()
+    before = old.epoch
+    new = TxnProducer.started(client, name, generation)
+    assert (new.producer_id, new.epoch) == (old.producer_id, before + 1)
+    new.write(name, b"new")
+    assert ErrorCode(old.send(name, b"late").error_code) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert old.end(commit=False) is ErrorCode.PRODUCER_FENCED
+    new.commit()
+    assert committed(client, name) == [b"old", b"new"]
+
+
+def test_ids_of_others(client: WireClient, name: str) -> None:
+    """INVALID_PRODUCER_ID_MAPPING: not that of this transactional id."""
+    make_topic(client, name)
+    mine = TxnProducer.started(client, name, Generation.V1)
+    other = TxnProducer.started(client, f"{name}-other")
+    mine.producer_id = other.producer_id
+    for version in range(6):
+        code = client.ask(mine.end_request(commit=True), version).error_code
+        assert ErrorCode(code) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert mine.add({name: [0]}) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert mine.add_offsets("g") is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    for version in (11, 12):
+        code = mine.send(name, b"x", version=version).error_code
+        assert ErrorCode(code) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert mine.init(keep=True).error_code == ErrorCode.PRODUCER_FENCED
+
+
+# --- the same producer, again (KIP-360)
+
+
+@both
+def test_a_producer_goes_on_after_an_error(
+    client: WireClient, name: str, generation: Generation
+) -> None:
+    """It asks for the next epoch with the one it has; asking again gives the same."""
+    make_topic(client, name)
+    producer = TxnProducer.started(client, name, generation)
+    request = InitProducerIdRequest(name, 60_000, producer.producer_id, producer.epoch)
+    for _ in range(2):
+        answer = client.ask(request, producer.versions.init)
+        assert (answer.error_code, answer.producer_epoch) == (0, 1)
+    producer.take_over(answer)
+    producer.write(name, b"x")
+    producer.commit()
+    assert committed(client, name) == [b"x"]
+
+
+@both
+def test_a_producer_gives_up_its_transaction(
+    client: WireClient, name: str, generation: Generation
+) -> None:
+    """Its open transaction is aborted, and it goes on with the epoch that fenced it."""
+    make_topic(client, name)
+    producer = TxnProducer.started(client, name, generation)
+    producer.write(name, b"x")
+    before = producer.epoch
+    answer = producer.init(keep=True)
+    assert (answer.error_code, answer.producer_epoch) == (0, before + 1)
+    producer.write(name, b"y")
+    producer.commit()
+    assert committed(client, name) == [b"y"]
+
+
+def test_a_producer_comes_back_with_what_is_forgotten(client: WireClient, name: str) -> None:
+    """With the id and epoch that a coordinator without memory cannot check."""
+    find_coordinator(client, name)
+    answer = client.ask(InitProducerIdRequest(name, 60_000, 123_456, 7), 4)
+    assert (answer.error_code, answer.producer_epoch) == (0, 0)
+    assert answer.producer_id != 123_456
+
+
+# --- the last epoch
+
+
+def stand_at(broker: RunningBroker, name: str, epoch: int) -> None:
+    """Has a transactional id stand at this epoch, as if its record had said so."""
+
+    def change(inside: Broker) -> None:
+        transactions = inside.transactions
+        partition = transactions.partition_of(name)
+        assert partition is not None
+        shard = transactions._shards[partition]
+        assert shard is not None
+        metadata: TransactionMetadata = shard.transactions[name]
+        shard.apply(record_of(replace(metadata, producer_epoch=epoch), 2))
+
+    broker.call(change)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_after_the_last_epoch_comes_a_new_id(
+    broker: RunningBroker, client: WireClient, name: str, commit: bool
+) -> None:
+    """Version 2: at the end of a transaction; who asks again hears the same."""
+    make_topic(client, name)
+    producer = TxnProducer.started(client, name)
+    stand_at(broker, name, LAST_EPOCH - 2)
+    producer.epoch = LAST_EPOCH - 2
+    producer.write(name, b"a")
+    producer.commit()
+    assert producer.epoch == LAST_EPOCH - 1
+    producer.write(name, b"b")
+    old = producer.producer_id
+    request = producer.end_request(commit=commit)
+    first = client.ask(request, 5)
+    assert (first.error_code, first.producer_epoch) == (0, 0)
+    assert first.producer_id != old
+    wait_for_state(client, name, "CompleteCommit" if commit else "CompleteAbort")
+    again = client.ask(request, 5)
+    assert (again.error_code, again.producer_id, again.producer_epoch) == (0, first.producer_id, 0)
+    producer.take_over(again)
+    producer.write(name, b"c")
+    producer.commit()
+    assert producer.epoch == 1
+    assert committed(client, name) == ([b"a", b"b", b"c"] if commit else [b"a", b"c"])
+    for epoch in (LAST_EPOCH - 1, LAST_EPOCH):
+        batch = txn_batch(old, epoch, 9, b"late")
+        late = client.ask(produce_request(name, {(name, 0): batch}), 12)
+        code = late.responses[0].partition_responses[0].error_code
+        assert ErrorCode(code) in (
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        )
+
+
+@both
+def test_a_new_producer_after_the_last_epoch(
+    broker: RunningBroker, client: WireClient, name: str, generation: Generation
+) -> None:
+    """InitProducerId gives another id, and aborts what is open first."""
+    make_topic(client, name)
+    producer = TxnProducer.started(client, name, generation)
+    stand_at(broker, name, LAST_EPOCH - 1)
+    producer.epoch = LAST_EPOCH - 1
+    producer.write(name, b"a")
+    new = TxnProducer.started(client, name, generation)
+    assert new.producer_id != producer.producer_id
+    assert new.epoch <= 1
+    assert committed(client, name) == []
+    assert fetched_committed(client, name).last_stable_offset == 2
+    assert ErrorCode(producer.send(name, b"late").error_code) in (
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    )
+    new.write(name, b"b")
+    new.commit()
+    assert committed(client, name) == [b"b"]
+
+
+# --- markers between the question and the append
+
+
+class Paused:
+    """Holds back the coordinator's answer to the verification of a first batch."""
+
+    def __init__(self, broker: RunningBroker) -> None:
+        self._broker = broker
+        self.asked = threading.Event()
+        self._go: asyncio.Event
+
+    def __enter__(self) -> "Paused":
+        self._broker.call(self._hook)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        def unhook(inside: Broker) -> None:
+            del inside.transactions.add_partitions
+            self._go.set()
+
+        self._broker.call(unhook)
+
+    def _hook(self, inside: Broker) -> None:
+        add_partitions = inside.transactions.add_partitions
+        self._go = asyncio.Event()
+
+        async def held(*args: Any, **more: Any) -> Any:
+            answer = await add_partitions(*args, **more)
+            self.asked.set()
+            await self._go.wait()
+            return answer
+
+        inside.transactions.add_partitions = held  # type: ignore[method-assign]
+
+    def release(self) -> None:
+        self._broker.call(lambda _: self._go.set())
+
+
+@both
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_marker_before_the_first_append(
+    broker: RunningBroker, client: WireClient, name: str, generation: Generation, commit: bool
+) -> None:
+    """The transaction ends while its first batch waits: the batch is refused, nothing hangs."""
+    make_topic(client, name, 2)
+    producer = TxnProducer.started(client, name, generation)
+    producer.write(name, b"elsewhere", partition=1)
+    if generation is Generation.V1:
+        assert producer.add({name: [0]}) is ErrorCode.NONE
+    with ThreadPoolExecutor(1) as pool, Paused(broker) as paused, broker.connect() as second:
+        batch = producer.batch(name, b"late")
+        request = produce_request(name, {(name, 0): batch})
+        sending = pool.submit(second.ask, request, producer.versions.produce)
+        assert paused.asked.wait(10)
+        assert producer.end(commit=commit) is ErrorCode.NONE
+        wait_for_state(client, name, "CompleteCommit" if commit else "CompleteAbort")
+        paused.release()
+        code = sending.result(10).responses[0].partition_responses[0].error_code
+    wanted = (
+        ErrorCode.INVALID_TXN_STATE
+        if generation is Generation.V1
+        else ErrorCode.INVALID_PRODUCER_EPOCH
+    )
+    assert ErrorCode(code) is wanted
+    data = fetched_committed(client, name)
+    assert data.last_stable_offset == data.high_watermark == 1, "the marker"
+    producer.write(name, b"next")
+    producer.commit()
+    assert committed(client, name) == [b"next"]
+
+
+def test_the_marker_of_the_transaction_before(
+    broker: RunningBroker, client: WireClient, name: str
+) -> None:
+    """Version 2: it comes while the next transaction's first batch waits, and changes nothing."""
+    make_topic(client, name)
+    producer = TxnProducer.started(client, name)
+    producer.write(name, b"a")
+    marker = broker.call(lambda inside: hold_markers(inside))
+    assert producer.end(commit=True) is ErrorCode.NONE
+    with ThreadPoolExecutor(1) as pool, broker.connect() as second:
+        batch = producer.batch(name, b"b")
+        request = produce_request(name, {(name, 0): batch})
+        refused = client.ask(request, 12).responses[0].partition_responses[0].error_code
+        assert ErrorCode(refused) is ErrorCode.CONCURRENT_TRANSACTIONS, "it was patient enough"
+
+        def until_taken() -> int:
+            while True:
+                answer = second.ask(request, 12).responses[0].partition_responses[0]
+                if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
+                    code: int = answer.error_code
+                    return code
+
+        sending = pool.submit(until_taken)
+        time.sleep(0.05)
+        broker.call(lambda _: marker())
+        assert sending.result(10) == 0
+    assert producer.end(commit=True) is ErrorCode.NONE
+    wait_for_state(client, name, "CompleteCommit")
+    assert committed(client, name) == [b"a", b"b"]
+
+
+def hold_markers(inside: Broker) -> Callable[[], None]:
+    """Markers wait until the result is called."""
+    write = inside.txn_markers.write
+    go = asyncio.Event()
+
+    async def held(marker: WritableTxnMarker, partitions: Any) -> Any:
+        await go.wait()
+        return await write(marker, partitions)
+
+    inside.txn_markers.write = held  # type: ignore[method-assign]
+    inside.txn_markers.write_at_once = nowhere  # type: ignore[method-assign]
+
+    def release() -> None:
+        del inside.txn_markers.write, inside.txn_markers.write_at_once
+        go.set()
+
+    return release
+
+
+@both
+def test_while_markers_are_on_their_way(
+    broker: RunningBroker, client: WireClient, name: str, generation: Generation
+) -> None:
+    """The transaction has ended: everything else waits, and the end cannot be changed."""
+    make_topic(client, name)
+    producer = TxnProducer.started(client, name, generation)
+    producer.write(name, b"a")
+    release = broker.call(lambda inside: hold_markers(inside))
+    end = producer.end_request(commit=True)
+    assert client.ask(end, producer.versions.end).error_code == 0
+    assert described(client, name).transaction_state == "PrepareCommit"
+    assert committed(client, name) == []
+    for commit in (True, False):
+        end.committed = commit
+        code = client.ask(end, producer.versions.end).error_code
+        assert ErrorCode(code) is ErrorCode.CONCURRENT_TRANSACTIONS
+    code = client.ask(InitProducerIdRequest(name, 60_000), producer.versions.init).error_code
+    assert ErrorCode(code) is ErrorCode.CONCURRENT_TRANSACTIONS
+    broker.call(lambda _: release())
+    wait_for_state(client, name, "CompleteCommit")
+    assert committed(client, name) == [b"a"]
+
+
+# --- timeouts
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_longest_timeout(client: WireClient, name: str, version: int) -> None:
+    """`transaction.max.timeout.ms`, here 70 s."""
+    find_coordinator(client, name)
+    for timeout_ms, code in (
+        (70_000, ErrorCode.NONE),
+        (70_001, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+        (0, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+        (-1, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+    ):
+        answer = until_ready(client, InitProducerIdRequest(name, timeout_ms), version)
+        assert ErrorCode(answer.error_code) is code
+
+
+QUICK = {
+    "transaction.state.log.num.partitions": "2",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "20",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "20",
+    "transactional.id.expiration.ms": "150",
+}
+
+
+@both
+def test_a_transaction_that_takes_too_long(tmp_path: Path, generation: Generation) -> None:
+    """The coordinator aborts it and fences its producer, which then has to start again."""
+    settings = {**QUICK, "transactional.id.expiration.ms": "600000"}
+    with watching(), running_broker(tmp_path, settings) as broker, broker.connect() as client:
+        make_topic(client, "t", 2)
+        producer = TxnProducer.started(client, "slow", generation, timeout_ms=100)
+        producer.write("t", b"x")
+        assert committed(client, "t") == []
+        state = wait_for_state(client, "slow", "CompleteAbort")
+        assert state.producer_epoch == producer.epoch + 1
+        data = fetched_committed(client, "t")
+        assert data.last_stable_offset == data.high_watermark == 2
+        for partition in (0, 1):
+            code = producer.send("t", b"late", partition=partition).error_code
+            assert ErrorCode(code) is ErrorCode.INVALID_PRODUCER_EPOCH
+        # Version 2 cannot tell it from the end of a transaction whose answer was lost.
+        fenced = producer.end(commit=True)
+        if generation is Generation.V1:
+            assert fenced is ErrorCode.PRODUCER_FENCED
+        else:
+            assert fenced is ErrorCode.INVALID_TXN_STATE
+        producer.timeout_ms = 60_000
+        assert producer.init(keep=True).error_code == 0
+        producer.write("t", b"y")
+        producer.commit()
+        assert committed(client, "t") == [b"y"]
+        assert latest(client, "t", 0, 1) == 0
+
+
+def test_ids_that_nobody_uses_are_forgotten(tmp_path: Path) -> None:
+    """`transactional.id.expiration.ms`; not while a transaction is open."""
+    with watching(), running_broker(tmp_path, QUICK) as broker, broker.connect() as client:
+        make_topic(client, "t")
+        for generation in Generation:
+            TxnProducer.started(client, generation.name, generation)
+        busy = TxnProducer.started(client, "busy")
+        busy.write("t", b"x")
+        deadline = time.monotonic() + 10
+        for generation in Generation:
+            while described(client, generation.name).error_code == 0:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            code = described(client, generation.name).error_code
+            assert ErrorCode(code) is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        assert described(client, "busy").transaction_state == "Ongoing"
+        busy.commit()
+        assert committed(client, "t") == [b"x"]
+    with running_broker(tmp_path, QUICK) as broker, broker.connect() as client:
+        old = TxnProducer(client, "V2")
+        assert old.init().producer_epoch == 0, "it begins anew"
+
+
+def test_a_marker_in_an_unknown_place(broker: RunningBroker) -> None:
+    """It is said so for each partition, and the others have it."""
+    marker = WritableTxnMarker(77, 0, True, coordinator_epoch=0)
+    nowhere = TopicPartition("nowhere", 0)
+    written = broker.wait(lambda inside: inside.txn_markers.write(marker, [nowhere]))
+    assert written == {nowhere: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}

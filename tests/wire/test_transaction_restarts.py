@@ -1,0 +1,271 @@
+"""Transactions of a broker that stops or dies: wholly committed or wholly aborted (P4, S7)."""
+
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from penstock.broker.broker import Broker
+from penstock.core.errors import ErrorCode
+from penstock.core.ids import TopicPartition
+from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
+from penstock.protocol.messages.write_txn_markers import WritableTxnMarker
+from tests.support.broker import RunningBroker, WireClient, running_broker
+from tests.support.faults import watching
+from tests.support.penstock_broker import PenstockBroker
+from tests.support.requests import make_topic
+from tests.support.txn_client import (
+    Generation,
+    TxnProducer,
+    committed,
+    described,
+    fetched_committed,
+    nowhere,
+    uncommitted,
+    until_ready,
+    wait_for_state,
+)
+
+SETTINGS = {"transaction.state.log.num.partitions": "2", "offsets.topic.num.partitions": "2"}
+KILLS = 2
+both = pytest.mark.parametrize("generation", Generation, ids=lambda each: each.name)
+
+
+def again(producer: TxnProducer, client: WireClient) -> TxnProducer:
+    """The producer goes on over another connection."""
+    producer.client = client
+    return producer
+
+
+def lose_markers(broker: RunningBroker, but: Iterable[TopicPartition] = ()) -> None:
+    """From now on markers are written to none but these partitions, until the broker stops."""
+    spared = frozenset(but)
+
+    def hook(inside: Broker) -> None:
+        write = inside.txn_markers.write
+
+        async def some(
+            marker: WritableTxnMarker, partitions: Iterable[TopicPartition]
+        ) -> dict[TopicPartition, ErrorCode]:
+            asked = list(partitions)
+            found = await write(marker, [each for each in asked if each in spared])
+            return {each: found.get(each, ErrorCode.NOT_LEADER_OR_FOLLOWER) for each in asked}
+
+        inside.txn_markers.write = some  # type: ignore[method-assign]
+        inside.txn_markers.write_at_once = nowhere  # type: ignore[method-assign]
+
+    broker.call(hook)
+
+
+@both
+@pytest.mark.parametrize("commit", [True, False])
+def test_an_open_transaction_outlives_a_stop(
+    tmp_path: Path, generation: Generation, commit: bool
+) -> None:
+    """Its producer goes on with it as if nothing had been."""
+    with watching():
+        with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
+            make_topic(client, "t", 2)
+            producer = TxnProducer.started(client, "x", generation)
+            producer.write("t", b"before")
+        with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
+            wait_for_state(client, "x", "Ongoing")
+            assert fetched_committed(client, "t").last_stable_offset == 0
+            again(producer, client).write("t", b"after")
+            producer.write("t", b"new", partition=1)
+            (producer.commit if commit else producer.abort)()
+            assert committed(client, "t") == ([b"before", b"after"] if commit else [])
+            assert committed(client, "t", 1) == ([b"new"] if commit else [])
+            producer.write("t", b"next")
+            producer.commit()
+
+
+@both
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("written", [(), (0,), (0, 1)])
+def test_a_decided_transaction_ends_after_a_stop(
+    tmp_path: Path, generation: Generation, commit: bool, written: tuple[int, ...]
+) -> None:
+    """Whatever markers there are already: those that are missing come."""
+    done = [TopicPartition("t", each) for each in written]
+    with watching():
+        with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
+            make_topic(client, "t", 3)
+            producer = TxnProducer.started(client, "x", generation)
+            for partition in range(3):
+                producer.write("t", b"x", partition=partition)
+            lose_markers(broker, done)
+            assert producer.end(commit=commit) is ErrorCode.NONE
+            state = "PrepareCommit" if commit else "PrepareAbort"
+            assert described(client, "x").transaction_state == state
+        with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
+            wait_for_state(client, "x", "CompleteCommit" if commit else "CompleteAbort")
+            for partition in range(3):
+                assert committed(client, "t", partition) == ([b"x"] if commit else [])
+                data = fetched_committed(client, "t", partition)
+                assert data.last_stable_offset == data.high_watermark
+            again(producer, client).write("t", b"y")
+            producer.commit()
+            assert committed(client, "t")[-1] == b"y"
+
+
+@both
+def test_an_end_asked_for_again_after_a_stop(tmp_path: Path, generation: Generation) -> None:
+    """The answer was lost with the connection."""
+    with watching():
+        with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
+            make_topic(client, "t")
+            producer = TxnProducer.started(client, "x", generation)
+            producer.write("t", b"x")
+            lose_markers(broker)
+            request = producer.end_request(commit=True)
+            assert client.ask(request, producer.versions.end).error_code == 0
+        with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
+            answer = until_ready(client, request, producer.versions.end)
+            assert answer.error_code == 0
+            if generation is Generation.V2:
+                assert answer.producer_epoch == producer.epoch + 1
+            wait_for_state(client, "x", "CompleteCommit")
+            assert committed(client, "t") == [b"x"]
+
+
+def test_an_id_is_kept_over_a_stop(tmp_path: Path) -> None:
+    """Epochs go on where they were; nobody gets an id that somebody had."""
+    with watching():
+        with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
+            make_topic(client, "t")
+            producers = [TxnProducer.started(client, f"x{each}") for each in range(5)]
+            for producer in producers:
+                producer.write("t", b"x")
+                producer.commit()
+        with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
+            for producer in producers:
+                wait_for_state(client, producer.transactional_id, "CompleteCommit")
+                later = TxnProducer.started(client, producer.transactional_id)
+                assert (later.producer_id, later.epoch) == (producer.producer_id, 2)
+                refused = again(producer, client).end(commit=False)
+                assert refused is ErrorCode.PRODUCER_FENCED
+            new = TxnProducer.started(client, "new")
+            assert new.producer_id > max(each.producer_id for each in producers)
+
+
+def test_a_transaction_that_timed_out_while_the_broker_was_down(tmp_path: Path) -> None:
+    """The coordinator aborts it at its first look."""
+    settings = {
+        **SETTINGS,
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "600000",
+    }
+    quick = {**SETTINGS, "transaction.abort.timed.out.transaction.cleanup.interval.ms": "20"}
+    with watching():
+        with running_broker(tmp_path, settings) as broker, broker.connect() as client:
+            make_topic(client, "t")
+            producer = TxnProducer.started(client, "x", timeout_ms=1)
+            producer.write("t", b"x")
+        with running_broker(tmp_path, quick) as broker, broker.connect() as client:
+            wait_for_state(client, "x", "CompleteAbort")
+            assert committed(client, "t") == []
+            data = fetched_committed(client, "t")
+            assert data.last_stable_offset == data.high_watermark
+
+
+def test_a_compacted_state_is_loaded(tmp_path: Path) -> None:
+    """S5: the cleaner keeps the last record of each id, and that is enough."""
+    settings = {
+        **SETTINGS,
+        "transaction.state.log.num.partitions": "1",
+        "log.cleaner.backoff.ms": "10",
+        "log.cleaner.min.cleanable.ratio": "0.01",
+    }
+    state = TopicPartition("__transaction_state", 0)
+    with watching():
+        with running_broker(tmp_path, settings) as broker, broker.connect() as client:
+            make_topic(client, "t")
+            producers = [TxnProducer.started(client, f"x{each}") for each in range(3)]
+            for _ in range(10):
+                for producer in producers:
+                    producer.write("t", b"done")
+                    producer.commit()
+            producers[1].write("t", b"open")
+            records = len(uncommitted(client, "__transaction_state"))
+            end = broker.call(lambda inside: roll(inside, state))
+            deadline = time.monotonic() + 15
+            while (broker.call(lambda inside: inside.cleaner.first_dirty_offset(state)) or 0) < end:
+                assert time.monotonic() < deadline, "the log is not cleaned"
+                time.sleep(0.01)
+            assert len(uncommitted(client, "__transaction_state")) == 3 < records
+        with running_broker(tmp_path, settings) as broker, broker.connect() as client:
+            wait_for_state(client, "x1", "Ongoing")
+            again(producers[1], client).commit()
+            for number in (0, 2):
+                state_now = described(client, f"x{number}")
+                assert state_now.transaction_state == "CompleteCommit"
+                assert state_now.producer_epoch == 10
+            assert committed(client, "t") == [b"done"] * 30 + [b"open"]
+
+
+def roll(inside: Broker, partition: TopicPartition) -> int:
+    log = inside.replicas.find(*partition).log
+    log.roll()
+    return log.log_end_offset
+
+
+# --- kill -9
+
+
+def connect(broker: PenstockBroker) -> WireClient:
+    host, port = broker.bootstrap.rsplit(":", 1)
+    return WireClient((host, int(port)))
+
+
+@both
+def test_kills_in_the_middle_of_transactions(tmp_path: Path, generation: Generation) -> None:
+    """S7: each value is in both partitions or in none, and what was answered is there."""
+    broker = PenstockBroker(tmp_path, SETTINGS)
+    answered: list[bytes] = []
+    attempts = 0
+
+    def producing(client: WireClient, began: threading.Event) -> None:
+        nonlocal attempts
+        with client:
+            try:
+                producer = TxnProducer.started(client, "x", generation)
+                while True:
+                    value = b"%d" % attempts
+                    attempts += 1
+                    for partition in (0, 1):
+                        producer.write("t", value, partition=partition)
+                    commit = attempts % 3 != 0
+                    assert producer.end(commit=commit) is ErrorCode.NONE
+                    if commit:
+                        answered.append(value)
+                    if attempts % 10 == 0:
+                        began.set()
+            except ConnectionError:
+                return
+
+    with broker:
+        with connect(broker) as client:
+            make_topic(client, "t", 2)
+        for _ in range(KILLS):
+            began = threading.Event()
+            thread = threading.Thread(target=producing, args=(connect(broker), began))
+            thread.start()
+            assert began.wait(20)
+            broker.kill()
+            thread.join(20)
+            broker.start()
+        with connect(broker) as client:
+            answer = until_ready(client, InitProducerIdRequest("x", 60_000), generation.value.init)
+            assert answer.error_code == 0
+            first, second = committed(client, "t"), committed(client, "t", 1)
+            assert first == second
+            assert set(answered) <= set(first)
+            assert len(first) == len(set(first))
+            # An end whose answer was lost may have come true, once for each kill.
+            assert len(first) - len(answered) <= KILLS
+            for partition in (0, 1):
+                data = fetched_committed(client, "t", partition)
+                assert data.last_stable_offset == data.high_watermark
+    assert "Traceback" not in broker.log.read_text()

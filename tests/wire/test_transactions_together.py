@@ -1,0 +1,166 @@
+"""Many transactional producers and consumers at a time (P4, C4).
+
+What each producer decides is drawn from a seed; how they take turns is up to the machine.
+"""
+
+import random
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
+from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from penstock.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from tests.support.broker import RunningBroker, WireClient, running_broker
+from tests.support.faults import watching
+from tests.support.requests import make_topic, produced
+from tests.support.txn_client import (
+    Generation,
+    TxnProducer,
+    committed,
+    committed_in,
+    fetched_committed,
+    wait_for_state,
+)
+
+PARTITIONS = 3
+TRANSACTIONS = 25
+SETTINGS = {
+    "transaction.state.log.num.partitions": "2",
+    "offsets.topic.num.partitions": "2",
+    "log.segment.bytes": "1048576",
+}
+
+
+class Life:
+    """One transactional id: all that it does, and what must come of it."""
+
+    def __init__(self, number: int, seed: int) -> None:
+        self.number = number
+        self.name = f"producer-{number}"
+        self.random = random.Random(f"{seed}/{number}")
+        self.generation = self.random.choice(list(Generation))
+        self.wanted: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+        """What is committed, by partition."""
+        self.offset = -1
+
+    def run(self, broker: RunningBroker) -> None:
+        with broker.connect(client_id=self.name) as client:
+            producer = TxnProducer.started(client, self.name, self.generation)
+            for number in range(TRANSACTIONS):
+                self._transaction(producer, number)
+            wait_until_over(client, self.name)
+
+    def _transaction(self, producer: TxnProducer, number: int) -> None:
+        written: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+        for batch in range(self.random.randint(1, 4)):
+            partition = self.random.randrange(PARTITIONS)
+            value = b"%d/%d/%d" % (self.number, number, batch)
+            producer.write("t", value, partition=partition)
+            written[partition].append(value)
+        commits_offsets = self.random.random() < 0.5
+        if commits_offsets:
+            self._commit_offset(producer, number)
+        match self.random.choice(["commit", "commit", "abort", "again"]):
+            case "commit":
+                assert producer.end(commit=True) is ErrorCode.NONE
+                for partition, values in enumerate(written):
+                    self.wanted[partition] += values
+                if commits_offsets:
+                    self.offset = number
+            case "abort":
+                assert producer.end(commit=False) is ErrorCode.NONE
+            case "again":
+                assert producer.init(keep=self.random.random() < 0.5).error_code == 0
+
+    def _commit_offset(self, producer: TxnProducer, offset: int) -> None:
+        if producer.adds_itself:
+            assert producer.add_offsets(self.name) is ErrorCode.NONE
+        topic = TxnOffsetCommitRequestTopic(
+            "t", partitions=[TxnOffsetCommitRequestPartition(0, offset)]
+        )
+        request = TxnOffsetCommitRequest(
+            self.name, self.name, producer.producer_id, producer.epoch, topics=[topic]
+        )
+        answer = producer.client.ask(request, 4 if producer.adds_itself else 5)
+        assert answer.topics[0].partitions[0].error_code == 0
+
+
+def wait_until_over(client: WireClient, name: str) -> None:
+    """What is open is aborted by the next producer; the last end has been told everywhere."""
+    TxnProducer.started(client, name)
+    wait_for_state(client, name, "Empty")
+
+
+def consume(broker: RunningBroker, partition: int, done: Callable[[], bool]) -> list[bytes]:
+    """What a consumer sees until all is over; the last stable offset never goes back."""
+    seen: list[bytes] = []
+    position = stable = 0
+    with broker.connect() as client:
+        is_last = False
+        while True:
+            data = fetched_committed(client, "t", partition, position)
+            assert data.error_code == 0
+            assert stable <= data.last_stable_offset <= data.high_watermark
+            stable = data.last_stable_offset
+            values, position = committed_in(data, position)
+            seen += [value for value in values if value is not None]
+            if is_last and position >= stable:
+                return seen
+            is_last = done()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nobody_sees_what_was_not_committed(tmp_path: Path, seed: int) -> None:
+    """Nor misses what was, nor sees it twice or in another order."""
+    lives = [Life(number, seed) for number in range(5)]
+    over = threading.Event()
+    with watching(), running_broker(tmp_path, SETTINGS) as broker:
+        with broker.connect() as client:
+            make_topic(client, "t", PARTITIONS)
+            produced(client, "t", b"plain")
+            assert client.ask(FindCoordinatorRequest("any"), 2).error_code == 0
+        with ThreadPoolExecutor(len(lives) + PARTITIONS) as pool:
+            consumers = [
+                pool.submit(consume, broker, partition, over.is_set)
+                for partition in range(PARTITIONS)
+            ]
+            producers = [pool.submit(life.run, broker) for life in lives]
+            try:
+                for producer in producers:
+                    producer.result(60)
+            finally:
+                over.set()
+            seen = [consumer.result(60) for consumer in consumers]
+        check(lives, seen)
+        with broker.connect() as client:
+            assert [committed(client, "t", each) for each in range(PARTITIONS)] == seen
+            check_offsets(client, lives)
+    with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
+        for life in lives:
+            wait_for_state(client, life.name, "Empty")
+        assert [committed(client, "t", each) for each in range(PARTITIONS)] == seen
+        check_offsets(client, lives)
+
+
+def check(lives: list[Life], seen: list[list[bytes]]) -> None:
+    for partition, values in enumerate(seen):
+        for life in lives:
+            mine = [each for each in values if each.startswith(b"%d/" % life.number)]
+            assert mine == life.wanted[partition], life.generation
+
+
+def check_offsets(client: WireClient, lives: list[Life]) -> None:
+    for life in lives:
+        request = OffsetFetchRequest(life.name, [OffsetFetchRequestTopic("t", [0])])
+        request.require_stable = True
+        (found,) = client.ask(request, 7).topics[0].partitions
+        assert (found.error_code, found.committed_offset) == (0, life.offset)
