@@ -93,6 +93,9 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
     def _perform(self, partition: int, shard: S, result: R) -> None:
         """Starts the effects of a result, where the machine has any."""
 
+    def _after_load(self, partition: int, shard: S) -> None:
+        """Tells a shard what happened while it was being loaded, where it has to know."""
+
     # --- requests
 
     def coordinator_of(self, key: str) -> int:
@@ -167,12 +170,15 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
 
     def _ring(self) -> None:
         self._alarm = None
-        while (due := self._timers.pop_due(self._clock.now_ms())) is not None:
-            partition, timer = due
-            shard = self._shards.get(partition)
-            if shard is not None:
-                self._handle(partition, shard, self._timer_event(TimerFired(timer)))
-        self._set_alarm()
+        try:
+            while (due := self._timers.pop_due(self._clock.now_ms())) is not None:
+                partition, timer = due
+                shard = self._shards.get(partition)
+                if shard is not None:
+                    self._handle(partition, shard, self._timer_event(TimerFired(timer)))
+        finally:
+            # Whatever became of one timer: the others are due in their time.
+            self._set_alarm()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs work beside the loop; it ends with the coordinator at the latest."""
@@ -210,9 +216,14 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
             logger.error("%s-%d could not be loaded: %s", self.topic, partition, error.message)
             self._shards.pop(partition, None)
             return
+        except Exception:  # whatever it is: nobody must be told for ever that it is being loaded
+            logger.exception("%s-%d could not be loaded", self.topic, partition)
+            self._shards.pop(partition, None)
+            return
         if partition in self._shards:
             self._shards[partition] = shard
             self._settle(partition, shard, shard.loaded(self._clock.now_ms()))
+            self._after_load(partition, shard)
 
     def _unload(self, partition: int) -> None:
         shard = self._shards.pop(partition, None)

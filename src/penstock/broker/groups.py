@@ -12,6 +12,7 @@ from penstock.broker.access import Access
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.coordinator_host import CoordinatorHost, CreateTopic
 from penstock.broker.coordinator_log import BatchReader, Producer, append_records
+from penstock.broker.features import GROUP_VERSION
 from penstock.broker.group_settings import group_config
 from penstock.broker.internal_topics import GROUP_METADATA_TOPIC
 from penstock.broker.patterns import matcher
@@ -59,7 +60,7 @@ from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.list_groups import ListGroupsRequest
 from penstock.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
-from penstock.records.batch import BatchHeader
+from penstock.records.batch import BatchHeader, verify
 from penstock.records.control import read_end_txn_marker
 from penstock.records.read import read_records
 from penstock.records.validate import AppendOrigin
@@ -122,6 +123,8 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
         self._topics = _Topics(image)
         self._known_topics: set[str] = set()
         self._topic_changes = 0
+        self._deleted_meanwhile: dict[int, set[TopicPartition]] = {}
+        """By partition that is being loaded: what is gone since then, with its offsets."""
         self._asker: Session | None = None
         """Whose request is being handled."""
         self._guard: VerificationGuard | None = None
@@ -130,6 +133,16 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
         config.subscribe("", lambda _: self._reconfigure())
 
     # --- for the handlers
+
+    def require_consumer_groups(self) -> None:
+        """Raises UNSUPPORTED_VERSION where the cluster has no groups of KIP-848."""
+        features = self._image.features
+        if features is None or not features.levels.get(GROUP_VERSION):
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                "the cluster has group.version 0: consume with group.protocol=classic, or raise "
+                "the level with kafka-features.sh",
+            )
 
     async def ensure_topic(self) -> None:
         """Makes `__consumer_offsets`, with the first group that needs it."""
@@ -218,25 +231,15 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
         return GroupShard(self._group_config, self._topics)
 
     def _reader(self) -> BatchReader[Loaded]:
-        reader = OffsetReader()
+        offsets = OffsetReader()
 
         def read(data: bytes, position: int, header: BatchHeader) -> list[Loaded]:
-            if header.is_control:
-                marker = read_end_txn_marker(data, position, header)
-                ended = TransactionEnded(marker.producer_id, marker.commits)
-                return [ended] if marker.ends_transaction else []
-            records: list[Loaded] = [
-                decode_record(each.key, each.value, reader)
-                for each in read_records(data, position, header)
-            ]
-            if header.is_transactional:
-                return [
-                    PendingOffset(header.producer_id, each)
-                    if isinstance(each, OffsetRecord)
-                    else each
-                    for each in records
-                ]
-            return records
+            try:
+                verify(data, position, header)
+                return _read_batch(data, position, header, offsets)
+            except KafkaError as error:
+                # One batch is lost. Without the others every group of the partition would be.
+                return [Skipped(f"{error.message}: the batch is left out")]
 
         return read
 
@@ -325,10 +328,23 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
                 case Delete(ConfigKey(entity=(("groups", _),))):
                     self._reconfigure()
         if gone:
+            for partition, shard in self._shards.items():
+                if shard is None:
+                    self._deleted_meanwhile.setdefault(partition, set()).update(gone)
             self._tell_all(PartitionsDeleted(frozenset(gone)))
         if topics:
             self._topic_changes += 1
             self._tell_all(TopicsChanged(frozenset(topics), created))
+
+    def _load(self, partition: int) -> None:
+        if partition not in self._shards:
+            # Of a load that came to nothing; by now there may be new topics of these names.
+            self._deleted_meanwhile.pop(partition, None)
+        super()._load(partition)
+
+    def _after_load(self, partition: int, shard: GroupShard) -> None:
+        if gone := self._deleted_meanwhile.pop(partition, None):
+            self._handle(partition, shard, PartitionsDeleted(frozenset(gone)))
 
     def _tell_all(self, event: Event) -> None:
         for partition, shard in list(self._shards.items()):
@@ -340,6 +356,25 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
         for shard in self._shards.values():
             if shard is not None:
                 shard.config = self._group_config
+
+
+def _read_batch(
+    data: bytes, position: int, header: BatchHeader, reader: OffsetReader
+) -> list[Loaded]:
+    """What a batch says: records, offsets inside a transaction, or the end of one."""
+    if header.is_control:
+        marker = read_end_txn_marker(data, position, header)
+        ended = TransactionEnded(marker.producer_id, marker.commits)
+        return [ended] if marker.ends_transaction else []
+    records: list[Loaded] = [
+        decode_record(each.key, each.value, reader) for each in read_records(data, position, header)
+    ]
+    if not header.is_transactional:
+        return records
+    return [
+        PendingOffset(header.producer_id, each) if isinstance(each, OffsetRecord) else each
+        for each in records
+    ]
 
 
 def _matching(patterns: frozenset[str], names: list[str]) -> dict[str, frozenset[str]]:

@@ -19,6 +19,6 @@ def matcher(pattern: str) -> Callable[[str], bool]:
         reason = reason.decode() if isinstance(reason, bytes) else reason
         raise KafkaError(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f"{pattern!r} is no regular expression of RE2: {reason}",
+            f'"{pattern}" is no regular expression of RE2: {reason}',
         ) from None
     return lambda name: compiled.fullmatch(name) is not None

@@ -54,14 +54,19 @@ class Copier:
         self._target = target
         self.committed = 0
         """Transactions that were."""
-        self.aborted = 0
-        self.producers = 0
+        self._reached: dict[int, int] = {}
+        """The offsets that are committed."""
         self._assignment_changed = False
         self._consumer = make_consumer(bootstrap, group, {**_RECONNECTS, **settings})
         self._consumer.subscribe(
             [source], on_assign=self._assigned, on_revoke=self._assigned, on_lost=self._assigned
         )
         self._producer = self._new_producer()
+
+    @property
+    def copied(self) -> int:
+        """Records of the source that are committed."""
+        return sum(self._reached.values())
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._assignment_changed = True
@@ -71,7 +76,6 @@ class Copier:
         del self._producer
 
     def _new_producer(self) -> Producer:
-        self.producers += 1
         producer = Producer(
             {
                 "bootstrap.servers": self._bootstrap,
@@ -104,7 +108,6 @@ class Copier:
         try:
             self._copy(messages)
         except _AbortedError:
-            self.aborted += 1
             self._abort()
             self._read_again()
         except _LostProducerError:
@@ -115,7 +118,7 @@ class Copier:
 
     def _copy(self, messages: Sequence[Message]) -> None:
         producer = self._producer
-        reached: dict[int, int] = {}
+        reached = dict(self._reached)
         _until_done(producer.begin_transaction)
         for message in messages:
             partition, offset = message.partition(), message.offset()
@@ -129,6 +132,7 @@ class Copier:
         group = self._consumer.consumer_group_metadata()
         _until_done(lambda: producer.send_offsets_to_transaction(offsets, group, _PATIENCE))
         _until_done(lambda: producer.commit_transaction(_PATIENCE))
+        self._reached = reached
 
     def _abort(self) -> None:
         try:
@@ -140,7 +144,10 @@ class Copier:
         """Back to what is committed."""
         assignment = self._consumer.assignment()
         for each in _until_done(lambda: self._consumer.committed(assignment, _PATIENCE)):
-            self._consumer.seek(TopicPartition(each.topic, each.partition, max(each.offset, 0)))
+            self._reached[each.partition] = max(each.offset, 0)
+            self._consumer.seek(
+                TopicPartition(each.topic, each.partition, self._reached[each.partition])
+            )
 
 
 def _until_done(work: Callable[[], T]) -> T:

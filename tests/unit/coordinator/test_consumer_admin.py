@@ -120,13 +120,24 @@ def test_the_groups_of_several_shards_are_described_in_order() -> None:
     assert len(parts) == 2
 
 
-def test_refusals() -> None:
-    error = ErrorCode.NOT_COORDINATOR
-    assert refusal(ConsumerGroupHeartbeatRequest(), 1, error) == ConsumerGroupHeartbeatResponse(
-        error_code=error
-    )
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (ErrorCode.NOT_COORDINATOR, "look for its coordinator again"),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "retry"),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, "retry"),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, "the broker's own log"),
+    ],
+)
+def test_refusals_say_what_to_do(error: ErrorCode, says: str) -> None:
+    beat = refusal(ConsumerGroupHeartbeatRequest(), 1, error)
+    assert isinstance(beat, ConsumerGroupHeartbeatResponse)
+    assert beat.error_code == error
+    assert beat.error_message is not None
+    assert says in beat.error_message
+    described = ConsumerGroupDescribeDescribedGroup(error, beat.error_message, "g")
     assert refusal(ConsumerGroupDescribeRequest(["g"]), 1, error) == ConsumerGroupDescribeResponse(
-        groups=[ConsumerGroupDescribeDescribedGroup(error_code=error, group_id="g")]
+        groups=[described]
     )
 
 

@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.features import GROUP_VERSION
 from penstock.broker.patterns import matcher
 from penstock.broker.request import Reply, Request
-from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.errors import KafkaError
 from penstock.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -25,12 +24,7 @@ def handle(broker: "Broker", request: Request, body: ConsumerGroupHeartbeatReque
 
 
 def _check(broker: "Broker", request: Request, body: ConsumerGroupHeartbeatRequest) -> None:
-    if not broker.feature_level(GROUP_VERSION):
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_VERSION,
-            "the cluster has group.version 0: consume with group.protocol=classic, or raise the "
-            "level with kafka-features.sh",
-        )
+    broker.groups.require_consumer_groups()
     access, session = broker.access, request.session
     access.require(session, AclOperation.READ, ResourceType.GROUP, body.group_id)
     for topic in body.subscribed_topic_names or ():

@@ -2,9 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.features import GROUP_VERSION
 from penstock.broker.request import Answer, Request
-from penstock.core.errors import ErrorCode
+from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeDescribedGroup,
     ConsumerGroupDescribeRequest,
@@ -17,16 +16,21 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: "Broker", request: Request, body: ConsumerGroupDescribeRequest) -> Answer:
-    if not broker.feature_level(GROUP_VERSION):
-        refused = [_failed(name, ErrorCode.UNSUPPORTED_VERSION) for name in body.group_ids]
-        return ConsumerGroupDescribeResponse(groups=refused)
+    try:
+        broker.groups.require_consumer_groups()
+    except KafkaError as error:
+        return ConsumerGroupDescribeResponse(
+            groups=[_failed(name, error) for name in body.group_ids]
+        )
     hidden = []
     allowed = []
     for name in body.group_ids:
-        if broker.access.allows(request.session, AclOperation.DESCRIBE, ResourceType.GROUP, name):
-            allowed.append(name)
+        try:
+            broker.access.require(request.session, AclOperation.DESCRIBE, ResourceType.GROUP, name)
+        except KafkaError as error:
+            hidden.append(_failed(name, error))
         else:
-            hidden.append(_failed(name, ErrorCode.GROUP_AUTHORIZATION_FAILED))
+            allowed.append(name)
     answer = await broker.groups.ask_all(request, ConsumerGroupDescribeRequest(allowed))
     assert isinstance(answer, ConsumerGroupDescribeResponse)
     found = [_seen(broker, request, group) for group in answer.groups]
@@ -54,16 +58,12 @@ def _seen(
         for topic in topics
     ):
         return group
-    return _failed(
-        group.group_id,
+    error = KafkaError(
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         "the group reads topics that this client may not DESCRIBE: add ACLs that allow it",
     )
+    return _failed(group.group_id, error)
 
 
-def _failed(
-    group_id: str, error: ErrorCode, message: str | None = None
-) -> ConsumerGroupDescribeDescribedGroup:
-    return ConsumerGroupDescribeDescribedGroup(
-        error_code=error, error_message=message, group_id=group_id
-    )
+def _failed(group_id: str, error: KafkaError) -> ConsumerGroupDescribeDescribedGroup:
+    return ConsumerGroupDescribeDescribedGroup(error.code, error.message, group_id)

@@ -67,6 +67,18 @@ _OF_WRITE = {
     ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
 
+_WHY = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "the coordinator is still reading its log: retry",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "the coordinator cannot write to its log now: retry",
+    ErrorCode.NOT_COORDINATOR: (
+        "this broker does not coordinate the group: look for its coordinator again"
+    ),
+    ErrorCode.UNKNOWN_SERVER_ERROR: (
+        "the coordinator could not write this to its log: the broker's own log says why"
+    ),
+}
+"""What is told beside the code, where a response has room for it."""
+
 
 def error_of_write(error: ErrorCode) -> ErrorCode:
     """What a client of the coordinator is told when a write to its log failed."""
@@ -88,7 +100,7 @@ def refusal(request: Message, version: int, error: ErrorCode) -> Message:
             loading = error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return HeartbeatResponse(error_code=ErrorCode.NONE if loading else error)
         case ConsumerGroupHeartbeatRequest():
-            return ConsumerGroupHeartbeatResponse(error_code=error)
+            return ConsumerGroupHeartbeatResponse(error_code=error, error_message=_WHY.get(error))
         case LeaveGroupRequest():
             if error is ErrorCode.UNKNOWN_MEMBER_ID:
                 members = leaving_members(request, version)
@@ -111,7 +123,7 @@ def refusal(request: Message, version: int, error: ErrorCode) -> Message:
             return DescribeGroupsResponse(groups=described)
         case ConsumerGroupDescribeRequest():
             answers = [
-                ConsumerGroupDescribeDescribedGroup(error_code=error, group_id=g)
+                ConsumerGroupDescribeDescribedGroup(error, _WHY.get(error), g)
                 for g in request.group_ids
             ]
             return ConsumerGroupDescribeResponse(groups=answers)

@@ -1,0 +1,254 @@
+"""Consumer groups whose topics change while they read them; patterns of topics (C3, KIP-848)."""
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from penstock.broker.broker import Broker
+from penstock.broker.features import GROUP_VERSION
+from penstock.controller.features import UpgradeType
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from penstock.security.acl import AclOperation, PatternType, ResourceType
+from tests.support.admin import allow
+from tests.support.broker import RunningBroker, WireClient, running_broker
+from tests.support.faults import watching
+from tests.support.group_client import (
+    GROUP_SETTINGS,
+    commit,
+    committed,
+    delete_topic,
+    described,
+    fetched_group,
+    find_group,
+    grow,
+    pass_time,
+    wait_until,
+)
+from tests.support.group_members import (
+    ConsumerMember,
+    owned_by,
+    settle,
+    settle_on,
+)
+from tests.support.logins import AUTHORIZER, SASL_SETTINGS, logged_in
+from tests.support.requests import make_topic
+
+REFRESH_MS = 11_000
+"""Patterns are not resolved again within ten seconds."""
+
+
+@pytest.fixture(scope="module")
+def settings() -> Mapping[str, str]:
+    return GROUP_SETTINGS
+
+
+# --- topics come, grow and go
+
+
+def test_a_topic_that_is_made_later(client: WireClient) -> None:
+    find_group(client, "early")
+    member = ConsumerMember(client, "early", "m", names=["early"]).joined()
+    assert member.assigned == {}
+    topic = make_topic(client, "early", 2)
+    settle_on([{topic: [0, 1]}], member)
+
+
+def test_a_topic_that_grows(client: WireClient) -> None:
+    topic = make_topic(client, "growing", 2)
+    find_group(client, "growing")
+    members = [ConsumerMember(client, "growing", each, names=["growing"]).joined() for each in "ab"]
+    settle(*members)
+    epoch = members[0].epoch
+    grow(client, "growing", 4)
+    settle(*members)
+    assert owned_by(*members) == {topic: [0, 1, 2, 3]}
+    assert [each.epoch for each in members] == [epoch + 1] * 2
+
+
+def test_a_topic_that_is_deleted_and_made_again(client: WireClient) -> None:
+    first = make_topic(client, "again", 2)
+    kept = make_topic(client, "kept", 1)
+    find_group(client, "again")
+    member = ConsumerMember(client, "again", "m", names=["again", "kept"]).joined()
+    offsets = {("again", 0): 5, ("kept", 0): 7}
+    assert commit(client, "again", offsets, member_id="m", epoch=member.epoch) == [0, 0]
+    delete_topic(client, "again")
+    settle_on([{kept: [0]}], member)
+    assert committed(client, "again") == {("kept", 0): 7}
+    second = make_topic(client, "again", 1)
+    assert first != second
+    settle_on([{kept: [0], second: [0]}], member)
+    answer = fetched_group(
+        client, "again", {second: [0]}, member_id="m", epoch=member.epoch, version=10
+    )
+    assert answer.topics[0].partitions[0].committed_offset == -1
+
+
+def test_members_of_different_subscriptions(client: WireClient) -> None:
+    ids = {each: make_topic(client, f"mixed-{each}", 2) for each in "xyz"}
+    find_group(client, "mixed")
+    one = ConsumerMember(client, "mixed", "one", names=["mixed-x", "mixed-y"]).joined()
+    two = ConsumerMember(client, "mixed", "two", names=["mixed-y", "mixed-z"]).joined()
+    settle(one, two)
+    assert one.assigned[ids["x"]] == two.assigned[ids["z"]] == [0, 1]
+    assert owned_by(one, two) == {each: [0, 1] for each in ids.values()}
+    two.beat(two.assigned, names=["mixed-z"])
+    settle(one, two)
+    assert two.assigned == {ids["z"]: [0, 1]}
+    assert owned_by(one, two) == {each: [0, 1] for each in ids.values()}
+
+
+# --- patterns
+
+
+def test_a_pattern_takes_what_matches_as_a_whole(client: WireClient) -> None:
+    ids = {name: make_topic(client, name) for name in ("re-a", "re-b", "re-a-not", "not-re-a")}
+    find_group(client, "re")
+    member = ConsumerMember(client, "re", "m", regex="re-[ab]").joined()
+    settle_on([{ids["re-a"]: [0], ids["re-b"]: [0]}], member)
+    (seen,) = described(client, "re").members
+    assert (seen.subscribed_topic_names, seen.subscribed_topic_regex) == ([], "re-[ab]")
+
+
+def test_a_pattern_and_names(client: WireClient) -> None:
+    ids = {name: make_topic(client, name) for name in ("both-1", "both-2", "other-1")}
+    find_group(client, "both")
+    member = ConsumerMember(client, "both", "m", names=["other-1"], regex="both-.*").joined()
+    settle_on([{each: [0] for each in ids.values()}], member)
+
+
+def test_a_new_topic_that_matches_is_picked_up(broker: RunningBroker, client: WireClient) -> None:
+    first = make_topic(client, "fresh-1")
+    find_group(client, "fresh")
+    member = ConsumerMember(client, "fresh", "m", regex="fresh-.*").joined()
+    settle_on([{first: [0]}], member)
+    second = make_topic(client, "fresh-2")
+    settle(member)
+    assert member.assigned == {first: [0]}, "not sooner than ten seconds after the last time"
+    pass_time(broker, REFRESH_MS)
+    settle_on([{first: [0], second: [0]}], member)
+    delete_topic(client, "fresh-1")
+    settle_on([{second: [0]}], member)
+
+
+def test_a_pattern_is_given_up(client: WireClient) -> None:
+    one, two = make_topic(client, "up-1"), make_topic(client, "up-2")
+    find_group(client, "up")
+    member = ConsumerMember(client, "up", "m", regex="up-.*").joined()
+    settle_on([{one: [0], two: [0]}], member)
+    member.beat(member.assigned, regex="", names=["up-2"])
+    settle_on([{two: [0]}], member)
+
+
+@pytest.mark.parametrize("pattern", ["(", "[a", "*", r"(?=look)", r"(a)\1", "a{1,99999}"])
+def test_what_is_no_pattern_of_re2(client: WireClient, pattern: str) -> None:
+    find_group(client, "bad")
+    answer = ConsumerMember(client, "bad", "m", regex=pattern).join()
+    assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert pattern in answer.error_message
+    assert "RE2" in answer.error_message
+    assert described(client, "bad").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_a_pattern_that_takes_others_for_ever(client: WireClient) -> None:
+    """Nested repetition, over names that just do not match: RE2 does not go back and forth."""
+    make_topic(client, "a" * 200 + "b")
+    find_group(client, "evil")
+    started = time.monotonic()
+    member = ConsumerMember(client, "evil", "m", regex="(a*)*(a|aa)+c").joined()
+    settle(member)
+    assert time.monotonic() - started < 5
+    assert member.assigned == {}
+
+
+def test_a_search_that_fails_is_tried_again(broker: RunningBroker, client: WireClient) -> None:
+    topic = make_topic(client, "retry-1")
+    find_group(client, "retry")
+
+    def fail_once(inside: Broker) -> None:
+        run = inside.groups._workers.run
+
+        async def failing(*_: object) -> None:
+            inside.groups._workers.run = run  # type: ignore[method-assign]
+            raise OSError("no thread for it")
+
+        inside.groups._workers.run = failing  # type: ignore[method-assign,assignment]
+
+    # The fault is meant: the watch over the module's broker must not see it.
+    logger = logging.getLogger("penstock.groups")
+    logger.propagate = False
+    try:
+        broker.call(fail_once)
+        member = ConsumerMember(client, "retry", "m", regex="retry-.*").joined()
+        settle_on([{topic: [0]}], member)
+    finally:
+        logger.propagate = True
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[RunningBroker]:
+    settings = {
+        **GROUP_SETTINGS,
+        **SASL_SETTINGS,
+        "authorizer.class.name": AUTHORIZER,
+        "super.users": "User:admin",
+    }
+    with watching(), running_broker(tmp_path, settings) as running:
+        yield running
+
+
+def test_a_pattern_shows_no_topic_that_the_client_may_not_see(guarded: RunningBroker) -> None:
+    """X3: whatever it matches, and as soon as the client may, it does."""
+    with logged_in(guarded, "admin") as admin, logged_in(guarded, "ann") as ann:
+        ids = {name: make_topic(admin, name) for name in ("see-1", "see-2", "hide-1")}
+        find_group(admin, "g")
+        allow(admin, "User:ann", AclOperation.READ, ResourceType.GROUP, "g")
+        member = ConsumerMember(ann, "g", "m", regex=".*").joined()
+        settle(member)
+        assert member.assigned == {}
+        allow(
+            admin,
+            "User:ann",
+            AclOperation.DESCRIBE,
+            ResourceType.TOPIC,
+            "see-",
+            pattern=PatternType.PREFIXED,
+        )
+        pass_time(guarded, REFRESH_MS)
+        make_topic(admin, "see-3")  # new topics are the reason to search again
+        wait_until(lambda: member.obey() and len(member.assigned) == 3)
+        assert ids["hide-1"] not in member.assigned
+
+
+# --- the feature
+
+
+def set_level(client: WireClient, level: int) -> None:
+    kind = UpgradeType.UPGRADE if level else UpgradeType.UNSAFE_DOWNGRADE
+    update = FeatureUpdateKey(GROUP_VERSION, level, upgrade_type=kind)
+    answer = client.ask(UpdateFeaturesRequest(feature_updates=[update]), 2)
+    assert answer.error_code == 0, answer.error_message
+
+
+def test_without_the_feature_there_are_no_consumer_groups(tmp_path: Path) -> None:
+    with (
+        watching(),
+        running_broker(tmp_path, GROUP_SETTINGS) as broker,
+        broker.connect() as client,
+    ):
+        topic = make_topic(client, "t")
+        find_group(client, "g")
+        set_level(client, 0)
+        member = ConsumerMember(client, "g", "m", names=["t"])
+        refused = member.join()
+        assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert "group.protocol=classic" in refused.error_message
+        shown = described(client, "g")
+        assert shown.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert "group.version" in shown.error_message
+        set_level(client, 1)
+        assert member.joined().assigned == {topic: [0]}

@@ -1,0 +1,206 @@
+"""Groups change from the classic protocol to the newer one and back, with their members (C3)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.describe_groups import DescribeGroupsRequest
+from tests.support.broker import RunningBroker, WireClient, running_broker
+from tests.support.faults import watching
+from tests.support.group_client import (
+    GROUP_SETTINGS,
+    commit,
+    committed,
+    described,
+    find_group,
+    listed,
+    pass_time,
+    wait_until,
+)
+from tests.support.group_members import ClassicMember, ConsumerMember, settle, settle_on
+from tests.support.requests import make_topic
+
+SESSION_MS = 45_000
+ALL = [0, 1, 2, 3]
+
+
+@pytest.fixture(scope="module")
+def settings() -> Mapping[str, str]:
+    return GROUP_SETTINGS
+
+
+def classic_group(client: WireClient, group: str) -> ClassicMember:
+    """A member of a group of its own, which reads the topic of the same name, and has committed."""
+    find_group(client, group)
+    member = ClassicMember(client, group, [group]).joined({group: ALL})
+    assert member.assigned == {group: ALL}
+    offsets = {(group, 0): 10}
+    done = commit(client, group, offsets, member_id=member.member_id, epoch=member.generation)
+    assert done == [ErrorCode.NONE]
+    return member
+
+
+def follow(member: ClassicMember) -> None:
+    """What a classic member does as it is told: where it must join again, it does."""
+    if member.beat() is ErrorCode.REBALANCE_IN_PROGRESS:
+        answer = member.join()
+        assert answer.error_code == 0, ErrorCode(answer.error_code)
+        assert answer.leader != member.member_id or not answer.members
+        assert member.sync().error_code == 0
+
+
+def test_a_group_is_upgraded_and_downgraded_online(client: WireClient) -> None:
+    """A rolling change of all members, to the newer protocol and back."""
+    topic = make_topic(client, "roll", 4)
+    old = classic_group(client, "roll")
+    assert listed(client)["roll"] == ("Stable", "classic")
+    new = ConsumerMember(client, "roll", "new", names=["roll"]).joined()
+    assert listed(client)["roll"][1] == "consumer"
+    assert new.assigned == {}, "the classic member has everything still"
+    assert old.beat() is ErrorCode.REBALANCE_IN_PROGRESS
+    for _ in range(3):
+        follow(old)
+        new.obey()
+    assert len(old.assigned["roll"]) == len(new.assigned[topic]) == 2
+    assert sorted(old.assigned["roll"] + new.assigned[topic]) == ALL
+    kinds = {each.member_id: each.member_type for each in described(client, "roll").members}
+    assert kinds == {old.member_id: 0, "new": 1}
+    assert committed(client, "roll") == {("roll", 0): 10}
+    offsets = {("roll", 1): 11}
+    done = commit(client, "roll", offsets, member_id=old.member_id, epoch=old.generation)
+    assert done == [ErrorCode.NONE]
+
+    # The last classic member goes: all are of the newer protocol now.
+    assert old.leave() is ErrorCode.NONE
+    settle_on([{topic: ALL}], new)
+
+    # And back: a classic member joins, and with the last of the newer ones the group is classic.
+    back = ClassicMember(client, "roll", ["roll"]).joined()
+    for _ in range(3):
+        new.obey()
+        follow(back)
+    assert sorted(back.assigned["roll"] + new.assigned[topic]) == ALL
+    assert new.leave().error_code == 0
+    assert listed(client)["roll"][1] == "classic"
+    assert back.beat() is ErrorCode.REBALANCE_IN_PROGRESS
+    answer = back.join()
+    assert (answer.error_code, answer.leader) == (0, back.member_id)
+    assert back.sync({back.member_id: {"roll": ALL}}).error_code == 0
+    assert back.assigned == {"roll": ALL}
+    shown = client.ask(DescribeGroupsRequest(["roll"]), 5).groups[0]
+    assert (shown.group_state, len(shown.members)) == ("Stable", 1)
+    assert committed(client, "roll") == {("roll", 0): 10, ("roll", 1): 11}
+
+
+def test_a_classic_member_takes_over_under_its_own_id(client: WireClient) -> None:
+    """A client that is restarted with the newer protocol while its old self is still a member."""
+    topic = make_topic(client, "same", 4)
+    old = classic_group(client, "same")
+    new = ConsumerMember(client, "same", old.member_id, names=["same"]).joined()
+    settle_on([{topic: ALL}], new)
+    assert old.beat() in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
+
+
+def test_static_members_keep_their_instance(client: WireClient) -> None:
+    topic = make_topic(client, "inst", 4)
+    find_group(client, "inst")
+    old = ClassicMember(client, "inst", ["inst"], instance="i").joined({"inst": ALL})
+    new = ConsumerMember(client, "inst", "new", names=["inst"], instance="i").joined()
+    settle_on([{topic: ALL}], new)
+    assert old.beat() is ErrorCode.FENCED_INSTANCE_ID
+    (member,) = described(client, "inst").members
+    assert (member.member_id, member.instance_id) == ("new", "i")
+    back = ClassicMember(client, "inst", ["inst"], instance="i")
+    answer = back.join()
+    assert answer.error_code == 0
+    assert listed(client)["inst"][1] == "classic"
+    assert new.beat().error_code in (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_ID_NOT_FOUND)
+
+
+def test_who_waits_to_join_hears_of_the_upgrade(broker: RunningBroker, client: WireClient) -> None:
+    make_topic(client, "waits", 4)
+    old = classic_group(client, "waits")
+    with broker.connect() as another, broker.connect() as third:
+        late = ClassicMember(another, "waits", ["waits"])
+        late.member_id = another.ask(late.join_request(), 9).member_id
+        request = late.send_join()
+        wait_until(lambda: listed(client)["waits"] == ("PreparingRebalance", "classic"))
+        ConsumerMember(third, "waits", "new", names=["waits"]).joined()
+        answer = late.receive_join(request)
+        assert answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+        for each in (old, late):
+            assert each.join().error_code == 0
+            assert each.sync().error_code == 0
+
+
+def test_the_session_of_a_classic_member_ends_in_a_consumer_group(
+    broker: RunningBroker, client: WireClient
+) -> None:
+    topic = make_topic(client, "ends", 4)
+    old = classic_group(client, "ends")
+    new = ConsumerMember(client, "ends", "new", names=["ends"]).joined()
+    pass_time(broker, SESSION_MS - 1000)
+    new.obey()
+    pass_time(broker, 2000)
+    settle_on([{topic: ALL}], new)
+    assert old.beat() is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_an_empty_group_changes_its_kind_whatever_the_policy(client: WireClient) -> None:
+    topic = make_topic(client, "empty", 4)
+    classic_group(client, "empty").leave()
+    new = ConsumerMember(client, "empty", "new", names=["empty"]).joined()
+    assert new.assigned == {topic: ALL}
+    new.leave()
+    assert listed(client)["empty"] == ("Empty", "consumer")
+    ClassicMember(client, "empty", ["empty"]).joined({"empty": ALL})
+    assert listed(client)["empty"] == ("Stable", "classic")
+    assert committed(client, "empty") == {("empty", 0): 10}
+
+
+def test_a_group_that_is_none_of_consumers_stays_what_it_is(client: WireClient) -> None:
+    make_topic(client, "connect")
+    find_group(client, "connect")
+    worker = ClassicMember(client, "connect", ["connect"])
+    request = worker.join_request()
+    request.protocol_type = "connect"
+    worker.member_id = client.ask(request, 9).member_id
+    request.member_id = worker.member_id
+    assert client.ask(request, 9).error_code == 0
+    refused = ConsumerMember(client, "connect", "m", names=["connect"]).join()
+    assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert refused.error_message
+    assert listed(client)["connect"][1] == "classic"
+
+
+@pytest.mark.parametrize("policy", ["bidirectional", "upgrade", "downgrade", "disabled", "UPGRADE"])
+def test_the_policy_says_which_way(tmp_path: Path, policy: str) -> None:
+    settings = {**GROUP_SETTINGS, "group.consumer.migration.policy": policy}
+    up = policy.lower() in ("bidirectional", "upgrade")
+    down = policy.lower() in ("bidirectional", "downgrade")
+    with watching(), running_broker(tmp_path, settings) as broker, broker.connect() as client:
+        make_topic(client, "t", 4)
+        find_group(client, "up")
+        old = ClassicMember(client, "up", ["t"]).joined({"t": ALL})
+        answer = ConsumerMember(client, "up", "new", names=["t"]).join()
+        if up:
+            assert answer.error_code == 0
+            assert old.beat() is ErrorCode.REBALANCE_IN_PROGRESS
+        else:
+            assert answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+            assert "up" in answer.error_message
+            assert old.beat() is ErrorCode.NONE
+
+        new = ConsumerMember(client, "down", "new", names=["t"]).joined()
+        back = ClassicMember(client, "down", ["t"])
+        if policy == "disabled":
+            assert back.join().error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            return
+        back.joined()
+        settle(new)
+        new.leave()
+        # Without the way back the classic member stays in a group of the newer kind.
+        assert listed(client)["down"][1] == ("classic" if down else "consumer")
+        assert back.beat() in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)

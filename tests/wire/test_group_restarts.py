@@ -1,0 +1,282 @@
+"""Live groups of both kinds over stops and kills of the broker, and damaged logs (C3, S5, S7)."""
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.broker.broker import Broker
+from penstock.broker.internal_topics import ADMIN_CLIENT_ID, GROUP_METADATA_TOPIC
+from penstock.controller.configs import ConfigResourceType
+from penstock.coordinator.partition_of import partition_of
+from penstock.core.errors import ErrorCode
+from penstock.core.ids import TopicPartition
+from penstock.protocol.stored.offsets import OffsetCommitKey
+from penstock.protocol.versioned import encode_record_key
+from penstock.records.batch import HEADER_SIZE, split
+from tests.support.admin import alter
+from tests.support.broker import RunningBroker, WireClient, running_broker
+from tests.support.faults import watching
+from tests.support.group_client import (
+    GROUP_SETTINGS,
+    commit,
+    committed,
+    described,
+    find_group,
+    listed,
+    wait_until,
+)
+from tests.support.group_members import (
+    LEAVE_FOR_NOW,
+    ClassicMember,
+    ConsumerMember,
+    owned_by,
+    settle,
+)
+from tests.support.penstock_broker import PenstockBroker
+from tests.support.requests import batch_of, make_topic, send_batch
+from tests.support.txn_client import uncommitted
+
+SETTINGS = {
+    **GROUP_SETTINGS,
+    "offsets.topic.num.partitions": "2",
+    "log.cleaner.backoff.ms": "10",
+    "log.cleaner.min.cleanable.ratio": "0.01",
+}
+PARTITIONS = [TopicPartition(GROUP_METADATA_TOPIC, each) for each in range(2)]
+
+
+class Groups:
+    """Groups of both kinds with their members, in every state that a record keeps."""
+
+    def __init__(self, client: WireClient) -> None:
+        self.topic = make_topic(client, "t", 4)
+        for name in ("new", "moving", "static", "old", "mixed", "tool"):
+            find_group(client, name)
+        self.new = [ConsumerMember(client, "new", each, names=["t"]).joined() for each in "ab"]
+        settle(*self.new)
+        self.regex = ConsumerMember(client, "pattern", "r", regex="t|u").joined()
+        wait_until(lambda: self.regex.obey() and bool(self.regex.assigned))
+        # One member has been told to let go, and has not yet.
+        self.moving = [
+            ConsumerMember(client, "moving", each, names=["t"]).joined() for each in "ab"
+        ]
+        self.moving[0].beat({self.topic: [0, 1, 2, 3]})
+        gone = ConsumerMember(client, "static", "s", names=["t"], instance="i").joined()
+        gone.leave(LEAVE_FOR_NOW)
+        self.old = ClassicMember(client, "old", ["t"]).joined({"t": [0, 1, 2, 3]})
+        self.mixed = ClassicMember(client, "mixed", ["t"]).joined({"t": [0, 1, 2, 3]})
+        self.upgraded = ConsumerMember(client, "mixed", "m", names=["t"]).joined()
+        a = self.new[0]
+        assert commit(client, "new", {("t", 0): 5}, member_id="a", epoch=a.epoch) == [0]
+        mine: dict[str, Any] = {
+            "member_id": self.old.member_id,
+            "epoch": self.old.generation,
+        }
+        assert commit(client, "old", {("t", 1): 6}, **mine) == [0]
+        assert commit(client, "tool", {("t", 2): 7}) == [0]
+        alter(client, ConfigResourceType.GROUP, "new", {"consumer.session.timeout.ms": "50000"})
+
+    def seen(self, client: WireClient) -> dict[str, Any]:
+        """What tools are told of them."""
+        names = ("new", "pattern", "moving", "static", "mixed")
+        return {
+            "groups": listed(client),
+            "described": {name: described(client, name) for name in names},
+            "offsets": {name: committed(client, name) for name in ("new", "old", "tool")},
+        }
+
+    def go_on(self, client: WireClient) -> None:
+        """Over another connection, with the ids and epochs that they have."""
+        for consumer in [*self.new, self.regex, *self.moving, self.upgraded]:
+            consumer.client = client
+        for classic in (self.old, self.mixed):
+            classic.client = client
+        epochs = [each.epoch for each in self.new]
+        settle(*self.new)
+        assert [each.epoch for each in self.new] == epochs
+        assert owned_by(*self.new) == {self.topic: [0, 1, 2, 3]}
+        a = self.new[0]
+        assert commit(client, "new", {("t", 0): 15}, member_id="a", epoch=a.epoch) == [0]
+        assert self.regex.obey().member_epoch == self.regex.epoch
+        settle(*self.moving)
+        assert owned_by(*self.moving) == {self.topic: [0, 1, 2, 3]}
+        assert len(self.moving[1].assigned[self.topic]) == 2
+        back = ConsumerMember(client, "static", "s2", names=["t"], instance="i").joined()
+        assert back.assigned == {self.topic: [0, 1, 2, 3]}
+        assert self.old.beat() is ErrorCode.NONE
+        mine: dict[str, Any] = {
+            "member_id": self.old.member_id,
+            "epoch": self.old.generation,
+        }
+        assert commit(client, "old", {("t", 1): 16}, **mine) == [0]
+        for _ in range(3):
+            if self.mixed.beat() is ErrorCode.REBALANCE_IN_PROGRESS:
+                assert self.mixed.join().error_code == 0
+                assert self.mixed.sync().error_code == 0
+            self.upgraded.obey()
+        found = self.mixed.assigned["t"] + self.upgraded.assigned[self.topic]
+        assert sorted(found) == [0, 1, 2, 3]
+        assert committed(client, "old") == {("t", 1): 16}
+        assert committed(client, "tool") == {("t", 2): 7}
+
+
+def test_members_go_on_after_a_stop(tmp_path: Path) -> None:
+    with watching():
+        with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
+            groups = Groups(client)
+            before = groups.seen(client)
+        with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
+            find_group(client, "new")
+            find_group(client, "old")
+            assert groups.seen(client) == before
+            groups.go_on(client)
+
+
+def test_members_go_on_after_a_kill(tmp_path: Path) -> None:
+    """S7: `kill -9`, nothing is told to anybody."""
+
+    def connect() -> WireClient:
+        host, port = broker.bootstrap.rsplit(":", 1)
+        return WireClient((host, int(port)))
+
+    with PenstockBroker(tmp_path, SETTINGS) as broker:
+        with connect() as client:
+            groups = Groups(client)
+            before = groups.seen(client)
+        broker.kill()
+        broker.start()
+        with connect() as client:
+            for name in before["groups"]:
+                find_group(client, name)
+            assert groups.seen(client) == before
+            groups.go_on(client)
+    assert "Traceback" not in broker.log.read_text()
+
+
+def test_a_compacted_log_says_the_same(tmp_path: Path) -> None:
+    """S5: what the cleaner leaves of `__consumer_offsets` is enough."""
+    with watching():
+        with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
+            groups = Groups(client)
+            for number in range(30):
+                commit(client, "tool", {("t", 2): number})
+                short = ConsumerMember(client, "short", f"m{number}", names=["t"]).joined()
+                short.leave()
+            commit(client, "tool", {("t", 2): 7})
+            before = groups.seen(client)
+            before_cleaning = records_in(client)
+            for each in PARTITIONS:
+                clean(broker, each)
+            assert records_in(client) < before_cleaning / 2
+        with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
+            for name in before["groups"]:
+                find_group(client, name)
+            assert groups.seen(client) == before
+            groups.go_on(client)
+
+
+def records_in(client: WireClient) -> int:
+    return sum(len(uncommitted(client, *each)) for each in PARTITIONS)
+
+
+def clean(broker: RunningBroker, partition: TopicPartition) -> None:
+    """Everything in the partition until now is cleaned."""
+
+    def roll(inside: Broker) -> int:
+        log = inside.replicas.find(*partition).log
+        log.roll()
+        return log.log_end_offset
+
+    end = broker.call(roll)
+    deadline = time.monotonic() + 15
+    while (broker.call(lambda inside: inside.cleaner.first_dirty_offset(partition)) or 0) < end:
+        assert time.monotonic() < deadline, "the log is not cleaned"
+        time.sleep(0.01)
+
+
+# --- damage
+
+
+@contextmanager
+def warnings_of_groups() -> Iterator[list[str]]:
+    """What the coordinator warns of meanwhile."""
+    found: list[str] = []
+
+    class Collector(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            found.append(record.getMessage())
+
+    logger, collector = logging.getLogger("penstock.groups"), Collector(logging.WARNING)
+    logger.addHandler(collector)
+    try:
+        yield found
+    finally:
+        logger.removeHandler(collector)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        (b"\x00\x63what", b"", "type 99"),
+        (b"\x00", b"x", "cannot be read"),
+        (encode_record_key(OffsetCommitKey("tool", "t", 2)), b"\x00\x04\x00", "cannot be read"),
+        (encode_record_key(OffsetCommitKey("tool", "t", 2)), b"\x00\x63\x00", "cannot be read"),
+    ],
+    ids=["unknown type", "short key", "short value", "unknown version"],
+)
+def test_a_record_that_makes_no_sense_is_left_out(
+    tmp_path: Path, key: bytes, value: bytes, says: str
+) -> None:
+    with watching():
+        with (
+            running_broker(tmp_path, SETTINGS) as broker,
+            broker.connect(client_id=ADMIN_CLIENT_ID) as client,
+        ):
+            groups = Groups(client)
+            before = groups.seen(client)
+            batch = batch_of(value, key=key, timestamp=time.time_ns() // 1_000_000)
+            for partition in range(2):
+                answer = send_batch(client, GROUP_METADATA_TOPIC, batch, partition=partition)
+                assert answer.error_code == 0
+        with (
+            warnings_of_groups() as warned,
+            running_broker(tmp_path, SETTINGS) as broker,
+            broker.connect() as client,
+        ):
+            for name in before["groups"]:
+                find_group(client, name)
+            assert groups.seen(client) == before
+            assert len(warned) == 2
+            assert all(says in each and GROUP_METADATA_TOPIC in each for each in warned)
+            groups.go_on(client)
+
+
+def test_a_batch_whose_bits_have_changed_is_left_out(tmp_path: Path) -> None:
+    """The commit in it is lost, nothing else; nobody gets an offset that was not committed."""
+    partition = partition_of("tool", 2)
+    with watching():
+        with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
+            groups = Groups(client)
+            before = groups.seen(client)
+            commit(client, "tool", {("t", 2): 8})
+        (path,) = (tmp_path / "data" / f"{GROUP_METADATA_TOPIC}-{partition}").glob("*.log")
+        data = bytearray(path.read_bytes())
+        position, header = split(data)[-1]
+        data[position + HEADER_SIZE + 40] ^= 1
+        path.write_bytes(data)
+        with (
+            warnings_of_groups() as warned,
+            running_broker(tmp_path, SETTINGS) as broker,
+            broker.connect() as client,
+        ):
+            for name in before["groups"]:
+                find_group(client, name)
+            assert groups.seen(client) == before
+            assert len(warned) == 1
+            assert f"offset {header.base_offset}" in warned[0]
+            groups.go_on(client)

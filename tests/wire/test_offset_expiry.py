@@ -1,0 +1,126 @@
+"""Offsets that nobody needs any more expire, in groups of both kinds (C3)."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from penstock.core.errors import ErrorCode
+from tests.support.broker import RunningBroker, WireClient
+from tests.support.group_client import (
+    GROUP_SETTINGS,
+    commit,
+    committed,
+    find_group,
+    listed,
+    pass_time,
+)
+from tests.support.group_members import ClassicMember, ConsumerMember
+from tests.support.requests import make_topic
+
+MINUTE_MS = 60_000
+RETENTION_MS = 2 * MINUTE_MS
+"""Short, because the log takes no records that are an hour ahead of the broker's own clock."""
+BEAT_MS = 40_000
+
+
+@pytest.fixture(scope="module")
+def settings() -> Mapping[str, str]:
+    return {
+        **GROUP_SETTINGS,
+        "offsets.retention.minutes": "2",
+        "offsets.retention.check.interval.ms": "1000",
+    }
+
+
+def pass_alive(
+    broker: RunningBroker, milliseconds: int, *members: ConsumerMember | ClassicMember
+) -> None:
+    """Time passes, and the members are heard of in it."""
+    while milliseconds > 0:
+        pass_time(broker, min(BEAT_MS, milliseconds))
+        milliseconds -= BEAT_MS
+        for each in members:
+            if isinstance(each, ConsumerMember):
+                each.obey()
+            else:
+                assert each.beat() is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("kind", ["consumer", "classic"])
+def test_what_a_group_with_members_reads_is_kept(
+    broker: RunningBroker, client: WireClient, kind: str
+) -> None:
+    """Of topics that it does not read any more offsets go, one by one, by their age."""
+    name = f"reads-{kind}"
+    for topic in ("a", "b", "c"):
+        make_topic(client, f"{name}-{topic}")
+    find_group(client, name)
+    assert commit(client, name, {(f"{name}-{topic}", 0): 1 for topic in "ab"}) == [0, 0]
+    member: ConsumerMember | ClassicMember
+    if kind == "consumer":
+        member = ConsumerMember(client, name, "m", names=[f"{name}-a"]).joined()
+        epoch = member.epoch
+    else:
+        member = ClassicMember(client, name, [f"{name}-a"]).joined()
+        epoch = member.generation
+    pass_alive(broker, RETENTION_MS // 2, member)
+    later = {(f"{name}-c", 0): 2}
+    assert commit(client, name, later, member_id=member.member_id, epoch=epoch) == [0]
+    pass_alive(broker, RETENTION_MS // 2 + 2000, member)
+    assert committed(client, name) == {(f"{name}-a", 0): 1, (f"{name}-c", 0): 2}
+    pass_alive(broker, RETENTION_MS // 2, member)
+    assert committed(client, name) == {(f"{name}-a", 0): 1}
+    assert listed(client)[name] == ("Stable", kind)
+
+
+def test_a_classic_group_keeps_its_offsets_for_the_retention_after_its_last_member(
+    broker: RunningBroker, client: WireClient
+) -> None:
+    make_topic(client, "after")
+    find_group(client, "after")
+    member = ClassicMember(client, "after", ["after"]).joined()
+    offsets = {("after", 0): 1}
+    assert commit(
+        client, "after", offsets, member_id=member.member_id, epoch=member.generation
+    ) == [0]
+    pass_alive(broker, 2 * RETENTION_MS, member)
+    assert member.leave() is ErrorCode.NONE
+    pass_time(broker, RETENTION_MS - 5000)
+    assert committed(client, "after") == offsets
+    pass_time(broker, 7000)
+    assert committed(client, "after") == {}
+    assert "after" not in listed(client), "the group goes with its last offset"
+
+
+def test_an_empty_consumer_group_counts_from_the_commits(
+    broker: RunningBroker, client: WireClient
+) -> None:
+    """As Kafka has it: these groups do not say since when they are empty."""
+    make_topic(client, "count")
+    find_group(client, "count")
+    member = ConsumerMember(client, "count", "m", names=["count"]).joined()
+    offsets = {("count", 0): 1}
+    assert commit(client, "count", offsets, member_id="m", epoch=member.epoch) == [0]
+    pass_alive(broker, RETENTION_MS - 5000, member)
+    member.leave()
+    pass_time(broker, 1000)
+    assert committed(client, "count") == offsets
+    assert listed(client)["count"] == ("Empty", "consumer")
+    pass_time(broker, 7000)
+    assert committed(client, "count") == {}
+    assert "count" not in listed(client)
+
+
+def test_offsets_without_a_group_count_from_the_commit(
+    broker: RunningBroker, client: WireClient
+) -> None:
+    make_topic(client, "tool")
+    find_group(client, "tool")
+    commit(client, "tool", {("tool", 0): 1})
+    pass_time(broker, RETENTION_MS - 5000)
+    assert committed(client, "tool") == {("tool", 0): 1}
+    commit(client, "tool", {("tool", 0): 2})
+    pass_time(broker, RETENTION_MS - 5000)
+    assert committed(client, "tool") == {("tool", 0): 2}
+    pass_time(broker, 7000)
+    assert "tool" not in listed(client)
