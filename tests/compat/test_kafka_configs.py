@@ -57,6 +57,7 @@ OLD_SYNONYMS = {"message.downconversion.enable": ["log.message.downconversion.en
 
 OTHER_LIMITS = {
     "group.consumer.assignors": "assignors of one's own would be Java classes",
+    "offsets.topic.compression.codec": "there are five codecs",
     "broker.id": "-1 stands for no number",
     "log.index.size.max.bytes": "an index needs room for two entries",
     "segment.index.bytes": "an index needs room for two entries",

@@ -353,6 +353,20 @@ def test_an_unknown_transactional_id(client: WireClient, name: str) -> None:
         assert ErrorCode(code) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
+@both
+def test_markers_are_flushed_like_records(
+    broker: RunningBroker, client: WireClient, name: str, generation: Generation
+) -> None:
+    """S7: with `flush.messages=1` a transaction that is complete is complete on the disk too."""
+    make_topic(client, name, configs={"flush.messages": "1"})
+    producer = TxnProducer.started(client, name, generation)
+    for number in range(3):
+        producer.write(name, b"x")
+        producer.commit()
+        log = broker.call(lambda inside: inside.replicas.find(name, 0).log)
+        assert log.recovery_point == log.log_end_offset == 2 * (number + 1)
+
+
 # --- ends
 
 

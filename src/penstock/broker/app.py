@@ -245,17 +245,19 @@ class App:
             config,
             image,
             replicas,
+            broker.flushes,
             workers,
             clock,
             broker.create_internal_topic,
             broker.access,
         )
-        broker.txn_markers = TxnMarkers(replicas, broker.groups, clock)
+        broker.txn_markers = TxnMarkers(replicas, broker.groups, broker.flushes, clock)
         broker.transactions = TransactionCoordinator(
             self._broker_id,
             config,
             image,
             replicas,
+            broker.flushes,
             workers,
             clock,
             broker.create_internal_topic,

@@ -8,10 +8,12 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Hashable, Iterable
+from functools import partial
 from itertools import count
 from typing import Any, Generic, TypeVar
 
 from penstock.broker.coordinator_log import BatchReader, read_log
+from penstock.broker.flushes import Flushes
 from penstock.broker.replicas import Replica, ReplicaManager
 from penstock.broker.workers import Workers
 from penstock.controller.image import ClusterImage
@@ -23,6 +25,7 @@ from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import Message
+from penstock.storage.log_results import AppendInfo
 
 logger = logging.getLogger("penstock.coordinators")
 
@@ -47,20 +50,27 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
         broker_id: int,
         image: ClusterImage,
         replicas: ReplicaManager,
+        flushes: Flushes,
         workers: Workers,
         clock: Clock,
     ) -> None:
         self._broker_id = broker_id
         self._image = image
         self._replicas = replicas
+        self._flushes = flushes
         self._workers = workers
         self._clock = clock
         self._shards: dict[int, S | None] = {}
         """By partition; None while it is being loaded."""
+        self._loads: dict[int, int] = {}
+        """The number of the load of each partition: one that was lost and regained has another."""
+        self._flushing: dict[int, asyncio.Future[None]] = {}
+        """By partition: the last flush that replies wait for (`flush.messages`)."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: dict[int, asyncio.Future[Message]] = {}
         self._numbers = count(1)
         self._timers: TimerQueue[tuple[int, T]] = TimerQueue()
+        """By the monotonic clock: when somebody sets the other one, nobody's session is over."""
         self._alarm: asyncio.TimerHandle | None = None
 
     # --- what differs between coordinators
@@ -73,14 +83,14 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
         """Reads the batches of one partition while it is loaded."""
 
     @abstractmethod
-    def _load_item(self, shard: S, item: L) -> None:
+    def _load_item(self, partition: int, shard: S, item: L) -> None:
         """Takes over something that the log says."""
 
     @abstractmethod
     def _timer_event(self, fired: TimerFired[T]) -> E: ...
 
     @abstractmethod
-    def _append(self, replica: Replica, result: R) -> None:
+    def _append(self, replica: Replica, result: R) -> AppendInfo:
         """Appends the records of a result; KafkaError where they are not in the log then."""
 
     @abstractmethod
@@ -134,24 +144,52 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
         self._settle(partition, shard, shard.handle(event, self._clock.now_ms()))
 
     def _settle(self, partition: int, shard: S, result: R) -> None:
-        """Appends, applies, sets timers, replies and starts effects."""
+        """Appends, applies and sets timers; then replies and starts effects, once that is due."""
         while result.records:
             try:
-                self._append(self._replicas.find(self.topic, partition), result)
+                replica = self._replicas.find(self.topic, partition)
+                self._flush(partition, replica, self._append(replica, result))
                 break
             except KafkaError as error:
                 logger.error("%s-%d could not be written: %s", self.topic, partition, error.message)
                 result = shard.failed(result, error.code, self._clock.now_ms(), applied=False)
+        self._take_over(partition, shard, result)
+        flushing = self._flushing.get(partition)
+        if flushing is None or flushing.done():
+            self._reply(result.replies)
+            self._perform(partition, shard, result)
+        else:
+            # What it says may rest on records that are not durable yet, even if it has none.
+            flushing.add_done_callback(partial(self._flushed, partition, shard, result))
+
+    def _take_over(self, partition: int, shard: S, result: R) -> None:
         self._apply(shard, result)
+        ahead_ms = self._clock.monotonic_ms() - self._clock.now_ms()
         for timer in result.timers:
             if isinstance(timer, SetTimer):
-                self._timers.set((partition, timer.timer), timer.deadline_ms)
+                self._timers.set((partition, timer.timer), timer.deadline_ms + ahead_ms)
             else:
                 self._timers.cancel((partition, timer.timer))
         if result.timers:
             self._set_alarm()
+
+    def _flush(self, partition: int, replica: Replica, info: AppendInfo) -> None:
+        if info.flush_due:
+            self._flushing[partition] = self._flushes.start(replica.log)
+        elif info.rolled:
+            self._flushes.start(replica.log)
+
+    def _flushed(
+        self, partition: int, shard: S, result: R, flushing: "asyncio.Future[None]"
+    ) -> None:
+        """Goes on with a result that has waited until it is durable, or cannot be."""
+        if flushing.cancelled() or flushing.exception() is not None:
+            error = ErrorCode.KAFKA_STORAGE_ERROR
+            result = shard.failed(result, error, self._clock.now_ms(), applied=True)
+            self._take_over(partition, shard, result)
         self._reply(result.replies)
-        self._perform(partition, shard, result)
+        if self._shards.get(partition) is shard:
+            self._perform(partition, shard, result)
 
     def _reply(self, replies: Iterable[Reply]) -> None:
         for reply in replies:
@@ -165,13 +203,13 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
             self._alarm.cancel()
             self._alarm = None
         if deadline is not None:
-            delay_ms = max(0, deadline - self._clock.now_ms())
+            delay_ms = max(0, deadline - self._clock.monotonic_ms())
             self._alarm = asyncio.get_running_loop().call_later(delay_ms / 1000, self._ring)
 
     def _ring(self) -> None:
         self._alarm = None
         try:
-            while (due := self._timers.pop_due(self._clock.now_ms())) is not None:
+            while (due := self._timers.pop_due(self._clock.monotonic_ms())) is not None:
                 partition, timer = due
                 shard = self._shards.get(partition)
                 if shard is not None:
@@ -203,29 +241,35 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
     def _load(self, partition: int) -> None:
         if partition not in self._shards:
             self._shards[partition] = None
-            self._spawn(self._run_load(partition))
+            self._loads[partition] = number = next(self._numbers)
+            self._spawn(self._run_load(partition, number))
 
-    async def _run_load(self, partition: int) -> None:
+    async def _run_load(self, partition: int, number: int) -> None:
         shard = self._new_shard()
         try:
             replica = self._replicas.find(self.topic, partition)
             async for items in read_log(replica.log, self._workers, self._reader()):
                 for item in items:
-                    self._load_item(shard, item)
+                    self._load_item(partition, shard, item)
         except KafkaError as error:
             logger.error("%s-%d could not be loaded: %s", self.topic, partition, error.message)
-            self._shards.pop(partition, None)
+            self._forget_load(partition, number)
             return
         except Exception:  # whatever it is: nobody must be told for ever that it is being loaded
             logger.exception("%s-%d could not be loaded", self.topic, partition)
-            self._shards.pop(partition, None)
+            self._forget_load(partition, number)
             return
-        if partition in self._shards:
+        if self._loads.get(partition) == number:
             self._shards[partition] = shard
             self._settle(partition, shard, shard.loaded(self._clock.now_ms()))
             self._after_load(partition, shard)
 
+    def _forget_load(self, partition: int, number: int) -> None:
+        if self._loads.get(partition) == number:
+            self._unload(partition)
+
     def _unload(self, partition: int) -> None:
+        self._loads.pop(partition, None)
         shard = self._shards.pop(partition, None)
         if shard is not None:
             self._reply(shard.unload())

@@ -4,14 +4,17 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
+from msgspec.structs import replace
+
 from penstock.broker.replicas import Replica
 from penstock.broker.workers import Workers
 from penstock.records.batch import BatchHeader, split
 from penstock.records.build import build_batch
+from penstock.records.compress import Compression
 from penstock.records.record import Record
 from penstock.records.validate import AppendOrigin
 from penstock.storage.log import Log
-from penstock.storage.log_results import Isolation
+from penstock.storage.log_results import AppendInfo, Isolation
 from penstock.storage.producer_append import VerificationGuard
 from penstock.storage.segment import LogSlice
 
@@ -43,22 +46,32 @@ def append_records(
     *,
     atomic: bool,
     producer: Producer | None = None,
-) -> None:
-    """Appends records: all in one batch where `atomic`, else in as many as they need."""
+    compression: Compression = Compression.NONE,
+) -> AppendInfo:
+    """Appends records: all in one batch where `atomic`, else in as many as they need.
+
+    What comes back is of the last batch; `rolled` is set where any of them began a segment.
+    """
     limit = None if atomic else replica.log.config.max_message_bytes // 2
+    infos = []
     for chunk in _chunks(records, limit):
         numbered = [Record(i, now_ms, key, value) for i, (key, value) in enumerate(chunk)]
         if producer is None:
-            replica.append(build_batch(numbered), origin=AppendOrigin.COORDINATOR)
-            continue
-        batch = build_batch(
-            numbered,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.producer_epoch,
-            base_sequence=0,
-            is_transactional=True,
-        )
-        replica.append(batch, origin=AppendOrigin.COORDINATOR, guard=producer.guard)
+            batch = build_batch(numbered, compression=compression)
+        else:
+            batch = build_batch(
+                numbered,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                base_sequence=0,
+                is_transactional=True,
+                compression=compression,
+            )
+        guard = None if producer is None else producer.guard
+        infos.append(replica.append(batch, origin=AppendOrigin.COORDINATOR, guard=guard))
+    if any(info.rolled for info in infos[:-1]):
+        return replace(infos[-1], rolled=True)
+    return infos[-1]
 
 
 def _chunks(records: Sequence[Encoded], limit: int | None) -> Iterator[list[Encoded]]:

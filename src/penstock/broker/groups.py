@@ -13,6 +13,7 @@ from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.coordinator_host import CoordinatorHost, CreateTopic
 from penstock.broker.coordinator_log import BatchReader, Producer, append_records
 from penstock.broker.features import GROUP_VERSION
+from penstock.broker.flushes import Flushes
 from penstock.broker.group_settings import group_config
 from penstock.broker.internal_topics import GROUP_METADATA_TOPIC
 from penstock.broker.patterns import matcher
@@ -61,10 +62,12 @@ from penstock.protocol.fields import Message
 from penstock.protocol.messages.list_groups import ListGroupsRequest
 from penstock.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from penstock.records.batch import BatchHeader, verify
+from penstock.records.compress import Compression
 from penstock.records.control import read_end_txn_marker
 from penstock.records.read import read_records
 from penstock.records.validate import AppendOrigin
 from penstock.security.acl import AclOperation, ResourceType
+from penstock.storage.log_results import AppendInfo
 from penstock.storage.producer_append import VerificationGuard
 
 logger = logging.getLogger("penstock.groups")
@@ -111,12 +114,13 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
         config: BrokerConfig,
         image: ClusterImage,
         replicas: ReplicaManager,
+        flushes: Flushes,
         workers: Workers,
         clock: Clock,
         create_topic: CreateTopic,
         access: Access,
     ) -> None:
-        super().__init__(broker_id, image, replicas, workers, clock)
+        super().__init__(broker_id, image, replicas, flushes, workers, clock)
         self._config = config
         self._create_topic = create_topic
         self._access = access
@@ -136,6 +140,12 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
 
     def require_consumer_groups(self) -> None:
         """Raises UNSUPPORTED_VERSION where the cluster has no groups of KIP-848."""
+        if "consumer" not in self._config.list("group.coordinator.rebalance.protocols"):
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                "group.coordinator.rebalance.protocols lacks consumer: consume with "
+                "group.protocol=classic, or add it",
+            )
         features = self._image.features
         if features is None or not features.levels.get(GROUP_VERSION):
             raise KafkaError(
@@ -212,7 +222,7 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
         *,
         commit: bool,
         transaction_version: int,
-    ) -> None:
+    ) -> AppendInfo:
         """Appends the end of a transaction; the offsets that were committed in it count, or not."""
         shard = self._shards.get(partition)
         if shard is None:
@@ -220,10 +230,11 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 f"{GROUP_METADATA_TOPIC}-{partition} is not loaded yet: retry",
             )
-        self._replicas.find(GROUP_METADATA_TOPIC, partition).append(
+        info = self._replicas.find(GROUP_METADATA_TOPIC, partition).append(
             marker, origin=AppendOrigin.COORDINATOR, transaction_version=transaction_version
         )
         shard.apply(TransactionEnded(producer_id, commit))
+        return info
 
     # --- the machine
 
@@ -243,24 +254,29 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
 
         return read
 
-    def _load_item(self, shard: GroupShard, item: Loaded) -> None:
+    def _load_item(self, partition: int, shard: GroupShard, item: Loaded) -> None:
         if isinstance(item, Skipped):
-            logger.warning("%s: %s", GROUP_METADATA_TOPIC, item.note)
+            logger.warning("%s-%d: %s", GROUP_METADATA_TOPIC, partition, item.note)
         else:
             shard.apply(item)
 
     def _timer_event(self, fired: TimerFired[Timer]) -> Event:
         return fired
 
-    def _append(self, replica: Replica, result: Result) -> None:
+    def _append(self, replica: Replica, result: Result) -> AppendInfo:
         records = [encode_record(record) for record in result.records]
         producer = None
         if result.producer is not None:
             producer = Producer(
                 result.producer.producer_id, result.producer.producer_epoch, self._guard
             )
-        append_records(
-            replica, records, self._clock.now_ms(), atomic=result.atomic, producer=producer
+        return append_records(
+            replica,
+            records,
+            self._clock.now_ms(),
+            atomic=result.atomic,
+            producer=producer,
+            compression=Compression(self._config.int("offsets.topic.compression.codec")),
         )
 
     def _apply(self, shard: GroupShard, result: Result) -> None:

@@ -15,6 +15,7 @@ from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.coordinator_host import CoordinatorHost, CreateTopic
 from penstock.broker.coordinator_log import BatchReader, append_records
 from penstock.broker.features import TRANSACTION_VERSION
+from penstock.broker.flushes import Flushes
 from penstock.broker.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from penstock.broker.producer_ids import ProducerIds
 from penstock.broker.replicas import Replica, ReplicaManager
@@ -55,6 +56,7 @@ from penstock.protocol.messages.add_partitions_to_txn import (
 from penstock.protocol.messages.write_txn_markers import WritableTxnMarker
 from penstock.records.batch import BatchHeader
 from penstock.records.read import read_records
+from penstock.storage.log_results import AppendInfo
 
 logger = logging.getLogger("penstock.transactions")
 
@@ -82,13 +84,14 @@ class TransactionCoordinator(CoordinatorHost[TxnShard, Event, Result, Timer, Loa
         config: BrokerConfig,
         image: ClusterImage,
         replicas: ReplicaManager,
+        flushes: Flushes,
         workers: Workers,
         clock: Clock,
         create_topic: CreateTopic,
         producer_ids: ProducerIds,
         markers: TxnMarkers,
     ) -> None:
-        super().__init__(broker_id, image, replicas, workers, clock)
+        super().__init__(broker_id, image, replicas, flushes, workers, clock)
         self._config = config
         self._create_topic = create_topic
         self._producer_ids = producer_ids
@@ -180,18 +183,18 @@ class TransactionCoordinator(CoordinatorHost[TxnShard, Event, Result, Timer, Loa
     def _reader(self) -> BatchReader[Loaded]:
         return _read_batch
 
-    def _load_item(self, shard: TxnShard, item: Loaded) -> None:
+    def _load_item(self, partition: int, shard: TxnShard, item: Loaded) -> None:
         if isinstance(item, Skipped):
-            logger.warning("%s: %s", TRANSACTION_STATE_TOPIC, item.note)
+            logger.warning("%s-%d: %s", TRANSACTION_STATE_TOPIC, partition, item.note)
         else:
             shard.apply(item)
 
     def _timer_event(self, fired: TimerFired[Timer]) -> Event:
         return fired
 
-    def _append(self, replica: Replica, result: Result) -> None:
+    def _append(self, replica: Replica, result: Result) -> AppendInfo:
         records = [encode_record(record) for record in result.records]
-        append_records(replica, records, self._clock.now_ms(), atomic=False)
+        return append_records(replica, records, self._clock.now_ms(), atomic=False)
 
     def _apply(self, shard: TxnShard, result: Result) -> None:
         for change in result.changes:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
+from penstock.broker.flushes import Flushes
 from penstock.broker.groups import GroupCoordinator
 from penstock.broker.internal_topics import GROUP_METADATA_TOPIC
 from penstock.broker.replicas import Replica, ReplicaManager
@@ -13,6 +14,7 @@ from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.write_txn_markers import WritableTxnMarker
 from penstock.records.control import build_end_txn_marker
 from penstock.records.validate import AppendOrigin
+from penstock.storage.log_results import AppendInfo
 
 logger = logging.getLogger("penstock.transactions")
 
@@ -23,9 +25,16 @@ _NEVER = 2**63 - 1
 class TxnMarkers:
     """Writes markers, whoever asks for them: a coordinator here, or WriteTxnMarkers."""
 
-    def __init__(self, replicas: ReplicaManager, groups: GroupCoordinator, clock: Clock) -> None:
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        groups: GroupCoordinator,
+        flushes: Flushes,
+        clock: Clock,
+    ) -> None:
         self._replicas = replicas
         self._groups = groups
+        self._flushes = flushes
         self._clock = clock
 
     def write_at_once(
@@ -59,7 +68,13 @@ class TxnMarkers:
             replica.leading()
             if not replica.epoch_is_known:
                 await self._replicas.note_epoch(replica)
-            self._append(marker, partition, replica)
+            info = self._append(marker, partition, replica)
+            if info.flush_due:
+                # Otherwise the coordinator would forget about a marker that may be lost.
+                await self._flushes.start(replica.log)
+        except OSError as error:
+            logger.error("%s could not be flushed: %s", partition, error)
+            return partition, ErrorCode.KAFKA_STORAGE_ERROR
         except KafkaError as error:
             logger.warning(
                 "producer %d epoch %d: its transaction cannot be ended in %s: %s",
@@ -73,7 +88,7 @@ class TxnMarkers:
 
     def _append(
         self, marker: WritableTxnMarker, partition: TopicPartition, replica: Replica
-    ) -> None:
+    ) -> AppendInfo:
         batch = build_end_txn_marker(
             marker.transaction_result,
             producer_id=marker.producer_id,
@@ -82,7 +97,7 @@ class TxnMarkers:
             timestamp=self._clock.now_ms(),
         )
         if partition.topic == GROUP_METADATA_TOPIC:
-            self._groups.end_transaction(
+            info = self._groups.end_transaction(
                 partition.partition,
                 batch,
                 marker.producer_id,
@@ -90,8 +105,11 @@ class TxnMarkers:
                 transaction_version=marker.transaction_version,
             )
         else:
-            replica.append(
+            info = replica.append(
                 batch,
                 origin=AppendOrigin.COORDINATOR,
                 transaction_version=marker.transaction_version,
             )
+        if info.rolled:
+            self._flushes.start(replica.log)
+        return info

@@ -41,7 +41,7 @@ group.coordinator.background.threads INT H-- 1.. 2
     Threads for the coordinator's assignors.
 group.coordinator.cached.buffer.max.bytes INT Mc- 524288.. 1048588
     Largest buffer that the coordinator keeps for the next write.
-group.coordinator.rebalance.protocols LIST M-- +{consumer,classic,share,streams} \
+group.coordinator.rebalance.protocols LIST M-* +{consumer,classic,share,streams} \
 classic,consumer,streams
     Protocols that groups may use.
 group.coordinator.threads INT H-- 1.. 4
@@ -129,7 +129,7 @@ offsets.retention.check.interval.ms LONG H-* 1.. 600000
     How often offsets are looked over for those that expire.
 offsets.retention.minutes INT H-* 1.. 10080
     How long the offsets of an empty group are kept.
-offsets.topic.compression.codec INT H-- . 0
+offsets.topic.compression.codec INT H-* 0..4 0
     Codec of __consumer_offsets, as its number.
 offsets.topic.num.partitions INT H-* 1.. 50
     Partitions of __consumer_offsets.

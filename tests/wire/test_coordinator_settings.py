@@ -1,0 +1,129 @@
+"""Settings of the broker that coordinators go by: how they write, and what they wait for."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.broker.broker import Broker
+from penstock.core.errors import ErrorCode
+from penstock.core.ids import TimestampMs
+from penstock.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from penstock.records.batch import split
+from penstock.records.compress import Compression
+from penstock.storage.disk import OsFile
+from penstock.storage.log import Log
+from penstock.storage.log_results import Isolation
+from tests.support.broker import RunningBroker, running_broker
+from tests.support.group_client import GROUP_SETTINGS, MovedClock, commit, committed, find_group
+from tests.support.group_members import ClassicMember, ConsumerMember
+from tests.support.requests import make_topic
+from tests.support.txn_client import Generation, TxnProducer
+
+ONE = {**GROUP_SETTINGS, "offsets.topic.num.partitions": "1"}
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+@pytest.fixture
+def durable(tmp_path: Path) -> Iterator[RunningBroker]:
+    settings = {
+        **ONE,
+        "transaction.state.log.num.partitions": "1",
+        "log.flush.interval.messages": "1",
+    }
+    with running_broker(tmp_path, settings) as broker:
+        yield broker
+
+
+def log_of(broker: RunningBroker, topic: str) -> Log:
+    return broker.call(lambda inside: inside.replicas.find(topic, 0).log)
+
+
+def test_what_is_answered_is_durable(durable: RunningBroker) -> None:
+    """S6: with `log.flush.interval.messages=1`, for groups and transactions too."""
+    with durable.connect() as client:
+        make_topic(client, "t")
+        find_group(client, "g")
+        offsets = log_of(durable, "__consumer_offsets")
+        for number in range(5):
+            assert commit(client, "g", {("t", 0): number}) == [ErrorCode.NONE]
+            assert offsets.recovery_point == offsets.log_end_offset == number + 1
+        producer = TxnProducer.started(client, "id", Generation.V2)
+        transactions = log_of(durable, "__transaction_state")
+        for _ in range(3):
+            producer.write("t", b"x")
+            before = transactions.log_end_offset
+            assert transactions.recovery_point == before
+            producer.commit()
+            assert transactions.recovery_point > before
+
+
+def test_nobody_is_told_of_what_could_not_be_made_durable(
+    durable: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with durable.connect() as client:
+        make_topic(client, "t")
+        find_group(client, "g")
+        assert commit(client, "g", {("t", 0): 1}) == [ErrorCode.NONE]
+
+        def broken(_: OsFile) -> None:
+            raise OSError(5, "the disk is broken")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(OsFile, "sync", broken)
+            refused = commit(client, "g", {("t", 0): 2})
+        assert refused in ([ErrorCode.NOT_COORDINATOR], [ErrorCode.COORDINATOR_NOT_AVAILABLE])
+
+
+class WallClock(MovedClock):
+    """Somebody has set the clock on the wall; time goes on as before."""
+
+    def monotonic_ms(self) -> int:
+        return self._clock.monotonic_ms()
+
+
+def test_sessions_do_not_end_when_somebody_sets_the_clock(tmp_path: Path) -> None:
+    """C3: neither of classic members nor of the others."""
+    with running_broker(tmp_path, ONE) as broker, broker.connect() as client:
+        make_topic(client, "t")
+        find_group(client, "new")
+        member = ConsumerMember(client, "new", "m", names=["t"]).joined()
+        classic = ClassicMember(client, "old", topics=["t"]).joined()
+
+        def turn(inside: Broker) -> TimestampMs:
+            clock = inside.groups._clock = WallClock(inside.groups._clock)
+            clock.ahead_ms = DAY_MS
+            inside.groups._ring()
+            return clock.now_ms()
+
+        broker.call(turn)
+        assert member.beat().error_code == 0
+        assert classic.beat() == ErrorCode.NONE
+
+
+def test_the_newer_protocol_can_be_left_out(tmp_path: Path) -> None:
+    settings = {**ONE, "group.coordinator.rebalance.protocols": "classic"}
+    with running_broker(tmp_path, settings) as broker, broker.connect() as client:
+        make_topic(client, "t")
+        find_group(client, "g")
+        request = ConsumerGroupHeartbeatRequest("g", "m", 0, subscribed_topic_names=["t"])
+        refused = client.ask(request, 1)
+        assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert "group.coordinator.rebalance.protocols" in refused.error_message
+
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.ZSTD])
+def test_offsets_can_be_packed(tmp_path: Path, codec: Compression) -> None:
+    """P6."""
+    settings = {**ONE, "offsets.topic.compression.codec": str(codec.value)}
+    with running_broker(tmp_path, settings) as broker, broker.connect() as client:
+        make_topic(client, "t")
+        find_group(client, "g")
+        assert commit(client, "g", {("t", 0): 7}) == [ErrorCode.NONE]
+        log = log_of(broker, "__consumer_offsets")
+        found = broker.call(lambda _: log.read(0, 1_000_000, Isolation.LOG_END)).records
+        assert found is not None
+        assert {header.compression for _, header in split(found.read())} == {codec}
+    with running_broker(tmp_path, settings) as broker, broker.connect() as client:
+        find_group(client, "g")
+        assert committed(client, "g") == {("t", 0): 7}
