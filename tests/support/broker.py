@@ -25,6 +25,8 @@ from penstock.protocol.frames import decode_response, encode_request
 
 T = TypeVar("T")
 TIMEOUT_S = 20.0
+STOP_S = 60.0
+"""A disk that others keep busy may take long over the last flushes."""
 
 
 class WireClient:
@@ -164,5 +166,5 @@ def running_broker(
         finally:
             broker._loop.call_soon_threadsafe(stopping.set)
     finally:
-        thread.join(TIMEOUT_S)
+        thread.join(STOP_S)
         assert not thread.is_alive(), "the broker did not stop"

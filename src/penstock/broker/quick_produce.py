@@ -169,7 +169,7 @@ class QuickProduce:
         index = topic.partition_data[0].index
         try:
             replica = self._broker.replicas.find(topic.name, index)
-            if not replica.epoch_is_known or replica.log.config.flush_messages < _NEVER:
+            if replica.log.config.flush_messages < _NEVER:
                 return None
         except KafkaError:
             return None

@@ -40,7 +40,7 @@ logger = logging.getLogger("penstock.replicas")
 class Replica:
     """A partition hosted here. `log` is None while its folder is offline."""
 
-    __slots__ = ("_log", "committed_waiters", "config", "noting", "partition", "waiters")
+    __slots__ = ("_log", "committed_waiters", "config", "partition", "waiters")
 
     def __init__(self, partition: Partition, log: Log | None, config: TopicConfig) -> None:
         self.partition = partition
@@ -50,8 +50,6 @@ class Replica:
         """Fetches that may read up to the high watermark."""
         self.committed_waiters = WatchList()
         """Fetches that may read up to the last stable offset (`read_committed`)."""
-        self.noting: asyncio.Task[None] | None = None
-        """Makes the leader epoch durable, which the first append of an epoch needs."""
 
     @property
     def log(self) -> Log:
@@ -74,12 +72,6 @@ class Replica:
         if code is not ErrorCode.NONE:
             raise KafkaError(code, f"{self.partition.key}: {_LEADER_ERRORS[code]}")
         return self.log
-
-    @property
-    def epoch_is_known(self) -> bool:
-        """Whether an append need not wait until the log has taken note of the leader epoch."""
-        latest = self.log.epochs.latest_epoch
-        return latest is not None and latest >= self.partition.leader_epoch
 
     def append(
         self,
@@ -235,22 +227,6 @@ class ReplicaManager:
         """Returns when the deletions of which `apply` has heard are durable."""
         if self._deletions:
             await asyncio.wait(self._deletions)
-
-    async def note_epoch(self, replica: Replica) -> None:
-        """Has the log take note of the leader epoch, on a thread; all who ask wait for one."""
-        if replica.noting is None:
-            replica.noting = asyncio.get_running_loop().create_task(self._note_epoch(replica))
-        await asyncio.shield(replica.noting)
-
-    async def _note_epoch(self, replica: Replica) -> None:
-        try:
-            log = replica.leading()
-            task = log.begin_epoch(replica.partition.leader_epoch)
-            if task is not None:
-                await self._workers.run(self._workers.flush, task.run)
-                log.finish_epoch(task)
-        finally:
-            replica.noting = None
 
     def apply(self, changes: Iterable[Change]) -> None:
         """Follows changes that the image has taken over already."""

@@ -46,7 +46,7 @@ class TxnMarkers:
     def _is_written(self, marker: WritableTxnMarker, partition: TopicPartition) -> bool:
         try:
             replica = self._replicas.find(*partition)
-            if not replica.epoch_is_known or replica.config.log.flush_messages < _NEVER:
+            if replica.config.log.flush_messages < _NEVER:
                 return False
             self._append(marker, partition, replica)
         except KafkaError:
@@ -66,8 +66,6 @@ class TxnMarkers:
         try:
             replica = self._replicas.find(*partition)
             replica.leading()
-            if not replica.epoch_is_known:
-                await self._replicas.note_epoch(replica)
             info = self._append(marker, partition, replica)
             if info.flush_due:
                 # Otherwise the coordinator would forget about a marker that may be lost.

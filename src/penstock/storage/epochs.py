@@ -26,7 +26,6 @@ __all__ = [
     "LEADER_EPOCH_CHECKPOINT",
     "EpochEndOffset",
     "EpochEntry",
-    "EpochTask",
     "LeaderEpochCache",
 ]
 
@@ -37,23 +36,6 @@ class EpochEndOffset(NamedTuple):
 
 
 _UNDEFINED = EpochEndOffset(NO_LEADER_EPOCH, NO_OFFSET)
-
-
-class EpochTask:
-    """A new epoch, to be made durable on any thread."""
-
-    def __init__(self, entry: EpochEntry, entries: list[EpochEntry], write: FileWrite) -> None:
-        self.entry = entry
-        self.entries = entries
-        """All epochs, the new one last."""
-        self.write = write
-
-    @property
-    def error(self) -> OSError | None:
-        return self.write.error
-
-    def run(self) -> None:
-        self.write.run()
 
 
 class LeaderEpochCache:
@@ -102,22 +84,6 @@ class LeaderEpochCache:
     def note(self, epoch: int, start_offset: int) -> None:
         """`assign` without a wait: the epoch is durable with the next flush of the log."""
         if self._put(EpochEntry(epoch, start_offset)):
-            self.is_stale = True
-
-    def begin_assign(self, epoch: int, start_offset: int) -> EpochTask:
-        """`assign` for another thread; the epochs stay as they are until `finish_assign`."""
-        before = list(self._entries)
-        entry = EpochEntry(epoch, start_offset)
-        self._put(entry)
-        entries, self._entries = self._entries, before
-        write = self._file.take({self.path: encode_leader_epochs(entries)})
-        return EpochTask(entry, entries, write)
-
-    def finish_assign(self, task: EpochTask) -> None:
-        """Takes over what `begin_assign` gave, once it is durable."""
-        self._put(task.entry)
-        # A flush may have written the file without the epoch, or the log may start later now.
-        if not task.write.is_latest or self._entries != task.entries:
             self.is_stale = True
 
     def begin_write(self) -> FileWrite:

@@ -17,11 +17,6 @@ class FileWrite:
         self._owner = owner
         self._serial = serial
 
-    @property
-    def is_latest(self) -> bool:
-        """Whether nothing was taken after it."""
-        return self._owner.taken == self._serial
-
     def write(self) -> None:
         """Returns when these contents, or such that were taken later, are durable."""
         self._owner.write(self._serial, self.files)

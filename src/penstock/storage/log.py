@@ -26,7 +26,7 @@ from penstock.records.validate import (
     verify_batches,
 )
 from penstock.storage.config import INT_MAX
-from penstock.storage.epochs import EpochTask, LeaderEpochCache
+from penstock.storage.epochs import LeaderEpochCache
 from penstock.storage.local_log import FlushTask, LocalLog
 from penstock.storage.log_results import AppendInfo
 from penstock.storage.producer_append import VerificationGuard
@@ -249,24 +249,6 @@ class Log(SegmentedLog):
             end_offset - local.recovery_point >= config.flush_messages,
             rolled,
         )
-
-    def begin_epoch(self, leader_epoch: int) -> EpochTask | None:
-        """Takes note of an epoch that starts with the next record, before there is one.
-
-        So it is durable before its first record; an append that comes without this has it durable
-        with the next flush. `run` the task on any thread and give it to `finish_epoch`; nothing
-        may be appended until then. None where the epoch is known.
-        """
-        latest = self.epochs.latest_epoch
-        if latest is not None and leader_epoch <= latest:
-            return None
-        return self.epochs.begin_assign(leader_epoch, self.log_end_offset)
-
-    def finish_epoch(self, task: EpochTask) -> None:
-        """Takes over the epoch that was made durable."""
-        if task.error is not None:
-            self._fail(task.error)
-        self.epochs.finish_assign(task)
 
     def _note_epochs(self, headers: Sequence[BatchHeader]) -> None:
         for header in headers:

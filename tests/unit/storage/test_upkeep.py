@@ -10,11 +10,11 @@ from penstock.core.clock import ManualClock
 from penstock.core.errors import KafkaStorageError
 from penstock.storage.checkpoints import RECOVERY_POINT_CHECKPOINT, load_offsets
 from penstock.storage.disk import OsDisk
-from penstock.storage.epochs import EpochEntry, LeaderEpochCache
+from penstock.storage.epochs import LeaderEpochCache
 from penstock.storage.log_results import Isolation
 from penstock.storage.manager import ChoreIntervals, LogManager
 from tests.support.crash_disk import CrashDisk
-from tests.support.logs import NOW, LogFolder, filler
+from tests.support.logs import NOW, filler
 from tests.support.two_folders import SMALL, TP
 
 INTERVALS = ChoreIntervals(log_flush_offset_checkpoint_interval_ms=300)
@@ -116,69 +116,6 @@ class TestRemovals:
         task.run()
         log_dir.finish_removal(task)
         assert not log_dir.online
-        broker.manager.shutdown()
-
-
-class TestEpochs:
-    def test_an_epoch_is_durable_before_its_first_record(self, tmp_path: Path) -> None:
-        with LogFolder(tmp_path, SMALL) as folder:
-            log = folder.open()
-            log.append_as_leader(filler(100), 3)
-            assert log.begin_epoch(3) is None
-            task = log.begin_epoch(5)
-            assert task is not None
-            with ThreadPoolExecutor(1) as pool:
-                pool.submit(task.run).result()
-            assert log.epochs.entries() == [EpochEntry(3, 0)]
-            log.finish_epoch(task)
-            assert log.epochs.entries() == [EpochEntry(3, 0), EpochEntry(5, 1)]
-            log.append_as_leader(filler(100), 5)
-            log = folder.reopen()
-            assert log.epochs.entries() == [EpochEntry(3, 0), EpochEntry(5, 1)]
-
-    def test_a_flush_and_a_deletion_meanwhile(self) -> None:
-        """R4: neither takes the new epoch out of the file for good, nor brings old ones back."""
-        broker = Broker()
-        log = broker.log
-        log.append_as_leader(filler(100), 7)
-        task = log.begin_epoch(9)
-        assert task is not None
-        log.update_high_watermark(26)
-        log.increment_log_start_offset(3)
-        flush = log.begin_flush()
-        assert flush is not None
-        flush.run()
-        task.run()
-        log.finish_flush(flush)
-        log.finish_epoch(task)
-        expected = [(0, 3), (7, 25), (9, 26)]
-        assert log.epochs.entries() == expected
-        assert log.epochs.is_stale, "the file lacks the new one"
-        log.append_as_leader(filler(100), 9)
-        log.flush()
-        assert LeaderEpochCache(broker.disk, log.folder).entries() == expected
-        broker.manager.shutdown()
-
-    def test_the_append_then_waits_for_nothing(self) -> None:
-        broker = Broker()
-        task = broker.log.begin_epoch(9)
-        assert task is not None
-        task.run()
-        broker.log.finish_epoch(task)
-        before = broker.disk.operations
-        broker.log.append_as_leader(filler(100), 9)
-        assert broker.disk.operations - before == 1
-        broker.manager.shutdown()
-
-    def test_a_disk_that_fails(self) -> None:
-        broker = Broker()
-        broker.disk.fail("sync", "*leader-epoch-checkpoint*", errno.EIO)
-        task = broker.log.begin_epoch(9)
-        assert task is not None
-        task.run()
-        with pytest.raises(KafkaStorageError):
-            broker.log.finish_epoch(task)
-        assert not broker.manager.dirs[0].online
         broker.manager.shutdown()
 
 

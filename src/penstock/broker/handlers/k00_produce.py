@@ -8,7 +8,6 @@ records are durable.
 
 import asyncio
 import struct
-from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -127,10 +126,6 @@ async def _with_threads(
     for place in slow:
         if place.slow is not None:
             await broker.workers.run(broker.workers.compute, place.slow.run)
-        # Where that goes wrong, the append says so.
-        with suppress(KafkaError):
-            if place.replica is not None and not place.replica.epoch_is_known:
-                await broker.replicas.note_epoch(place.replica)
     return _append(broker, request, body, places)
 
 
@@ -166,7 +161,7 @@ def _place(
         replica = broker.replicas.find(topic, data.index)
         records = checked(request.version, data.records)
         slow = replica.leading().begin_append(records)
-        is_slow = slow is not None or not replica.epoch_is_known
+        is_slow = slow is not None
         if records[_CODEC_AT] & TRANSACTIONAL_FLAG and records[MAGIC_AT] == MAGIC:
             txn = TxnBatch.of(records)
             # The first of its transaction in the partition waits for the coordinator.
