@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, NamedTuple, ParamSpec, Self
@@ -63,8 +64,10 @@ class DyingBroker:
         return self.status
 
     def kill(self) -> None:
+        """Ends it, unless it has ended by itself."""
         if self.status is None:
-            os.kill(self.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
             self.wait()
 
 

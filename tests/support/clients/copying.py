@@ -82,6 +82,9 @@ class Copier:
                 "transactional.id": self._transactional_id,
                 "linger.ms": 5,
                 "retry.backoff.ms": 20,
+                # Else it forgets a broker that is away, but not that this was the coordinator, and
+                # send_offsets_to_transaction never comes back (librdkafka's issue 5511).
+                "metadata.recovery.strategy": "none",
                 **_RECONNECTS,
             }
         )

@@ -1,0 +1,330 @@
+"""A broker that dies before, after and in the middle of every append of a transaction (P4, S7).
+
+Transactions are played to a broker that ends at its n-th append: to `__transaction_state`, to a
+partition, or of a marker. The broker that follows finds what is there, and it goes on in one of
+three ways: the producers ask again as if nothing had been, others take their place, or nobody comes
+and time runs out. In the end each transaction is wholly committed or wholly aborted, in every
+partition and in the offsets of the group, and in no other way than its producer was told.
+
+`PENSTOCK_CRASH_SEEDS=1` tries every append, moment and way instead of some.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from enum import Enum
+from itertools import cycle, product
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+import pytest
+from msgspec.structs import replace
+
+from penstock.broker.broker import Broker
+from penstock.broker.coordinator_log import append_records
+from penstock.coordinator.txn.metadata import MAX_EPOCH, record_of
+from penstock.coordinator.txn.records import encode_record
+from penstock.records.batch import split
+from tests.crash.harness import SEEDS
+from tests.support.broker import RunningBroker, running_broker
+from tests.support.dying_broker import DIED, BrokerForge, Death, DyingBroker, Moment
+from tests.support.txn_client import Generation
+from tests.support.txn_play import SETTINGS, Account, BrokerDiedError, Play
+
+LOOKS_FOR_TIMEOUTS = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+PATIENT = {**SETTINGS, LOOKS_FOR_TIMEOUTS: "600000"}
+STRICT = {**SETTINGS, LOOKS_FOR_TIMEOUTS: "10"}
+MOMENTS: tuple[Moment, ...] = ("before", "after", "torn")
+FEW = 5
+"""Points of each script that are tried every day."""
+
+
+class Way(Enum):
+    """How it goes on after the crash."""
+
+    SAME_PRODUCERS = 1
+    """They ask again for what was not answered, and carry on."""
+    NEW_PRODUCERS = 2
+    """With the same transactional ids: what is open is aborted."""
+    TIMEOUT = 3
+    """Nobody comes; the coordinator aborts what is open."""
+
+
+# --- what is played
+
+
+@contextmanager
+def preparing(folder: Path, account: Account | None = None) -> Iterator[tuple[RunningBroker, Play]]:
+    """A broker of this process, which stops well in the end."""
+
+    with running_broker(folder, PATIENT) as broker:
+        play = Play(broker.connect, not_to_die, account)
+        try:
+            yield broker, play
+        finally:
+            play.close()
+
+
+def topics_only(folder: Path) -> Account:
+    with preparing(folder) as (_, play):
+        play.make_topics()
+        return play.account
+
+
+def commits_and_aborts(play: Play, generation: Generation) -> None:
+    play.producer("x", generation)
+    play.whole("x", commit=True)
+    play.whole("x", commit=False)
+    play.whole("x", commit=True)
+
+
+def two_producers(play: Play) -> None:
+    """Their transactions overlap in the same partitions."""
+    play.producer("x")
+    play.producer("y", Generation.V1)
+    for commit in (True, False):
+        first, second = play.begin("x"), play.begin("y")
+        play.write(first, [0, 1])
+        play.write(second, [1, 2])
+        play.commit_offset(first)
+        play.write(first, [1, 2])
+        play.commit_offset(second)
+        play.end(second, commit=commit)
+        play.end(first, commit=not commit)
+        play.finish(first)
+        play.finish(second)
+
+
+def fencing(play: Play) -> None:
+    """A producer is replaced in the middle of its transaction."""
+    play.producer("x")
+    left = play.begin("x")
+    play.write(left)
+    play.commit_offset(left)
+    play.producer("x")
+    play.whole("x", commit=True)
+
+
+def almost_out_of_epochs(folder: Path) -> Account:
+    """x has one epoch left, y has none."""
+    with preparing(folder) as (broker, play):
+        play.make_topics()
+        play.producer("x")
+        play.producer("y", Generation.V1)
+        broker.call(lambda inside: wear_out(inside, "x", MAX_EPOCH - 2))
+        broker.call(lambda inside: wear_out(inside, "y", MAX_EPOCH - 1))
+        return play.account
+
+
+def wear_out(inside: Broker, transactional_id: str, epoch: int) -> None:
+    """The coordinator will find in its log that so many epochs have been used."""
+    coordinator = inside.transactions
+    partition = coordinator.partition_of(transactional_id)
+    assert partition is not None
+    shard = coordinator._shards[partition]
+    assert shard is not None
+    worn = replace(shard.transactions[transactional_id], producer_epoch=epoch)
+    record = encode_record(record_of(worn, 2))
+    replica = inside.replicas.find(coordinator.topic, partition)
+    append_records(replica, [record], worn.last_update_ms, atomic=True)
+
+
+def out_of_epochs(play: Play) -> None:
+    """Both get another producer id: one with the end of its transaction, one at its start."""
+    play.producer("x")
+    play.producer("y", Generation.V1)
+    for name, commit in (("x", True), ("x", False), ("y", True)):
+        play.whole(name, commit=commit)
+
+
+def left_open(folder: Path) -> Account:
+    """Of x, and of y, which has used all its epochs."""
+    with preparing(folder) as (broker, play):
+        play.make_topics()
+        play.producer("y")
+        broker.call(lambda inside: wear_out(inside, "y", MAX_EPOCH - 2))
+    with preparing(folder, play.account) as (broker, play):
+        for name in ("x", "y"):
+            play.producer(name)
+            transaction = play.begin(name)
+            play.write(transaction)
+            play.commit_offset(transaction)
+        return play.account
+
+
+def out_of_time(play: Play) -> None:
+    """The coordinator aborts them by itself."""
+    play.settle()
+
+
+class Script(NamedTuple):
+    prepare: Callable[[Path], Account]
+    """Makes the data that the play begins with."""
+    play: Callable[[Play], None]
+    settings: dict[str, str] = PATIENT
+
+
+SCRIPTS = {
+    "version 1": Script(topics_only, lambda play: commits_and_aborts(play, Generation.V1)),
+    "version 2": Script(topics_only, lambda play: commits_and_aborts(play, Generation.V2)),
+    "two producers": Script(topics_only, two_producers),
+    "fencing": Script(topics_only, fencing),
+    "epochs": Script(almost_out_of_epochs, out_of_epochs),
+    "timeouts": Script(left_open, out_of_time, STRICT),
+}
+
+
+# --- crashes
+
+
+class Point(NamedTuple):
+    deaths: tuple[Death, ...]
+    """Of the broker, and of the one that comes after it, if that dies too."""
+    way: Way
+
+
+class Performance:
+    """One play with its crashes, and all that follows."""
+
+    def __init__(
+        self, forge: BrokerForge, folder: Path, script: Script, point: Point, account: Account
+    ) -> None:
+        self._forge = forge
+        self._folder = folder
+        self._script = script
+        self._deaths = list(point.deaths)
+        self._way = point.way
+        self._resumes = point.way is Way.SAME_PRODUCERS
+        """Whether a broker that has died is followed by the next one at once."""
+        self._has_died = False
+        self._settings = script.settings
+        self._broker = self._start()
+        self._play = Play(lambda: self._broker.connect(), self._died, account)
+
+    def run(self) -> None:
+        try:
+            try:
+                self._script.play(self._play)
+            except BrokerDiedError:
+                self._recover()
+            assert self._has_died, "there is no such append"
+            self._play.settle()
+            self._play.check(goes_on=self._way is Way.SAME_PRODUCERS)
+            self._go_on()
+        finally:
+            self._play.close()
+            self._broker.kill()
+        assert "Traceback" not in (self._folder / "broker.log").read_text()
+
+    def _start(self) -> DyingBroker:
+        death = self._deaths[0] if self._deaths else None
+        return self._forge.start(self._folder, self._settings, death)
+
+    def _died(self) -> None:
+        assert self._broker.wait() == DIED
+        self._deaths.pop(0)
+        self._has_died = True
+        if not self._resumes:
+            raise BrokerDiedError
+        self._broker = self._start()
+
+    def _recover(self) -> None:
+        self._resumes = True
+        if self._way is Way.TIMEOUT:
+            self._settings = STRICT
+        self._broker = self._start()
+        if self._way is Way.NEW_PRODUCERS:
+            for name in self._names():
+                self._play.producer(name)
+
+    def _go_on(self) -> None:
+        """Nothing stands in the way of the next transactions."""
+        for name in self._names():
+            self._play.producer(name, timeout_ms=60_000)
+            self._play.whole(name, commit=True)
+        self._play.check(goes_on=self._way is Way.SAME_PRODUCERS)
+
+    def _names(self) -> list[str]:
+        return sorted({each.transactional_id for each in self._play.account.transactions})
+
+
+class Stage:
+    """The data of a script, of which every point gets a copy."""
+
+    def __init__(self, forge: BrokerForge, folder: Path, script: Script) -> None:
+        self._forge = forge
+        self._folder = folder
+        self._script = script
+        self._account = script.prepare(folder / "prepared")
+        self._before = batches_in(folder / "prepared")
+
+    def appends(self) -> int:
+        """How many there are when the broker does not die."""
+        with self._copy() as folder:
+            broker = self._forge.start(folder, self._script.settings)
+            play = Play(broker.connect, not_to_die, deepcopy(self._account))
+            try:
+                self._script.play(play)
+            finally:
+                play.close()
+                broker.kill()
+            return batches_in(folder) - self._before
+
+    def try_point(self, point: Point) -> None:
+        with self._copy() as folder:
+            account = deepcopy(self._account)
+            Performance(self._forge, folder, self._script, point, account).run()
+
+    @contextmanager
+    def _copy(self) -> Iterator[Path]:
+        folder = self._folder / "played"
+        shutil.copytree(self._folder / "prepared", folder)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder)
+
+
+def batches_in(folder: Path) -> int:
+    return sum(1 for file in folder.rglob("*.log") for _ in split(file.read_bytes()))
+
+
+def not_to_die() -> None:
+    raise BrokerDiedError
+
+
+def all_points(appends: int) -> list[Point]:
+    second = cycle([(), (Death(1, "after"),), (Death(2, "before"),), (Death(1, "torn"),)])
+    return [
+        Point((Death(step, moment), *next(second)), way)
+        for step, moment, way in product(range(1, appends + 1), MOMENTS, Way)
+    ]
+
+
+@pytest.fixture(scope="module")
+def forge() -> Iterator[BrokerForge]:
+    with BrokerForge() as one:
+        yield one
+
+
+@pytest.mark.timeout(3600 if SEEDS else 300)
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_step(
+    forge: BrokerForge,
+    tmp_path: Path,
+    name: str,
+    record_property: Callable[[str, object], None],
+) -> None:
+    """P4, S7: wholly committed or wholly aborted, wherever the broker died."""
+    stage = Stage(forge, tmp_path, SCRIPTS[name])
+    points = all_points(stage.appends())
+    chosen = points if SEEDS else Random(name).sample(points, FEW)
+    for number, point in enumerate(chosen):
+        try:
+            stage.try_point(point)
+        except BaseException as error:
+            error.add_note(f"{name}, {number + 1} of {len(chosen)} points: {point}")
+            raise
+    record_property("points", f"{len(chosen)} of {len(points)}")
