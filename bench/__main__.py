@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from bench.report import Row
 
-SUITES = ("protocol", "records", "log", "cleaner", "broker", "groups", "soak")
+SUITES = ("protocol", "records", "log", "cleaner", "broker", "groups", "soak", "sim")
 
 
 def main(names: Sequence[str]) -> int:

@@ -79,6 +79,10 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
     def _new_shard(self) -> S: ...
 
     @abstractmethod
+    def _configure(self, shard: S) -> None:
+        """Tells a shard the settings of now: they may have changed while it was loaded."""
+
+    @abstractmethod
     def _reader(self) -> BatchReader[L]:
         """Reads the batches of one partition while it is loaded."""
 
@@ -224,6 +228,12 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _reconfigure(self) -> None:
+        """Settings have changed: every shard that is there hears of them."""
+        for shard in self._shards.values():
+            if shard is not None:
+                self._configure(shard)
+
     # --- leadership
 
     def apply(self, changes: Iterable[Change]) -> None:
@@ -261,6 +271,7 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
             return
         if self._loads.get(partition) == number:
             self._shards[partition] = shard
+            self._configure(shard)
             self._settle(partition, shard, shard.loaded(self._clock.now_ms()))
             self._after_load(partition, shard)
 

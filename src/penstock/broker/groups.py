@@ -241,6 +241,9 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
     def _new_shard(self) -> GroupShard:
         return GroupShard(self._group_config, self._topics)
 
+    def _configure(self, shard: GroupShard) -> None:
+        shard.config = self._group_config
+
     def _reader(self) -> BatchReader[Loaded]:
         offsets = OffsetReader()
 
@@ -369,9 +372,7 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
 
     def _reconfigure(self) -> None:
         self._group_config = group_config(self._config, self._image)
-        for shard in self._shards.values():
-            if shard is not None:
-                shard.config = self._group_config
+        super()._reconfigure()
 
 
 def _read_batch(

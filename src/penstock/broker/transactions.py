@@ -96,7 +96,8 @@ class TransactionCoordinator(CoordinatorHost[TxnShard, Event, Result, Timer, Loa
         self._create_topic = create_topic
         self._producer_ids = producer_ids
         self._markers = markers
-        config.subscribe("trans", self._reconfigured)
+        self._current = self._txn_config()
+        config.subscribe("trans", lambda _: self._reconfigure())
 
     # --- for the handlers
 
@@ -178,7 +179,10 @@ class TransactionCoordinator(CoordinatorHost[TxnShard, Event, Result, Timer, Loa
     # --- the machine
 
     def _new_shard(self) -> TxnShard:
-        return TxnShard(self._txn_config())
+        return TxnShard(self._current)
+
+    def _configure(self, shard: TxnShard) -> None:
+        shard.config = self._current
 
     def _reader(self) -> BatchReader[Loaded]:
         return _read_batch
@@ -302,13 +306,11 @@ class TransactionCoordinator(CoordinatorHost[TxnShard, Event, Result, Timer, Loa
     def apply(self, changes: Iterable[Change]) -> None:
         """Follows who leads `__transaction_state`, and the number of partitions of groups."""
         super().apply(changes)
-        self._reconfigured(frozenset())
+        self._reconfigure()
 
-    def _reconfigured(self, _: frozenset[str]) -> None:
-        config = self._txn_config()
-        for shard in self._shards.values():
-            if shard is not None:
-                shard.config = config
+    def _reconfigure(self) -> None:
+        self._current = self._txn_config()
+        super()._reconfigure()
 
     def _txn_config(self) -> TxnConfig:
         config = self._config

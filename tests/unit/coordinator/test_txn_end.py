@@ -240,3 +240,16 @@ def test_a_producer_that_learns_version_2(host: TxnHost) -> None:
     assert producer.add(T1) == NONE
     assert producer.end(commit=True) == NONE
     assert producer.epoch == 1
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_fenced_producer_does_not_become_its_successor(host: TxnHost, commit: bool) -> None:
+    """Stricter than Kafka: there it is told of a commit that was the successor's."""
+    fenced, successor = Producer(host, version=2), Producer(host, version=1)
+    fenced.init()
+    successor.init()
+    assert successor.add(T0) == NONE
+    assert successor.end(commit=commit) == NONE
+    host.settle()
+    assert fenced.epoch + 1 == successor.epoch
+    assert fenced.end(commit=commit) == ErrorCode.PRODUCER_FENCED

@@ -74,7 +74,12 @@ def _end_with_epoch_bump(
     )
     if metadata.producer_id != request.producer_id and not over_the_last_epoch:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    asked_again = over_the_last_epoch or metadata.producer_epoch == request.producer_epoch + 1
+    # Only an end that raised the epoch can be asked for again. Where a producer of version 1 has
+    # taken over since and ended a transaction, the one before is fenced; Kafka would tell it of a
+    # commit that was never its own.
+    asked_again = metadata.bumps_epoch and (
+        over_the_last_epoch or metadata.producer_epoch == request.producer_epoch + 1
+    )
     complete = metadata.state in _COMPLETE.values()
     if request.producer_epoch != metadata.producer_epoch and not (complete and asked_again):
         return ErrorCode.PRODUCER_FENCED

@@ -1,0 +1,308 @@
+"""A broker for the simulation: the real parts, on a disk that forgets and a loop with its own time.
+
+`app.App` wires a broker to sockets, threads and the clock of the machine; this wires the same parts
+without them. The handlers, the coordinators and their hosts, verification, markers, chores, the
+cleaner, the logs and their recovery are the real ones.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from random import Random
+from uuid import UUID
+
+from penstock.broker.access import Access
+from penstock.broker.broker import Broker
+from penstock.broker.chores import Chores
+from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.config.topic_config import topic_config
+from penstock.broker.controlling import Controlling
+from penstock.broker.features import (
+    NEW_CLUSTER_FEATURES,
+    SUPPORTED_FEATURES,
+    TRANSACTION_VERSION,
+)
+from penstock.broker.fetch_sessions import FetchSessions
+from penstock.broker.flushes import Flushes
+from penstock.broker.groups import GroupCoordinator
+from penstock.broker.log_moves import LogMoves
+from penstock.broker.producer_ids import ProducerIds
+from penstock.broker.quotas import Quotas
+from penstock.broker.replicas import Replica, ReplicaManager
+from penstock.broker.settings import (
+    chore_intervals,
+    new_authorizer,
+    new_quotas,
+    producer_limits,
+)
+from penstock.broker.telemetry import ClientTelemetry
+from penstock.broker.transactions import TransactionCoordinator
+from penstock.broker.txn_markers import TxnMarkers
+from penstock.broker.txn_verification import TxnVerification
+from penstock.broker.workers import Workers
+from penstock.cluster.store import is_ephemeral
+from penstock.controller.brokers import startup
+from penstock.controller.image import ClusterImage
+from penstock.controller.metadata import BrokerRecord, Change, Key, Put, Record
+from penstock.coordinator.group import events as group
+from penstock.coordinator.txn import events as txn
+from penstock.core.clock import Clock
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.ids import TimestampMs, TopicPartition
+from penstock.protocol.messages.write_txn_markers import WritableTxnMarker
+from penstock.storage.cleaner import CleanerSettings, LogCleaner
+from penstock.storage.log_results import AppendInfo
+from penstock.storage.manager import LogManager
+from tests.sim.txn_loop import SimLoop
+from tests.support.crash_disk import CrashDisk
+
+NODE = 1
+FOLDER = "/data"
+START_MS = 1_700_000_000_000
+
+SETTINGS = {
+    "node.id": str(NODE),
+    "log.dirs": FOLDER,
+    "listeners": "PLAINTEXT://127.0.0.1:9092",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "700",
+    "log.flush.offset.checkpoint.interval.ms": "3000",
+    "group.initial.rebalance.delay.ms": "300",
+    "group.min.session.timeout.ms": "1000",
+}
+
+CLEANER = CleanerSettings(dedupe_buffer_size=50_000, io_buffer_size=8_192, backoff_ms=2_500)
+
+
+class SimClock:
+    """The time of the loop."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self._loop = loop
+
+    def now_ms(self) -> TimestampMs:
+        return TimestampMs(START_MS + self.monotonic_ms())
+
+    def monotonic_ms(self) -> int:
+        return round(self._loop.time() * 1000)
+
+
+class MemoryStore:
+    """The metadata of the cluster: what was committed is durable."""
+
+    def __init__(self) -> None:
+        self._records: dict[Key, Record] = {}
+        self._commits = 0
+
+    def load(self) -> list[Record]:
+        return [record for record in self._records.values() if not is_ephemeral(record)]
+
+    def commit(self, changes: Sequence[Change]) -> int:
+        for change in changes:
+            if isinstance(change, Put):
+                self._records[change.record.key] = change.record
+            else:
+                self._records.pop(change.key, None)
+        self._commits += 1
+        return self._commits
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Faults:
+    """How likely the broker meets trouble. All zero: it has none."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.append = 0.0
+        """An append of a coordinator is refused."""
+        self.marker = 0.0
+        """A marker is late, is not written, or is written and reported as failed."""
+
+    def strikes(self, probability: float) -> bool:
+        return probability > 0 and self.random.random() < probability
+
+
+def _refused() -> KafkaError:
+    return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "too few replicas, says the simulation")
+
+
+class _Transactions(TransactionCoordinator):
+    faults: Faults
+
+    def _append(self, replica: Replica, result: txn.Result) -> AppendInfo:
+        if self.faults.strikes(self.faults.append):
+            raise _refused()
+        return super()._append(replica, result)
+
+
+class _Groups(GroupCoordinator):
+    faults: Faults
+
+    def _append(self, replica: Replica, result: group.Result) -> AppendInfo:
+        if self.faults.strikes(self.faults.append):
+            raise _refused()
+        return super()._append(replica, result)
+
+
+class _Markers(TxnMarkers):
+    faults: Faults
+
+    def _is_written(self, marker: WritableTxnMarker, partition: TopicPartition) -> bool:
+        faults = self.faults
+        if faults.strikes(faults.marker):
+            return False
+        return super()._is_written(marker, partition) and not faults.strikes(faults.marker)
+
+    async def write(
+        self, marker: WritableTxnMarker, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        # Sets have another order in every process.
+        return await super().write(marker, sorted(partitions))
+
+    async def _write(
+        self, marker: WritableTxnMarker, partition: TopicPartition
+    ) -> tuple[TopicPartition, ErrorCode]:
+        faults = self.faults
+        if faults.strikes(faults.marker):
+            await asyncio.sleep(faults.random.randrange(2_000) / 1000)
+        if faults.strikes(faults.marker):
+            return partition, ErrorCode.NOT_LEADER_OR_FOLLOWER
+        written = await super()._write(marker, partition)
+        if faults.strikes(faults.marker):
+            return partition, ErrorCode.REQUEST_TIMED_OUT
+        return written
+
+
+class SimBroker:
+    """One life of the broker: `start` recovers what is on the disk and serves it."""
+
+    def __init__(
+        self,
+        loop: SimLoop,
+        disk: CrashDisk,
+        store: MemoryStore,
+        faults: Faults,
+        transaction_version: int,
+    ) -> None:
+        """`transaction_version`: the level of the feature, for a new store."""
+        self._features = {**NEW_CLUSTER_FEATURES, TRANSACTION_VERSION: transaction_version}
+        self._store = store
+        self._faults = faults
+        self._clock: Clock = SimClock(loop)
+        self._config = BrokerConfig.from_properties(SETTINGS)
+        self._image = ClusterImage()
+        self._workers = Workers()
+        self.logs = LogManager(
+            disk,
+            [FOLDER],
+            self._clock,
+            limits=producer_limits(self._config),
+            intervals=chore_intervals(self._config),
+        )
+
+    def start(self) -> None:
+        """On the loop, in the life of this broker."""
+        self._image.apply(map(Put, self._store.load()))
+        self.logs.open(node_id=NODE, cluster_id="simulated")
+        self.logs.load(
+            lambda topic: topic_config(self._config, self._image.config("topics", topic)).log
+        )
+        for log_dir in self.logs.dirs:
+            assert not log_dir.broken, f"{log_dir}: {log_dir.broken}"
+        self._assemble()
+        self._register()
+        self._chores.start()
+
+    def kill(self) -> None:
+        """The process is gone: the kernel lets go of files and locks, and keeps what was written.
+
+        The files of the logs that the threads of the cleaner had open do not matter.
+        """
+        for log_dir in self.logs.dirs:
+            for log in log_dir.logs.values():
+                log.local.close_handlers()
+            if log_dir._lock is not None:
+                log_dir._lock.release()
+
+    def _assemble(self) -> None:
+        config, clock, image, workers = self._config, self._clock, self._image, self._workers
+        self._controlling = controlling = Controlling(image, self._store, workers)
+        replicas = ReplicaManager(
+            NODE, self.logs, image, workers, lambda values: topic_config(config, values)
+        )
+        self.broker = broker = Broker(
+            broker_id=NODE,
+            config=config,
+            clock=clock,
+            workers=workers,
+            image=image,
+            controlling=controlling,
+            logs=self.logs,
+            replicas=replicas,
+            flushes=Flushes(workers),
+            access=Access(new_authorizer(config)),
+            quotas=Quotas(new_quotas(config), clock),
+            fetch_sessions=FetchSessions(10, lambda: 1),
+            producer_ids=ProducerIds(NODE, controlling),
+            log_moves=LogMoves(self.logs, replicas, workers),
+            cleaner=LogCleaner(self.logs, clock, CLEANER),
+            telemetry=ClientTelemetry(image, 1000, lambda: UUID(int=1)),
+        )
+        broker.groups = groups = _Groups(
+            NODE,
+            config,
+            image,
+            replicas,
+            broker.flushes,
+            workers,
+            clock,
+            broker.create_internal_topic,
+            broker.access,
+        )
+        broker.txn_markers = markers = _Markers(replicas, groups, broker.flushes, clock)
+        broker.transactions = transactions = _Transactions(
+            NODE,
+            config,
+            image,
+            replicas,
+            broker.flushes,
+            workers,
+            clock,
+            broker.create_internal_topic,
+            broker.producer_ids,
+            markers,
+        )
+        groups.faults = markers.faults = transactions.faults = self._faults
+        broker.txn_verification = TxnVerification(replicas, transactions, config, clock)
+        self._chores = Chores(self.logs, broker.cleaner, broker.flushes, workers)
+        controlling.preparations.append(replicas.make_logs)
+        controlling.listeners += [replicas.apply, groups.apply, transactions.apply]
+
+    def _register(self) -> None:
+        record = BrokerRecord(
+            broker_id=NODE,
+            endpoints=tuple(self._config.advertised_endpoints({})),
+            rack=None,
+            timestamp_ms=self._clock.now_ms(),
+            features=SUPPORTED_FEATURES,
+            epoch=0,
+        )
+        changes = startup(
+            self._image,
+            record,
+            cluster_id="simulated",
+            features=self._features,
+            now_ms=self._clock.now_ms(),
+            rules=self.broker.election_rules(),
+        )
+        self._store.commit(changes)
+        self._image.apply(changes)
+        for listener in self._controlling.listeners:
+            listener(changes)
+
+    async def create_topic(
+        self, name: str, partitions: int, configs: Mapping[str, str] | None = None
+    ) -> None:
+        await self.broker.create_topic(
+            name, partitions=partitions, replication_factor=1, configs=dict(configs or {})
+        )

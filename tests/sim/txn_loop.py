@@ -1,0 +1,127 @@
+"""An event loop with a clock of its own: time passes when nothing is left to do, never by itself.
+
+The broker's own asyncio code runs on it, unchanged and repeatable: callbacks run in the order in
+which they came, what would run on a thread runs after a delay that the seed chooses, and a process
+can be killed: nothing that belongs to its `Life` runs any more, no `finally` either.
+"""
+
+import asyncio
+from asyncio.base_events import BaseEventLoop
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import Context, ContextVar, copy_context
+from heapq import heappop
+from random import Random
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Life:
+    """One run of a process. What is started in its `context` ends with it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.alive = True
+        self.context: Context = copy_context()
+        self.context.run(_LIFE.set, self)
+
+
+_LIFE: ContextVar[Life | None] = ContextVar("life", default=None)
+
+
+class SimLoop(BaseEventLoop):
+    """The loop. `after_step` is called after each callback of a life, `failure` ends it."""
+
+    _ready: "deque[asyncio.Handle]"
+    _scheduled: list[asyncio.TimerHandle]
+
+    def __init__(self, random: Random, max_job_ms: int) -> None:
+        super().__init__()
+        self._random = random
+        self._max_job_ms = max_job_ms
+        self._now = 0.0
+        self.outside = copy_context()
+        """The context of whatever belongs to no life."""
+        self.after_step: Callable[[], None] = lambda: None
+        self.failure: BaseException | None = None
+        self._dead: list[asyncio.Handle] = []
+        self.set_exception_handler(self._noticed)
+
+    # --- time
+
+    def time(self) -> float:
+        return self._now
+
+    def _run_once(self) -> None:
+        while not self._ready:
+            if not self._scheduled:
+                raise RuntimeError("nothing is left to do, and somebody waits")
+            timer = heappop(self._scheduled)
+            timer._scheduled = False  # type: ignore[attr-defined]
+            if not timer.cancelled():
+                self._now = max(self._now, timer.when())
+                self._ready.append(timer)
+        handle = self._ready.popleft()
+        life = handle._context.get(_LIFE)  # type: ignore[attr-defined]
+        if life is not None and not life.alive:
+            # Kept, so that no garbage collection in between runs what should not run.
+            self._dead.append(handle)
+        elif not handle.cancelled():
+            handle._run()
+            if life is not None:
+                self.after_step()
+        if self.failure is not None:
+            self.stop()
+
+    # --- threads
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: object, func: Callable[..., T], *args: Any
+    ) -> "asyncio.Future[T]":
+        """Runs it after a while, all at once."""
+        done: asyncio.Future[T] = self.create_future()
+
+        def run() -> None:
+            if done.cancelled():
+                return
+            try:
+                result = func(*args)
+            except Exception as error:  # noqa: BLE001 - it is the waiter's
+                done.set_exception(error)
+            else:
+                done.set_result(result)
+
+        self.call_later(self._random.randrange(1, self._max_job_ms) / 1000, run)
+        return done
+
+    # --- ends
+
+    def fail(self, error: BaseException) -> None:
+        """Ends the run with this error, if it is the first."""
+        if self.failure is None:
+            self.failure = error
+
+    def _noticed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        self.fail(error if error is not None else RuntimeError(context["message"]))
+
+    def bury(self) -> None:
+        """Ends all that is left, quietly, and closes the loop."""
+        self.set_exception_handler(lambda loop, context: None)
+        for task in asyncio.all_tasks(self):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            coroutine = task.get_coro()
+            with suppress(RuntimeError):
+                coroutine.close()
+        self._ready.clear()
+        self._scheduled.clear()
+        self._dead.clear()
+        self.close()
+
+    def _write_to_self(self) -> None:
+        """Nobody sleeps in a selector."""
+
+    def _process_events(self, event_list: object) -> None:
+        """There are no sockets."""
