@@ -1,7 +1,8 @@
 """How the broker's figures are taken: in turns with what they are compared to."""
 
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from bench.broker_process import Server
@@ -26,11 +27,28 @@ def in_turns(rounds: int, *measures: Callable[[], Cost]) -> list[Cost]:
 
     A noisy moment hits all of them alike, and each gets a quiet one.
     """
+    return [least(costs) for costs in rounds_of(rounds, *measures)]
+
+
+def rounds_of(rounds: int, *measures: Callable[[], Cost]) -> list[list[Cost]]:
+    """What each measure took in each round; in a round they come one after the other."""
     taken = [[measure() for measure in measures] for _ in range(rounds)]
-    return [
-        Cost(min(each.seconds for each in costs), sum(each.cpu for each in costs) / rounds)
-        for costs in zip(*taken, strict=True)
-    ]
+    return [list(costs) for costs in zip(*taken, strict=True)]
+
+
+def least(costs: Sequence[Cost]) -> Cost:
+    seconds = min(each.seconds for each in costs)
+    return Cost(seconds, sum(each.cpu for each in costs) / len(costs))
+
+
+def typical_ratio(costs: Sequence[Cost], others: Sequence[Cost]) -> float:
+    """How long one takes beside another in the same round: the median over the rounds.
+
+    For two that differ little: the least time of each comes from different moments, and the luck
+    of one of them would be most of the difference.
+    """
+    pairs = zip(costs, others, strict=True)
+    return statistics.median(one.seconds / other.seconds for one, other in pairs)
 
 
 def throughput(name: str, measured: Cost, gigabytes: float, whose: str = "broker ") -> list[Row]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from uuid import UUID
 
 from bench.broker_client import FETCH_VERSION, Client, batch, fetch_frame, produce_frame
-from bench.broker_measure import Cost, cost, in_turns, throughput
+from bench.broker_measure import Cost, cost, least, rounds_of, throughput, typical_ratio
 from bench.broker_process import Server, start_broker
 from bench.report import Row, at_most
 from penstock.protocol.frames import decode_response
@@ -61,21 +61,22 @@ def produce(broker: Server, client: Client) -> list[Row]:
     of_alone, of_together, of_large = (
         [client.produced(each) for each in way] for way in (alone, together, large)
     )
-    one, wide, many, single = in_turns(
+    rounds = rounds_of(
         ROUNDS,
         lambda: load(alone, of_alone, 1),
         lambda: load(spread, of_spread, 1),
         lambda: load(together, of_together, PER_REQUEST),
         lambda: load(large, of_large, PER_REQUEST),
     )
+    one, wide, many, single = map(least, rounds)
     gigabytes = BATCHES * len(BATCH) / 1e9
     return [
         *throughput("produce to one partition, 16 KB batches", one, gigabytes),
         *throughput("produce to 1,000 partitions, one in each request", wide, gigabytes),
-        lost(1 / one.seconds, 1 / wide.seconds),
+        lost(typical_ratio(rounds[0], rounds[1])),
         *throughput("  the first time, with new indexes", first, PARTITIONS * len(BATCH) / 1e9),
         *throughput(f"produce to 1,000, {PER_REQUEST} in each request", many, gigabytes),
-        lost(1 / one.seconds, 1 / many.seconds),
+        lost(typical_ratio(rounds[0], rounds[2])),
         *throughput("the same bytes as one batch to one partition", single, gigabytes),
     ]
 
@@ -96,20 +97,22 @@ def consume(broker: Server, client: Client) -> list[Row]:
     topic_id = client.metadata("wide")
     wide = SessionReader(client, topic_id, PARTITIONS, SHARE_BYTES)
     thin = SessionReader(client, topic_id, PARTITIONS, SMALL_SHARE_BYTES)
-    one, many, small = in_turns(
+    rounds = rounds_of(
         ROUNDS, lambda: narrow.read(broker), lambda: wide.read(broker), lambda: thin.read(broker)
     )
+    one, many, small = map(least, rounds)
     of_one, of_many = narrow.bytes / 1e9, wide.bytes / 1e9
     return [
         *throughput("consume one partition in a fetch session", one, of_one),
         *throughput("consume 1,000 partitions in a fetch session", many, of_many),
-        lost(of_one / one.seconds, of_many / many.seconds),
+        lost(typical_ratio(rounds[0], rounds[1]) * of_many / of_one),
         *throughput("  256 KB of each at a time", small, thin.bytes / 1e9),
     ]
 
 
-def lost(one: float, many: float) -> Row:
-    return at_most("  lost to 1,000 partitions", (1 - many / one) * 100, "%", LIMIT)
+def lost(speed: float) -> Row:
+    """`speed` is that with 1,000 partitions, as a share of that with one."""
+    return at_most("  lost to 1,000 partitions", (1 - speed) * 100, "%", LIMIT)
 
 
 class SessionReader:

@@ -37,6 +37,7 @@ from penstock.storage.txn_index import TransactionIndex
 __all__ = ["LogSlice", "Segment", "TimestampAndOffset"]
 
 ALLOCATE_BYTES = 1024 * 1024
+FIRST_ALLOCATION_AT = 64 * 1024
 
 
 class LogSlice(Struct, frozen=True, gc=False):
@@ -97,7 +98,7 @@ class Segment:
         self.roll_jitter_ms = roll_jitter_ms
         self._index_interval = config.index_interval_bytes
         self._created_ms = now_ms
-        self._allocate_at = ALLOCATE_BYTES
+        self._allocate_at = FIRST_ALLOCATION_AT
         self._has_spare_blocks = False
         self._bytes_since_index = 0
         self._first_timestamp: int | None = None
@@ -212,9 +213,11 @@ class Segment:
 
     def _allocate(self, end: int) -> None:
         # Blocks ahead of the writes spare the file system work in each of them: 13 % of the time
-        # of a 16 KB write on ext4. Segments with little data do without.
-        self.file.allocate(end, ALLOCATE_BYTES)
-        self._allocate_at = end + ALLOCATE_BYTES
+        # of a 16 KB write on ext4. Segments with little data do without, and a young one gets no
+        # more than it has already.
+        more = min(end, ALLOCATE_BYTES)
+        self.file.allocate(end, more)
+        self._allocate_at = end + more
         self._has_spare_blocks = True
 
     def index(self, header: BatchHeader, position: int) -> None:
@@ -347,7 +350,7 @@ class Segment:
         if size < self.file.size():
             self.file.truncate(size)
         self.size = size
-        self._allocate_at = max(size, ALLOCATE_BYTES)
+        self._allocate_at = max(size, FIRST_ALLOCATION_AT)
 
     def truncate_to(self, offset: int, now_ms: int) -> int:
         """Drops the batches from the one that holds `offset` on; returns the bytes dropped."""
