@@ -16,6 +16,7 @@ from penstock.broker.chores import Chores
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.topic_config import topic_config
 from penstock.broker.controlling import Controlling
+from penstock.broker.coordinator_host import Surroundings
 from penstock.broker.features import (
     NEW_CLUSTER_FEATURES,
     SUPPORTED_FEATURES,
@@ -248,7 +249,7 @@ class SimBroker:
             cleaner=LogCleaner(self.logs, clock, CLEANER),
             telemetry=ClientTelemetry(image, 1000, lambda: UUID(int=1)),
         )
-        broker.groups = groups = _Groups(
+        surroundings = Surroundings(
             NODE,
             config,
             image,
@@ -257,20 +258,11 @@ class SimBroker:
             workers,
             clock,
             broker.create_internal_topic,
-            broker.access,
         )
+        broker.groups = groups = _Groups(surroundings, broker.access)
         broker.txn_markers = markers = _Markers(replicas, groups, broker.flushes, clock)
         broker.transactions = transactions = _Transactions(
-            NODE,
-            config,
-            image,
-            replicas,
-            broker.flushes,
-            workers,
-            clock,
-            broker.create_internal_topic,
-            broker.producer_ids,
-            markers,
+            surroundings, broker.producer_ids, markers
         )
         groups.faults = markers.faults = transactions.faults = self._faults
         broker.txn_verification = TxnVerification(replicas, transactions, config, clock)

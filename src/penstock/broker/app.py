@@ -24,6 +24,7 @@ from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.topic_config import topic_config
 from penstock.broker.connection_rates import protected_listener
 from penstock.broker.controlling import Controlling
+from penstock.broker.coordinator_host import Surroundings
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.features import NEW_CLUSTER_FEATURES, SUPPORTED_FEATURES
 from penstock.broker.fetch_sessions import FetchSessions
@@ -240,7 +241,7 @@ class App:
             cleaner=LogCleaner(self._logs, clock, cleaner_settings(config)),
             telemetry=ClientTelemetry(image, config.int("telemetry.max.bytes"), uuid.uuid4),
         )
-        broker.groups = GroupCoordinator(
+        surroundings = Surroundings(
             self._broker_id,
             config,
             image,
@@ -249,20 +250,11 @@ class App:
             workers,
             clock,
             broker.create_internal_topic,
-            broker.access,
         )
+        broker.groups = GroupCoordinator(surroundings, broker.access)
         broker.txn_markers = TxnMarkers(replicas, broker.groups, broker.flushes, clock)
         broker.transactions = TransactionCoordinator(
-            self._broker_id,
-            config,
-            image,
-            replicas,
-            broker.flushes,
-            workers,
-            clock,
-            broker.create_internal_topic,
-            broker.producer_ids,
-            broker.txn_markers,
+            surroundings, broker.producer_ids, broker.txn_markers
         )
         broker.txn_verification = TxnVerification(replicas, broker.transactions, config, clock)
         limits = Limits()

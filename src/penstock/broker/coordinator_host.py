@@ -10,8 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Hashable, Iterable
 from functools import partial
 from itertools import count
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.coordinator_log import BatchReader, read_log
 from penstock.broker.flushes import Flushes
 from penstock.broker.replicas import Replica, ReplicaManager
@@ -40,26 +41,35 @@ L = TypeVar("L")
 """What a shard is loaded from: records, and whatever else a batch says."""
 
 
+class Surroundings(NamedTuple):
+    """What every coordinator works with."""
+
+    broker_id: int
+    config: BrokerConfig
+    image: ClusterImage
+    replicas: ReplicaManager
+    flushes: Flushes
+    workers: Workers
+    clock: Clock
+    create_topic: CreateTopic
+
+
 class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
     """The shards of one topic. Everything runs on the event loop."""
 
     topic: str
 
-    def __init__(
-        self,
-        broker_id: int,
-        image: ClusterImage,
-        replicas: ReplicaManager,
-        flushes: Flushes,
-        workers: Workers,
-        clock: Clock,
-    ) -> None:
-        self._broker_id = broker_id
-        self._image = image
-        self._replicas = replicas
-        self._flushes = flushes
-        self._workers = workers
-        self._clock = clock
+    def __init__(self, surroundings: Surroundings) -> None:
+        (
+            self._broker_id,
+            self._config,
+            self._image,
+            self._replicas,
+            self._flushes,
+            self._workers,
+            self._clock,
+            self._create_topic,
+        ) = surroundings
         self._shards: dict[int, S | None] = {}
         """By partition; None while it is being loaded."""
         self._loads: dict[int, int] = {}

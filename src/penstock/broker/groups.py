@@ -9,17 +9,14 @@ from typing import cast
 from uuid import UUID
 
 from penstock.broker.access import Access
-from penstock.broker.config.broker_config import BrokerConfig
-from penstock.broker.coordinator_host import CoordinatorHost, CreateTopic
+from penstock.broker.coordinator_host import CoordinatorHost, Surroundings
 from penstock.broker.coordinator_log import BatchReader, Producer, append_records
 from penstock.broker.features import GROUP_VERSION
-from penstock.broker.flushes import Flushes
 from penstock.broker.group_settings import group_config
 from penstock.broker.internal_topics import GROUP_METADATA_TOPIC
 from penstock.broker.patterns import matcher
-from penstock.broker.replicas import Replica, ReplicaManager
+from penstock.broker.replicas import Replica
 from penstock.broker.request import Request, Session
-from penstock.broker.workers import Workers
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import (
     Change,
@@ -55,7 +52,6 @@ from penstock.coordinator.group.records import (
 from penstock.coordinator.group.replies import refusal
 from penstock.coordinator.group.shard import GroupShard
 from penstock.coordinator.machine import TimerFired
-from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import Message
@@ -108,23 +104,10 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
 
     topic = GROUP_METADATA_TOPIC
 
-    def __init__(
-        self,
-        broker_id: int,
-        config: BrokerConfig,
-        image: ClusterImage,
-        replicas: ReplicaManager,
-        flushes: Flushes,
-        workers: Workers,
-        clock: Clock,
-        create_topic: CreateTopic,
-        access: Access,
-    ) -> None:
-        super().__init__(broker_id, image, replicas, flushes, workers, clock)
-        self._config = config
-        self._create_topic = create_topic
+    def __init__(self, surroundings: Surroundings, access: Access) -> None:
+        super().__init__(surroundings)
         self._access = access
-        self._topics = _Topics(image)
+        self._topics = _Topics(self._image)
         self._known_topics: set[str] = set()
         self._topic_changes = 0
         self._deleted_meanwhile: dict[int, set[TopicPartition]] = {}
@@ -133,8 +116,8 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
         """Whose request is being handled."""
         self._guard: VerificationGuard | None = None
         """Of the transaction whose offsets are being committed."""
-        self._group_config = group_config(config, image)
-        config.subscribe("", lambda _: self._reconfigure())
+        self._group_config = group_config(self._config, self._image)
+        self._config.subscribe("", lambda _: self._reconfigure())
 
     # --- for the handlers
 

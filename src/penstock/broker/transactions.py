@@ -11,18 +11,14 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from penstock.broker.config.broker_config import BrokerConfig
-from penstock.broker.coordinator_host import CoordinatorHost, CreateTopic
+from penstock.broker.coordinator_host import CoordinatorHost, Surroundings
 from penstock.broker.coordinator_log import BatchReader, append_records
 from penstock.broker.features import TRANSACTION_VERSION
-from penstock.broker.flushes import Flushes
 from penstock.broker.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from penstock.broker.producer_ids import ProducerIds
-from penstock.broker.replicas import Replica, ReplicaManager
+from penstock.broker.replicas import Replica
 from penstock.broker.request import Request
 from penstock.broker.txn_markers import TxnMarkers
-from penstock.broker.workers import Workers
-from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import Change
 from penstock.coordinator.machine import Reply, TimerFired
 from penstock.coordinator.txn.config import TxnConfig
@@ -43,7 +39,6 @@ from penstock.coordinator.txn.records import (
 )
 from penstock.coordinator.txn.replies import refusal
 from penstock.coordinator.txn.shard import TxnShard
-from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import Message
@@ -79,25 +74,13 @@ class TransactionCoordinator(CoordinatorHost[TxnShard, Event, Result, Timer, Loa
     topic = TRANSACTION_STATE_TOPIC
 
     def __init__(
-        self,
-        broker_id: int,
-        config: BrokerConfig,
-        image: ClusterImage,
-        replicas: ReplicaManager,
-        flushes: Flushes,
-        workers: Workers,
-        clock: Clock,
-        create_topic: CreateTopic,
-        producer_ids: ProducerIds,
-        markers: TxnMarkers,
+        self, surroundings: Surroundings, producer_ids: ProducerIds, markers: TxnMarkers
     ) -> None:
-        super().__init__(broker_id, image, replicas, flushes, workers, clock)
-        self._config = config
-        self._create_topic = create_topic
+        super().__init__(surroundings)
         self._producer_ids = producer_ids
         self._markers = markers
         self._current = self._txn_config()
-        config.subscribe("trans", lambda _: self._reconfigure())
+        self._config.subscribe("trans", lambda _: self._reconfigure())
 
     # --- for the handlers
 

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from penstock.broker.internal_topics import GROUP_METADATA_TOPIC
 from penstock.broker.request import Answer, Request
 from penstock.broker.txn_verification import TransactionSupport
-from penstock.coordinator.group.replies import error_of_write, refusal
+from penstock.coordinator.group.replies import refusal
+from penstock.coordinator.write_errors import error_of_write
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.txn_offset_commit import (

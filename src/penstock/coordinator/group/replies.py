@@ -55,18 +55,6 @@ from penstock.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 
-_OF_WRITE = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-
 _WHY = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "the coordinator is still reading its log: retry",
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "the coordinator cannot write to its log now: retry",
@@ -78,11 +66,6 @@ _WHY = {
     ),
 }
 """What is told beside the code, where a response has room for it."""
-
-
-def error_of_write(error: ErrorCode) -> ErrorCode:
-    """What a client of the coordinator is told when a write to its log failed."""
-    return _OF_WRITE.get(error, error)
 
 
 def refusal(request: Message, version: int, error: ErrorCode) -> Message:

@@ -75,10 +75,11 @@ from penstock.coordinator.group.membership import Membership, session
 from penstock.coordinator.group.offsets import Offsets
 from penstock.coordinator.group.rebalance import Turn
 from penstock.coordinator.group.records import GroupRecord, OffsetRecord, Record
-from penstock.coordinator.group.replies import answer, error_of_write, refuse, refused
+from penstock.coordinator.group.replies import answer, refuse, refused
 from penstock.coordinator.group.topics import Topics
 from penstock.coordinator.group.txn_commit import TxnCommit
 from penstock.coordinator.machine import CancelTimer, Reply, SetTimer, TimerFired
+from penstock.coordinator.write_errors import error_of_write
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,

@@ -80,8 +80,9 @@ from penstock.coordinator.txn.metadata import (
 )
 from penstock.coordinator.txn.producer_ids import NeedsProducerId
 from penstock.coordinator.txn.records import TransactionRecord, tombstone
-from penstock.coordinator.txn.replies import error_of_write, refusal
+from penstock.coordinator.txn.replies import refusal
 from penstock.coordinator.txn.state import TransactionState
+from penstock.coordinator.write_errors import error_of_write
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import Message
