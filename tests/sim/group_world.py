@@ -88,10 +88,17 @@ class World:
         client_id: str,
         on_reply: Callable[[Message], None],
     ) -> None:
-        """Send a request; its reply comes later, or never."""
+        """Send a request; its reply comes later, or never.
+
+        What is on its way when the coordinator dies is lost with the connection. A SyncGroup that
+        came to the next one would be taken for one of its own generation: classic groups store
+        their generations only once they are assigned, so that a number may come twice.
+        """
+        life = self.coordinator.life
 
         def arrive() -> None:
-            self.coordinator.receive(request, version, client_id, back)
+            if life == self.coordinator.life:
+                self.coordinator.receive(request, version, client_id, back)
 
         def back(response: Message) -> None:
             if not self.chance(self.faults.loss):
