@@ -54,12 +54,14 @@ class Flushes:
     ) -> None:
         del self._running[log]
         failure = ran.exception()
+        # Of a log that was deleted or broke meanwhile there is nothing new to tell.
+        level = logging.ERROR if log.failure is None else logging.DEBUG
         try:
             log.finish_flush(task, failure if isinstance(failure, OSError) else None)
             if failure is not None:
                 raise failure
         except Exception as error:  # noqa: BLE001 - whoever waits is told
-            logger.error("flush of %s failed: %s", log.partition, error)
+            logger.log(level, "flush of %s failed: %s", log.partition, error)
             _fail(done, error)
         else:
             if not done.cancelled():

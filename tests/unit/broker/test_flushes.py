@@ -125,6 +125,27 @@ def test_a_flush_that_fails_fails_all_who_wait(
     run(work)
 
 
+def test_a_log_that_is_deleted_meanwhile_is_no_failure(
+    log: Log, disk: GatedDisk, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder has another name by then; whoever waits is told, and nobody else."""
+
+    async def work(flushes: Flushes) -> None:
+        append(log)
+        done = flushes.start(log)
+        log.failure = KafkaStorageError("t-0 was deleted")
+        disk.gate.set()
+        with pytest.raises(KafkaStorageError, match="was deleted"):
+            await done
+
+    def gone(task: FlushTask) -> None:
+        raise FileNotFoundError(errno.ENOENT, "no such folder")
+
+    monkeypatch.setattr(FlushTask, "run", gone)
+    run(work)
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 def test_settle_waits_for_what_is_under_way(log: Log, disk: GatedDisk) -> None:
     async def work(flushes: Flushes) -> None:
         append(log)
