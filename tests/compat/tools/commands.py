@@ -299,7 +299,12 @@ def run_all(shell: Shell, folder: Path) -> Iterator[Outcome]:
     for command in commands():
         tool, *words = shlex.split(command)
         arguments = [str(folder / word) if word in FILES else word for word in words]
-        run = shell.attempt(tool, *arguments, stdin=LINES if tool == "console-producer" else "")
+        stdin = LINES if tool == "console-producer" else ""
+        run = shell.attempt(tool, *arguments, stdin=stdin)
+        if run.exit and "Exception" not in run.text:
+            # Which kind of failure it was is told by the tool's logging. That may not have been
+            # ready yet, in the one JVM of all tools; a command that failed can be given again.
+            run = shell.attempt(tool, *arguments, stdin=stdin)
         yield Outcome(run.exit, _stable(run, shell.bootstrap, folder))
 
 
