@@ -70,6 +70,8 @@ def _open_pkcs12(
     store: str, path: str, data: bytes, password: str | None
 ) -> "PKCS12KeyAndCertificates":
     check_format(store, path, data)
+    if b"-----BEGIN " in data:
+        raise invalid(f"{store}.location={path} is in PEM: set {store}.type=PEM")
     try:
         from cryptography.hazmat.primitives.serialization import pkcs12
     except ImportError:

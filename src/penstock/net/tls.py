@@ -1,4 +1,4 @@
-"""Kafka's `ssl.*` settings of a listener, as an SSLContext."""
+"""Kafka's `ssl.*` settings as an SSLContext: of a listener, and what a client's has in common."""
 
 import os
 import re
@@ -100,11 +100,12 @@ class TlsSource:
 
 def build_context(settings: TlsSettings) -> ssl.SSLContext:
     """The context of a server. Raises KafkaError that names the setting to be changed."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    # A connection that ends without TLS's own good-bye is nothing special: frames have lengths.
-    context.options |= getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
-    _set_versions_and_ciphers(context, settings)
-    _load_key(context, settings)
+    context = new_context(ssl.PROTOCOL_TLS_SERVER, settings)
+    if not load_key(context, settings):
+        raise invalid(
+            "a listener with SSL needs a key and a certificate: set ssl.keystore.location, or "
+            "ssl.keystore.type=PEM with ssl.keystore.key and ssl.keystore.certificate.chain"
+        )
     try:
         context.verify_mode = _CLIENT_AUTH[settings.client_auth]
     except KeyError:
@@ -112,7 +113,16 @@ def build_context(settings: TlsSettings) -> ssl.SSLContext:
             f"ssl.client.auth={settings.client_auth}: it is one of {', '.join(_CLIENT_AUTH)}"
         ) from None
     if context.verify_mode is not ssl.CERT_NONE:
-        _load_trusted(context, settings)
+        load_trusted(context, settings)
+    return context
+
+
+def new_context(side: int, settings: TlsSettings) -> ssl.SSLContext:
+    """A context with the versions and cipher suites of the settings, without certificates."""
+    context = ssl.SSLContext(side)
+    # A connection that ends without TLS's own good-bye is nothing special: frames have lengths.
+    context.options |= getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
+    _set_versions_and_ciphers(context, settings)
     return context
 
 
@@ -159,8 +169,8 @@ def _openssl_name(suite: str) -> str:
     return re.sub(r"(POLY1305)-SHA256$", r"\1", name)
 
 
-def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    kind = settings.keystore_type.upper()
+def load_key(context: ssl.SSLContext, settings: TlsSettings) -> bool:
+    """Give the context its own key and certificates; False where the settings have none."""
     path = settings.keystore_location
     password = settings.key_password
     if settings.keystore_key is not None:
@@ -171,20 +181,23 @@ def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
     elif settings.keystore_certificate_chain is not None:
         raise invalid("ssl.keystore.certificate.chain is set, ssl.keystore.key is missing")
     elif path is None:
-        raise invalid(
-            "a listener with SSL needs a key and a certificate: set ssl.keystore.location, or "
-            "ssl.keystore.type=PEM with ssl.keystore.key and ssl.keystore.certificate.chain"
-        )
+        return False
     else:
         where = f"ssl.keystore.location={path}"
         pem = read_store("ssl.keystore.location", path)
-        if kind == "PEM":
+        if settings.keystore_type.upper() == "PEM":
             if settings.keystore_password is not None:
                 raise invalid("ssl.keystore.password is not for PEM: use ssl.key.password")
             check_format("ssl.keystore", path, pem)
         else:
             pem = key_store_to_pem(path, pem, settings.keystore_password)
             password = None
+    use_key(context, where, pem, password)
+    return True
+
+
+def use_key(context: ssl.SSLContext, where: str, pem: bytes, password: str | None) -> None:
+    """Give the context a key with its certificates; `where` names the settings they are from."""
     try:
         with as_file(pem) as name:
             # Without a password OpenSSL would ask for one on the terminal.
@@ -205,7 +218,8 @@ def _check_inline(settings: TlsSettings) -> None:
         raise invalid("set ssl.keystore.location or ssl.keystore.key, not both")
 
 
-def _load_trusted(context: ssl.SSLContext, settings: TlsSettings) -> None:
+def load_trusted(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    """Tell the context whom to trust: the settings' certificates, or else the system's."""
     path = settings.truststore_location
     if settings.truststore_certificates is not None:
         if settings.truststore_type.upper() != "PEM":
@@ -215,7 +229,10 @@ def _load_trusted(context: ssl.SSLContext, settings: TlsSettings) -> None:
         pem = settings.truststore_certificates.encode()
         where = "ssl.truststore.certificates"
     elif path is None:
-        context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
+        is_client = context.protocol is ssl.PROTOCOL_TLS_CLIENT
+        context.load_default_certs(
+            ssl.Purpose.SERVER_AUTH if is_client else ssl.Purpose.CLIENT_AUTH
+        )
         return
     else:
         where = f"ssl.truststore.location={path}"
@@ -224,7 +241,12 @@ def _load_trusted(context: ssl.SSLContext, settings: TlsSettings) -> None:
             check_format("ssl.truststore", path, pem)
         else:
             pem = trust_store_to_pem(path, pem, settings.truststore_password)
+    use_trusted(context, where, pem)
+
+
+def use_trusted(context: ssl.SSLContext, where: str, pem: bytes) -> None:
+    """Trust these certificates; `where` names the setting they are from."""
     try:
         context.load_verify_locations(cadata=pem.decode("ascii", "replace"))
-    except ssl.SSLError as error:
+    except (ssl.SSLError, ValueError) as error:
         raise invalid(f"{where} has no certificates in PEM ({error})") from None

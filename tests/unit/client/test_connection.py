@@ -1,0 +1,186 @@
+"""A connection is opened step by step: versions, login, then requests in their order."""
+
+import struct
+from functools import partial
+from typing import cast
+
+import pytest
+
+from penstock.client.connection import ClientConnection, State
+from penstock.client.errors import AuthenticationError
+from penstock.core.errors import ErrorCode, ProtocolError, UnsupportedVersionError
+from penstock.protocol.api import api
+from penstock.protocol.api_key import ApiKey
+from penstock.protocol.encoder import Part
+from penstock.protocol.fields import Message
+from penstock.protocol.frames import decode_request_header, encode_response
+from penstock.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from penstock.protocol.messages.header import RequestHeader
+from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from penstock.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
+from penstock.protocol.messages.sasl_handshake import SaslHandshakeResponse
+
+RANGES = [
+    ApiVersion(ApiKey.API_VERSIONS, 0, 4),
+    ApiVersion(ApiKey.METADATA, 2, 9),
+    ApiVersion(ApiKey.SASL_HANDSHAKE, 0, 1),
+    ApiVersion(ApiKey.SASL_AUTHENTICATE, 0, 2),
+]
+
+
+class Password:
+    """A login in two steps that is content with `yes`."""
+
+    mechanism = "TWO-STEPS"
+    user = "ann"
+
+    def first(self) -> bytes:
+        return b"me"
+
+    def next(self, challenge: bytes) -> bytes | None:
+        return b"secret" if challenge == b"who?" else None
+
+
+def header_of(parts: list[Part]) -> RequestHeader:
+    frame = b"".join(cast("list[bytes]", parts))[4:]
+    return decode_request_header(frame)[0]
+
+
+def answered(connection: ClientConnection, response: Message, parts: list[Part]) -> list[Part]:
+    """Give the broker's answer to what was sent last."""
+    header = header_of(parts)
+    encoded = encode_response(response, header.request_api_version, header.correlation_id)
+    return connection.receive(memoryview(b"".join(cast("list[bytes]", encoded))[4:]))
+
+
+def opened() -> ClientConnection:
+    connection = ClientConnection("me", None, "broker:1")
+    assert answered(connection, ApiVersionsResponse(api_keys=RANGES), connection.open()) == []
+    assert connection.state is State.READY
+    return connection
+
+
+def test_versions_come_first_and_say_who_asks() -> None:
+    connection = ClientConnection("me", None, "broker:1")
+    header = header_of(connection.open())
+    assert header.request_api_key == ApiKey.API_VERSIONS
+    assert header.client_id == "me"
+
+
+def test_an_old_broker_is_asked_again_in_a_version_that_it_has() -> None:
+    """A broker that lacks the version of ApiVersions answers in version 0, with its ranges."""
+    connection = ClientConnection("me", None, "broker:1")
+    header = header_of(connection.open())
+    refusal = ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        api_keys=[ApiVersion(ApiKey.API_VERSIONS, 0, 2)],
+    )
+    encoded = encode_response(refusal, 0, header.correlation_id)
+    again = connection.receive(memoryview(b"".join(cast("list[bytes]", encoded))[4:]))
+    assert header_of(again).request_api_version == 2
+    answered(connection, ApiVersionsResponse(api_keys=RANGES), again)
+    assert connection.state is State.READY
+
+
+def test_the_newest_common_version_is_used() -> None:
+    connection = opened()
+    assert connection.version_for(ApiKey.METADATA) == 9
+    assert connection.version_for(ApiKey.METADATA, 0, 5) == 5
+
+
+@pytest.mark.parametrize(
+    ("key", "low", "said"),
+    [
+        (ApiKey.METADATA, 10, "serves METADATA in versions 2 to 9, this needs one of 10 to"),
+        (ApiKey.CREATE_TOPICS, 0, "does not serve CREATE_TOPICS"),
+    ],
+)
+def test_without_a_common_version_the_error_says_what_there_is(
+    key: ApiKey, low: int, said: str
+) -> None:
+    """E4."""
+    with pytest.raises(UnsupportedVersionError, match=said):
+        opened().version_for(key, low)
+
+
+def test_a_login_goes_on_until_both_are_content() -> None:
+    connection = ClientConnection("me", Password(), "broker:1")
+    parts = answered(connection, ApiVersionsResponse(api_keys=RANGES), connection.open())
+    assert header_of(parts).request_api_key == ApiKey.SASL_HANDSHAKE
+    parts = answered(connection, SaslHandshakeResponse(mechanisms=["TWO-STEPS"]), parts)
+    assert b"me" in b"".join(cast("list[bytes]", parts))
+    parts = answered(connection, SaslAuthenticateResponse(auth_bytes=b"who?"), parts)
+    assert b"secret" in b"".join(cast("list[bytes]", parts))
+    last = SaslAuthenticateResponse(auth_bytes=b"yes", session_lifetime_ms=5000)
+    assert answered(connection, last, parts) == []
+    assert connection.state is State.READY
+    assert connection.session_lifetime_ms == 5000
+
+
+def test_a_mechanism_that_the_broker_lacks_is_named_with_those_it_has() -> None:
+    """E3."""
+    connection = ClientConnection("me", Password(), "broker:1")
+    parts = answered(connection, ApiVersionsResponse(api_keys=RANGES), connection.open())
+    refusal = SaslHandshakeResponse(
+        error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=["PLAIN"]
+    )
+    with pytest.raises(AuthenticationError, match="TWO-STEPS: it has PLAIN"):
+        answered(connection, refusal, parts)
+
+
+def test_a_refused_login_says_what_to_check() -> None:
+    """E3."""
+    connection = ClientConnection("me", Password(), "broker:1")
+    parts = answered(connection, ApiVersionsResponse(api_keys=RANGES), connection.open())
+    parts = answered(connection, SaslHandshakeResponse(mechanisms=["TWO-STEPS"]), parts)
+    refusal = SaslAuthenticateResponse(
+        error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message="no such user"
+    )
+    with pytest.raises(AuthenticationError, match=r"no such user.*check the user name"):
+        answered(connection, refusal, parts)
+
+
+def test_answers_go_to_their_requests_in_order() -> None:
+    connection = opened()
+    seen: list[tuple[int, Message]] = []
+
+    def note(number: int, answer: Message) -> None:
+        seen.append((number, answer))
+
+    sent = [
+        connection.send(MetadataRequest(), 9, MetadataResponse, partial(note, n)) for n in range(3)
+    ]
+    for n, parts in enumerate(sent):
+        answered(connection, MetadataResponse(cluster_id=str(n)), parts)
+    assert [(n, cast("MetadataResponse", each).cluster_id) for n, each in seen] == [
+        (0, "0"),
+        (1, "1"),
+        (2, "2"),
+    ]
+
+
+def test_an_answer_out_of_order_ends_the_connection() -> None:
+    connection = opened()
+    connection.send(MetadataRequest(), 9, MetadataResponse, lambda _: None)
+    second = connection.send(MetadataRequest(), 9, MetadataResponse, lambda _: None)
+    with pytest.raises(ProtocolError, match="instead of"):
+        answered(connection, MetadataResponse(), second)
+
+
+def test_an_answer_that_nobody_asked_for_ends_it_too() -> None:
+    with pytest.raises(ProtocolError, match="answer to no request"):
+        opened().receive(memoryview(struct.pack(">i", 1)))
+
+
+def test_bytes_that_are_no_answer_are_reported_with_the_broker() -> None:
+    connection = opened()
+    parts = connection.send(MetadataRequest(), 9, MetadataResponse, lambda _: None)
+    frame = struct.pack(">i", header_of(parts).correlation_id) + b"\x00\xff\xff"
+    with pytest.raises(ProtocolError, match="answer of broker broker:1 cannot be read"):
+        connection.receive(memoryview(frame))
+
+
+def test_the_first_version_is_one_that_the_tables_have() -> None:
+    header = header_of(ClientConnection("me", None, "broker:1").open())
+    known = api(ApiKey.API_VERSIONS)
+    assert known.min_version <= header.request_api_version <= known.max_version

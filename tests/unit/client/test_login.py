@@ -1,0 +1,241 @@
+"""Logins of the client: RFC 7677's example, our own server's side, and settings (X2, E3)."""
+
+import base64
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.client.errors import AuthenticationError, ConfigError
+from penstock.client.login import Account, ClientLogin, PlainLogin, ScramLogin, login_of
+from penstock.client.settings import CommonOptions, resolve
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.security.plain import PlainServer
+from penstock.security.sasl import SaslServer
+from penstock.security.scram import ScramServer
+from penstock.security.scram_credential import ScramMechanism, credential_from_password
+
+SHA_256 = ScramMechanism.SCRAM_SHA_256
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+names = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=20)
+
+
+def options(**given: Any) -> CommonOptions:
+    base = {"bootstrap_servers": "b:9092", "security_protocol": "SASL_SSL"}
+    return resolve(CommonOptions, {**base, **given})
+
+
+def login(nonce: str = "nonce", **given: Any) -> ClientLogin:
+    make = login_of(options(**given), lambda: nonce)
+    assert make is not None
+    return make("b")
+
+
+def scram_server(mechanism: ScramMechanism, users: dict[str, str]) -> ScramServer:
+    credentials = {
+        user: credential_from_password(mechanism, password, b"salt")
+        for user, password in users.items()
+    }
+    return ScramServer(mechanism, credentials.get, "server-nonce", b"secret")
+
+
+def exchange(client: ClientLogin, server: SaslServer) -> None:
+    said: bytes | None = client.first()
+    while said is not None:
+        said = client.next(server.step(said))
+    assert server.done
+
+
+def test_scram_says_what_rfc_7677_says() -> None:
+    client = ScramLogin(SHA_256, Account("user", "pencil"), "rOprNGfwEbeRWgbNEkqO")
+    assert client.first() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+    nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    final = client.next(f"r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode())
+    proof = "dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+    assert final == f"c=biws,r={nonce},p={proof}".encode()
+    assert client.next(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=") is None
+
+
+@given(user=names, password=names, mechanism=st.sampled_from(ScramMechanism))
+def test_scram_logs_in_at_our_server_and_only_with_the_right_password(
+    user: str, password: str, mechanism: ScramMechanism
+) -> None:
+    server = scram_server(mechanism, {user: password})
+    client = ScramLogin(mechanism, Account(user, password), "client-nonce")
+    exchange(client, server)
+    assert server.principal_name == user
+    wrong = ScramLogin(mechanism, Account(user, password + "x"), "client-nonce")
+    with pytest.raises(KafkaError, match="wrong user name or password"):
+        exchange(wrong, scram_server(mechanism, {user: password}))
+
+
+@given(user=names, password=names)
+def test_plain_logs_in_at_our_server(user: str, password: str) -> None:
+    server = PlainServer({user: password})
+    exchange(PlainLogin(Account(user, password)), server)
+    assert server.principal_name == user
+
+
+SERVER_FIRST = "r=nonce-and-more,s=c2FsdA==,i=4096"
+
+
+@pytest.mark.parametrize(
+    ("first", "reason"),
+    [
+        ("r=other,s=c2FsdA==,i=4096", "nonce"),
+        ("r=nonce,s=c2FsdA==,i=4096", "nonce"),
+        ("r=nonce-and-more,s=c2FsdA==,i=1000", "1000 iterations, allowed are 4096 to 1000000"),
+        ("r=nonce-and-more,s=c2FsdA==,i=999999999", "999999999 iterations"),
+        ("r=nonce-and-more,s=c2F,i=4096", "base64"),
+        ("m=x,r=nonce-and-more,s=c2FsdA==,i=4096", "extension"),
+        ("r=nonce-and-more,s=c2FsdA==", "cannot be read"),
+        ("", "cannot be read"),
+        ("\udcff", "UTF-8"),
+    ],
+)
+def test_scram_refuses_a_strange_first_message(first: str, reason: str) -> None:
+    client = ScramLogin(SHA_256, Account("ann", "ann-secret"), "nonce")
+    client.first()
+    with pytest.raises(AuthenticationError, match=reason) as failure:
+        client.next(first.encode(errors="surrogateescape"))
+    assert "user ann with SCRAM-SHA-256" in failure.value.message
+    assert "ann-secret" not in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("final", "reason"),
+    [
+        (b"v=" + base64.b64encode(b"x" * 32), "does not know the password.*SASL_SSL"),
+        (b"e=invalid-proof", "says invalid-proof: check the user name and the password"),
+        (b"", "cannot be read"),
+        (b"v=x", "base64"),
+    ],
+)
+def test_scram_wants_the_brokers_proof(final: bytes, reason: str) -> None:
+    """A server that lets everybody in has not proved anything."""
+    client = ScramLogin(SHA_256, Account("ann", "ann-secret"), "nonce")
+    client.first()
+    assert client.next(SERVER_FIRST.encode()) is not None
+    with pytest.raises(AuthenticationError, match=reason) as failure:
+        client.next(final)
+    assert failure.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert not failure.value.retriable
+
+
+def test_scram_ends_once() -> None:
+    server = scram_server(SHA_256, {"ann": "ann-secret"})
+    client = ScramLogin(SHA_256, Account("ann", "ann-secret"), "nonce")
+    exchange(client, server)
+    with pytest.raises(AuthenticationError, match="has ended"):
+        client.next(b"v=AAAA")
+
+
+def test_there_is_no_login_without_sasl() -> None:
+    for protocol in ("PLAINTEXT", "SSL"):
+        assert login_of(options(security_protocol=protocol, sasl_plain_username="ann")) is None
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"sasl_plain_username": "ann", "sasl_plain_password": "ann-secret"},
+        {"sasl_jaas_config": 'MODULE required username="ann" password="ann-secret";'},
+    ],
+    ids=["names", "jaas"],
+)
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "scram-sha-512"])
+def test_a_login_from_settings(mechanism: str, given: dict[str, str]) -> None:
+    module = PLAIN_MODULE if mechanism == "PLAIN" else SCRAM_MODULE
+    filled = {key: value.replace("MODULE", module) for key, value in given.items()}
+    client = login(sasl_mechanism=mechanism, **filled)
+    assert (client.mechanism, client.user) == (mechanism.upper(), "ann")
+    users = {"ann": "ann-secret"}
+    found = ScramMechanism.of_name(mechanism.upper())
+    exchange(client, PlainServer(users) if found is None else scram_server(found, users))
+
+
+def test_each_connection_has_its_own_nonce() -> None:
+    make = login_of(
+        options(sasl_mechanism="SCRAM-SHA-256", sasl_plain_username="a", sasl_plain_password="b")
+    )
+    assert make is not None
+    assert make("b").first() != make("b").first()
+
+
+def test_a_delegation_token_says_so() -> None:
+    jaas = f'{SCRAM_MODULE} required username="id" password="hmac" tokenauth="true";'
+    client = login(sasl_mechanism="SCRAM-SHA-256", sasl_jaas_config=jaas)
+    assert client.first() == b"n,,n=id,r=nonce,tokenauth=true"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, "sasl_mechanism=GSSAPI.*default.*not supported yet"),
+        ({"sasl_mechanism": "OAUTHBEARER"}, "sasl_mechanism=OAUTHBEARER is not supported yet"),
+        ({"sasl_mechanism": "PLAIN"}, "sasl_plain_username is missing"),
+        (
+            {"sasl_mechanism": "PLAIN", "sasl_plain_username": "ann"},
+            "sasl_plain_password is missing: sasl_mechanism=PLAIN",
+        ),
+        (
+            {"sasl_mechanism": "PLAIN", "sasl_plain_username": "a", "sasl_jaas_config": "x"},
+            "not both",
+        ),
+        (
+            {"sasl_mechanism": "PLAIN", "sasl_plain_username": "a\0", "sasl_plain_password": "x"},
+            "NUL",
+        ),
+        (
+            {
+                "sasl_mechanism": "PLAIN",
+                "sasl_plain_username": "a",
+                "sasl_plain_password": "\ud800",
+            },
+            "not valid Unicode",
+        ),
+        (
+            {"sasl_mechanism": "PLAIN", "sasl_jaas_config": f"{SCRAM_MODULE} required;"},
+            "ScramLoginModule, but sasl_mechanism needs .*PlainLoginModule",
+        ),
+        (
+            {"sasl_mechanism": "PLAIN", "sasl_jaas_config": f"{PLAIN_MODULE} required;"},
+            "sasl_jaas_config has no username",
+        ),
+        (
+            {
+                "sasl_mechanism": "PLAIN",
+                "sasl_jaas_config": f'{PLAIN_MODULE} required username="a";',
+            },
+            "sasl_jaas_config has no password",
+        ),
+        (
+            {"sasl_mechanism": "PLAIN", "sasl_jaas_config": f"{PLAIN_MODULE} required"},
+            "sasl_jaas_config: .* semicolon",
+        ),
+        (
+            {"sasl_mechanism": "PLAIN", "sasl_jaas_config": f"{PLAIN_MODULE} required;" * 2},
+            "2 login modules",
+        ),
+    ],
+)
+def test_settings_that_are_not_enough_name_what_to_change(
+    given: dict[str, str], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        login(**given)
+
+
+def test_the_password_is_in_no_text() -> None:
+    account = Account("ann", "ann-secret")
+    clients: list[Callable[[], object]] = [
+        lambda: account,
+        lambda: PlainLogin(account),
+        lambda: ScramLogin(SHA_256, account, "n"),
+    ]
+    for make in clients:
+        assert "ann-secret" not in f"{make()!r} {make()!s}"
