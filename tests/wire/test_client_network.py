@@ -40,7 +40,7 @@ from penstock.protocol.messages.metadata import (
 )
 from penstock.storage.system_clock import SystemClock
 from tests.support.broker import running_broker
-from tests.support.fake_brokers import Answer, FakeBroker, fake_broker
+from tests.support.fake_brokers import FakeBroker, fake_broker
 
 CLOCK = SystemClock()
 
@@ -299,39 +299,6 @@ def test_without_a_common_version_nothing_is_tried_again() -> None:
             with pytest.raises(UnsupportedVersionError, match="does not serve LIST_GROUPS"):
                 await net.ask_any(ListGroupsRequest(), ListGroupsResponse, deadline_ms=soon())
             assert broker.requests == []
-
-    run(work())
-
-
-def test_the_controller_is_looked_for_again_when_it_has_moved() -> None:
-    async def work() -> None:
-        def answer(me: int) -> Answer:
-            def say(header: RequestHeader, request: Message) -> Message:
-                if isinstance(request, MetadataRequest):
-                    response = metadata(*brokers)
-                    response.controller_id = controller
-                    return response
-                asked.append(me)
-                code = ErrorCode.NONE if me == 1 else ErrorCode.NOT_CONTROLLER
-                return ListGroupsResponse(error_code=code)
-
-            return say
-
-        asked: list[int] = []
-        controller = 0
-        async with fake_broker(answer(0)) as first, fake_broker(answer(1)) as second:
-            brokers = (first, second)
-            async with network(first.address) as net:
-                await net.update_metadata()
-                controller = 1
-                response = await net.ask_controller(
-                    ListGroupsRequest(),
-                    ListGroupsResponse,
-                    deadline_ms=soon(),
-                    failed=lambda each: ErrorCode(each.error_code),
-                )
-        assert response.error_code == 0
-        assert asked == [0, 1]
 
     run(work())
 

@@ -6,10 +6,8 @@ metadata fresh. What to ask whom, and again, is its callers' business.
 """
 
 import asyncio
-import contextlib
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from penstock.client.backoff import Backoff
@@ -19,7 +17,6 @@ from penstock.client.errors import (
     DisconnectError,
     IllegalStateError,
     KafkaTimeoutError,
-    error_of,
 )
 from penstock.client.link import Link
 from penstock.client.metadata_upkeep import MetadataUpkeep
@@ -27,7 +24,7 @@ from penstock.client.network_metrics import NetworkMetrics
 from penstock.client.peer import Peer, Surroundings
 from penstock.client.settings import CommonOptions, servers
 from penstock.core.clock import Clock
-from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.errors import KafkaError
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -36,6 +33,7 @@ R = TypeVar("R", bound=Message)
 Result = TypeVar("Result")
 
 _IDLE_CHECK_S: Final = 10.0
+_LARGEST_ID: Final = 2**31 - 1
 
 
 class Build(NamedTuple):
@@ -76,8 +74,8 @@ class Network:
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._is_closed = False
-        self._last_failure: KafkaError | None = None
-        """Of a connection; None once a broker has answered again."""
+        self._failures: dict[int, KafkaError] = {}
+        """Why there is no connection to a broker, until it answers."""
         self.metadata.listeners.append(self._moved)
 
     async def start(self) -> None:
@@ -223,6 +221,21 @@ class Network:
         if node.id not in self.metadata.cluster.nodes and node.id not in self._peers:
             self._peers[node.id] = Peer(node, self._around)
 
+    def apart(self, node_id: int) -> int:
+        """The id of another connection to the same broker.
+
+        For requests that are answered late, such as JoinGroup: brokers deal with the requests of a
+        connection one after the other, so that a Fetch behind it would wait as well.
+        """
+        node = self._peer(node_id).node
+        other = _LARGEST_ID - node_id
+        peer = self._peers.get(other)
+        if peer is None:
+            self._peers[other] = Peer(node, self._around)
+        elif peer.node != node:
+            peer.move(node)
+        return other
+
     def disconnect(self, node_id: int, error: KafkaError) -> None:
         """Give the connection to this broker up."""
         peer = self._peers.get(node_id)
@@ -274,44 +287,6 @@ class Network:
                 await self.pause_after(error, attempts, deadline_ms)
             attempts += 1
 
-    async def ask_controller(
-        self,
-        message: Message | Build,
-        answer: type[R],
-        *,
-        deadline_ms: int,
-        failed: Callable[[R], ErrorCode | None] = lambda _: None,
-        min_version: int = 0,
-    ) -> R:
-        """Ask the controller, and the next one where it has moved, until the deadline.
-
-        `failed` finds the error that makes an answer worth another attempt, if there is one.
-        """
-        attempts = 0
-        while True:
-            try:
-                cluster = self.metadata.cluster
-                if cluster.controller_id not in cluster.nodes:
-                    cluster = await self.within(deadline_ms, self.update_metadata)
-                node = cluster.controller_id
-                if node not in cluster.nodes:
-                    # Some clusters do not tell who it is; any broker passes the request on.
-                    node = self.least_loaded()
-                ask = partial(self.request, node, message, answer, min_version=min_version)
-                response = await self.within(deadline_ms, ask)
-                code = failed(response)
-                if code is None or not code.retriable:
-                    return response
-                raise error_of(code, f"the controller, broker {node}, could not do it yet")
-            except KafkaError as error:
-                await self.pause_after(error, attempts, deadline_ms)
-                self.metadata.request_update()
-                if error.code is ErrorCode.NOT_CONTROLLER:
-                    with contextlib.suppress(KafkaError):
-                        # The request that follows fails by itself if no broker can be reached.
-                        await self.within(deadline_ms, self.update_metadata)
-            attempts += 1
-
     async def within(self, deadline_ms: int, call: Callable[[], Awaitable[Result]]) -> Result:
         """Do it before the deadline, or KafkaTimeoutError."""
         left_ms = deadline_ms - self.clock.monotonic_ms()
@@ -326,8 +301,8 @@ class Network:
             ) from None
 
     def _too_late(self, message: str) -> KafkaTimeoutError:
-        why = self._last_failure
-        return KafkaTimeoutError(message if why is None else f"{message}: {why.message}")
+        reasons = " ".join(each.message for each in self._failures.values())
+        return KafkaTimeoutError(f"{message}: {reasons}" if reasons else message)
 
     async def pause_after(self, error: KafkaError, attempts: int, deadline_ms: int) -> None:
         """Wait before the next attempt. Raises `error` where another attempt makes no sense, or
@@ -404,17 +379,18 @@ class Network:
     def _note_throttling(self, peer: Peer, done: "asyncio.Future[R]") -> None:
         if done.cancelled() or done.exception() is not None:
             return
-        self._last_failure = None
+        self._failures.pop(peer.node.id, None)
         throttle_ms = getattr(done.result(), "throttle_time_ms", 0)
         if throttle_ms > 0:
             until = self.clock.monotonic_ms() + throttle_ms
             peer.throttled_until_ms = max(peer.throttled_until_ms, until)
 
     def _disconnected(self, node_id: int, error: KafkaError) -> None:
-        self._last_failure = error
+        self._failures[node_id] = error
         self.metadata.request_update()
 
     def _moved(self, old: Cluster, new: Cluster) -> None:
+        self._failures = {each: why for each, why in self._failures.items() if each in new.nodes}
         for node_id, node in new.nodes.items():
             peer = self._peers.get(node_id)
             if peer is not None and peer.node != node:

@@ -1,0 +1,168 @@
+"""Access rules: listed, made and deleted."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from penstock.client.admin.advice import explain
+from penstock.client.admin.model_security import AclBinding, AclBindingFilter
+from penstock.client.admin.routing import CONTROLLER_CODES, Router, Where
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.protocol.messages.create_acls import (
+    AclCreation,
+    CreateAclsRequest,
+    CreateAclsResponse,
+)
+from penstock.protocol.messages.delete_acls import (
+    DeleteAclsFilter,
+    DeleteAclsFilterResult,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from penstock.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from penstock.security.acl import AclOperation, AclPermission, PatternType, ResourceType
+
+_EVERYTHING = AclBindingFilter()
+
+
+class AclCalls(Router):
+    """Calls about ACLs. SECURITY_DISABLED where the brokers have no authorizer."""
+
+    async def describe_acls(
+        self, acl_filter: AclBindingFilter = _EVERYTHING, *, timeout_ms: int | None = None
+    ) -> list[AclBinding]:
+        """The rules that a filter matches, sorted."""
+        response = await self._ask(
+            "describe_acls",
+            Where.ANY,
+            DescribeAclsRequest(*_numbers(acl_filter)),
+            DescribeAclsResponse,
+            self._deadline(timeout_ms),
+            verdict=lambda answer: (answer.error_code, answer.error_message),
+            needs=(1, "2.0"),
+        )
+        return sorted(
+            _binding(
+                resource.resource_type,
+                resource.resource_name,
+                resource.pattern_type,
+                acl.principal,
+                acl.host,
+                acl.operation,
+                acl.permission_type,
+            )
+            for resource in response.resources
+            for acl in resource.acls
+        )
+
+    async def create_acls(
+        self, acls: Iterable[AclBinding], *, timeout_ms: int | None = None
+    ) -> None:
+        """Make rules; one that is there already stays."""
+        deadline_ms = self._deadline(timeout_ms)
+
+        async def send(
+            node_id: int, some: Sequence[AclBinding]
+        ) -> Mapping[AclBinding, KafkaError | None]:
+            response = await self._request(
+                "create_acls",
+                node_id,
+                CreateAclsRequest([AclCreation(*acl) for acl in some]),
+                CreateAclsResponse,
+                deadline_ms,
+                needs=(1, "2.0"),
+            )
+            return {
+                acl: (
+                    None
+                    if each.error_code == ErrorCode.NONE
+                    else explain(each.error_code, f"ACL {_text(acl)}", each.error_message)
+                )
+                for acl, each in zip(some, response.results, strict=False)
+            }
+
+        await self._each(
+            "create_acls",
+            acls,
+            self._at(Where.ANY, deadline_ms),
+            send,
+            deadline_ms,
+            retriable=CONTROLLER_CODES,
+        )
+
+    async def delete_acls(
+        self, filters: Iterable[AclBindingFilter], *, timeout_ms: int | None = None
+    ) -> dict[AclBindingFilter, list[AclBinding]]:
+        """Delete all rules that the filters match; returns those that each one deleted."""
+        deadline_ms = self._deadline(timeout_ms)
+
+        async def send(
+            node_id: int, some: Sequence[AclBindingFilter]
+        ) -> Mapping[AclBindingFilter, list[AclBinding] | KafkaError]:
+            response = await self._request(
+                "delete_acls",
+                node_id,
+                DeleteAclsRequest([DeleteAclsFilter(*_numbers(each)) for each in some]),
+                DeleteAclsResponse,
+                deadline_ms,
+                needs=(1, "2.0"),
+            )
+            return {
+                acl_filter: _deleted(result)
+                for acl_filter, result in zip(some, response.filter_results, strict=False)
+            }
+
+        return await self._each(
+            "delete_acls",
+            filters,
+            self._at(Where.ANY, deadline_ms),
+            send,
+            deadline_ms,
+            retriable=CONTROLLER_CODES,
+        )
+
+
+def _numbers(
+    acl_filter: AclBindingFilter,
+) -> tuple[int, str | None, int, str | None, str | None, int, int]:
+    kind, name, pattern, principal, host, operation, permission = acl_filter
+    return int(kind), name, int(pattern), principal, host, int(operation), int(permission)
+
+
+def _binding(
+    kind: int, name: str, pattern: int, principal: str, host: str, operation: int, permission: int
+) -> AclBinding:
+    return AclBinding(
+        ResourceType.from_code(kind),
+        name,
+        PatternType.from_code(pattern),
+        principal,
+        host,
+        AclOperation.from_code(operation),
+        AclPermission.from_code(permission),
+    )
+
+
+def _deleted(result: DeleteAclsFilterResult) -> list[AclBinding] | KafkaError:
+    if result.error_code != ErrorCode.NONE:
+        return explain(result.error_code, "delete_acls", result.error_message)
+    deleted: list[AclBinding] = []
+    for acl in result.matching_acls:
+        binding = _binding(
+            acl.resource_type,
+            acl.resource_name,
+            acl.pattern_type,
+            acl.principal,
+            acl.host,
+            acl.operation,
+            acl.permission_type,
+        )
+        if acl.error_code != ErrorCode.NONE:
+            return explain(acl.error_code, f"ACL {_text(binding)}", acl.error_message)
+        deleted.append(binding)
+    return sorted(deleted)
+
+
+def _text(acl: AclBinding) -> str:
+    return (
+        f"{acl.permission.name} {acl.principal} {acl.operation.name} on "
+        f"{acl.resource_type.name} {acl.resource_name}"
+    )

@@ -1,0 +1,223 @@
+"""What an error means for whoever administers a cluster, and what can be done about it."""
+
+from typing import Final
+
+from penstock.client.errors import ClientError, error_of
+from penstock.core.errors import ErrorCode, UnsupportedVersionError
+from penstock.protocol.api_key import ApiKey
+
+_ADVICE: Final[dict[ErrorCode, tuple[str, str]]] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: (
+        "there is no such topic or partition, or this user may not see it",
+        "check the name against list_topics, or create the topic",
+    ),
+    ErrorCode.UNKNOWN_TOPIC_ID: ("there is no topic with this id", "check it against list_topics"),
+    ErrorCode.TOPIC_ALREADY_EXISTS: ("it exists", "choose another name, or delete it first"),
+    ErrorCode.INVALID_TOPIC_EXCEPTION: (
+        "the name is not allowed",
+        "names have up to 249 letters, digits, dots, underscores and hyphens",
+    ),
+    ErrorCode.INVALID_PARTITIONS: (
+        "the number of partitions is not allowed",
+        "give at least one, and more than there are: partitions cannot be taken away",
+    ),
+    ErrorCode.INVALID_REPLICATION_FACTOR: (
+        "the replication factor is larger than the number of brokers",
+        "ask for no more replicas than brokers are up (describe_cluster shows them), or start more",
+    ),
+    ErrorCode.INVALID_REPLICA_ASSIGNMENT: (
+        "the replicas are not possible",
+        "name brokers that are up, each once, and equally many for every partition",
+    ),
+    ErrorCode.INVALID_CONFIG: (
+        "the setting is not valid",
+        "check its name and value (describe_configs shows them)",
+    ),
+    ErrorCode.POLICY_VIOLATION: ("a policy forbids it", "ask who runs the cluster"),
+    ErrorCode.TOPIC_DELETION_DISABLED: (
+        "topics cannot be deleted",
+        "set delete.topic.enable=true on the brokers",
+    ),
+    ErrorCode.REASSIGNMENT_IN_PROGRESS: (
+        "a reassignment is under way",
+        "wait until it is done, or cancel it",
+    ),
+    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: (
+        "no reassignment is under way",
+        "list_partition_reassignments shows those that are",
+    ),
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: (
+        "the preferred leader is down or not in sync",
+        "start its broker and wait until it has caught up",
+    ),
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: (
+        "no replica can become the leader",
+        "start one of its brokers",
+    ),
+    ErrorCode.LEADER_NOT_AVAILABLE: ("there is no leader now", "start one of its brokers"),
+    ErrorCode.OFFSET_OUT_OF_RANGE: (
+        "the offset is beyond the high watermark, or below the log start offset",
+        "list_offsets shows both",
+    ),
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: (
+        "this user may not do that with the topic",
+        "grant the operation with an ACL on the topic",
+    ),
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: (
+        "this user may not do that with the group",
+        "grant the operation with an ACL on the group",
+    ),
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
+        "this user may not do that with the cluster",
+        "grant the operation with an ACL on the cluster, or log in as one of super.users",
+    ),
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
+        "this user may not do that with the transactional id",
+        "grant the operation with an ACL on it",
+    ),
+    ErrorCode.SECURITY_DISABLED: (
+        "the brokers have no authorizer",
+        "set authorizer.class.name on them to use ACLs",
+    ),
+    ErrorCode.GROUP_ID_NOT_FOUND: ("there is no such group", "check the name against list_groups"),
+    ErrorCode.NON_EMPTY_GROUP: (
+        "the group has members",
+        "stop them first (describe_groups shows them)",
+    ),
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: (
+        "members of the group are subscribed to the topic",
+        "stop them first (describe_groups shows them)",
+    ),
+    ErrorCode.INVALID_GROUP_ID: ("the group id is not allowed", "it must not be empty"),
+    ErrorCode.UNKNOWN_MEMBER_ID: (
+        "the group has no such member, or members of its own that commit its offsets",
+        "stop them first (describe_groups shows them)",
+    ),
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: (
+        "there is no such transactional id",
+        "check it against list_transactions",
+    ),
+    ErrorCode.INVALID_PRODUCER_EPOCH: (
+        "the producer has a newer epoch",
+        "describe_producers shows the current one",
+    ),
+    ErrorCode.TRANSACTION_COORDINATOR_FENCED: (
+        "the coordinator epoch is older than the partition's",
+        "describe_producers shows the current one",
+    ),
+    ErrorCode.LOG_DIR_NOT_FOUND: (
+        "the broker has no such folder",
+        "describe_log_dirs shows those of log.dirs",
+    ),
+    ErrorCode.KAFKA_STORAGE_ERROR: ("the broker cannot use its disk", "see the broker's log"),
+    ErrorCode.REPLICA_NOT_AVAILABLE: (
+        "the broker has no replica of the partition",
+        "describe_topics shows which brokers have",
+    ),
+    ErrorCode.RESOURCE_NOT_FOUND: (
+        "there is no such user or credential",
+        "describe_user_scram_credentials shows them",
+    ),
+    ErrorCode.DUPLICATE_RESOURCE: ("it is named more than once", "name it once"),
+    ErrorCode.UNACCEPTABLE_CREDENTIAL: (
+        "the credential is not accepted",
+        "check the password and the number of iterations",
+    ),
+    ErrorCode.INVALID_UPDATE_VERSION: (
+        "the level cannot be set",
+        "describe_features shows those that can; to go back needs a downgrade",
+    ),
+    ErrorCode.FEATURE_UPDATE_FAILED: (
+        "the level was not set",
+        "describe_features shows those that can be",
+    ),
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED: (
+        "the quota controller_mutation_rate is used up",
+        "try again later",
+    ),
+    ErrorCode.REQUEST_TIMED_OUT: (
+        "the broker did not finish in time",
+        "it may still be done a little later: look before trying again",
+    ),
+    ErrorCode.BROKER_ID_NOT_REGISTERED: (
+        "there is no such broker",
+        "describe_cluster shows those that there are",
+    ),
+}
+"""What an error means where the broker does not say it, and what can be done about it."""
+
+_SINCE: Final[dict[ApiKey, str]] = {
+    ApiKey.DESCRIBE_ACLS: "0.11",
+    ApiKey.CREATE_ACLS: "0.11",
+    ApiKey.DELETE_ACLS: "0.11",
+    ApiKey.DESCRIBE_CONFIGS: "0.11",
+    ApiKey.ALTER_CONFIGS: "0.11",
+    ApiKey.DELETE_RECORDS: "0.11",
+    ApiKey.WRITE_TXN_MARKERS: "0.11",
+    ApiKey.INIT_PRODUCER_ID: "0.11",
+    ApiKey.CREATE_PARTITIONS: "1.0",
+    ApiKey.DESCRIBE_LOG_DIRS: "1.0",
+    ApiKey.ALTER_REPLICA_LOG_DIRS: "1.0",
+    ApiKey.DELETE_GROUPS: "1.1",
+    ApiKey.ELECT_LEADERS: "2.2",
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: "2.3",
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: "2.4",
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: "2.4",
+    ApiKey.OFFSET_DELETE: "2.4",
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: "2.6",
+    ApiKey.ALTER_CLIENT_QUOTAS: "2.6",
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: "2.7",
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: "2.7",
+    ApiKey.UPDATE_FEATURES: "2.7",
+    ApiKey.DESCRIBE_CLUSTER: "2.8",
+    ApiKey.DESCRIBE_PRODUCERS: "2.8",
+    ApiKey.UNREGISTER_BROKER: "2.8",
+    ApiKey.DESCRIBE_TRANSACTIONS: "3.0",
+    ApiKey.LIST_TRANSACTIONS: "3.0",
+    ApiKey.DESCRIBE_QUORUM: "3.0",
+    ApiKey.CONSUMER_GROUP_DESCRIBE: "3.7",
+    ApiKey.LIST_CONFIG_RESOURCES: "3.7",
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: "3.8",
+}
+"""The first Kafka that serves an API."""
+
+_ONLY_KRAFT: Final = frozenset({ApiKey.DESCRIBE_QUORUM, ApiKey.UNREGISTER_BROKER})
+
+
+class BrokerTooOldError(UnsupportedVersionError):
+    """A broker serves an API, but not what was asked of it."""
+
+
+def explain(code: ErrorCode | int, about: str, words: str | None = None) -> ClientError:
+    """The error that a broker answered about something, in its words, with what to do."""
+    try:
+        known = ErrorCode(code)
+    except ValueError:
+        known = ErrorCode.UNKNOWN_SERVER_ERROR
+    meaning, action = _ADVICE.get(known, (f"the broker answered {known.name}", ""))
+    said = (words or "").strip().rstrip(".:;") or meaning
+    return error_of(code, f"{about}: {said}; {action}" if action else f"{about}: {said}")
+
+
+def not_served(
+    call: str, key: int, broker: str, needed: tuple[int, str] | None = None
+) -> UnsupportedVersionError:
+    """A broker does not serve what a call needs (E4).
+
+    `needed`: the version of the API that it takes, and the first Kafka that has this one.
+    """
+    api = ApiKey(key)
+    name = f"{api.name.title().replace('_', '')} (API key {key})"
+    if needed is not None:
+        name = f"version {needed[0]} of {name}"
+        reason = f"Kafka {needed[1]} and newer have it: upgrade the broker"
+    elif api in _ONLY_KRAFT:
+        reason = (
+            f"only KRaft clusters of Kafka {_SINCE[api]} and newer have it; this one keeps its "
+            "metadata elsewhere"
+        )
+    elif api in _SINCE:
+        reason = f"Kafka {_SINCE[api]} and newer have it: upgrade the broker"
+    else:
+        reason = "client and broker have no version of it in common: upgrade the older one"
+    return BrokerTooOldError(f"{call} needs {name}, which {broker} does not serve: {reason}")

@@ -1,0 +1,27 @@
+"""What calls about many things raise when some of them failed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.client.errors import ClientError
+from penstock.core.errors import KafkaError
+
+
+class AdminError(ClientError):
+    """Some of the things that a call was about failed; the others were done all the same.
+
+    `errors` says which ones and why, `results` has what the call would have returned for the
+    others. `code` and `message` are those of the first error.
+    """
+
+    def __init__(
+        self, call: str, errors: Mapping[Any, KafkaError], results: Mapping[Any, Any]
+    ) -> None:
+        first = next(iter(errors.values()))
+        more = len(errors) - 1
+        message = first.message
+        if more:
+            message += f" (and {more} more of {len(errors) + len(results)} failed in {call})"
+        super().__init__(message, first.code)
+        self.errors: dict[Any, KafkaError] = dict(errors)
+        self.results: dict[Any, Any] = dict(results)

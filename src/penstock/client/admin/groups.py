@@ -1,0 +1,233 @@
+"""Groups: listed, described and deleted, of the classic and of the newer protocol."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from penstock.client.admin.advice import BrokerTooOldError, explain
+from penstock.client.admin.group_members import classic_group, consumer_group
+from penstock.client.admin.locating import CoordinatorType, Locator
+from penstock.client.admin.model_groups import (
+    GroupDescription,
+    GroupListing,
+    GroupState,
+    GroupType,
+)
+from penstock.client.admin.routing import COORDINATOR_CODES
+from penstock.client.cluster import Node
+from penstock.client.network import Build
+from penstock.core.errors import ErrorCode, KafkaError, UnsupportedVersionError
+from penstock.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from penstock.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from penstock.protocol.messages.describe_groups import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from penstock.protocol.messages.list_groups import (
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+
+_NOT_OF_THE_NEW_PROTOCOL = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
+
+
+class GroupCalls(Locator):
+    """Calls about whole groups."""
+
+    async def list_groups(
+        self,
+        *,
+        states: Iterable[GroupState] = (),
+        types: Iterable[GroupType] = (),
+        protocol_types: Iterable[str] = (),
+        timeout_ms: int | None = None,
+    ) -> list[GroupListing]:
+        """The groups of all brokers, sorted by id; without filters: every one.
+
+        `protocol_types` is `consumer` for consumers; empty text is for groups without members.
+        """
+        deadline_ms = self._deadline(timeout_ms)
+        wanted_states, wanted_types = list(states), list(types)
+        protocols = set(protocol_types)
+        cluster = await self._brokers("list_groups", deadline_ms)
+
+        def make(version: int) -> ListGroupsRequest:
+            request = ListGroupsRequest()
+            if wanted_states and version < 4:
+                raise BrokerTooOldError(
+                    "list_groups: the broker is older than Kafka 2.6 and cannot list by state"
+                )
+            if version >= 4:
+                request.states_filter = [str(state) for state in wanted_states]
+            if version >= 5:
+                request.types_filter = [str(kind) for kind in wanted_types]
+            elif wanted_types not in ([], [GroupType.CLASSIC]):
+                raise BrokerTooOldError(
+                    "list_groups: the broker is older than Kafka 3.8 and has classic groups only"
+                )
+            return request
+
+        async def locate(ids: Sequence[int]) -> Mapping[int, int | KafkaError]:
+            return await self._these(ids, deadline_ms)
+
+        async def send(
+            node_id: int, ids: Sequence[int]
+        ) -> Mapping[int, list[GroupListing] | KafkaError]:
+            response = await self._request(
+                "list_groups",
+                node_id,
+                Build(ListGroupsRequest, make),
+                ListGroupsResponse,
+                deadline_ms,
+            )
+            if response.error_code != ErrorCode.NONE:
+                return {node_id: explain(response.error_code, f"groups of broker {node_id}")}
+            return {node_id: [_listing(group) for group in response.groups]}
+
+        found = await self._each(
+            "list_groups",
+            sorted(cluster.nodes),
+            locate,
+            send,
+            deadline_ms,
+            retriable=COORDINATOR_CODES,
+        )
+        groups = {group.group_id: group for some in found.values() for group in some}
+        return [
+            groups[group_id]
+            for group_id in sorted(groups)
+            if not protocols or groups[group_id].protocol_type in protocols
+        ]
+
+    async def describe_groups(
+        self,
+        group_ids: Iterable[str],
+        *,
+        include_authorized_operations: bool = False,
+        timeout_ms: int | None = None,
+    ) -> dict[str, GroupDescription]:
+        """Groups with their members, of whichever protocol they are.
+
+        A group that does not exist is GROUP_ID_NOT_FOUND.
+        """
+        deadline_ms = self._deadline(timeout_ms)
+
+        async def send(
+            node_id: int, ids: Sequence[str]
+        ) -> Mapping[str, GroupDescription | KafkaError]:
+            coordinator = self._network.metadata.cluster.nodes.get(node_id, Node(node_id, "", -1))
+            answers = await self._describe_consumer_groups(
+                coordinator, ids, deadline_ms, include_authorized_operations
+            )
+            rest = [
+                each
+                for each in ids
+                if isinstance(error := answers.get(each), KafkaError)
+                and error.code in _NOT_OF_THE_NEW_PROTOCOL
+            ]
+            if rest:
+                answers.update(
+                    await self._describe_classic_groups(
+                        coordinator, rest, deadline_ms, include_authorized_operations
+                    )
+                )
+            return answers
+
+        return await self._each(
+            "describe_groups",
+            group_ids,
+            self._coordinators("describe_groups", CoordinatorType.GROUP, deadline_ms),
+            send,
+            deadline_ms,
+            retriable=COORDINATOR_CODES,
+        )
+
+    async def _describe_consumer_groups(
+        self, coordinator: Node, ids: Sequence[str], deadline_ms: int, operations: bool
+    ) -> dict[str, GroupDescription | KafkaError]:
+        try:
+            response = await self._request(
+                "describe_groups",
+                coordinator.id,
+                ConsumerGroupDescribeRequest(list(ids), operations),
+                ConsumerGroupDescribeResponse,
+                deadline_ms,
+            )
+        except UnsupportedVersionError as unsupported:
+            return dict.fromkeys(ids, unsupported)
+        return {
+            group.group_id: (
+                consumer_group(group, coordinator)
+                if group.error_code == ErrorCode.NONE
+                else explain(group.error_code, f"group {group.group_id}", group.error_message)
+            )
+            for group in response.groups
+        }
+
+    async def _describe_classic_groups(
+        self, coordinator: Node, ids: Sequence[str], deadline_ms: int, operations: bool
+    ) -> dict[str, GroupDescription | KafkaError]:
+        response = await self._request(
+            "describe_groups",
+            coordinator.id,
+            DescribeGroupsRequest(list(ids), operations),
+            DescribeGroupsResponse,
+            deadline_ms,
+            needs=(3, "2.3") if operations else None,
+        )
+        answers: dict[str, GroupDescription | KafkaError] = {}
+        for group in response.groups:
+            code = group.error_code
+            if code == ErrorCode.NONE and GroupState.parse(group.group_state) is GroupState.DEAD:
+                # How brokers before Kafka 4.0 say that there is none.
+                code = ErrorCode.GROUP_ID_NOT_FOUND
+            if code == ErrorCode.NONE:
+                answers[group.group_id] = classic_group(group, coordinator)
+            else:
+                answers[group.group_id] = explain(
+                    code, f"group {group.group_id}", group.error_message
+                )
+        return answers
+
+    async def delete_groups(
+        self, group_ids: Iterable[str], *, timeout_ms: int | None = None
+    ) -> None:
+        """Delete groups that have no members, with their offsets."""
+        deadline_ms = self._deadline(timeout_ms)
+
+        async def send(node_id: int, ids: Sequence[str]) -> Mapping[str, KafkaError | None]:
+            response = await self._request(
+                "delete_groups",
+                node_id,
+                DeleteGroupsRequest(list(ids)),
+                DeleteGroupsResponse,
+                deadline_ms,
+            )
+            return {
+                each.group_id: (
+                    None
+                    if each.error_code == ErrorCode.NONE
+                    else explain(each.error_code, f"group {each.group_id}", each.error_message)
+                )
+                for each in response.results
+            }
+
+        await self._each(
+            "delete_groups",
+            group_ids,
+            self._coordinators("delete_groups", CoordinatorType.GROUP, deadline_ms),
+            send,
+            deadline_ms,
+            retriable=COORDINATOR_CODES,
+        )
+
+
+def _listing(group: ListedGroup) -> GroupListing:
+    return GroupListing(
+        group.group_id,
+        group.protocol_type,
+        GroupState.parse(group.group_state) if group.group_state else None,
+        GroupType.parse(group.group_type) if group.group_type else None,
+    )

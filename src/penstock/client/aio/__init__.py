@@ -1,0 +1,33 @@
+"""The clients for asyncio: the same calls as in `penstock.client`, awaited.
+
+    from penstock.client.aio import Producer
+
+    async with Producer(bootstrap_servers="localhost:9092") as producer:
+        sent = await producer.send("orders", b"value")
+        print(await sent)
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.client.aio.admin import Admin as Admin
+    from penstock.client.aio.consumer import Consumer as Consumer
+    from penstock.client.aio.producer import Producer as Producer
+
+_HOMES = {
+    "Admin": "penstock.client.aio.admin",
+    "Consumer": "penstock.client.aio.consumer",
+    "Producer": "penstock.client.aio.producer",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Who only produces does not wait for the consumer's modules."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(_HOMES)

@@ -1,0 +1,35 @@
+"""The admin client for an event loop of the caller's."""
+
+from types import TracebackType
+from typing import Self, Unpack
+
+from penstock.client.admin.calls import AdminCalls
+from penstock.client.network import Network
+from penstock.client.settings import AdminOptions, resolve
+from penstock.storage.system_clock import SystemClock
+
+
+class Admin(AdminCalls):
+    """Administers a cluster. Made and used on one event loop.
+
+        async with Admin(bootstrap_servers="localhost:9092") as admin:
+            await admin.create_topics([NewTopic("orders", num_partitions=3)])
+
+    Nothing is sent before the first call. Close it: `async with`, or `await close()`.
+    """
+
+    def __init__(self, **options: Unpack[AdminOptions]) -> None:
+        settings = resolve(AdminOptions, options)
+        super().__init__(Network(settings, clock=SystemClock()), retries=settings["retries"])
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()

@@ -1,0 +1,441 @@
+"""The admin client at our broker: topics, partitions, settings, folders, the cluster."""
+
+import asyncio
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from penstock.client.admin import (
+    AclBindingFilter,
+    AclOperation,
+    AdminError,
+    ConfigOp,
+    ConfigOpType,
+    ConfigResource,
+    ConfigResourceType,
+    ConfigSource,
+    ConfigType,
+    ElectionType,
+    FeatureUpdate,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    TopicPartitionReplica,
+    UpgradeType,
+)
+from penstock.client.admin.admin import Admin
+from penstock.client.aio.admin import Admin as AioAdmin
+from penstock.client.errors import ClientError, IllegalStateError, KafkaTimeoutError
+from penstock.core.errors import ErrorCode, KafkaError, UnsupportedVersionError
+from penstock.core.ids import TopicPartition
+from penstock.protocol.api_key import ApiKey
+from tests.support.admin import produce
+from tests.support.broker import RunningBroker, WireClient, running_broker
+from tests.support.group_client import wait_until
+from tests.support.txn_client import TxnProducer
+
+Topic = ConfigResourceType.TOPIC
+Broker = ConfigResourceType.BROKER
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    root = tmp_path_factory.mktemp("folders")
+    return str(root / "a"), str(root / "b")
+
+
+@pytest.fixture(scope="module")
+def settings(folders: tuple[str, str]) -> Mapping[str, str]:
+    return {
+        "log.dirs": ",".join(folders),
+        "transaction.state.log.num.partitions": "2",
+        "max.request.partition.size.limit": "5",
+    }
+
+
+@pytest.fixture(scope="module")
+def admin(broker: RunningBroker) -> Iterator[Admin]:
+    with Admin(bootstrap_servers=broker.bootstrap_servers, client_id="admin") as one:
+        yield one
+
+
+@pytest.fixture
+def topic(admin: Admin, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A topic of the test's own, with two partitions."""
+    name = "".join(each if each.isalnum() else "-" for each in request.node.name)
+    admin.create_topics([NewTopic(name, 2, 1)])
+    yield name
+    if name in admin.list_topics():
+        admin.delete_topics([name])
+
+
+def code_of(error: pytest.ExceptionInfo[AdminError], key: object) -> ErrorCode:
+    return error.value.errors[key].code
+
+
+# --- topics
+
+
+def test_topics_come_and_go(admin: Admin) -> None:
+    """M1: with numbers, with defaults, with places, by name and by id."""
+    made = admin.create_topics(
+        [
+            NewTopic("numbers", 3, 1, configs={"retention.ms": "5000"}),
+            NewTopic("defaults"),
+            NewTopic("places", assignments={0: [0], 1: [0]}),
+        ]
+    )
+    assert [(each.num_partitions, each.replication_factor) for each in made.values()] == [
+        (3, 1),
+        (1, 1),
+        (2, 1),
+    ]
+    configs = made["numbers"].configs
+    assert configs is not None
+    assert configs["retention.ms"].value == "5000"
+    listed = admin.list_topics()
+    assert {"numbers", "defaults", "places"} <= set(listed)
+    assert listed["numbers"].topic_id == made["numbers"].topic_id
+    by_id = listed["defaults"].topic_id
+    assert by_id is not None
+    admin.delete_topics(["numbers", by_id, "places"])
+    assert not {"numbers", "defaults", "places"} & set(admin.list_topics())
+
+
+def test_topics_that_cannot_be_made(admin: Admin, topic: str) -> None:
+    """E1: more replicas than brokers; each error says what to do."""
+    wanted = [NewTopic(topic, 1, 1), NewTopic("wide", 1, 3), NewTopic("a/b", 1, 1), NewTopic("ok")]
+    with pytest.raises(AdminError) as failed:
+        admin.create_topics(wanted, validate_only=True)
+    assert code_of(failed, topic) is ErrorCode.TOPIC_ALREADY_EXISTS
+    assert code_of(failed, "wide") is ErrorCode.INVALID_REPLICATION_FACTOR
+    assert "start more" in failed.value.errors["wide"].message
+    assert code_of(failed, "a/b") is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert failed.value.results["ok"].num_partitions == 1
+    assert "ok" not in admin.list_topics()
+    unknown = UUID(int=7)
+    with pytest.raises(AdminError) as gone:
+        admin.delete_topics(["nowhere", unknown])
+    assert code_of(gone, "nowhere") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert code_of(gone, unknown) is ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_topics_are_described(admin: Admin, topic: str) -> None:
+    topic_id = admin.list_topics()[topic].topic_id
+    assert topic_id is not None
+    found = admin.describe_topics([topic, topic_id], include_authorized_operations=True)
+    by_name, by_id = found[topic], found[topic_id]
+    assert (by_name.name, by_name.topic_id, by_name.is_internal) == (topic, topic_id, False)
+    assert [(each.partition, each.leader, each.isr) for each in by_name.partitions] == [
+        (0, 0, (0,)),
+        (1, 0, (0,)),
+    ]
+    assert AclOperation.DESCRIBE in (by_name.authorized_operations or ())
+    assert [each[:6] for each in by_id.partitions] == [each[:6] for each in by_name.partitions]
+    assert by_id.authorized_operations == by_name.authorized_operations
+    assert admin.describe_topics([topic])[topic].authorized_operations is None
+
+
+def test_many_partitions_come_in_pages(admin: Admin) -> None:
+    """5 partitions come at a time: a topic may begin on one page and end on the next."""
+    names = ["pages-a", "pages-b"]
+    admin.create_topics([NewTopic(name, 7, 1) for name in names])
+    found = admin.describe_topics(names)
+    for name in names:
+        numbers = [each.partition for each in found[name].partitions]
+        assert numbers == list(range(7))
+    admin.delete_topics(names)
+
+
+def test_an_unknown_topic_is_not_made_by_asking(admin: Admin) -> None:
+    """E5: though the broker creates topics by itself when producers ask."""
+    with pytest.raises(AdminError, match="check the name against list_topics") as failed:
+        admin.describe_topics(["unheard-of"])
+    assert failed.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    with pytest.raises(AdminError) as nowhere:
+        admin.list_offsets({TopicPartition("unheard-of", 0): 0}, timeout_ms=150)
+    assert nowhere.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert "unheard-of" not in admin.list_topics()
+
+
+def test_partitions_are_added(admin: Admin, topic: str) -> None:
+    admin.create_partitions({topic: 3}, validate_only=True)
+    assert len(admin.describe_topics([topic])[topic].partitions) == 2
+    admin.create_partitions({topic: NewPartitions(4, [[0], [0]])})
+    assert len(admin.describe_topics([topic])[topic].partitions) == 4
+    with pytest.raises(AdminError, match="cannot be taken away") as failed:
+        admin.create_partitions({topic: 3})
+    assert failed.value.code is ErrorCode.INVALID_PARTITIONS
+
+
+# --- records and offsets
+
+
+def test_offsets_and_deleted_records(admin: Admin, client: WireClient, topic: str) -> None:
+    """C2, S4."""
+    t0, t1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    for timestamp in (1_700_000_000_000, 1_700_000_005_000, 1_700_000_003_000):
+        produce(client, topic, b"v", timestamp=timestamp)
+
+    def offset(spec: int) -> tuple[int, int]:
+        found = admin.list_offsets({t0: spec})[t0]
+        return found.offset, found.timestamp
+
+    assert offset(OffsetSpec.EARLIEST) == (0, -1)
+    assert offset(OffsetSpec.LATEST) == (3, -1)
+    assert offset(OffsetSpec.MAX_TIMESTAMP) == (1, 1_700_000_005_000)
+    assert offset(1_700_000_000_001) == (1, 1_700_000_005_000)
+    assert offset(1_800_000_000_000) == (-1, -1)
+    assert offset(OffsetSpec.EARLIEST_LOCAL) == (0, -1)
+    assert admin.delete_records({t0: 2, t1: -1}) == {t0: 2, t1: 0}
+    assert offset(OffsetSpec.EARLIEST) == (2, -1)
+    with pytest.raises(AdminError, match="beyond the high watermark") as failed:
+        admin.delete_records({t0: 9})
+    assert failed.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_offsets_of_open_transactions(admin: Admin, client: WireClient, topic: str) -> None:
+    """P4: read_committed ends at the last stable offset."""
+    t0 = TopicPartition(topic, 0)
+    producer = TxnProducer.started(client, topic)
+    producer.write(topic, b"a", b"b")
+    latest = {t0: OffsetSpec.LATEST}
+    assert admin.list_offsets(latest)[t0].offset == 2
+    assert admin.list_offsets(latest, isolation_level="read_committed")[t0].offset == 0
+    producer.commit()
+    wait_until(lambda: admin.list_offsets(latest, isolation_level="read_committed")[t0].offset == 3)
+
+
+# --- replicas
+
+
+def test_leaders_and_reassignments(admin: Admin, topic: str) -> None:
+    """R5, R8: on one node there is nothing to move, which is said."""
+    t0, t1, nowhere = (TopicPartition(topic, index) for index in range(3))
+    assert admin.elect_leaders(ElectionType.PREFERRED, [t0]) == {t0: False}
+    assert admin.elect_leaders(ElectionType.PREFERRED) == {}
+    with pytest.raises(AdminError) as unknown:
+        admin.elect_leaders(ElectionType.UNCLEAN, [t0, nowhere])
+    assert code_of(unknown, nowhere) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert unknown.value.results == {t0: False}
+    admin.alter_partition_reassignments({t0: [0]})
+    assert admin.list_partition_reassignments() == {}
+    assert admin.list_partition_reassignments([t0]) == {}
+    with pytest.raises(AdminError) as failed:
+        admin.alter_partition_reassignments(
+            {t0: [7], t1: None}, allow_replication_factor_change=False
+        )
+    assert code_of(failed, t0) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert code_of(failed, t1) is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+
+
+# --- settings
+
+
+def test_settings_are_described_and_changed(admin: Admin, topic: str) -> None:
+    resource = ConfigResource(Topic, topic)
+    admin.incremental_alter_configs(
+        {
+            resource: [
+                ConfigOp("retention.ms", "77000"),
+                ConfigOp("cleanup.policy", "compact", ConfigOpType.APPEND),
+            ]
+        }
+    )
+    found = admin.describe_configs([resource], include_synonyms=True, include_documentation=True)
+    entry = found[resource]["retention.ms"]
+    assert (entry.value, entry.source) == ("77000", ConfigSource.DYNAMIC_TOPIC_CONFIG)
+    assert (entry.type, entry.is_default, entry.is_dynamic) == (ConfigType.LONG, False, True)
+    assert entry.synonyms[0].name == "retention.ms"
+    assert entry.documentation
+    assert found[resource]["cleanup.policy"].value == "delete,compact"
+    plain = admin.describe_configs([resource], names=["retention.ms"])[resource]
+    assert list(plain) == ["retention.ms"]
+    assert (plain["retention.ms"].synonyms, plain["retention.ms"].documentation) == ((), None)
+    admin.incremental_alter_configs(
+        {resource: [ConfigOp("retention.ms", None, ConfigOpType.DELETE)]}
+    )
+    assert admin.describe_configs([resource])[resource]["retention.ms"].is_default
+    admin.alter_configs({resource: {"segment.ms": "60000"}})
+    changed = admin.describe_configs([resource])[resource]
+    dynamic = {name: each.value for name, each in changed.items() if each.is_dynamic}
+    assert dynamic == {"segment.ms": "60000"}
+
+
+def test_settings_that_cannot_be(admin: Admin, topic: str) -> None:
+    good, nowhere = ConfigResource(Topic, topic), ConfigResource(Topic, "nowhere")
+    with pytest.raises(AdminError, match=r"retention\.m") as failed:
+        admin.incremental_alter_configs({good: [ConfigOp("retention.m", "1")]}, validate_only=True)
+    assert failed.value.code is ErrorCode.INVALID_CONFIG
+    with pytest.raises(AdminError) as unknown:
+        admin.describe_configs([good, nowhere, ConfigResource(Broker, "5")])
+    assert code_of(unknown, nowhere) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert code_of(unknown, ConfigResource(Broker, "5")) is ErrorCode.BROKER_NOT_AVAILABLE
+    assert list(unknown.value.results) == [good]
+
+
+def test_settings_of_brokers_and_the_list_of_what_has_some(admin: Admin, topic: str) -> None:
+    mine, everyone = ConfigResource(Broker, "0"), ConfigResource(Broker, "")
+    admin.incremental_alter_configs(
+        {mine: [ConfigOp("log.flush.interval.messages", "7")], everyone: []}
+    )
+    found = admin.describe_configs([mine, everyone])
+    entry = found[mine]["log.flush.interval.messages"]
+    assert (entry.value, entry.source) == ("7", ConfigSource.DYNAMIC_BROKER_CONFIG)
+    admin.alter_configs({mine: {}})
+    metrics = ConfigResource(ConfigResourceType.CLIENT_METRICS, "basic")
+    admin.incremental_alter_configs({metrics: [ConfigOp("interval.ms", "1000")]})
+    everything = admin.list_config_resources()
+    assert {ConfigResource(Topic, topic), mine, metrics} <= set(everything)
+    assert admin.list_config_resources([ConfigResourceType.CLIENT_METRICS]) == [metrics]
+    admin.incremental_alter_configs({metrics: [ConfigOp("interval.ms", None, ConfigOpType.DELETE)]})
+
+
+# --- the cluster
+
+
+def test_the_cluster(admin: Admin, broker: RunningBroker) -> None:
+    found = admin.describe_cluster(include_authorized_operations=True, include_fenced_brokers=True)
+    assert [(node.id, node.port) for node in found.nodes] == [(0, broker.address[1])]
+    assert found.controller == found.nodes[0]
+    assert found.cluster_id
+    assert AclOperation.CREATE in (found.authorized_operations or ())
+    assert found.fenced == frozenset()
+    assert admin.describe_cluster().authorized_operations is None
+
+
+def test_what_brokers_serve(admin: Admin) -> None:
+    served = admin.api_versions()[0]
+    assert served.error is None
+    by_key = {each.api_key: each for each in served.apis}
+    topics = by_key[ApiKey.CREATE_TOPICS]
+    assert (topics.name, topics.max_version, topics.usable) == ("CreateTopics", 7, 7)
+    assert ApiKey.DESCRIBE_QUORUM not in by_key
+    with pytest.raises(ClientError, match="there is no broker 8"):
+        admin.api_versions([8])
+
+
+def test_what_the_broker_does_not_serve(admin: Admin) -> None:
+    """E4."""
+    with pytest.raises(UnsupportedVersionError, match=r"DescribeQuorum.*only KRaft clusters"):
+        admin.describe_quorum()
+    with pytest.raises(UnsupportedVersionError, match="UnregisterBroker"):
+        admin.unregister_broker(5)
+
+
+def test_a_broker_without_an_authorizer(admin: Admin) -> None:
+    """X3: says how to have ACLs."""
+    with pytest.raises(ClientError, match=r"set authorizer\.class\.name") as failed:
+        admin.describe_acls()
+    assert failed.value.code is ErrorCode.SECURITY_DISABLED
+    with pytest.raises(AdminError) as deleted:
+        admin.delete_acls([AclBindingFilter()])
+    assert deleted.value.code is ErrorCode.SECURITY_DISABLED
+
+
+def test_features(admin: Admin) -> None:
+    found = admin.describe_features(node_id=0)
+    assert found.supported["transaction.version"].max_version == 2
+    level = found.finalized["group.version"].max_version
+    admin.update_features(
+        {"group.version": FeatureUpdate(0, UpgradeType.SAFE_DOWNGRADE)}, validate_only=True
+    )
+    assert admin.describe_features().finalized["group.version"].max_version == level
+    with pytest.raises(KafkaError, match="describe_features shows") as failed:
+        admin.update_features({"group.version": FeatureUpdate(9)})
+    assert failed.value.code is ErrorCode.INVALID_UPDATE_VERSION
+
+
+def test_folders(admin: Admin, client: WireClient, topic: str, folders: tuple[str, str]) -> None:
+    """S1: a replica moves to the other folder."""
+    produce(client, topic, b"x" * 1000)
+    found = admin.describe_log_dirs(topics=[topic])
+    assert list(found) == [0]
+    assert sorted(found[0]) == sorted(folders)
+    partition, replica = TopicPartition(topic, 0), TopicPartitionReplica(topic, 0, 0)
+    places = {
+        path: each.replicas[partition].size > 1000
+        for path, each in found[0].items()
+        if partition in each.replicas
+    }
+    home = admin.describe_replica_log_dirs([replica])[replica].current
+    assert places == {home: True}
+    assert all((each.usable_bytes or 0) > 0 and each.error is None for each in found[0].values())
+    other = next(path for path in folders if path != home)
+    admin.alter_replica_log_dirs({replica: other})
+    wait_until(lambda: admin.describe_replica_log_dirs([replica])[replica].current == other)
+    with pytest.raises(AdminError, match="describe_log_dirs shows") as failed:
+        admin.alter_replica_log_dirs({replica: "/nowhere"})
+    assert failed.value.code is ErrorCode.LOG_DIR_NOT_FOUND
+    with pytest.raises(AdminError, match="there is no broker 4"):
+        admin.describe_log_dirs([0, 4])
+
+
+# --- the client itself
+
+
+def test_the_asynchronous_twin(broker: RunningBroker) -> None:
+    async def scenario() -> None:
+        async with AioAdmin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            await admin.create_topics([NewTopic("aio", 1, 1)])
+            first, second = await asyncio.gather(
+                admin.list_topics(), admin.describe_topics(["aio"])
+            )
+            assert "aio" in first
+            assert len(second["aio"].partitions) == 1
+            await admin.delete_topics(["aio"])
+
+    asyncio.run(scenario())
+
+
+def test_many_threads_share_one(admin: Admin, topic: str) -> None:
+    found: list[int] = []
+
+    def ask() -> None:
+        for _ in range(5):
+            found.append(len(admin.describe_topics([topic])[topic].partitions))
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [2] * 20
+
+
+def test_nobody_is_there() -> None:
+    """E6: the error names the address and what to check."""
+    with Admin(bootstrap_servers="127.0.0.1:1") as admin:
+        for call in (admin.list_topics, admin.describe_log_dirs, admin.api_versions):
+            with pytest.raises(KafkaTimeoutError, match=r"127\.0\.0\.1:1.*check"):
+                call(timeout_ms=150)
+        with pytest.raises(KafkaTimeoutError, match=r"127\.0\.0\.1:1.*check"):
+            admin.create_topics([NewTopic("t")], timeout_ms=150)
+
+
+def test_a_broker_that_comes_back(tmp_path: Path) -> None:
+    """A call that is made while the broker is away waits for it."""
+    with running_broker(tmp_path) as first:
+        port = first.address[1]
+        admin = Admin(bootstrap_servers=first.bootstrap_servers, reconnect_backoff_max_ms=100)
+        admin.create_topics([NewTopic("kept", 1, 1)])
+    with admin:
+        found: list[set[str]] = []
+        asking = threading.Thread(target=lambda: found.append(set(admin.list_topics())))
+        asking.start()
+        with running_broker(tmp_path, {"listeners": f"PLAINTEXT://127.0.0.1:{port}"}):
+            asking.join()
+            assert found == [{"kept"}]
+            admin.delete_topics(["kept"])
+
+
+def test_closed(broker: RunningBroker) -> None:
+    admin = Admin(bootstrap_servers=broker.bootstrap_servers)
+    admin.list_topics()
+    admin.close()
+    admin.close()
+    with pytest.raises(IllegalStateError, match="closed"):
+        admin.list_topics()
