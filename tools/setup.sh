@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Prepares this machine for the project: setup.sh system VERSION | python | programs | kafka VERSION |
 # kafka-apps VERSION | java-clients VERSION | kafkajs | franz-go, where VERSION is that of Apache Kafka
-# in tools/kafka/pom.xml. `programs` only looks for what must be installed: Java, Node.js and kcat.
+# in tools/kafka/pom.xml. `programs` only looks for what must be installed: Java, Node.js, kcat,
+# PostgreSQL and MariaDB.
 # What is missing is installed with apt-get when we are root on a Debian-like machine; otherwise
 # every missing part gets one line that says how to get it, and the script fails.
 # pip, Maven and apt-get use whatever package sources the machine is configured for.
@@ -198,6 +199,7 @@ check_programs() {
     check_java
     check_node
     check_kcat
+    check_databases
 }
 
 # The program beside the pom, compiled against each version's jars. Kafka's own are there already.
@@ -241,6 +243,19 @@ setup_franz_go() {
     mkdir -p .parts/bin
     go build -C tools/clients/franz-go -trimpath -o "$PWD/.parts/bin/franz-go-client" . ||
         die "Go could not build tools/clients/franz-go; its own message is above"
+}
+
+# --- Databases ------------------------------------------------------------------------------------
+
+# Only the programs: the tests start servers of their own, in temporary folders. MariaDB's core
+# package brings no service; that of PostgreSQL is not used.
+check_databases() {
+    local postgres mariadb
+    # Debian keeps PostgreSQL's programs off the PATH, in a folder for each version.
+    postgres=$(compgen -G '/usr/lib/postgresql/*/bin/initdb' || command -v initdb || true)
+    [[ -n $postgres ]] || missing "PostgreSQL" postgresql
+    mariadb=$(PATH=$PATH:/usr/sbin command -v mariadbd || true)
+    [[ -n $mariadb ]] || missing "MariaDB" "mariadb-server-core|mariadb-server"
 }
 
 # --- All at once ----------------------------------------------------------------------------------

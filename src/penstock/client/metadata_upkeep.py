@@ -114,8 +114,11 @@ class MetadataUpkeep:
                     # The first answer is looked at before any wait.
                     attempts = 1
                     continue
-            except KafkaTimeoutError:
-                raise problem from None
+            except KafkaTimeoutError as error:
+                if all(name in cluster.topics for name in missing):
+                    raise problem from None
+                # No broker has said a word about them: it is not the topics that are wrong.
+                raise error from None
             except KafkaError as error:
                 problem = error
             await network.pause_after(problem, attempts, deadline_ms)

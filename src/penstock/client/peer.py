@@ -33,7 +33,7 @@ class Surroundings:
     ) -> None:
         self.settings = settings
         self.clock = clock
-        self.memory = FrameMemory()
+        self.memory = FrameMemory(trusts=True)
         self.metrics = metrics
         self.send_buffer_bytes = settings["send_buffer_bytes"]
         self.receive_buffer_bytes = settings["receive_buffer_bytes"]

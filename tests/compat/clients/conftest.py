@@ -6,6 +6,8 @@ from itertools import count
 
 import pytest
 
+from penstock.testing.addresses import Listener, Ports, Route
+from penstock.testing.network import Network
 from tests.support import penstock_broker
 from tests.support.clients import ALL
 from tests.support.clients.brokers import chosen_broker
@@ -18,11 +20,46 @@ _numbers = count(1)
 
 
 @pytest.fixture(scope="session")
+def ports() -> Iterator[Ports]:
+    ports = Ports()
+    yield ports
+    ports.close()
+
+
+@pytest.fixture(scope="session")
+def entrance(ports: Ports) -> Listener:
+    """Where clients come in."""
+    return ports.take(Listener("PLAINTEXT", "127.0.0.1", 0))
+
+
+@pytest.fixture(scope="session")
+def inside(ports: Ports) -> Listener:
+    """Where the broker listens, if it is ours."""
+    return ports.take(Listener("PLAINTEXT", "127.0.0.1", 0))
+
+
+@pytest.fixture(scope="session")
 def broker_under_test(
-    tmp_path_factory: pytest.TempPathFactory,
+    tmp_path_factory: pytest.TempPathFactory, entrance: Listener, inside: Listener
 ) -> Iterator[PenstockBroker | KafkaBroker]:
-    with chosen_broker(tmp_path_factory.mktemp("broker")) as broker:
+    with chosen_broker(tmp_path_factory.mktemp("broker"), entrance, inside) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def network(
+    broker_under_test: PenstockBroker | KafkaBroker,
+    entrance: Listener,
+    inside: Listener,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Network]:
+    """Between the broker and its clients."""
+    port = broker_under_test.port if isinstance(broker_under_test, KafkaBroker) else inside.port
+    route = Route(entrance.host, entrance.port, inside.host, port, readable=True)
+    network = Network([route], tmp_path_factory.mktemp("relay") / "relay.log")
+    network.set_up(True)
+    yield network
+    network.close()
 
 
 @pytest.fixture(scope="session")
@@ -35,8 +72,8 @@ def broker_that_creates_no_topics(
 
 
 @pytest.fixture(scope="session")
-def bootstrap(broker_under_test: PenstockBroker | KafkaBroker) -> str:
-    return broker_under_test.bootstrap
+def bootstrap(network: Network, entrance: Listener) -> str:
+    return entrance.address
 
 
 def _make(name: str) -> Client:

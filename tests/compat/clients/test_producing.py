@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from penstock.protocol.api_key import ApiKey
+from penstock.testing.network import Network
 from tests.support.clients import ALL
 from tests.support.clients.confluent_client import ConfluentClient
-from tests.support.clients.lossy_proxy import LossyProxy
 from tests.support.clients.model import Acks, Client, ClientError, Record
 from tests.support.clients.samples import START
 from tests.support.clients.stored import stored_batches
@@ -30,11 +30,14 @@ def test_acks(client: Client, acks: Acks, bootstrap: str, new_topic: Callable[..
 
 
 def test_idempotence(
-    client: Client, broker_under_test: PenstockBroker, new_topic: Callable[..., str]
+    client: Client,
+    bootstrap: str,
+    broker_under_test: PenstockBroker,
+    new_topic: Callable[..., str],
 ) -> None:
     """P3: the producer got an id, and its batches follow each other by their sequence."""
     topic = new_topic(1)
-    client.produce(broker_under_test.bootstrap, topic, FEW, idempotent=True)
+    client.produce(bootstrap, topic, FEW, idempotent=True)
     batches = list(stored_batches(broker_under_test.partition_folder(topic, 0)))
     assert sum(batch.records for batch in batches) == len(FEW)
     next_sequence = 0
@@ -47,24 +50,30 @@ def test_idempotence(
 # kcat gives up as soon as it has no connection.
 @pytest.mark.parametrize("client", [name for name in ALL if name != "kcat"], indirect=True)
 def test_an_answer_that_is_lost(
-    client: Client, bootstrap: str, new_topic: Callable[..., str], witness: ConfluentClient
+    client: Client,
+    bootstrap: str,
+    network: Network,
+    new_topic: Callable[..., str],
+    witness: ConfluentClient,
 ) -> None:
     """P3: the producer sends once more, and the records are stored once."""
     topic = new_topic(1)
-    with LossyProxy(bootstrap) as proxy:
-        proxy.lose(ApiKey.PRODUCE)
-        client.produce(proxy.bootstrap, topic, FEW, idempotent=True)
-        assert proxy.still_to_lose == []
+    with network.losing_replies(ApiKey.PRODUCE, times=1) as lost:
+        client.produce(bootstrap, topic, FEW, idempotent=True)
+    assert lost.count == 1
     assert witness.end_offset(bootstrap, topic, 0) == len(FEW)
     assert values(witness.consume(bootstrap, topic, [0], len(FEW))) == values(FEW)
 
 
 def test_without_idempotence(
-    client: Client, broker_under_test: PenstockBroker, new_topic: Callable[..., str]
+    client: Client,
+    bootstrap: str,
+    broker_under_test: PenstockBroker,
+    new_topic: Callable[..., str],
 ) -> None:
     """P3: no producer id where none was asked for."""
     topic = new_topic(1)
-    client.produce(broker_under_test.bootstrap, topic, FEW, idempotent=False)
+    client.produce(bootstrap, topic, FEW, idempotent=False)
     batches = list(stored_batches(broker_under_test.partition_folder(topic, 0)))
     assert {batch.producer_id for batch in batches} == {-1}
 

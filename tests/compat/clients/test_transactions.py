@@ -6,9 +6,9 @@ from contextlib import ExitStack
 import pytest
 
 from penstock.protocol.api_key import ApiKey
+from penstock.testing.network import Network
 from tests.support.clients.confluent_client import ConfluentClient
 from tests.support.clients.kcat import KcatClient
-from tests.support.clients.lossy_proxy import LossyProxy
 from tests.support.clients.model import NO_OFFSET, ClientError, Record
 from tests.support.clients.program_transactions import JavaTransactions
 from tests.support.clients.transactional import COPY, TransactionalClient, TransactionalProducer
@@ -292,25 +292,21 @@ def test_a_transaction_that_takes_too_long(
 
 
 def test_an_answer_that_is_lost(
-    client: TransactionalClient, bootstrap: str, new_topic: Callable[..., str]
+    client: TransactionalClient, bootstrap: str, network: Network, new_topic: Callable[..., str]
 ) -> None:
     """P3, P4: the client asks once more, and what was done is not done twice."""
     topic = new_topic(1)
-    end = [ApiKey.END_TXN] if client.asks_for_the_end_again else []
-    with LossyProxy(bootstrap) as proxy, client.producer(proxy.bootstrap, topic) as producer:
-        producer.begin()
-        proxy.lose(ApiKey.PRODUCE)
-        producer.send(topic, records("kept"))
-        proxy.lose(*end)
-        producer.commit()
-        producer.begin()
-        producer.send(topic, records("dropped"))
-        proxy.lose(*end)
-        producer.abort()
+    asked_again = [ApiKey.PRODUCE] + [ApiKey.END_TXN] * client.asks_for_the_end_again
+    with client.producer(bootstrap, topic) as producer:
+        for what, end in (("kept", producer.commit), ("dropped", producer.abort)):
+            with network.losing_replies(*asked_again, times=1) as lost:
+                producer.begin()
+                producer.send(topic, records(what))
+                end()
+            assert lost.count == len(asked_again)
         producer.begin()
         producer.send(topic, records("more"))
         producer.commit()
-        assert proxy.still_to_lose == []
     with client.reader(bootstrap, topic, [0]) as committed:
         found = committed.read(4)
     assert values(found) == values(records("kept") + records("more"))

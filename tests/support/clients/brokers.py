@@ -6,6 +6,7 @@ COMPAT_BROKER=kafka pytest tests/compat/clients/test_transactions.py
 import os
 from pathlib import Path
 
+from penstock.testing.addresses import Listener
 from tests.support.kafka import KafkaBroker, KafkaParts
 from tests.support.penstock_broker import PenstockBroker
 
@@ -25,12 +26,18 @@ SETTINGS = {
 """With these nobody waits for long, and nothing is deleted meanwhile."""
 
 
-def chosen_broker(folder: Path) -> PenstockBroker | KafkaBroker:
-    """The broker that the environment asks for: penstock, which is ours, or kafka."""
+def chosen_broker(
+    folder: Path, entrance: Listener, inside: Listener
+) -> PenstockBroker | KafkaBroker:
+    """The broker that the environment asks for: penstock, which is ours, or kafka.
+
+    Clients are told to come to `entrance`. Ours listens at `inside`, Kafka at its `bootstrap`.
+    """
+    settings = {**SETTINGS, "advertised.listeners": str(entrance)}
     match os.environ.get(VARIABLE, "penstock"):
         case "penstock":
-            return PenstockBroker(folder, SETTINGS)
+            return PenstockBroker(folder, {**settings, "listeners": str(inside)})
         case "kafka":
-            return KafkaBroker(KafkaParts.find(), folder, SETTINGS)
+            return KafkaBroker(KafkaParts.find(), folder, settings)
         case other:
             raise ValueError(f"{VARIABLE} is {other!r}: it must be penstock or kafka")

@@ -1,0 +1,33 @@
+"""A real broker for tests: in a process of its own, on a free port, with faults on demand.
+
+with Broker() as broker:
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
+
+For pytest there are fixtures, see `docs/testing.md`.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.protocol.api_key import ApiKey as ApiKey
+    from penstock.testing.broker import Broker as Broker
+    from penstock.testing.errors import BrokerError as BrokerError
+    from penstock.testing.faults import LostReplies as LostReplies
+
+_HOMES = {
+    "ApiKey": "penstock.protocol.api_key",
+    "Broker": "penstock.testing.broker",
+    "BrokerError": "penstock.testing.errors",
+    "LostReplies": "penstock.testing.faults",
+}
+
+__all__ = ["ApiKey", "Broker", "BrokerError", "LostReplies"]
+
+
+def __getattr__(name: str) -> object:
+    """Imported when asked for: every run of pytest imports this package, few use it."""
+    from importlib import import_module
+
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

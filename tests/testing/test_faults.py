@@ -1,0 +1,272 @@
+"""What `penstock.testing.Broker` does to its clients when it is told to."""
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+import pytest
+from confluent_kafka import Producer
+
+from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.protocol.messages.metadata import MetadataRequest
+from penstock.testing import ApiKey, Broker, BrokerError
+from tests.support.broker import WireClient
+from tests.support.kafka import wait_until
+from tests.support.outside import connect, write
+from tests.support.requests import batch_of, fetch_request, produce_request, produced
+from tests.support.txn_client import latest
+
+TOPIC = "topic"
+QUESTION = ApiVersionsRequest()
+SILENCE = 0.1
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def broker(shared: Broker) -> Iterator[Broker]:
+    shared.create_topic(TOPIC)
+    yield shared
+    shared.delete_topic(TOPIC)
+
+
+def answers(client: WireClient) -> bool:
+    client.send(QUESTION, 0)
+    return receives(client)
+
+
+def receives(client: WireClient) -> bool:
+    answer = client.receive(QUESTION, 0)
+    assert isinstance(answer, ApiVersionsResponse)
+    return answer.error_code == 0
+
+
+def says_nothing(client: WireClient) -> bool:
+    client.sock.settimeout(SILENCE)
+    try:
+        client.sock.recv(1)
+    except TimeoutError:
+        return True
+    finally:
+        client.sock.settimeout(20)
+    return False
+
+
+def test_refused(broker: Broker) -> None:
+    with connect(broker) as client:
+        assert answers(client)
+        with broker.refused():
+            assert client.is_closed()
+            with pytest.raises(ConnectionRefusedError):
+                connect(broker)
+            assert broker.is_running
+        assert write(broker, TOPIC, b"value") == 0
+
+
+def test_cut(broker: Broker) -> None:
+    with connect(broker) as client:
+        assert answers(client)
+        broker.cut()
+        with pytest.raises(ConnectionResetError):
+            client.sock.recv(1)
+        assert write(broker, TOPIC, b"value") == 0
+
+
+def test_paused(broker: Broker) -> None:
+    with connect(broker) as before:
+        assert answers(before)
+        with broker.paused():
+            before.send(QUESTION, 0)
+            with connect(broker) as during:
+                during.send(QUESTION, 0)
+                assert says_nothing(before)
+                assert says_nothing(during)
+        assert receives(before)
+
+
+def test_latency(broker: Broker) -> None:
+    with connect(broker) as client, broker.slow(latency_ms=100):
+        began = time.monotonic()
+        assert answers(client)
+        assert time.monotonic() - began >= 0.1
+
+
+def test_throughput(broker: Broker) -> None:
+    """In both directions, and everything arrives as it was sent."""
+    values = [bytes([each]) * 10_000 for each in range(5)]
+    with connect(broker) as client, broker.slow(bytes_per_second=200_000):
+        began = time.monotonic()
+        assert produced(client, TOPIC, *values) == 0
+        assert time.monotonic() - began >= 0.25
+        began = time.monotonic()
+        answer = client.ask(fetch_request({TOPIC: {0: 0}}), 12)
+        assert time.monotonic() - began >= 0.25
+        records = bytes(answer.responses[0].partitions[0].records)
+        assert all(value in records for value in values)
+
+
+def test_what_is_slow_becomes_quick_at_the_end(broker: Broker) -> None:
+    with connect(broker) as client:
+        with broker.slow(latency_ms=3_600_000, bytes_per_second=1):
+            client.send(QUESTION, 0)
+            assert says_nothing(client)
+        assert receives(client)
+
+
+def test_a_client_that_hangs_up_is_heard_to_the_end(broker: Broker) -> None:
+    """P2: what it has sent without waiting for an answer arrives, if later."""
+    with broker.slow(latency_ms=50), connect(broker) as client:
+        client.send(produce_request(TOPIC, batch_of(b"value"), acks=0), 9)
+    with connect(broker) as client:
+        wait_until(lambda: latest(client, TOPIC, 0) == 1, "the record")
+
+
+def test_slow_needs_to_know_how(broker: Broker) -> None:
+    with pytest.raises(ValueError, match="latency_ms"), broker.slow():
+        pass
+
+
+def test_a_reply_is_lost(broker: Broker) -> None:
+    """P3: the request is carried out, and its connection breaks."""
+    with connect(broker) as client, broker.losing_replies(ApiKey.PRODUCE) as lost:
+        assert answers(client)
+        assert lost.count == 0
+        client.send(produce_request(TOPIC, batch_of(b"lost")), 9)
+        assert client.is_closed()
+        assert lost.count == 1
+    assert lost.count == 1
+    assert write(broker, TOPIC, b"next") == 1
+
+
+def test_what_was_answered_before_arrives(broker: Broker) -> None:
+    with connect(broker) as client, broker.losing_replies(ApiKey.PRODUCE):
+        client.send(QUESTION, 0)
+        client.send(produce_request(TOPIC, batch_of(b"lost")), 9)
+        assert receives(client)
+        assert client.is_closed()
+
+
+def test_a_reply_is_lost_silently(broker: Broker) -> None:
+    """The client waits, until the network is well again."""
+    with connect(broker) as client:
+        with broker.losing_replies(silently=True) as lost:
+            client.send(produce_request(TOPIC, batch_of(b"lost")), 9)
+            wait_until(lambda: lost.count == 1, "the answer that is lost")
+            assert says_nothing(client)
+        assert client.is_closed()
+    assert write(broker, TOPIC, b"next") == 1
+
+
+def test_so_many_replies_are_lost(broker: Broker) -> None:
+    """Of each kind."""
+    with broker.losing_replies(ApiKey.PRODUCE, ApiKey.METADATA, times=1) as lost:
+        for request in (produce_request(TOPIC, batch_of(b"lost")), MetadataRequest()):
+            with connect(broker) as client:
+                client.send(request, 9)
+                assert client.is_closed()
+            assert write(broker, TOPIC, b"next") >= 1
+    assert lost.count == 2
+
+
+def test_faults_within_faults(broker: Broker) -> None:
+    """Each ends with its own block."""
+    with connect(broker) as client, broker.slow(latency_ms=20):
+        with broker.losing_replies(ApiKey.PRODUCE):
+            assert answers(client)
+        began = time.monotonic()
+        assert answers(client)
+        assert time.monotonic() - began >= 0.02
+        with broker.refused():
+            assert client.is_closed()
+        assert write(broker, TOPIC, b"value") == 0
+
+
+def test_a_restart_among_faults(broker: Broker) -> None:
+    with broker.refused():
+        broker.restart()
+        with pytest.raises(ConnectionRefusedError):
+            connect(broker)
+    assert write(broker, TOPIC, b"value") == 0
+
+
+def test_a_broker_that_is_paused_stops_and_heals(broker: Broker) -> None:
+    with broker.paused():
+        broker.stop()
+    broker.heal()
+    with broker.paused():
+        broker.heal()
+        assert write(broker, TOPIC, b"value") == 0
+    with broker.refused(), broker.slow(latency_ms=3_600_000):
+        broker.heal()
+        assert write(broker, TOPIC, b"another") == 1
+
+
+def test_a_port_that_speaks_something_else(broker: Broker) -> None:
+    """What is no Kafka protocol is passed on, and the broker hangs up."""
+    with connect(broker) as client:
+        client.sock.sendall(b"\xff\xff\xff\xffGET / HTTP/1.1\r\n\r\n")
+        assert client.is_closed()
+    with connect(broker) as client:
+        client.sock.sendall(b"\0\0")
+        client.sock.shutdown(socket.SHUT_WR)
+        assert client.is_closed()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda broker: broker.refused(),
+        lambda broker: broker.slow(latency_ms=1),
+        lambda broker: broker.losing_replies(),
+    ],
+)
+def test_without_the_relay(fault: Callable[[Broker], AbstractContextManager[object]]) -> None:
+    with (
+        Broker(faults=False) as broker,
+        pytest.raises(BrokerError, match=r"Broker\(faults=False\)"),
+        fault(broker),
+    ):
+        pass
+
+
+def test_librdkafka_through_all_of_it(broker: Broker) -> None:
+    """P3: an idempotent producer loses nothing and doubles nothing."""
+    outcomes: list[object] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "enable.idempotence": True,
+            "reconnect.backoff.ms": 10,
+            "reconnect.backoff.max.ms": 50,
+            "retry.backoff.ms": 10,
+            "linger.ms": 0,
+            "log_level": 0,
+        }
+    )
+
+    def send(count: int) -> None:
+        for _ in range(count):
+            producer.produce(TOPIC, b"value", on_delivery=lambda error, _: outcomes.append(error))
+
+    send(10)
+    assert producer.flush(30) == 0
+    with broker.losing_replies(ApiKey.PRODUCE, times=2) as lost:
+        send(10)
+        assert producer.flush(30) == 0
+    assert lost.count == 2
+    with broker.slow(latency_ms=20):
+        send(10)
+        broker.cut()
+        assert producer.flush(30) == 0
+    send(10)
+    broker.kill()
+    send(10)
+    broker.start()
+    assert producer.flush(30) == 0
+    assert outcomes == [None] * 50
+    assert write(broker, TOPIC, b"last") == 50

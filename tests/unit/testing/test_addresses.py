@@ -1,0 +1,63 @@
+"""X1: where a broker for tests listens."""
+
+import socket
+
+import pytest
+
+from penstock.testing.addresses import Listener, Ports, parse_listeners, protocol_of
+from penstock.testing.errors import BrokerError
+
+
+def test_listeners() -> None:
+    text = "PLAINTEXT://127.0.0.1:0, INSIDE://:9093,SSL://[::1]:9094"
+    found = parse_listeners(text)
+    assert found == [
+        Listener("PLAINTEXT", "127.0.0.1", 0),
+        Listener("INSIDE", "", 9093),
+        Listener("SSL", "::1", 9094),
+    ]
+    assert ",".join(map(str, found)) == text.replace(" ", "")
+    assert [each.reached().address for each in found] == [
+        "127.0.0.1:0",
+        "localhost:9093",
+        "[::1]:9094",
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "127.0.0.1:9092", "PLAINTEXT://host", "A://h:1,,B://h:2"])
+def test_what_is_no_listener(text: str) -> None:
+    with pytest.raises(BrokerError, match="write NAME://host:port"):
+        parse_listeners(text)
+
+
+def test_protocols() -> None:
+    settings = {"listener.security.protocol.map": "INSIDE:PLAINTEXT, OUTSIDE:SASL_SSL"}
+    assert protocol_of(Listener("INSIDE", "", 1), settings) == "PLAINTEXT"
+    assert protocol_of(Listener("OUTSIDE", "", 1), settings) == "SASL_SSL"
+    assert protocol_of(Listener("SSL", "", 1), settings) == "SSL"
+    assert protocol_of(Listener("PLAINTEXT", "", 1), {}) == "PLAINTEXT"
+
+
+def test_a_port_that_is_held() -> None:
+    """Connections are refused, nobody gets it by chance, and who knows of it may listen."""
+    ports = Ports()
+    try:
+        held = ports.take(Listener("PLAINTEXT", "127.0.0.1", 0))
+        assert ports.take(held) == held
+        address = held.host, held.port
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address)
+        for _ in range(2):  # over a restart
+            with socket.socket() as listening:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listening.bind(address)
+                listening.listen()
+                with socket.create_connection(address), listening.accept()[0]:
+                    pass
+    finally:
+        ports.close()
+
+
+def test_a_host_that_is_not_ours() -> None:
+    with pytest.raises(BrokerError, match="choose another host"):
+        Ports().take(Listener("PLAINTEXT", "192.0.2.1", 0))
