@@ -125,6 +125,8 @@ class _Loader:
         self.cleaned_to = cleaned_to
         self.segments = Segments()
         self.epochs = LeaderEpochCache(disk, folder)
+        self.replayed: ProducerStateManager | None = None
+        """Of the segment that was recovered last, at its end."""
 
     def load(
         self,
@@ -144,7 +146,7 @@ class _Loader:
         self.epochs.truncate_from_end(end_offset)
         if self.epochs.is_stale:
             self.epochs.flush()
-        producers = self._producers()
+        producers = self._known_producers(end_offset)
         producers.remove_straggling_snapshots(self.segments.base_offsets)
         rebuild_producer_state(
             producers, self.segments, start_offset, end_offset, self.clock.now_ms()
@@ -366,6 +368,18 @@ class _Loader:
         segment.end_rebuild(found.size)
         # So that the next segment's recovery need not read this one again.
         found.producers.take_snapshot()
+        self.replayed = found.producers
+
+    def _known_producers(self, end_offset: int) -> ProducerStateManager:
+        """The producers as recovery has just read them from the end of the log, or none yet.
+
+        A snapshot has the last batch of a producer only. Who replayed the log knows the last five:
+        a producer with several batches under way when the broker died sends them all again.
+        """
+        replayed = self.replayed
+        if replayed is not None and replayed.map_end_offset == end_offset:
+            return replayed
+        return self._producers()
 
     def _mend_epochs(self, start_offset: int, end_offset: int) -> None:
         """Finds the epochs at the start of the log that the file lacks.

@@ -336,6 +336,23 @@ def test_producers_of_records_that_were_cut_off_are_forgotten(tmp_path: Path) ->
         assert (again.first_offset, again.duplicate) == (19, False)
 
 
+def test_after_a_crash_the_last_five_batches_of_a_producer_are_known(tmp_path: Path) -> None:
+    """P3, S7: a producer with five batches under way when the broker died sends all of them again.
+
+    A snapshot has the last one only; what recovery read must not be thrown away for it.
+    """
+    with LogFolder(tmp_path) as folder:
+        log = folder.open()
+        for n in range(8):
+            log.append_as_leader(batch(b"v", producer_id=7, sequence=n), 0)
+        folder.crash()
+        log = folder.open()
+        for n in range(3, 8):
+            again = log.append_as_leader(batch(b"v", producer_id=7, sequence=n), 0)
+            assert (again.first_offset, again.duplicate) == (n, True)
+        assert log.log_end_offset == 8
+
+
 def test_stray_snapshots_are_removed(tmp_path: Path) -> None:
     with LogFolder(tmp_path, SMALL) as folder:
         stopped(folder, 25, clean=True)
