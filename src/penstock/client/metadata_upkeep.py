@@ -191,6 +191,8 @@ class MetadataUpkeep:
 
     def _updated(self, task: "asyncio.Task[Cluster]") -> None:
         self._updating = None
+        # Whoever keeps it fresh looks at the clock anew.
+        self._stale.set()
         if not task.cancelled():
             # Seen here, so that it is no unheard error when all who waited have gone.
             task.exception()

@@ -221,6 +221,10 @@ class Network:
         if node.id not in self.metadata.cluster.nodes and node.id not in self._peers:
             self._peers[node.id] = Peer(node, self._around)
 
+    def node_of(self, node_id: int) -> Node:
+        """A broker that the metadata or an answer has named."""
+        return self._peer(node_id).node
+
     def apart(self, node_id: int) -> int:
         """The id of another connection to the same broker.
 

@@ -2,7 +2,9 @@
 
 cimport cython
 from cpython.buffer cimport PyBuffer_IsContiguous
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
+from cpython.bytearray cimport (
+    PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize,
+)
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from cpython.object cimport PyTypeObject
@@ -21,6 +23,8 @@ ctypedef int32_t* int32s_t
 ctypedef int64_t* int64s_t
 
 # Constants of _hot.py that loops use.
+cdef Py_ssize_t _HEADER_SIZE
+cdef object _NO_INT32S, _NO_INT64S
 cdef int64_t _NO_TIMESTAMP, _MAX_INT32, _MAX_INT64
 cdef uint64_t _MASK_32, _MASK_64
 cdef Py_ssize_t _BAD_LENGTH, _TOO_LONG, _BAD_FIELD, _BAD_HEADERS, _NOT_FILLED
@@ -73,6 +77,20 @@ cdef inline bytes utf8_of(object text):
 cdef inline void copy_in(target_t q, Py_ssize_t at, bytes data) noexcept:
     memcpy(q + at, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
 
+cdef inline source_t source_of_bytes(bytes data) except NULL:
+    if data is None:
+        raise TypeError("bytes are needed, not NoneType")
+    return <source_t>PyBytes_AS_STRING(data)
+
+cdef inline bytes bytes_or_none(list column, Py_ssize_t index):
+    cdef object data = column[index]
+    if data is not None and type(data) is not bytes:
+        raise TypeError(f"bytes are needed, not {type(data).__name__}")
+    return <bytes>data
+
+cdef inline int64_t whole(double value) noexcept:
+    return <int64_t>value
+
 cdef inline void move_in(
     target_t q, Py_ssize_t at, source_t p, Py_ssize_t start, Py_ssize_t size
 ) noexcept:
@@ -80,6 +98,11 @@ cdef inline void move_in(
 
 cdef inline int resize(bytearray out, Py_ssize_t size) except -1:
     return PyByteArray_Resize(out, size)
+
+cdef inline bytearray grown(bytearray out, Py_ssize_t used, Py_ssize_t size):
+    cdef bytearray made = PyByteArray_FromStringAndSize(NULL, size)
+    memcpy(PyByteArray_AS_STRING(made), PyByteArray_AS_STRING(out), used)
+    return made
 
 cdef inline tuple fields_of(object record):
     if not PyTuple_Check(record) or PyTuple_GET_SIZE(record) != 5:
@@ -177,6 +200,17 @@ cpdef list decode_records(
 )
 
 @cython.locals(
+    p=source_t, pos=Py_ssize_t, records=list, timestamp=int64_t, index=int64_t, after=Py_ssize_t,
+    ts=int64_t, delta=int64_t, key_at=Py_ssize_t, key_n=int64_t, value_at=Py_ssize_t,
+    value_n=int64_t, head_at=Py_ssize_t, head_n=int64_t, offset=int64_t,
+)
+cpdef list decode_consumed(
+    object buffer, Py_ssize_t start, Py_ssize_t end, int64_t count, int64_t base_offset,
+    int64_t base_timestamp, int64_t append_time, bint has_append_time, int64_t from_offset,
+    object kind, object topic, object partition, object timestamp_type, object leader_epoch
+)
+
+@cython.locals(
     pos=Py_ssize_t, sequential=bint, null_keys=int64_t, earliest=int64_t,
     latest=int64_t, timestamp=int64_t, index=int64_t, after=Py_ssize_t, ts=int64_t, delta=int64_t,
     _ka=Py_ssize_t, key_n=int64_t, _va=Py_ssize_t, _vn=int64_t, _ha=Py_ssize_t, _hn=int64_t,
@@ -243,10 +277,20 @@ cdef Py_ssize_t _write_varint(target_t q, Py_ssize_t pos, uint64_t value) noexce
 )
 cdef bytes _encode_headers(object headers)
 
+@cython.locals(body=int64_t)
+cdef int64_t _body_size(
+    uint64_t timestamp_code, uint64_t offset_code, int64_t key_size, int64_t value_size,
+    int64_t headers_size
+) noexcept
+
+cdef Py_ssize_t _write_record(
+    target_t q, Py_ssize_t pos, int64_t body, uint64_t timestamp_code, uint64_t offset_code,
+    bytes key, int64_t key_size, bytes value, int64_t value_size, bytes encoded_headers
+) noexcept
+
 @cython.locals(
-    encoded_headers=bytes, headers_size=int64_t, key_size=int64_t, value_size=int64_t,
-    timestamp_code=uint64_t, offset_code=uint64_t, key_code=uint64_t, value_code=uint64_t,
-    body=int64_t, room=Py_ssize_t, q=target_t,
+    encoded_headers=bytes, key_size=int64_t, value_size=int64_t, timestamp_code=uint64_t,
+    offset_code=uint64_t, body=int64_t, room=Py_ssize_t,
 )
 cpdef Py_ssize_t append_record(
     bytearray out, Py_ssize_t pos, int64_t timestamp_delta, int64_t offset_delta, bytes key,
@@ -259,4 +303,71 @@ cpdef Py_ssize_t append_record(
 )
 cpdef tuple encode_records(
     object records, Py_ssize_t reserve, int64_t base_offset, int64_t base_timestamp
+)
+
+cdef class Filler:
+    cdef readonly bytearray out
+    cdef readonly int64_t limit
+    cdef readonly double ratio
+    cdef readonly Py_ssize_t end
+    cdef readonly int64_t count
+    cdef readonly int64_t base_timestamp
+    cdef readonly int64_t max_timestamp
+    cdef public bint closed
+
+    cpdef object drop(self)
+
+    cpdef int64_t estimated_size(self) noexcept
+
+    cpdef bint is_full(self) noexcept
+
+    @cython.locals(
+        pos=Py_ssize_t, count=int64_t, base=int64_t, key_size=int64_t, value_size=int64_t,
+        timestamp_code=uint64_t, offset_code=uint64_t, body=int64_t, size=int64_t,
+        estimated=int64_t, room=Py_ssize_t,
+    )
+    cdef int64_t _put(
+        self, int64_t timestamp, bytes key, bytes value, bytes encoded_headers
+    ) except -1
+
+    cpdef int64_t append(self, object timestamp, bytes key, bytes value, object headers) except -1
+
+    @cython.locals(number=int64_t, size=int64_t)
+    cpdef object append_named(
+        self, object kind, object owner, object timestamp, bytes key, bytes value, object headers
+    )
+
+    @cython.locals(
+        total=Py_ssize_t, has_keys=bint, has_timestamps=bint, has_order=bint, times=int64s_t,
+        numbers=int32s_t, encoded_headers=bytes, each=int64_t, key=bytes,
+        value=bytes, position=Py_ssize_t, index=Py_ssize_t,
+    )
+    cpdef Py_ssize_t fill(
+        self, list values, list keys, object timestamps, object timestamp, object headers,
+        object order, Py_ssize_t start, Py_ssize_t stop
+    ) except -1
+
+@cython.locals(key_size=int64_t, value_size=int64_t, headers_size=int64_t)
+cpdef int64_t size_upper_bound(bytes key, bytes value, object headers) except -1
+
+@cython.locals(
+    total=Py_ssize_t, has_keys=bint, measured=int32s_t, largest=int64_t, index=Py_ssize_t,
+    key=bytes, value=bytes, key_size=int64_t, value_size=int64_t, size=int64_t,
+)
+cpdef int64_t measure_records(list values, list keys, object sizes) except -1
+
+@cython.locals(h=uint32_t, k=uint32_t, at=Py_ssize_t, left=Py_ssize_t)
+cdef uint32_t _murmur2(source_t p, Py_ssize_t size) noexcept
+
+@cython.locals(h=int64_t)
+cpdef object murmur2(bytes data)
+
+cpdef int64_t partition_of_key(bytes key, int64_t count) except -1
+
+@cython.locals(
+    numbers=int32s_t, tops=int32s_t, groups=int32s_t, index=Py_ssize_t, key=bytes, group=int64_t,
+    at=int64_t, size=int64_t,
+)
+cpdef object partition_keys(
+    list keys, Py_ssize_t start, Py_ssize_t stop, int64_t count, object order, object ends
 )

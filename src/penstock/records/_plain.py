@@ -11,7 +11,7 @@ from typing import TypeAlias, TypeVar, cast
 from penstock.core.buffers import Buffer
 from penstock.records.record import Record
 
-T = TypeVar("T", bound=tuple[object, ...])
+Named = TypeVar("Named", bound=tuple[object, ...])
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
@@ -67,6 +67,24 @@ def copy_in(q: bytearray, at: int, data: bytes) -> None:
     q[at : at + len(data)] = data
 
 
+def source_of_bytes(data: bytes) -> memoryview:
+    if type(data) is not bytes:
+        raise TypeError(f"bytes are needed, not {type(data).__name__}")
+    return memoryview(data)
+
+
+def bytes_or_none(column: list[bytes | None] | None, index: int) -> bytes | None:
+    assert column is not None
+    data = column[index]
+    if data is not None and type(data) is not bytes:
+        raise TypeError(f"bytes are needed, not {type(data).__name__}")
+    return data
+
+
+def whole(value: float) -> int:
+    return int(value)
+
+
 def move_in(q: memoryview, at: int, p: memoryview, start: int, size: int) -> None:
     q[at : at + size] = p[start : start + size]
 
@@ -78,7 +96,14 @@ def resize(out: bytearray, size: int) -> None:
         del out[size:]
 
 
-def named(kind: type[T], fields: tuple[object, ...]) -> T:
+def grown(out: bytearray, used: int, size: int) -> bytearray:
+    """A larger buffer that starts with the `used` bytes of `out`."""
+    made = bytearray(size)
+    made[:used] = out[:used]
+    return made
+
+
+def named(kind: type[Named], fields: tuple[object, ...]) -> Named:
     """A NamedTuple of these fields."""
     return tuple.__new__(kind, fields)
 

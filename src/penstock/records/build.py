@@ -202,6 +202,56 @@ def build_encoded(
     return _finish(buffer, header, level)
 
 
+def write_producer_batch(
+    buffer: bytearray,
+    size: int,
+    filler: _hot.Filler,
+    *,
+    compression: Compression,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    is_transactional: bool,
+) -> None:
+    """Put the header of a producer's batch, CRC included, before the records in `buffer`.
+
+    They are those of `filler`, compressed or not; with the header they take `size` bytes. The same
+    batch may be given another producer id, epoch and sequence in the same way.
+
+    `InvalidRecordError`: a producer id without epoch or sequence, or transactional without an id.
+    """
+    _check_producer(producer_id, producer_epoch, base_sequence, is_transactional, False)
+    attributes = attributes_of(
+        compression, TimestampType.CREATE_TIME, is_transactional, False, False
+    )
+    HEADER.pack_into(
+        buffer,
+        0,
+        0,
+        size - LOG_OVERHEAD,
+        -1,
+        MAGIC,
+        0,
+        attributes,
+        filler.count - 1,
+        filler.base_timestamp,
+        filler.max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        filler.count,
+    )
+    write_crc(buffer, 0, compute_crc(buffer, 0, size))
+
+
+def compression_margin(compression: Compression, ratio: float) -> float:
+    """The ratio to fill a batch by, when those before it were compressed to `ratio` of their size.
+
+    0 where nothing is compressed, as `Filler` has it.
+    """
+    return 0.0 if compression is Compression.NONE else ratio * _RATIO_MARGIN
+
+
 class BatchBuilder:
     """A batch that grows record by record until it is full, as a producer fills it.
 
@@ -222,30 +272,34 @@ class BatchBuilder:
         self.write_limit = write_limit
         self.compression = compression
         self.level = level
-        self.records_count = 0
-        self.max_timestamp = NO_TIMESTAMP
-        self._compression_ratio = compression_ratio
-        self._base_timestamp = NO_TIMESTAMP
-        self._buffer = bytearray(max(HEADER_SIZE, min(write_limit, MAX_BATCH_SIZE)))
-        self._end = HEADER_SIZE
-        self._closed = False
+        self._filler = _hot.Filler(
+            bytearray(max(HEADER_SIZE, min(write_limit, MAX_BATCH_SIZE))),
+            write_limit,
+            compression_margin(compression, compression_ratio),
+        )
+
+    @property
+    def records_count(self) -> int:
+        return self._filler.count
+
+    @property
+    def max_timestamp(self) -> int:
+        """The latest of the records' timestamps, -1 where none has one."""
+        return self._filler.max_timestamp
 
     @property
     def uncompressed_size(self) -> int:
         """Bytes of the header and of the records as they are before compression."""
-        return self._end
+        return self._filler.end
 
     @property
     def estimated_size(self) -> int:
         """Bytes that the batch would have if it were closed now."""
-        if self.compression is Compression.NONE:
-            return self._end
-        records = self._end - HEADER_SIZE
-        return HEADER_SIZE + int(records * self._compression_ratio * _RATIO_MARGIN)
+        return self._filler.estimated_size()
 
     @property
     def is_full(self) -> bool:
-        return self._closed or (self.records_count > 0 and self.estimated_size >= self.write_limit)
+        return self._filler.is_full()
 
     def append(
         self,
@@ -260,33 +314,7 @@ class BatchBuilder:
         """
         if not NO_TIMESTAMP <= timestamp <= MAX_TIMESTAMP:
             raise InvalidRecordError(f"timestamp {timestamp} is not between -1 and 2**63 - 1")
-        count = self.records_count
-        start = self._end
-        if count == 0:
-            self._base_timestamp = timestamp
-            room = MAX_BATCH_SIZE
-        else:
-            room = self.write_limit - self.estimated_size
-        if self._closed or room <= (len(value) if value else 0):
-            return False
-        delta = timestamp - self._base_timestamp
-        end = _hot.append_record(
-            self._buffer,
-            start,
-            # Between -1 and the last timestamp of all lies one more than 64 bits hold; it wraps.
-            delta if delta <= MAX_TIMESTAMP else delta - 2**64,
-            count,
-            key,
-            value,
-            headers,
-        )
-        if end - start > room:
-            return False
-        self._end = end
-        self.records_count = count + 1
-        if timestamp > self.max_timestamp:
-            self.max_timestamp = timestamp
-        return True
+        return self._filler.append(timestamp, key, value, headers) > 0
 
     def close(
         self,
@@ -297,13 +325,15 @@ class BatchBuilder:
         is_transactional: bool = False,
     ) -> bytearray:
         """The finished batch, from offset 0. It must hold a record, and closes once."""
-        if self._closed:
+        filler = self._filler
+        if filler.closed:
             raise ValueError("the batch is closed already")
-        if self.records_count == 0:
+        if filler.count == 0:
             raise ValueError("a batch needs a record before it is closed")
         _check_producer(producer_id, producer_epoch, base_sequence, is_transactional, False)
-        self._closed = True
-        del self._buffer[self._end :]
+        filler.closed = True
+        buffer = filler.out
+        del buffer[filler.end :]
         header = BatchHeader(
             base_offset=0,
             batch_length=0,
@@ -313,12 +343,12 @@ class BatchBuilder:
             attributes=attributes_of(
                 self.compression, TimestampType.CREATE_TIME, is_transactional, False, False
             ),
-            last_offset_delta=self.records_count - 1,
-            base_timestamp=self._base_timestamp,
-            max_timestamp=self.max_timestamp,
+            last_offset_delta=filler.count - 1,
+            base_timestamp=filler.base_timestamp,
+            max_timestamp=filler.max_timestamp,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=base_sequence,
-            records_count=self.records_count,
+            records_count=filler.count,
         )
-        return _finish(self._buffer, header, self.level)
+        return _finish(buffer, header, self.level)

@@ -1,10 +1,10 @@
 """The clients for asyncio: the same calls as in `penstock.client`, awaited.
 
-    from penstock.client.aio import Producer
+from penstock.client.aio import Producer
 
-    async with Producer(bootstrap_servers="localhost:9092") as producer:
-        sent = await producer.send("orders", b"value")
-        print(await sent)
+async with Producer(bootstrap_servers="localhost:9092") as producer:
+    sent = await producer.send("orders", b"value")
+    print(await sent)
 """
 
 from importlib import import_module

@@ -1,0 +1,369 @@
+"""What the blocking producer and its asynchronous twin share: everything but the waiting."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from penstock.client.cluster import Cluster
+from penstock.client.consumer.record import ConsumerGroupMetadata, OffsetAndMetadata
+from penstock.client.errors import (
+    ClientError,
+    ConfigError,
+    IllegalStateError,
+    KafkaTimeoutError,
+    RecordTooLargeError,
+    SerializationError,
+    UnknownTopicError,
+)
+from penstock.client.metrics import MetricName, Metrics
+from penstock.client.network import Network
+from penstock.client.network_metrics import NetworkMetrics
+from penstock.client.producer.accumulator import UNKNOWN_PARTITION, RecordAccumulator
+from penstock.client.producer.buffer_pool import BufferPool
+from penstock.client.producer.driver import ProducerDriver
+from penstock.client.producer.future import DeliveryCallback, RecordMetadata
+from penstock.client.producer.interceptors import (
+    Headers,
+    ProducerInterceptors,
+    ProducerRecord,
+)
+from penstock.client.producer.partitioners import partition_for_key, partitioner_of
+from penstock.client.producer.sender import Sender
+from penstock.client.producer.sender_metrics import GROUP, SenderMetrics
+from penstock.client.producer.serializers import Serializer, check_bytes, serializer_of
+from penstock.client.producer.transactions import TransactionManager
+from penstock.client.producer.txn_request import TxnResult
+from penstock.client.settings import ProducerOptions
+from penstock.core.clock import Clock
+from penstock.core.errors import KafkaError
+from penstock.core.ids import TopicPartition
+
+RECORD_OVERHEAD: Final = 61 + 21
+"""Of a batch with one record, and of its fields at their largest."""
+
+_BULK_BATCH_SIZE: Final = 128 * 1024
+"""Records that come many at a time fill larger batches than `batch_size`: fewer requests."""
+
+
+class ProducerCore:
+    """A producer without its caller's way of waiting. `start` is called on its loop."""
+
+    def __init__(self, settings: ProducerOptions, clock: Clock) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.metrics = Metrics(
+            clock,
+            settings["metrics_num_samples"],
+            settings["metrics_sample_window_ms"],
+            {"client-id": settings["client_id"]},
+        )
+        self.sensors = SenderMetrics(self.metrics)
+        self.manager: TransactionManager | None = None
+        if settings["enable_idempotence"]:
+            self.manager = TransactionManager(
+                settings["transactional_id"],
+                transaction_timeout_ms=settings["transaction_timeout_ms"],
+                retry_backoff_ms=settings["retry_backoff_ms"],
+            )
+        self.pool = BufferPool(settings["buffer_memory"], settings["batch_size"], self.metrics)
+        self.accumulator = RecordAccumulator(settings, clock, self.pool, sequences=self.manager)
+        self.interceptors = ProducerInterceptors(settings["interceptors"])
+        self.key_serializer = serializer_of(settings["key_serializer"], "key")
+        self.value_serializer = serializer_of(settings["value_serializer"], "value")
+        self.partitioner = partitioner_of(settings["partitioner"])
+        self.ignores_keys = settings["partitioner_ignore_keys"]
+        self.max_block_ms = settings["max_block_ms"]
+        self.is_plain = not (
+            self.interceptors
+            or self.key_serializer
+            or self.value_serializer
+            or self.partitioner
+            or self.ignores_keys
+        )
+        """Whether bytes go straight into batches."""
+        self.is_closed = False
+        limit = min(settings["max_request_size"], settings["buffer_memory"])
+        self.safe_size = limit - RECORD_OVERHEAD
+        """A record without headers of so many bytes is small enough."""
+        self.bulk_batch_size = max(
+            settings["batch_size"], min(_BULK_BATCH_SIZE, settings["max_request_size"] // 2)
+        )
+
+    async def start(self, *, is_threaded: bool) -> None:
+        self.network = Network(
+            self.settings,
+            clock=self.clock,
+            metrics=NetworkMetrics(self.metrics, GROUP),
+            auto_create_topics=True,
+            metadata_max_idle_ms=self.settings["metadata_max_idle_ms"],
+        )
+        sender = Sender(
+            self.settings, self.accumulator, self.network.metadata, self.manager, self.sensors
+        )
+        self.driver = ProducerDriver(self.settings, self.network, sender, is_threaded=is_threaded)
+        self.sensors.gauge(
+            "requests-in-flight",
+            "Requests that are not answered",
+            lambda: float(sum(map(self.network.in_flight, self.network.metadata.cluster.nodes))),
+        )
+        self.sensors.gauge("metadata-age", "Seconds since the last update", self._metadata_age)
+        self.accumulator.wake = self.driver.wake
+        await self.network.start()
+        self.driver.wake()
+
+    def check_open(self) -> None:
+        if self.is_closed:
+            raise IllegalStateError("the producer is closed: make a new one")
+
+    # From a call to a record
+
+    def intercepted(
+        self,
+        topic: str,
+        value: object,
+        key: object,
+        headers: Headers,
+        partition: int | None,
+        timestamp: int | None,
+    ) -> ProducerRecord:
+        record = ProducerRecord(topic, value, key, headers, partition, timestamp)
+        return self.interceptors.on_send(record)
+
+    def acknowledging(
+        self, record: ProducerRecord, callback: DeliveryCallback | None
+    ) -> DeliveryCallback | None:
+        """The user's callback, behind the interceptors where there are any."""
+        if not self.interceptors:
+            return callback
+        interceptors, headers = self.interceptors, record.headers
+
+        def done(metadata: RecordMetadata | None, error: KafkaError | None) -> None:
+            interceptors.on_acknowledgement(metadata, error, headers)
+            if callback is not None:
+                callback(metadata, error)
+
+        return done
+
+    def serialized(self, record: ProducerRecord) -> tuple[bytes | None, bytes | None]:
+        """Key and value."""
+        return (
+            _serialize(self.key_serializer, record.topic, record.key, "key"),
+            _serialize(self.value_serializer, record.topic, record.value, "value"),
+        )
+
+    def partition_of(
+        self, record: ProducerRecord, key: bytes | None, value: bytes | None, cluster: Cluster
+    ) -> int:
+        if record.partition is not None:
+            return record.partition
+        if self.partitioner is not None:
+            chosen = self.partitioner.partition(
+                record.topic, record.key, key, record.value, value, cluster
+            )
+            count = cluster.partition_count(record.topic) or 0
+            if not 0 <= chosen < count:
+                raise ConfigError(
+                    f"the partitioner chose partition {chosen} of topic {record.topic}, which has "
+                    f"{count}: it must choose one of 0 to {count - 1}"
+                )
+            return chosen
+        if key is not None and not self.ignores_keys:
+            return partition_for_key(key, cluster.partition_count(record.topic) or 1)
+        return UNKNOWN_PARTITION
+
+    def check_size(self, key: bytes | None, value: bytes | None, headers: Headers) -> None:
+        """RecordTooLargeError (E2)."""
+        size = RECORD_OVERHEAD + len(key or b"") + len(value or b"")
+        for name, content in headers:
+            size += len(name.encode()) + len(content or b"") + 10
+        limits = {
+            "max_request_size": self.settings["max_request_size"],
+            "buffer_memory": self.settings["buffer_memory"],
+        }
+        for name, limit in limits.items():
+            if size > limit:
+                raise RecordTooLargeError(
+                    f"a record of {size} bytes is larger than {name}={limit}: raise {name} (and "
+                    "max.message.bytes of the topic), or send less at a time"
+                )
+
+    def send_failed(
+        self, record: ProducerRecord | None, error: ClientError, partition: int | None = None
+    ) -> None:
+        """`send` is going to raise this."""
+        if record is not None:
+            self.sensors.failed(record.topic, 1)
+            if self.interceptors:
+                number = partition if partition is not None else record.partition
+                self.interceptors.refused(
+                    record,
+                    None if number is None else TopicPartition(record.topic, number),
+                    error,
+                )
+
+    # Metadata
+
+    def known_cluster(self, topic: str, partition: int | None) -> Cluster | None:
+        """The metadata, where it has this topic, and this partition."""
+        cluster = self.network.metadata.cluster
+        count = cluster.partition_count(topic)
+        if count is None or (partition is not None and partition >= count):
+            return None
+        return cluster
+
+    async def wait_for_topic(self, topic: str, partition: int | None = None) -> Cluster:
+        """Metadata with this topic and partition; raises after max_block_ms (E5)."""
+        if not topic:
+            raise ConfigError("a topic must have a name")
+        if partition is not None and partition < 0:
+            raise ConfigError(f"partition={partition}: partitions are numbered from 0")
+        started = time.monotonic_ns()
+        network = self.network
+        deadline_ms = self.clock.monotonic_ms() + self.max_block_ms
+        try:
+            cluster = await network.wait_for_topics([topic], deadline_ms)
+            attempts = 0
+            while partition is not None and partition >= (cluster.partition_count(topic) or 0):
+                missing = UnknownTopicError(
+                    f"topic {topic} has {cluster.partition_count(topic)} partitions and did not "
+                    f"get a partition {partition} within max_block_ms={self.max_block_ms}"
+                )
+                await network.pause_after(missing, attempts, deadline_ms)
+                attempts += 1
+                try:
+                    cluster = await network.within(deadline_ms, network.update_metadata)
+                except KafkaTimeoutError:
+                    raise missing from None
+            return cluster
+        finally:
+            self.sensors.took("metadata-wait", time.monotonic_ns() - started)
+
+    # Transactions
+
+    def transactional(self) -> TransactionManager:
+        self.check_open()
+        if self.manager is None:
+            raise IllegalStateError("transactions need a producer with a transactional_id")
+        self.manager.ensure_transactional()
+        return self.manager
+
+    def add_partition(self, partition: TopicPartition) -> None:
+        """A record for this partition is in a batch. On the loop."""
+        assert self.manager is not None
+        if not self.manager.knows(partition):
+            self.manager.add_partition(partition)
+            self.driver.wake()
+
+    def spoil_transaction(self, error: KafkaError) -> None:
+        """A record of the transaction could not be sent. On the loop."""
+        assert self.manager is not None
+        if self.manager.sendable:
+            self.manager.batch_or_send_failed(error)
+
+    async def init_transactions(self, timeout_ms: int) -> None:
+        manager = self.transactional()
+        await self._call("txn-init", manager.initialize, timeout_ms)
+        manager.note_transaction_version(self.driver.transaction_version(), initially=True)
+
+    async def begin_transaction(self) -> None:
+        started = time.monotonic_ns()
+        self.transactional().begin()
+        self.sensors.took("txn-begin", time.monotonic_ns() - started)
+
+    async def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        group: ConsumerGroupMetadata | str,
+        timeout_ms: int,
+    ) -> None:
+        manager = self.transactional()
+        if isinstance(group, str):
+            group = ConsumerGroupMetadata(group)
+        if group.generation_id > 0 and not group.member_id:
+            raise IllegalStateError(
+                f"{group} has a generation but no member id: use consumer.group_metadata()"
+            )
+        positions = {
+            TopicPartition(*partition): (
+                OffsetAndMetadata(position) if isinstance(position, int) else position
+            )
+            for partition, position in offsets.items()
+        }
+        if positions:
+            await self._call(
+                "txn-send-offsets", lambda: manager.send_offsets(positions, group), timeout_ms
+            )
+
+    async def commit_transaction(self, timeout_ms: int) -> None:
+        manager = self.transactional()
+        await self._call(
+            "txn-commit",
+            lambda: manager.begin_commit(self.driver.transaction_version()),
+            timeout_ms,
+        )
+
+    async def abort_transaction(self, timeout_ms: int) -> None:
+        manager = self.transactional()
+        await self._call(
+            "txn-abort",
+            lambda: manager.begin_abort(self.driver.transaction_version()),
+            timeout_ms,
+        )
+
+    async def _call(self, name: str, begin: Callable[[], TxnResult], timeout_ms: int) -> None:
+        started = time.monotonic_ns()
+        try:
+            await self.driver.await_result(begin(), timeout_ms)
+        finally:
+            self.sensors.took(name, time.monotonic_ns() - started)
+
+    # The end
+
+    async def close(self, timeout_ms: int | None) -> None:
+        self.is_closed = True
+        await self.driver.close(timeout_ms)
+        self.pool.close()
+        self.interceptors.close()
+        for plugin in (self.partitioner, self.key_serializer, self.value_serializer):
+            close = getattr(plugin, "close", None)
+            if close is not None:
+                close()
+
+    def snapshot(self) -> dict[MetricName, float]:
+        return self.metrics.snapshot()
+
+    def _metadata_age(self) -> float:
+        age_ms = self.network.metadata.age_ms(self.clock.monotonic_ms())
+        return 0.0 if age_ms is None else age_ms / 1000
+
+
+def _serialize(serializer: Serializer | None, topic: str, data: object, what: str) -> bytes | None:
+    if data is None:
+        return None
+    if serializer is None:
+        return check_bytes(data, what)
+    try:
+        return serializer.serialize(topic, data)
+    except KafkaError:
+        raise
+    except Exception as error:
+        raise SerializationError(
+            f"the {what} for topic {topic!r} cannot be serialized: {error!r}"
+        ) from error
+
+
+def seconds_to_ms(timeout: float | None) -> int | None:
+    if timeout is None:
+        return None
+    if timeout < 0:
+        raise ConfigError(f"timeout={timeout}: it must not be negative")
+    return int(timeout * 1000)
+
+
+def as_headers(given: Mapping[str, bytes | None] | Headers | None) -> Headers:
+    """Headers as pairs; a mapping will do."""
+    if not given:
+        return ()
+    if isinstance(given, Mapping):
+        return tuple(given.items())
+    return given

@@ -1,0 +1,488 @@
+"""Which batches leave for which broker now, and what the answers mean for them.
+
+Decisions only: the driver does the sending. Used on the producer's loop.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from penstock.client.cluster import Cluster, ClusterMetadata, Node
+from penstock.client.errors import KafkaTimeoutError, TransactionAbortedError, error_of
+from penstock.client.producer.accumulator import RecordAccumulator
+from penstock.client.producer.batch import ProducerBatch
+from penstock.client.producer.sender_metrics import SenderMetrics
+from penstock.client.producer.transactions import TransactionManager
+from penstock.client.producer.txn_request import TxnRequest, known
+from penstock.client.settings import ProducerOptions
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.ids import TopicPartition
+from penstock.protocol.fields import ZERO_UUID, Message
+from penstock.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+log = logging.getLogger(__name__)
+
+NEVER_MS: Final = 2**63 - 1
+_LAST_BEFORE_V2: Final = 11
+"""In later versions of Produce, brokers add partitions to transactions by themselves."""
+_LAST_WITH_NAMES: Final = 12
+_STALE_METADATA: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.LISTENER_NOT_FOUND,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+_HELD_BACK_MS: Final = 10
+_TOO_FEW_REPLICAS: Final = (
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+)
+_OTHER_LEADER: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+class ProduceCall(NamedTuple):
+    """One Produce request: at most one batch of each partition, all led by one broker."""
+
+    node_id: int
+    batches: list[ProducerBatch]
+    topic_ids: Mapping[str, UUID]
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    max_version: int | None
+    started_ms: int
+
+    def build(self, version: int) -> ProduceRequest:
+        topics: dict[str, TopicProduceData] = {}
+        for batch in self.batches:
+            name, index = batch.topic_partition
+            topic = topics.get(name)
+            if topic is None:
+                topic = topics[name] = TopicProduceData(
+                    name=name, topic_id=self.topic_ids[name], partition_data=[]
+                )
+            records = batch.close()
+            topic.partition_data.append(
+                PartitionProduceData(
+                    index=index,
+                    # Nobody will say when these bytes have been sent, and a block is used again.
+                    records=records if self.acks else bytes(records),
+                )
+            )
+        return ProduceRequest(
+            transactional_id=self.transactional_id,
+            acks=self.acks,
+            timeout_ms=self.timeout_ms,
+            topic_data=list(topics.values()),
+        )
+
+
+class Turn(NamedTuple):
+    """What to do now."""
+
+    calls: list[ProduceCall]
+    connect: list[int]
+    """Brokers that something waits for and that cannot be sent to at present."""
+    delay_ms: int
+    """When to look again, if nothing happens; 0 where there may be more at once."""
+
+
+class Outcome(NamedTuple):
+    """What became of a batch in one attempt."""
+
+    code: ErrorCode
+    message: str | None = None
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    record_errors: Mapping[int, str | None] | None = None
+
+
+class Sender:
+    """Batches on their way. With `max_in_flight_requests_per_connection=1` a partition is muted
+    while one of its batches is under way; otherwise sequences keep the order."""
+
+    def __init__(
+        self,
+        settings: ProducerOptions,
+        accumulator: RecordAccumulator,
+        metadata: ClusterMetadata,
+        manager: TransactionManager | None,
+        metrics: SenderMetrics,
+    ) -> None:
+        self.accumulator = accumulator
+        self.manager = manager
+        self._metadata = metadata
+        self._metrics = metrics
+        self._acks = -1 if settings["acks"] in ("all", "-1", -1) else int(settings["acks"])
+        self._request_timeout_ms = settings["request_timeout_ms"]
+        self._max_request_size = settings["max_request_size"]
+        self._delivery_timeout_ms = settings["delivery_timeout_ms"]
+        self._retries = settings["retries"]
+        self._keeps_order = settings["max_in_flight_requests_per_connection"] == 1
+        self._in_flight: dict[TopicPartition, list[ProducerBatch]] = {}
+        self._next_expiry_ms = NEVER_MS
+        self._problems: dict[ProducerBatch, str] = {}
+        """Why batches are sent again, to be told when their time is over."""
+
+    # What to send
+
+    def next_transactional(self) -> TxnRequest[Message] | None:
+        """The request to a coordinator that is due, which the caller marks as in flight."""
+        manager = self.manager
+        assert manager is not None
+        if manager.in_flight is not None:
+            return None
+        if manager.has_abortable_error:
+            assert manager.last_error is not None
+            self.accumulator.abort_undrained(manager.last_error)
+        elif manager.is_aborting:
+            self.accumulator.abort_undrained(
+                TransactionAbortedError("the transaction was aborted before this record was sent")
+            )
+        return manager.next_request(has_incomplete=self.accumulator.has_incomplete())
+
+    def check_state(self) -> bool:
+        """Whether anything may be sent; where not, what waits has failed."""
+        manager = self.manager
+        if manager is None:
+            return True
+        manager.resolve_sequences()
+        error = manager.last_error
+        if manager.has_fatal_error:
+            assert error is not None
+            self._abort_all(error)
+            return False
+        if (
+            manager.has_abortable_error
+            and error is not None
+            and error.code
+            in (
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            )
+        ):
+            manager.fail_pending(error)
+            self._abort_all(error)
+            manager.to_uninitialized(error)
+            return False
+        manager.bump_idempotent_epoch_if_needed(has_incomplete=self.accumulator.has_incomplete())
+        return True
+
+    def turn(self, can_send: Callable[[int], bool], now_ms: int) -> Turn:
+        """The batches that leave now, for brokers that `can_send` says can be written to."""
+        cluster = self._metadata.cluster
+        ready = self.accumulator.ready(cluster, now_ms)
+        if ready.unknown_leader_topics:
+            self._metadata.want(ready.unknown_leader_topics, now_ms)
+            self._metadata.request_update()
+        nodes: list[int] = []
+        connect: list[int] = []
+        for node_id in ready.nodes:
+            can = can_send(node_id)
+            (nodes if can else connect).append(node_id)
+            self.accumulator.update_node_latency(node_id, now_ms, can)
+        calls: list[ProduceCall] = []
+        if nodes:
+            drained = self.accumulator.drain(cluster, nodes, self._max_request_size, now_ms)
+            for node_id, batches in drained.items():
+                if batches:
+                    calls.append(self._call(cluster, node_id, batches, now_ms))
+        self._expire(now_ms)
+        expiry_ms = min(self.accumulator.next_expiry_ms, self._next_expiry_ms)
+        delay_ms = max(0, min(ready.next_check_ms, expiry_ms - now_ms))
+        if nodes and not calls:
+            # What holds a batch back mostly ends with an answer; backoffs are a matter of chance.
+            delay_ms = min(delay_ms, _HELD_BACK_MS)
+        return Turn(calls, connect, 0 if calls else delay_ms)
+
+    def _call(
+        self, cluster: Cluster, node_id: int, batches: list[ProducerBatch], now_ms: int
+    ) -> ProduceCall:
+        manager = self.manager
+        topic_ids: dict[str, UUID] = {}
+        for batch in batches:
+            partition = batch.topic_partition
+            info = cluster.topics.get(partition.topic)
+            topic_ids[partition.topic] = ZERO_UUID if info is None else info.topic_id
+            self._metadata.want((partition.topic,), now_ms)
+            self._in_flight.setdefault(partition, []).append(batch)
+            self._next_expiry_ms = min(
+                self._next_expiry_ms, batch.created_ms + self._delivery_timeout_ms
+            )
+            batch.inflight = True
+            if manager is not None:
+                manager.sent(batch)
+            if self._keeps_order:
+                self.accumulator.mute(partition)
+        max_version = None
+        if ZERO_UUID in topic_ids.values():
+            max_version = _LAST_WITH_NAMES
+        transactional_id = None
+        if manager is not None and manager.is_transactional:
+            transactional_id = manager.transactional_id
+            if not manager.is_v2:
+                max_version = _LAST_BEFORE_V2
+        self._metrics.sent(batches, now_ms)
+        return ProduceCall(
+            node_id,
+            batches,
+            topic_ids,
+            transactional_id,
+            self._acks,
+            self._request_timeout_ms,
+            max_version,
+            now_ms,
+        )
+
+    # What came of it
+
+    def answered(self, call: ProduceCall, response: ProduceResponse | None, now_ms: int) -> None:
+        """The broker's answer; None with acks=0, where there is none."""
+        if response is None:
+            for batch in call.batches:
+                self._settle(batch, Outcome(ErrorCode.NONE), now_ms)
+            return
+        self._metrics.answered(now_ms - call.started_ms, response.throttle_time_ms, now_ms)
+        if len(call.batches) == 1:
+            only = call.batches[0]
+            names = {only.topic_partition: only}
+        else:
+            names = {batch.topic_partition: batch for batch in call.batches}
+        by_id = {topic_id: name for name, topic_id in call.topic_ids.items()}
+        leaders: dict[TopicPartition, tuple[int, int]] = {}
+        for topic in response.responses:
+            name = topic.name or by_id.get(topic.topic_id, "")
+            for each in topic.partition_responses:
+                partition = TopicPartition(name, each.index)
+                found = names.pop(partition, None)
+                if found is None:
+                    continue
+                self._settle(found, _outcome(each), now_ms)
+                leader = each.current_leader
+                if (
+                    each.error_code in _OTHER_LEADER
+                    and leader.leader_id >= 0
+                    and leader.leader_epoch >= 0
+                ):
+                    leaders[partition] = leader.leader_id, leader.leader_epoch
+        for forgotten in names.values():
+            self._settle(
+                forgotten,
+                Outcome(ErrorCode.NETWORK_EXCEPTION, "the broker's answer does not mention it"),
+                now_ms,
+            )
+        if leaders:
+            nodes = [
+                Node(each.node_id, each.host, each.port, each.rack)
+                for each in response.node_endpoints
+            ]
+            for partition, (leader_id, epoch) in leaders.items():
+                self._metadata.update_leader(partition, leader_id, epoch, nodes)
+
+    def lost(self, call: ProduceCall, error: KafkaError, now_ms: int) -> None:
+        """There is no answer: the connection broke, the time ran out, or it cannot be asked."""
+        for batch in call.batches:
+            self._settle(batch, Outcome(error.code, error.message), now_ms)
+
+    def _settle(self, batch: ProducerBatch, outcome: Outcome, now_ms: int) -> None:
+        batch.inflight = False
+        code = outcome.code
+        manager = self.manager
+        if manager is not None:
+            manager.returned(batch, code)
+        if code is ErrorCode.NONE or (
+            code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER and not batch.is_done
+        ):
+            self._complete(batch, outcome)
+        elif code is ErrorCode.MESSAGE_TOO_LARGE and batch.records_count > 1 and not batch.is_done:
+            log.info("%s: a batch is too large for the broker; it is split", batch.topic_partition)
+            if manager is not None:
+                manager.forget(batch)
+            self.accumulator.split_and_reenqueue(batch)
+            self._remove(batch)
+            self.accumulator.complete_and_deallocate(batch)
+            self._metrics.split()
+        elif self._can_retry(batch, outcome, now_ms):
+            log.info("%s: %s, trying again", batch.topic_partition, _said(outcome))
+            self._remove(batch)
+            self._problems[batch] = _said(outcome)
+            self.accumulator.reenqueue(batch, now_ms)
+            self._metrics.retried(batch, now_ms)
+        else:
+            self._fail_answered(batch, outcome)
+        if code in _STALE_METADATA:
+            self._metadata.request_update()
+        if self._keeps_order:
+            self.accumulator.unmute(batch.topic_partition)
+
+    def _complete(self, batch: ProducerBatch, outcome: Outcome) -> None:
+        if self.manager is not None:
+            self.manager.batch_completed(batch, outcome.base_offset)
+        self._remove(batch)
+        if batch.complete(outcome.base_offset, outcome.log_append_time_ms):
+            self.accumulator.complete_and_deallocate(batch)
+        else:
+            self.accumulator.deallocate(batch)
+
+    def _can_retry(self, batch: ProducerBatch, outcome: Outcome, now_ms: int) -> bool:
+        if (
+            batch.is_done
+            or batch.attempts >= self._retries
+            or batch.has_reached_delivery_timeout(self._delivery_timeout_ms, now_ms)
+        ):
+            return False
+        if self.manager is None:
+            return outcome.code.retriable
+        return self.manager.can_retry(batch, outcome.code, outcome.log_start_offset)
+
+    def _fail_answered(self, batch: ProducerBatch, outcome: Outcome) -> None:
+        error = _error(batch.topic_partition, outcome)
+        each: dict[int, KafkaError] = {}
+        if outcome.record_errors:
+            code = outcome.code if len(outcome.record_errors) == 1 else ErrorCode.INVALID_RECORD
+            for index, message in outcome.record_errors.items():
+                each[index] = error_of(code, message or error.message)
+            error = error_of(
+                ErrorCode.INVALID_RECORD,
+                f"not stored, because other records of the same batch are invalid: {error.message}",
+            )
+        self._fail(batch, error, each, adjust_sequences=batch.attempts < self._retries)
+
+    def _fail(
+        self,
+        batch: ProducerBatch,
+        error: KafkaError,
+        record_errors: Mapping[int, KafkaError] | None = None,
+        *,
+        adjust_sequences: bool,
+    ) -> None:
+        self._remove(batch)
+        if not batch.fail(error, record_errors or None):
+            if not batch.inflight:
+                self.accumulator.deallocate(batch)
+            return
+        self._metrics.failed(batch.topic_partition.topic, batch.records_count)
+        if self.manager is not None:
+            self.manager.batch_failed(batch, error, adjust_sequences=adjust_sequences)
+        if batch.inflight:
+            # Its bytes are still being sent: the memory comes back with the answer.
+            self.accumulator.complete_batch(batch)
+        else:
+            self.accumulator.complete_and_deallocate(batch)
+
+    def _expire(self, now_ms: int) -> None:
+        expired = (
+            self.accumulator.expired_batches(now_ms)
+            if now_ms >= self.accumulator.next_expiry_ms
+            else []
+        )
+        if now_ms >= self._next_expiry_ms:
+            self._next_expiry_ms = NEVER_MS
+            for batches in list(self._in_flight.values()):
+                for batch in list(batches):
+                    if batch.has_reached_delivery_timeout(self._delivery_timeout_ms, now_ms):
+                        expired.append(batch)
+                    else:
+                        self._next_expiry_ms = min(
+                            self._next_expiry_ms, batch.created_ms + self._delivery_timeout_ms
+                        )
+        for batch in expired:
+            was_sent = batch.inflight or batch.in_retry
+            problem = self._problems.get(batch, "the broker is down, unreachable or too slow")
+            self._fail(
+                batch,
+                KafkaTimeoutError(
+                    f"{batch.records_count} record(s) for {batch.topic_partition} were not "
+                    f"acknowledged within delivery_timeout_ms ({now_ms - batch.created_ms} ms "
+                    f"since they were sent, {batch.attempts} attempts): {problem}"
+                ),
+                adjust_sequences=False,
+            )
+            if self.manager is not None and was_sent and batch.has_sequence:
+                self.manager.mark_unresolved(batch)
+
+    def fail_node(self, node_id: int, error: KafkaError, now_ms: int) -> None:
+        """No request can be sent to this broker, and trying again is of no use."""
+        drained = self.accumulator.drain(
+            self._metadata.cluster, [node_id], self._max_request_size, now_ms
+        )
+        for batch in drained.get(node_id, ()):
+            self._fail(batch, error, adjust_sequences=True)
+
+    def _abort_all(self, error: KafkaError) -> None:
+        if self.accumulator.has_incomplete():
+            self.accumulator.abort_incomplete(error)
+            self._in_flight.clear()
+
+    def _remove(self, batch: ProducerBatch) -> None:
+        if self._problems:
+            self._problems.pop(batch, None)
+        batches = self._in_flight.get(batch.topic_partition)
+        if batches is not None:
+            for index, each in enumerate(batches):
+                if each is batch:
+                    del batches[index]
+                    break
+            if not batches:
+                del self._in_flight[batch.topic_partition]
+
+
+def _outcome(answer: PartitionProduceResponse) -> Outcome:
+    if not answer.error_code:
+        return Outcome(ErrorCode.NONE, None, answer.base_offset, answer.log_append_time_ms)
+    return Outcome(
+        known(answer.error_code),
+        answer.error_message,
+        answer.base_offset,
+        answer.log_append_time_ms,
+        answer.log_start_offset,
+        {each.batch_index: each.batch_index_error_message for each in answer.record_errors},
+    )
+
+
+def _said(outcome: Outcome) -> str:
+    said = f"{outcome.code.name} ({outcome.message})" if outcome.message else outcome.code.name
+    if outcome.code in _TOO_FEW_REPLICAS:
+        said += (
+            ": fewer replicas are in sync than min.insync.replicas asks for; bring brokers back, "
+            "or lower it"
+        )
+    return said
+
+
+def _error(partition: TopicPartition, outcome: Outcome) -> KafkaError:
+    match outcome.code:
+        case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            message = (
+                f"not authorized to write to topic {partition.topic}: allow this user WRITE on it"
+            )
+        case ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            message = "not authorized to produce idempotently: allow IDEMPOTENT_WRITE"
+        case ErrorCode.MESSAGE_TOO_LARGE:
+            message = (
+                f"the record is larger than topic {partition.topic} allows: raise its "
+                "max.message.bytes (or message.max.bytes of the broker), or send less at a time"
+            )
+        case _:
+            message = f"records for {partition} were not stored: {_said(outcome)}"
+            return error_of(outcome.code, message)
+    if outcome.message:
+        message = f"{message} ({outcome.message})"
+    return error_of(outcome.code, message)

@@ -1,0 +1,57 @@
+"""Where a producer is with its transactions, and where it may go from there."""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+
+class State(Enum):
+    """Where a producer is with its transactions. An idempotent one only gets ready, or fails."""
+
+    UNINITIALIZED = "uninitialized"
+    INITIALIZING = "initializing"
+    READY = "ready"
+    IN_TRANSACTION = "in a transaction"
+    COMMITTING_TRANSACTION = "committing"
+    ABORTING_TRANSACTION = "aborting"
+    ABORTABLE_ERROR = "in a transaction that can only be aborted"
+    FATAL_ERROR = "failed for good"
+
+
+SOURCES: Final[Mapping[State, frozenset[State]]] = {
+    State.UNINITIALIZED: frozenset({State.READY, State.ABORTABLE_ERROR}),
+    State.INITIALIZING: frozenset(
+        {State.UNINITIALIZED, State.COMMITTING_TRANSACTION, State.ABORTING_TRANSACTION}
+    ),
+    State.READY: frozenset(
+        {State.INITIALIZING, State.COMMITTING_TRANSACTION, State.ABORTING_TRANSACTION}
+    ),
+    State.IN_TRANSACTION: frozenset({State.READY}),
+    State.COMMITTING_TRANSACTION: frozenset({State.IN_TRANSACTION}),
+    State.ABORTING_TRANSACTION: frozenset({State.IN_TRANSACTION, State.ABORTABLE_ERROR}),
+    State.ABORTABLE_ERROR: frozenset(
+        {
+            State.IN_TRANSACTION,
+            State.COMMITTING_TRANSACTION,
+            State.ABORTABLE_ERROR,
+            State.INITIALIZING,
+        }
+    ),
+    State.FATAL_ERROR: frozenset(State),
+}
+"""The states from which each can be reached."""
+
+
+def misuse(state: State, call: str) -> str:
+    """What is wrong with this call in this state, and what to do."""
+    match call, state:
+        case _, State.UNINITIALIZED:
+            return f"{call}: call init_transactions first"
+        case "init_transactions", _:
+            return f"init_transactions: the producer is {state.value}, it is called once"
+        case "begin_transaction", _:
+            return f"begin_transaction: the producer is {state.value}; commit or abort first"
+        case "commit_transaction" | "abort_transaction", _:
+            return f"{call}: there is no transaction (the producer is {state.value})"
+        case _:
+            return f"{call}: the producer is {state.value}"

@@ -1,0 +1,67 @@
+"""P5: settings of a producer that do or do not go together, as Kafka has it."""
+
+import pytest
+
+from penstock.client.errors import ConfigError
+from penstock.client.producer.options import producer_settings
+
+
+def settings_of(**options: object) -> dict[str, object]:
+    return dict(producer_settings({"bootstrap_servers": "x:1", **options}))
+
+
+def test_the_defaults_are_kafkas() -> None:
+    found = settings_of()
+    assert found["acks"] == -1
+    assert found["enable_idempotence"] is True
+    assert (found["batch_size"], found["linger_ms"]) == (16_384, 5)
+    assert (found["buffer_memory"], found["max_request_size"]) == (33_554_432, 1_048_576)
+    assert (found["delivery_timeout_ms"], found["max_block_ms"]) == (120_000, 60_000)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [("all", -1), ("-1", -1), (-1, -1), ("1", 1), (1, 1), ("0", 0), (0, 0)]
+)
+def test_acks(given: object, meant: int) -> None:
+    found = settings_of(acks=given)
+    assert found["acks"] == meant
+    assert found["enable_idempotence"] is (meant == -1)
+
+
+@pytest.mark.parametrize("given", ["some", 2, "-2"])
+def test_other_acks_do_not_exist(given: object) -> None:
+    with pytest.raises(ConfigError, match="acks"):
+        settings_of(acks=given)
+
+
+@pytest.mark.parametrize("setting", [{"acks": 1}, {"retries": 0}])
+def test_idempotence_gives_way_unless_it_was_asked_for(setting: dict[str, object]) -> None:
+    assert settings_of(**setting)["enable_idempotence"] is False
+    for asked in ({"enable_idempotence": True}, {"transactional_id": "x"}):
+        with pytest.raises(ConfigError, match=next(iter(setting))):
+            settings_of(**setting, **asked)
+
+
+def test_more_than_five_in_flight_need_idempotence_off() -> None:
+    with pytest.raises(ConfigError, match="at most 5"):
+        settings_of(max_in_flight_requests_per_connection=6)
+    settings_of(max_in_flight_requests_per_connection=6, enable_idempotence=False)
+
+
+def test_transactions_need_idempotence() -> None:
+    with pytest.raises(ConfigError, match="transactional_id"):
+        settings_of(transactional_id="x", enable_idempotence=False)
+
+
+def test_a_delivery_takes_at_least_its_linger_and_one_request() -> None:
+    with pytest.raises(ConfigError, match="30005"):
+        settings_of(delivery_timeout_ms=30_000)
+    assert settings_of(request_timeout_ms=200_000)["delivery_timeout_ms"] == 200_005
+
+
+def test_every_producer_has_a_name() -> None:
+    first, second = settings_of()["client_id"], settings_of()["client_id"]
+    assert first != second
+    assert str(first).startswith("producer-")
+    assert settings_of(transactional_id="orders")["client_id"] == "producer-orders"
+    assert settings_of(client_id="mine")["client_id"] == "mine"

@@ -1,0 +1,324 @@
+"""P5: what the sender sends, and what it makes of the answers, one case at a time."""
+
+from uuid import UUID
+
+import pytest
+
+from penstock.client.cluster import ClusterMetadata, Node
+from penstock.client.errors import AuthenticationError, AuthorizationError, KafkaTimeoutError
+from penstock.client.metrics import Metrics
+from penstock.client.producer.accumulator import RecordAccumulator
+from penstock.client.producer.buffer_pool import BufferPool
+from penstock.client.producer.future import RecordFuture
+from penstock.client.producer.options import producer_settings
+from penstock.client.producer.sender import ProduceCall, Sender, Turn
+from penstock.client.producer.sender_metrics import SenderMetrics
+from penstock.client.producer.transactions import TransactionManager
+from penstock.core.clock import ManualClock
+from penstock.core.errors import ErrorCode
+from penstock.core.ids import TopicPartition
+from penstock.protocol.fields import ZERO_UUID
+from penstock.protocol.messages.init_producer_id import InitProducerIdResponse
+from penstock.protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from penstock.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceLeaderIdAndEpoch,
+    ProduceNodeEndpoint,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+TOPIC_ID = UUID(int=7)
+TP = TopicPartition("t", 0)
+MEMORY = 100_000
+
+
+class Rig:
+    """A sender with a topic of two partitions, both led by broker 1."""
+
+    def __init__(self, topic_id: UUID = TOPIC_ID, **options: object) -> None:
+        settings = producer_settings({"bootstrap_servers": "x:1", "linger_ms": 0, **options})
+        self.clock = ManualClock()
+        self.pool = BufferPool(MEMORY, 1000)
+        self.manager: TransactionManager | None = None
+        if settings["enable_idempotence"]:
+            self.manager = TransactionManager(settings["transactional_id"])
+        self.accumulator = RecordAccumulator(
+            settings, self.clock, self.pool, sequences=self.manager
+        )
+        self.metadata = ClusterMetadata([Node(-1, "x", 1)], max_age_ms=10**9)
+        self.metadata.want(["t"], 0)
+        partitions = [
+            MetadataResponsePartition(partition_index=index, leader_id=1, leader_epoch=3)
+            for index in range(2)
+        ]
+        self.metadata.update(
+            MetadataResponse(
+                brokers=[MetadataResponseBroker(node_id=1, host="h", port=1)],
+                topics=[MetadataResponseTopic(name="t", topic_id=topic_id, partitions=partitions)],
+            ),
+            self.now_ms,
+            complete=True,
+        )
+        self.metrics = Metrics(self.clock)
+        self.sender = Sender(
+            settings, self.accumulator, self.metadata, self.manager, SenderMetrics(self.metrics)
+        )
+        if self.manager is not None and not self.manager.is_transactional:
+            assert self.sender.check_state()
+            request = self.sender.next_transactional()
+            assert request is not None
+            request.handle(InitProducerIdResponse(producer_id=1, producer_epoch=0))
+
+    @property
+    def now_ms(self) -> int:
+        return self.clock.monotonic_ms()
+
+    def send(self, *values: bytes, partition: int = 0) -> list[RecordFuture]:
+        cluster = self.metadata.cluster
+        return [
+            self.accumulator.append(
+                "t", partition, 0, None, value, (), None, cluster, 0, self.now_ms
+            )
+            for value in values
+        ]
+
+    def turn(self) -> Turn:
+        assert self.sender.check_state()
+        return self.sender.turn(lambda node: True, self.now_ms)
+
+    def call(self) -> ProduceCall:
+        (call,) = self.turn().calls
+        return call
+
+    def answer(self, call: ProduceCall, *answers: PartitionProduceResponse) -> None:
+        self.sender.answered(call, response(*answers), self.now_ms)
+
+    def metric(self, wanted: str) -> float:
+        return next(
+            value
+            for name, value in self.metrics.snapshot().items()
+            if (name.group, name.name) == ("producer-metrics", wanted)
+        )
+
+
+def response(*answers: PartitionProduceResponse) -> ProduceResponse:
+    topic = TopicProduceResponse(topic_id=TOPIC_ID, partition_responses=list(answers))
+    return ProduceResponse(responses=[topic])
+
+
+def test_one_request_for_all_partitions_of_a_broker() -> None:
+    rig = Rig()
+    first, second = rig.send(b"a", b"b")
+    (other,) = rig.send(b"c", partition=1)
+    call = rig.call()
+    request = call.build(13)
+    (topic,) = request.topic_data
+    assert (topic.topic_id, request.acks) == (TOPIC_ID, -1)
+    assert sorted(each.index for each in topic.partition_data) == [0, 1]
+    assert call.max_version is None
+    rig.answer(
+        call,
+        PartitionProduceResponse(index=0, base_offset=10),
+        PartitionProduceResponse(index=1, base_offset=20, log_append_time_ms=99),
+    )
+    assert [first.result(0).offset, second.result(0).offset] == [10, 11]
+    assert other.result(0)[2:4] == (20, 99)
+    assert rig.pool.available_memory == MEMORY
+    assert not rig.accumulator.has_incomplete()
+
+
+def test_without_topic_ids_the_last_version_with_names_is_used() -> None:
+    rig = Rig(topic_id=ZERO_UUID)
+    rig.send(b"a")
+    call = rig.call()
+    assert call.max_version == 12
+    assert call.build(12).topic_data[0].name == "t"
+
+
+@pytest.mark.parametrize(("level", "version"), [(1, 11), (2, None)])
+def test_the_version_tells_the_broker_of_which_kind_a_transaction_is(
+    level: int, version: int | None
+) -> None:
+    rig = Rig(transactional_id="id")
+    manager = rig.manager
+    assert manager is not None
+    manager.initialize().acked = True
+    request = rig.sender.next_transactional()
+    assert request is not None
+    request.handle(InitProducerIdResponse(producer_id=1, producer_epoch=0))
+    manager.note_transaction_version(level, initially=True)
+    manager.begin()
+    rig.send(b"a")
+    manager.add_partition(TP)
+    manager.new_partitions.clear()
+    manager.partitions_added([TP])
+    call = rig.call()
+    assert (call.max_version, call.transactional_id) == (version, "id")
+
+
+def test_an_answer_may_name_the_new_leader() -> None:
+    """KIP-951: no metadata is waited for."""
+    rig = Rig(retry_backoff_ms=5)
+    (future,) = rig.send(b"a")
+    answer = response(
+        PartitionProduceResponse(
+            index=0,
+            error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            current_leader=ProduceLeaderIdAndEpoch(leader_id=2, leader_epoch=4),
+        )
+    )
+    answer.node_endpoints = [ProduceNodeEndpoint(node_id=2, host="other", port=5)]
+    rig.sender.answered(rig.call(), answer, rig.now_ms)
+    assert rig.metadata.needs_refresh(rig.now_ms)
+    leader = rig.metadata.cluster.leader(TP)
+    assert leader == Node(2, "other", 5)
+    # A new leader is asked without waiting for the backoff.
+    call = rig.call()
+    assert call.node_id == 2
+    rig.answer(call, PartitionProduceResponse(index=0, base_offset=0))
+    assert future.result(0).offset == 0
+    assert rig.metric("record-retry-total") == 1
+
+
+def test_records_of_a_bad_batch_have_their_own_errors() -> None:
+    """KIP-467: the one that is wrong is told why, the others that they were beside it."""
+    rig = Rig()
+    good, bad = rig.send(b"good", b"bad")
+    rig.answer(
+        rig.call(),
+        PartitionProduceResponse(
+            index=0,
+            error_code=ErrorCode.INVALID_TIMESTAMP,
+            error_message="out of range",
+            record_errors=[
+                BatchIndexAndErrorMessage(batch_index=1, batch_index_error_message="too old")
+            ],
+        ),
+    )
+    wrong, beside = bad.exception(0), good.exception(0)
+    assert wrong is not None
+    assert (wrong.code, wrong.message) == (ErrorCode.INVALID_TIMESTAMP, "too old")
+    assert beside is not None
+    assert beside.code is ErrorCode.INVALID_RECORD
+    assert rig.metric("record-error-total") == 2
+
+
+def test_an_answer_that_leaves_a_partition_out_is_no_success() -> None:
+    rig = Rig()
+    (future,) = rig.send(b"a")
+    rig.answer(rig.call())
+    assert not future.done()
+    rig.clock.advance(2000)
+    assert rig.call().batches[0].topic_partition == TP
+
+
+def test_without_retries_a_lost_connection_is_a_failure() -> None:
+    rig = Rig(retries=0)
+    (future,) = rig.send(b"a")
+    rig.sender.lost(rig.call(), KafkaTimeoutError("silence"), rig.now_ms)
+    assert isinstance(future.exception(0), KafkaTimeoutError)
+
+
+def test_with_acks_0_nobody_answers() -> None:
+    rig = Rig(acks=0)
+    (future,) = rig.send(b"a")
+    call = rig.call()
+    records = call.build(13).topic_data[0].partition_data[0].records
+    assert isinstance(records, bytes), "the block may be used again before it is sent"
+    rig.sender.answered(call, None, rig.now_ms)
+    assert future.result(0).offset == -1
+    assert rig.pool.available_memory == MEMORY
+
+
+def test_with_one_request_in_flight_a_partition_is_silent_meanwhile() -> None:
+    rig = Rig(enable_idempotence=False, max_in_flight_requests_per_connection=1)
+    rig.send(b"a")
+    call = rig.call()
+    rig.send(b"b")
+    rig.send(b"c", partition=1)
+    beside = rig.call()
+    assert [each.topic_partition.partition for each in beside.batches] == [1]
+    rig.answer(call, PartitionProduceResponse(index=0, base_offset=0))
+    assert [each.topic_partition.partition for each in rig.call().batches] == [0]
+
+
+def test_a_batch_that_expires_under_way_keeps_its_memory_until_the_answer() -> None:
+    """What is being sent must not be overwritten."""
+    rig = Rig(delivery_timeout_ms=1000, request_timeout_ms=900)
+    (future,) = rig.send(b"a")
+    call = rig.call()
+    rig.clock.advance(1000)
+    assert rig.turn().calls == []
+    error = future.exception(0)
+    assert isinstance(error, KafkaTimeoutError)
+    assert "delivery_timeout_ms" in error.message
+    assert rig.pool.available_memory < MEMORY
+    assert not rig.accumulator.has_incomplete()
+    rig.answer(call, PartitionProduceResponse(index=0, base_offset=0))
+    assert rig.pool.available_memory == MEMORY
+
+
+def test_too_few_replicas_are_told_in_the_end() -> None:
+    """E7: it is tried until delivery_timeout_ms, then the reason is told."""
+    rig = Rig(delivery_timeout_ms=1000, request_timeout_ms=900)
+    (future,) = rig.send(b"a")
+    rig.answer(
+        rig.call(), PartitionProduceResponse(index=0, error_code=ErrorCode.NOT_ENOUGH_REPLICAS)
+    )
+    rig.clock.advance(1000)
+    rig.turn()
+    error = future.exception(0)
+    assert isinstance(error, KafkaTimeoutError)
+    assert "min.insync.replicas" in error.message
+
+
+def test_a_batch_that_never_left_expires_too() -> None:
+    rig = Rig(delivery_timeout_ms=1000, request_timeout_ms=900)
+    (future,) = rig.send(b"a")
+    turn = rig.sender.turn(lambda node: False, rig.now_ms)
+    assert (turn.calls, turn.connect) == ([], [1])
+    assert turn.delay_ms <= 1000
+    rig.clock.advance(1000)
+    rig.sender.turn(lambda node: False, rig.now_ms)
+    assert isinstance(future.exception(0), KafkaTimeoutError)
+    assert rig.pool.available_memory == MEMORY
+
+
+def test_a_broker_that_refuses_the_login_fails_what_waits_for_it() -> None:
+    """E3: trying again would not help."""
+    rig = Rig()
+    (future,) = rig.send(b"a")
+    rig.sender.fail_node(1, AuthenticationError("no"), rig.now_ms)
+    assert isinstance(future.exception(0), AuthenticationError)
+    assert rig.pool.available_memory == MEMORY
+
+
+def test_a_topic_that_may_not_be_written_to_is_named() -> None:
+    """E3."""
+    rig = Rig()
+    (future,) = rig.send(b"a")
+    rig.answer(
+        rig.call(),
+        PartitionProduceResponse(index=0, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    )
+    error = future.exception(0)
+    assert isinstance(error, AuthorizationError)
+    assert "topic t" in error.message
+
+
+def test_a_leader_that_is_not_known_is_asked_for() -> None:
+    rig = Rig()
+    (future,) = rig.send(b"a")
+    rig.metadata.rebootstrap()
+    rig.metadata.update(MetadataResponse(brokers=[]), rig.now_ms, complete=False)
+    turn = rig.turn()
+    assert (turn.calls, turn.connect) == ([], [])
+    assert rig.metadata.needs_refresh(rig.now_ms)
+    assert not future.done()

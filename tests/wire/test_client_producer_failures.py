@@ -1,0 +1,240 @@
+"""P5: our producer when connections break, answers get lost and the broker goes away."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.client.errors import AuthenticationError, AuthorizationError, KafkaTimeoutError
+from penstock.client.producer.future import RecordFuture
+from penstock.client.producer.producer import Producer
+from penstock.protocol.api_key import ApiKey
+from penstock.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntityData,
+    AlterClientQuotasRequestEntryData,
+    OpData,
+)
+from penstock.security.acl import AclOperation, ResourceType
+from penstock.testing.broker import Broker
+from tests.support.admin import allow
+from tests.support.broker import RunningBroker, WireClient, running_broker
+from tests.support.logins import AUTHORIZER, SASL_SETTINGS, logged_in
+from tests.support.requests import make_topic
+from tests.support.txn_client import uncommitted
+
+WAIT_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def failing() -> Iterator[Broker]:
+    """A broker in a process of its own, behind a network that fails on demand."""
+    with Broker() as broker:
+        yield broker
+
+
+def producer_of(broker: Broker, *, batch_size: int = 16_384) -> Producer:
+    """Retries at once, so that nobody waits for long."""
+    return Producer(
+        bootstrap_servers=broker.bootstrap_servers,
+        batch_size=batch_size,
+        linger_ms=0,
+        retry_backoff_ms=5,
+        reconnect_backoff_ms=5,
+        reconnect_backoff_max_ms=20,
+    )
+
+
+def stored(broker: Broker, topic: str, partition: int = 0) -> list[bytes | None]:
+    host, _, port = broker.bootstrap_servers.rpartition(":")
+    with WireClient((host, int(port))) as client:
+        return uncommitted(client, topic, partition)
+
+
+def metric(producer: Producer, wanted: str) -> float:
+    return next(
+        value
+        for name, value in producer.metrics().items()
+        if (name.group, name.name) == ("producer-metrics", wanted)
+    )
+
+
+def test_answers_that_get_lost_make_no_doubles(failing: Broker) -> None:
+    """P3: the broker has the batches, the producer does not know; several are in flight."""
+    failing.create_topic("lost")
+    with producer_of(failing, batch_size=300) as one:
+        futures: list[RecordFuture] = []
+        with failing.losing_replies(ApiKey.PRODUCE, times=6) as lost:
+            futures += [one.send("lost", b"%d" % number) for number in range(3000)]
+            one.flush(WAIT_S)
+        assert lost.count == 6
+        assert metric(one, "record-retry-total") >= 6
+    assert [future.result(0).offset for future in futures] == list(range(3000))
+    assert stored(failing, "lost") == [b"%d" % number for number in range(3000)]
+
+
+def test_connections_that_break_in_the_middle_cost_nothing(failing: Broker) -> None:
+    """P5: cut again and again while records are sent."""
+    failing.create_topic("cut", 2)
+    count = 6000
+    with producer_of(failing, batch_size=1000) as one:
+        for number in range(count):
+            one.send("cut", b"%d" % number, partition=number % 2)
+            if number % 1000 == 500:
+                failing.cut()
+        one.flush(WAIT_S)
+        assert metric(one, "record-error-total") == 0
+    for partition in range(2):
+        expected = [b"%d" % number for number in range(partition, count, 2)]
+        assert stored(failing, "cut", partition) == expected
+
+
+def test_an_id_whose_answer_gets_lost_is_asked_for_again(failing: Broker) -> None:
+    failing.create_topic("lost-id")
+    with (
+        failing.losing_replies(ApiKey.INIT_PRODUCER_ID, ApiKey.METADATA, times=2) as lost,
+        producer_of(failing) as one,
+    ):
+        assert one.send("lost-id", b"v").result(WAIT_S).offset == 0
+    assert lost.count == 4
+
+
+def test_a_broker_that_is_killed_and_started_again_while_records_are_sent(
+    failing: Broker,
+) -> None:
+    """P5: 50,000 records, each once and in order in its partition."""
+    failing.create_topic("restarted", 3)
+    count = 50_000
+    halfway = threading.Event()
+    with producer_of(failing) as one:
+
+        def send_all() -> None:
+            for number in range(count):
+                one.send("restarted", b"%d" % number, partition=number % 3)
+                if number == count // 3:
+                    halfway.set()
+
+        sending = threading.Thread(target=send_all)
+        sending.start()
+        assert halfway.wait(WAIT_S)
+        failing.kill()
+        failing.start()
+        sending.join()
+        one.flush(WAIT_S)
+        assert metric(one, "record-error-total") == 0
+    for partition in range(3):
+        expected = [b"%d" % number for number in range(partition, count, 3)]
+        assert stored(failing, "restarted", partition) == expected
+
+
+def test_what_cannot_be_delivered_in_time_fails_and_the_rest_goes_on(failing: Broker) -> None:
+    """delivery_timeout_ms, while nobody can connect."""
+    failing.create_topic("late")
+    with Producer(
+        bootstrap_servers=failing.bootstrap_servers,
+        delivery_timeout_ms=250,
+        request_timeout_ms=200,
+        linger_ms=0,
+        retry_backoff_ms=5,
+        reconnect_backoff_ms=5,
+        reconnect_backoff_max_ms=20,
+    ) as one:
+        assert one.send("late", b"before").result(WAIT_S).offset == 0
+        with failing.refused():
+            error = one.send("late", b"too late").exception(WAIT_S)
+        assert isinstance(error, KafkaTimeoutError)
+        assert "delivery_timeout_ms" in error.message
+        assert one.send("late", b"after").result(WAIT_S).offset == 1
+    assert stored(failing, "late") == [b"before", b"after"]
+
+
+def test_a_broker_that_says_nothing_is_left_after_request_timeout_ms(failing: Broker) -> None:
+    failing.create_topic("silent")
+    with Producer(
+        bootstrap_servers=failing.bootstrap_servers,
+        request_timeout_ms=100,
+        linger_ms=0,
+        retry_backoff_ms=5,
+        reconnect_backoff_ms=5,
+    ) as one:
+        one.send("silent", b"0").result(WAIT_S)
+        with failing.losing_replies(ApiKey.PRODUCE, times=1, silently=True) as lost:
+            future = one.send("silent", b"1")
+            assert future.result(WAIT_S).offset == 1
+        assert lost.count == 1
+    assert stored(failing, "silent") == [b"0", b"1"]
+
+
+def test_a_throttled_producer_waits(broker: RunningBroker, client: WireClient) -> None:
+    """KIP-219: the broker answers at once and says how long to be quiet."""
+    make_topic(client, "throttled")
+    entity = AlterClientQuotasRequestEntityData("client-id", "slow")
+    entry = AlterClientQuotasRequestEntryData([entity], [OpData("producer_byte_rate", 20_000.0)])
+    answer = client.ask(AlterClientQuotasRequest([entry]), 1)
+    assert answer.entries[0].error_code == 0
+    with Producer(bootstrap_servers=broker.bootstrap_servers, client_id="slow", linger_ms=0) as one:
+        for _ in range(3):
+            one.send("throttled", b"x" * 80_000).result(WAIT_S)
+        assert metric(one, "produce-throttle-time-max") > 0
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """A broker that wants a login, where ann may write to one topic and look at another."""
+    settings = {
+        **SASL_SETTINGS,
+        "authorizer.class.name": AUTHORIZER,
+        "super.users": "User:admin",
+    }
+    with running_broker(tmp_path_factory.mktemp("guarded"), settings) as running:
+        with logged_in(running, "admin") as admin:
+            for topic in ("hers", "seen", "secret"):
+                make_topic(admin, topic)
+            allow(admin, "User:ann", AclOperation.WRITE, ResourceType.TOPIC, "hers")
+            allow(admin, "User:ann", AclOperation.DESCRIBE, ResourceType.TOPIC, "seen")
+            allow(admin, "User:bob", AclOperation.DESCRIBE, ResourceType.TOPIC, "seen")
+        yield running
+
+
+def user_of(guarded: RunningBroker, name: str, password: str = "") -> Producer:
+    (address,) = [each for each in guarded.addresses if each.listener == "SASL_PLAINTEXT"]
+    return Producer(
+        bootstrap_servers=f"{address.host}:{address.port}",
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_plain_username=name,
+        sasl_plain_password=password or f"{name}-secret",
+        max_block_ms=5000,
+        linger_ms=0,
+    )
+
+
+def test_a_topic_that_may_not_be_written_to_is_named(guarded: RunningBroker) -> None:
+    """E3: where not even its metadata may be seen, and where only writing is refused."""
+    with user_of(guarded, "ann") as one:
+        assert one.send("hers", b"v").result(WAIT_S).offset == 0
+        with pytest.raises(AuthorizationError, match="secret"):
+            one.send("secret", b"v")
+        error = one.send("seen", b"v").exception(WAIT_S)
+        assert isinstance(error, AuthorizationError)
+        assert "WRITE" in error.message
+        assert "seen" in error.message
+        assert one.send("hers", b"v").result(WAIT_S).offset == 1
+
+
+def test_who_may_not_be_idempotent_is_told_what_to_do(guarded: RunningBroker) -> None:
+    """E3: bob may nothing; nothing hangs, also not the second time."""
+    with user_of(guarded, "bob") as one:
+        for _ in range(2):
+            error = one.send("seen", b"v").exception(WAIT_S)
+            assert isinstance(error, AuthorizationError)
+            assert "IDEMPOTENT_WRITE" in error.message
+
+
+def test_a_wrong_password_is_told_at_once(guarded: RunningBroker) -> None:
+    """E3."""
+    with (
+        user_of(guarded, "ann", "wrong") as one,
+        pytest.raises(AuthenticationError, match="password"),
+    ):
+        one.send("hers", b"v")
