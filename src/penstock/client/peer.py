@@ -101,7 +101,9 @@ class Peer:
                 if not self._must_renew():
                     return link
                 self._retire(link)
-            if self._connecting is None:
+            if self._connecting is None or self._connecting.done():
+                # Done, and its connection lost before anybody could use it: waiting for it again
+                # would not wait at all.
                 self._connecting = asyncio.ensure_future(self._connect())
                 self._connecting.add_done_callback(self._connected)
             await asyncio.shield(self._connecting)
@@ -137,7 +139,8 @@ class Peer:
         _close_when_done(link)
 
     def _connected(self, task: "asyncio.Task[Link]") -> None:
-        self._connecting = None
+        if self._connecting is task:
+            self._connecting = None
         if not task.cancelled():
             # Seen here, so that it is no unheard error when all who waited have gone.
             task.exception()

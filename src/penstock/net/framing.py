@@ -25,9 +25,11 @@ _length = struct.Struct(">i").unpack_from
 class FrameMemory:
     """Memory that connections of one event loop share: the receive buffer and spare frames."""
 
-    __slots__ = ("_spares", "head", "scratch", "view")
+    __slots__ = ("_spares", "_trusts", "head", "scratch", "view")
 
-    def __init__(self) -> None:
+    def __init__(self, *, trusts: bool = False) -> None:
+        """With `trusts`, a frame gets all the memory that it says it needs at once."""
+        self._trusts = trusts
         self.scratch = bytearray(SCRATCH_SIZE)
         self.view = memoryview(self.scratch)
         self.head = self.view[:SMALL_FRAME]
@@ -38,7 +40,7 @@ class FrameMemory:
         for index, spare in enumerate(self._spares):
             if len(spare) >= size and _is_free(spare):
                 return self._spares.pop(index)
-        return bytearray(min(size, max(_FIRST, 4 * came)))
+        return bytearray(size if self._trusts else min(size, max(_FIRST, 4 * came)))
 
     def give(self, memory: bytearray) -> None:
         """Keep the memory of a frame that was handed out, to be used again once nobody views it.

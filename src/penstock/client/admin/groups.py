@@ -117,7 +117,7 @@ class GroupCalls(Locator):
         async def send(
             node_id: int, ids: Sequence[str]
         ) -> Mapping[str, GroupDescription | KafkaError]:
-            coordinator = self._network.metadata.cluster.nodes.get(node_id, Node(node_id, "", -1))
+            coordinator = self._network.node_of(node_id)
             answers = await self._describe_consumer_groups(
                 coordinator, ids, deadline_ms, include_authorized_operations
             )

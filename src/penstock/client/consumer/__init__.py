@@ -1,0 +1,1 @@
+"""Consuming: what to read, from where, and the records themselves."""

@@ -1,0 +1,79 @@
+"""From `partition_assignment_strategy` to assignors."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from penstock.client.consumer.assignors.model import Assignor, RebalanceProtocol
+from penstock.client.consumer.assignors.range import RangeAssignor
+from penstock.client.consumer.assignors.roundrobin import RoundRobinAssignor
+from penstock.client.consumer.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
+from penstock.client.errors import ConfigError
+
+AssignorChoice = str | type[Assignor] | Assignor
+
+_BUILT_IN: Final[tuple[type[Assignor], ...]] = (
+    RangeAssignor,
+    RoundRobinAssignor,
+    StickyAssignor,
+    CooperativeStickyAssignor,
+)
+_BY_NAME: Final = {assignor.name: assignor for assignor in _BUILT_IN} | {
+    f"org.apache.kafka.clients.consumer.{assignor.__name__}": assignor for assignor in _BUILT_IN
+}
+
+
+def assignors_of(choices: str | Iterable[AssignorChoice]) -> list[Assignor]:
+    """The assignors that a setting names, in the order in which the group shall prefer them.
+
+    Each is a name ("range", "cooperative-sticky" …, or Kafka's class name), a subclass of
+    `Assignor`, or an object of one. Names may come as one string with commas.
+    """
+    given = choices.split(",") if isinstance(choices, str) else choices
+    assignors = [_assignor(choice) for choice in given]
+    if not assignors:
+        raise ConfigError(
+            "partition_assignment_strategy is empty: name an assignor, such as 'range'"
+        )
+    names = [assignor.name for assignor in assignors]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(
+                f"partition_assignment_strategy has two assignors named {name!r}: a group knows "
+                "them by their names, so that each must have its own"
+            )
+    common_protocol(assignors)
+    return assignors
+
+
+def common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol:
+    """The newest protocol that all of them support: cooperative only if every one is."""
+    common = set(RebalanceProtocol)
+    for assignor in assignors:
+        common &= set(assignor.protocols)
+    if not common:
+        raise ConfigError(
+            "the assignors in partition_assignment_strategy have no rebalance protocol in common: "
+            "let each support EAGER, or each COOPERATIVE"
+        )
+    return max(common)
+
+
+def _assignor(choice: AssignorChoice) -> Assignor:
+    if isinstance(choice, Assignor):
+        return choice
+    if isinstance(choice, str):
+        found = _BY_NAME.get(choice.strip())
+        if found is None:
+            raise ConfigError(
+                f"partition_assignment_strategy: there is no assignor {choice.strip()!r}. It can "
+                f"be {', '.join(a.name for a in _BUILT_IN)}, or a class of your own that extends "
+                "penstock.client.consumer.assignors.Assignor"
+            )
+        return found()
+    assignor = choice()
+    if not isinstance(assignor, Assignor):
+        raise ConfigError(
+            f"partition_assignment_strategy: {choice!r} is neither the name of an assignor nor a "
+            "class that extends penstock.client.consumer.assignors.Assignor"
+        )
+    return assignor

@@ -1,0 +1,84 @@
+"""The requests of a classic member."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from penstock.client.consumer.assignors import Assignor, Subscription
+from penstock.client.consumer.assignors.encoding import encode_subscription
+from penstock.client.consumer.group.actions import MemberSettings
+from penstock.core.ids import TopicPartition
+from penstock.protocol.messages.heartbeat import HeartbeatRequest
+from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from penstock.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+
+PROTOCOL_TYPE: Final = "consumer"
+_REASON_LENGTH: Final = 255
+"""A longer reason would be refused."""
+
+
+class Generation(NamedTuple):
+    """Which member of which generation this is; -1 and no id where it is none."""
+
+    id: int = -1
+    member_id: str = ""
+    protocol: str | None = None
+    """The assignor that the group has chosen."""
+
+
+def join_request(
+    settings: MemberSettings,
+    generation: Generation,
+    topics: Collection[str],
+    owned: Iterable[TopicPartition],
+    assignors: Iterable[Assignor],
+    reason: str,
+) -> JoinGroupRequest:
+    protocols = []
+    for assignor in assignors:
+        told = Subscription(
+            sorted(topics),
+            assignor.subscription_user_data(topics),
+            sorted(owned),
+            generation.id,
+            settings.rack_id,
+        )
+        protocols.append(JoinGroupRequestProtocol(assignor.name, encode_subscription(told)))
+    return JoinGroupRequest(
+        settings.group_id,
+        settings.session_timeout_ms,
+        settings.max_poll_interval_ms,
+        generation.member_id,
+        settings.group_instance_id,
+        PROTOCOL_TYPE,
+        protocols,
+        reason[:_REASON_LENGTH],
+    )
+
+
+def sync_request(
+    settings: MemberSettings, generation: Generation, assignments: Mapping[str, bytes]
+) -> SyncGroupRequest:
+    """`assignments` are the leader's; the others have none."""
+    return SyncGroupRequest(
+        settings.group_id,
+        generation.id,
+        generation.member_id,
+        settings.group_instance_id,
+        PROTOCOL_TYPE,
+        generation.protocol,
+        [SyncGroupRequestAssignment(member, data) for member, data in assignments.items()],
+    )
+
+
+def heartbeat_request(settings: MemberSettings, generation: Generation) -> HeartbeatRequest:
+    return HeartbeatRequest(
+        settings.group_id, generation.id, generation.member_id, settings.group_instance_id
+    )
+
+
+def leave_request(
+    settings: MemberSettings, generation: Generation, reason: str
+) -> LeaveGroupRequest:
+    who = MemberIdentity(generation.member_id, None, reason[:_REASON_LENGTH])
+    return LeaveGroupRequest(settings.group_id, members=[who])

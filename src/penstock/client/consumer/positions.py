@@ -1,0 +1,217 @@
+"""Where a partition is read: positions, what to do without one, and the states in between.
+
+A partition starts without a position. It gets one from a commit, a reset or a seek. After a change
+of leader it is validated: the new leader may have lost what was read already (KIP-320).
+"""
+
+import re
+from collections.abc import Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from penstock.core.errors import OffsetOutOfRangeError
+from penstock.core.ids import TopicPartition
+
+EARLIEST_TIMESTAMP = -2
+LATEST_TIMESTAMP = -1
+
+_DURATION = re.compile(
+    r"(?P<sign>[-+])?P(?:(?P<days>\d+)D)?"
+    r"(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,9})?)S)?)?",
+    re.IGNORECASE,
+)
+
+
+class OffsetReset(NamedTuple):
+    """What to do for a partition that has no valid position."""
+
+    kind: str
+    """`earliest`, `latest`, `by_duration` or `none`."""
+
+    duration_ms: int = 0
+
+    @property
+    def is_none(self) -> bool:
+        return self.kind == "none"
+
+    def timestamp(self, now_ms: int) -> int:
+        """What to ask ListOffsets for; `now_ms` is wall time."""
+        if self.kind == "earliest":
+            return EARLIEST_TIMESTAMP
+        if self.kind == "latest":
+            return LATEST_TIMESTAMP
+        # Times below 0 have other meanings, and no record is as old.
+        return max(0, now_ms - self.duration_ms)
+
+    def __str__(self) -> str:
+        return f"by_duration:{self.duration_ms}ms" if self.kind == "by_duration" else self.kind
+
+
+EARLIEST = OffsetReset("earliest")
+LATEST = OffsetReset("latest")
+NO_RESET = OffsetReset("none")
+
+
+def parse_offset_reset(text: str) -> OffsetReset:
+    """`earliest`, `latest`, `none` or `by_duration:P1DT2H`; ValueError says what is wrong."""
+    kind, colon, rest = text.partition(":")
+    kind = kind.strip().lower()
+    if kind in ("earliest", "latest", "none") and not colon:
+        return OffsetReset(kind)
+    if kind != "by_duration":
+        raise ValueError(
+            f"{text!r} is none of earliest, latest, none, by_duration:<ISO 8601 duration>"
+        )
+    return OffsetReset(kind, parse_duration_ms(rest))
+
+
+def parse_duration_ms(text: str) -> int:
+    """An ISO 8601 duration such as `P3D` or `PT1H30M`, not negative, in milliseconds."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None or not any(match[part] for part in ("days", "hours", "minutes", "seconds")):
+        raise ValueError(f"{text!r} is no ISO 8601 duration such as P3D, PT1H30M or PT0.5S")
+    if match["sign"] == "-":
+        raise ValueError(f"{text!r} is negative: give how far to go back, such as PT1H")
+    minutes = (int(match["days"] or 0) * 24 + int(match["hours"] or 0)) * 60
+    seconds = (minutes + int(match["minutes"] or 0)) * 60
+    return seconds * 1000 + int(float(match["seconds"] or 0) * 1000)
+
+
+class LeaderAndEpoch(NamedTuple):
+    """Who leads a partition; -1 where unknown."""
+
+    leader: int = -1
+    epoch: int = -1
+
+
+NO_LEADER = LeaderAndEpoch()
+
+
+class FetchPosition(NamedTuple):
+    """The next offset to read, the epoch of the record before it, and the leader it holds for."""
+
+    offset: int
+    offset_epoch: int = -1
+    leader: LeaderAndEpoch = NO_LEADER
+
+
+class FetchState(Enum):
+    """How far a partition is on its way to being read."""
+
+    INITIALIZING = "has no position yet"
+    FETCHING = "has a position that may be read"
+    AWAIT_RESET = "waits for the offset that its reset gives"
+    AWAIT_VALIDATION = "waits until the new leader confirms the position"
+
+
+class LogTruncation(NamedTuple):
+    """The log is shorter than what was read of it, and there is no reset policy."""
+
+    partition: TopicPartition
+    position: FetchPosition
+    divergent_offset: int
+    """The first offset that may differ, -1 where the leader does not know."""
+
+    divergent_epoch: int
+
+
+class LogTruncationError(OffsetOutOfRangeError):
+    """Records that this consumer has read are gone from the log: a leader came that lacks them."""
+
+    def __init__(self, truncations: Sequence[LogTruncation]) -> None:
+        described = ", ".join(
+            f"{each.partition} at {each.position.offset}"
+            + (f" (diverges at {each.divergent_offset})" if each.divergent_offset >= 0 else "")
+            for each in truncations
+        )
+        super().__init__(
+            f"the log was truncated below the position of {described}, and auto_offset_reset is "
+            "none: undo what was done with the records from there on, and seek() to go on"
+        )
+        self.truncations = tuple(truncations)
+
+
+class PartitionState:
+    """All that is known of one assigned partition. `SubscriptionState` is its only user."""
+
+    __slots__ = (
+        "high_watermark",
+        "last_stable_offset",
+        "log_start_offset",
+        "next_retry_ms",
+        "paused",
+        "pending_assigned_callback",
+        "pending_revocation",
+        "position",
+        "preferred_replica",
+        "preferred_replica_until_ms",
+        "reset",
+        "state",
+    )
+
+    def __init__(self) -> None:
+        self.state = FetchState.INITIALIZING
+        self.position: FetchPosition | None = None
+        self.reset: OffsetReset | None = None
+        self.high_watermark: int | None = None
+        self.last_stable_offset: int | None = None
+        self.log_start_offset: int | None = None
+        self.paused = False
+        self.pending_revocation = False
+        self.pending_assigned_callback = False
+        self.next_retry_ms = -1
+        self.preferred_replica = -1
+        self.preferred_replica_until_ms = 0
+
+    @property
+    def has_valid_position(self) -> bool:
+        return self.state is FetchState.FETCHING
+
+    @property
+    def is_fetchable(self) -> bool:
+        return (
+            self.state is FetchState.FETCHING
+            and not self.paused
+            and not self.pending_revocation
+            and not self.pending_assigned_callback
+        )
+
+    def may_retry(self, now_ms: int) -> bool:
+        return now_ms >= self.next_retry_ms
+
+    def seek_validated(self, position: FetchPosition) -> None:
+        self.state = FetchState.FETCHING
+        self.position = position
+        self.reset = None
+        self.next_retry_ms = -1
+
+    def seek_unvalidated(self, position: FetchPosition) -> None:
+        """To a position from elsewhere (a commit, a user): its epoch is to be checked."""
+        self.seek_validated(position)
+        self.validate(position)
+
+    def validate(self, position: FetchPosition) -> None:
+        if self.state is FetchState.AWAIT_RESET:
+            return
+        checkable = position.offset_epoch >= 0 and position.leader.epoch >= 0
+        self.state = FetchState.AWAIT_VALIDATION if checkable else FetchState.FETCHING
+        self.position = position
+        self.next_retry_ms = -1
+
+    def leader_changed(self, leader: LeaderAndEpoch, *, can_validate: bool) -> bool:
+        """Note who leads now; whether the position is to be validated with that leader."""
+        position = self.position
+        if self.state is FetchState.AWAIT_RESET or leader.leader < 0:
+            return False
+        if position is not None and not can_validate:
+            self.seek_validated(position._replace(leader=leader))
+        elif position is not None and position.leader != leader:
+            self.validate(position._replace(leader=leader))
+            self.preferred_replica = -1
+        return self.state is FetchState.AWAIT_VALIDATION
+
+    def request_reset(self, reset: OffsetReset) -> None:
+        self.state = FetchState.AWAIT_RESET
+        self.position = None
+        self.reset = reset
+        self.next_retry_ms = -1

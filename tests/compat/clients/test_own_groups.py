@@ -1,0 +1,194 @@
+"""Members of our client and of others in one group, on our broker or Apache Kafka's (C4, C5)."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from kafka import KafkaConsumer
+from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+
+from penstock.client.errors import RebalanceInProgressError
+from tests.support.clients.confluent_members import ConfluentGroups
+from tests.support.clients.java_members import JavaGroups
+from tests.support.clients.members import PolledMember, share
+from tests.support.clients.own_members import OwnPolledMember
+from tests.support.clients.program import java_versions, the_java_client
+from tests.support.kafka import MissingPartError
+
+NewTopic = Callable[..., str]
+OURS = {"session_timeout_ms": 2_000}
+JAVA_ASSIGNORS = {
+    "range": "RangeAssignor",
+    "sticky": "StickyAssignor",
+    "cooperative-sticky": "CooperativeStickyAssignor",
+}
+KAFKA_PYTHON_ASSIGNORS = {
+    "roundrobin": RoundRobinPartitionAssignor,
+    "sticky": StickyPartitionAssignor,
+}
+NEWEST_JAVA = java_versions()[-1]
+
+
+class KafkaPythonMember(PolledMember):
+    def __init__(self, bootstrap: str, group: str, topic: str, assignor: str) -> None:
+        super().__init__()
+        self._consumer: KafkaConsumer | None = KafkaConsumer(
+            topic,
+            bootstrap_servers=bootstrap,
+            group_id=group,
+            partition_assignment_strategy=[KAFKA_PYTHON_ASSIGNORS[assignor]],
+            session_timeout_ms=2_000,
+            heartbeat_interval_ms=100,
+        )
+
+    def poll(self, seconds: float) -> None:
+        assert self._consumer is not None
+        self._consumer.poll(int(seconds * 1000))
+        self.assignment = frozenset((p.topic, p.partition) for p in self._consumer.assignment())
+
+    def leave(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+            self.assignment = frozenset()
+
+
+@pytest.fixture(scope="module")
+def java() -> Iterator[JavaGroups]:
+    try:
+        with JavaGroups(the_java_client(NEWEST_JAVA)) as client:
+            yield client
+    except MissingPartError as missing:
+        pytest.fail(str(missing), pytrace=False)
+
+
+@pytest.fixture
+def members() -> Iterator[ExitStack]:
+    """Whoever is entered here leaves at the end of the test."""
+    with ExitStack() as stack:
+        yield stack
+
+
+def take_turns(
+    members: ExitStack,
+    topic: str,
+    ours: Callable[[], PolledMember],
+    theirs: Callable[[], PolledMember],
+) -> None:
+    """Both share, first led by ours, then by the other client; nothing is left out."""
+    partitions = [(topic, partition) for partition in range(5)]
+    first = members.enter_context(ours())
+    share([first], partitions)
+    other = members.enter_context(theirs())
+    share([first, other], partitions)
+    second = members.enter_context(ours())
+    share([first, other, second], partitions)
+    first.leave()
+    second.leave()
+    share([other], partitions)
+    again = members.enter_context(ours())
+    share([other, again], partitions)
+
+
+@pytest.mark.parametrize("assignor", ["roundrobin", "cooperative-sticky"])
+def test_with_librdkafka(
+    bootstrap: str, new_topic: NewTopic, members: ExitStack, assignor: str
+) -> None:
+    topic = new_topic(partitions=5)
+    take_turns(
+        members,
+        topic,
+        lambda: OwnPolledMember(
+            bootstrap, topic, topic, partition_assignment_strategy=assignor, **OURS
+        ),
+        lambda: ConfluentGroups().member(
+            bootstrap, topic, [topic], protocol="classic", partition_assignment_strategy=assignor
+        ),
+    )
+
+
+@pytest.mark.parametrize("assignor", list(JAVA_ASSIGNORS))
+def test_with_java(
+    bootstrap: str, new_topic: NewTopic, members: ExitStack, java: JavaGroups, assignor: str
+) -> None:
+    topic = new_topic(partitions=5)
+    name = f"org.apache.kafka.clients.consumer.{JAVA_ASSIGNORS[assignor]}"
+    take_turns(
+        members,
+        topic,
+        lambda: OwnPolledMember(
+            bootstrap, topic, topic, partition_assignment_strategy=assignor, **OURS
+        ),
+        lambda: java.member(
+            bootstrap, topic, [topic], protocol="classic", partition_assignment_strategy=name
+        ),
+    )
+
+
+@pytest.mark.parametrize("assignor", list(KAFKA_PYTHON_ASSIGNORS))
+def test_with_kafka_python(
+    bootstrap: str, new_topic: NewTopic, members: ExitStack, assignor: str
+) -> None:
+    topic = new_topic(partitions=5)
+    take_turns(
+        members,
+        topic,
+        lambda: OwnPolledMember(
+            bootstrap, topic, topic, partition_assignment_strategy=assignor, **OURS
+        ),
+        lambda: KafkaPythonMember(bootstrap, topic, topic, assignor),
+    )
+
+
+@pytest.mark.parametrize("client", ["librdkafka", "java"])
+def test_the_consumer_protocol(
+    bootstrap: str, new_topic: NewTopic, members: ExitStack, java: JavaGroups, client: str
+) -> None:
+    topic = new_topic(partitions=5)
+    groups = java if client == "java" else ConfluentGroups()
+    take_turns(
+        members,
+        topic,
+        lambda: OwnPolledMember(bootstrap, topic, topic, group_protocol="consumer"),
+        lambda: groups.member(bootstrap, topic, [topic], protocol="consumer"),
+    )
+
+
+def test_both_protocols_in_one_group(
+    bootstrap: str, new_topic: NewTopic, members: ExitStack
+) -> None:
+    """A group moves from one protocol to the other with its members in it, and keeps offsets."""
+    topic = new_topic(partitions=5)
+    partitions = [(topic, partition) for partition in range(5)]
+    strategy = {"partition_assignment_strategy": "cooperative-sticky"}
+    old = members.enter_context(OwnPolledMember(bootstrap, topic, topic, **OURS, **strategy))
+    share([old], partitions)
+    old.commit({(topic, 0): 3})
+    new = members.enter_context(OwnPolledMember(bootstrap, topic, topic, group_protocol="consumer"))
+    share([old, new], partitions)
+    assert new.committed((topic, 0), (topic, 1)) == [3, None]
+    old.leave()
+    share([new], partitions)
+
+
+def test_a_join_that_waits_holds_nothing_up(
+    bootstrap: str, new_topic: NewTopic, members: ExitStack
+) -> None:
+    """A broker answers the requests of a connection one after the other, and a JoinGroup late."""
+    topic = new_topic(partitions=4)
+    partitions = [(topic, partition) for partition in range(4)]
+    options = {**OURS, "partition_assignment_strategy": "cooperative-sticky"}
+    one = members.enter_context(OwnPolledMember(bootstrap, topic, topic, **options))
+    two = members.enter_context(OwnPolledMember(bootstrap, topic, topic, **options))
+    share([one, two], partitions)
+    one.subscribe(topic, "another")
+    # Its join waits for the other one, whose loop stands still.
+    one.poll(0.2)
+    with pytest.raises(RebalanceInProgressError):
+        one.commit({(topic, 0): 1})
+    begin = time.monotonic()
+    assert one.committed((topic, 0)) == [None]
+    assert time.monotonic() - begin < 1.0
+    share([one, two], partitions)

@@ -1,0 +1,78 @@
+"""Our assignors assign as Kafka's own classes do (C4)."""
+
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from random import Random
+
+from penstock.client.consumer.assignors import Assignment, Subscription, assignors_of
+from penstock.client.consumer.assignors.encoding import encode_subscription
+from penstock.core.ids import TopicPartition
+from tests.support.assignments import GroupCase, assigned, random_case
+from tests.support.kafka import JAVA_FOLDER, KafkaParts
+
+NAMES = ("range", "roundrobin", "sticky", "cooperative-sticky")
+STICKY = ("sticky", "cooperative-sticky")
+CASES = 600
+SEED = 20
+
+
+def _lines(case: GroupCase, assignor: str) -> Iterator[str]:
+    for topic, partitions in case.topics.items():
+        racks = "/".join(",".join(sorted(of)) or "-" for of in partitions)
+        yield f"TOPIC {topic} {racks}"
+    for member, subscription in case.members.items():
+        data = b64encode(encode_subscription(subscription)).decode()
+        yield f"MEMBER {member} {data} {subscription.group_instance_id or '-'}"
+    yield f"ASSIGN {assignor}"
+
+
+def _answers(output: str) -> list[list[str]]:
+    return [part.splitlines() for part in output.split("DONE\n")[:-1]]
+
+
+def _partition(word: str) -> TopicPartition:
+    topic, _, partition = word.rpartition(":")
+    return TopicPartition(topic, int(partition))
+
+
+def _as_sent(subscription: Subscription) -> Subscription:
+    """With topics and partitions in the order in which they travel."""
+    return subscription._replace(
+        topics=sorted(subscription.topics),
+        owned_partitions=sorted(subscription.owned_partitions),
+    )
+
+
+def _past(random: Random) -> list[TopicPartition]:
+    """Of few topics: with more than 12, the order of Java's map depends on what it once had."""
+    count = random.randint(0, 30)
+    return [
+        TopicPartition(f"topic-{random.randrange(12)}", partition) for partition in range(count)
+    ]
+
+
+def test_the_same_assignments(kafka_parts: KafkaParts) -> None:
+    """Partition by partition and in the same order. What a member tells of its past is the same to
+    the byte: groups of both clients work."""
+    random = Random(SEED)
+    chosen = [NAMES[number % len(NAMES)] for number in range(CASES)]
+    cases = [random_case(random, name) for name in chosen]
+    pasts = [(name, number, _past(random)) for name in STICKY for number in range(20)]
+    lines = [line for case, name in zip(cases, chosen, strict=True) for line in _lines(case, name)]
+    for name, generation, past in pasts:
+        told = ",".join(f"{topic}:{partition}" for topic, partition in past)
+        lines.append(f"USERDATA {name} {generation} {told or '-'}")
+    run = kafka_parts.run(JAVA_FOLDER / "AssignPartitions.java", stdin="\n".join(lines) + "\n")
+    answers = _answers(run.stdout)
+    for number, (case, name) in enumerate(zip(cases, chosen, strict=True)):
+        theirs = {
+            member: [_partition(word) for word in words.split(",") if word]
+            for member, _, words in (line.partition(" ") for line in answers[number])
+        }
+        sent = {member: _as_sent(told) for member, told in case.members.items()}
+        ours = assigned(assignors_of(name)[0], GroupCase(case.topics, sent))
+        assert ours == theirs, (number, name, case)
+    for (name, generation, past), answer in zip(pasts, answers[CASES:], strict=True):
+        assignor = assignors_of(name)[0]
+        assignor.on_assignment(Assignment(past), generation)
+        assert assignor.subscription_user_data([]) == b64decode(answer[0])

@@ -1,0 +1,101 @@
+"""What every assignor must hold to, whatever the group looks like (C4)."""
+
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.client.consumer.assignors import assignors_of
+from penstock.core.ids import TopicPartition
+from tests.support.assignments import GroupCase, assigned, random_case
+
+NAMES = ("range", "roundrobin", "sticky", "cooperative-sticky")
+groups = st.integers(0, 2**32).map(Random)
+names = st.sampled_from(NAMES)
+
+
+def subscribed(case: GroupCase) -> list[TopicPartition]:
+    wanted = {topic for told in case.members.values() for topic in told.topics}
+    return sorted(
+        TopicPartition(topic, partition)
+        for topic, racks in case.topics.items()
+        if topic in wanted
+        for partition in range(len(racks))
+    )
+
+
+@given(groups, names)
+def test_everything_goes_to_somebody_who_wants_it(random: Random, name: str) -> None:
+    """Each partition once, to a member that subscribes to its topic; cooperative ones may wait."""
+    case = random_case(random, name)
+    found = assigned(assignors_of(name)[0], case)
+    assert found.keys() == case.members.keys()
+    for member, partitions in found.items():
+        assert {p.topic for p in partitions} <= set(case.members[member].topics)
+    given_out = sorted(p for partitions in found.values() for p in partitions)
+    if name == "cooperative-sticky":
+        assert len(set(given_out)) == len(given_out)
+        assert set(given_out) <= set(subscribed(case))
+    else:
+        assert given_out == subscribed(case)
+
+
+@given(groups, st.sampled_from(["sticky", "cooperative-sticky", "roundrobin"]))
+def test_equal_subscriptions_get_equal_shares(random: Random, name: str) -> None:
+    case = random_case(random, name)
+    topics = list(case.topics)
+    members = {
+        member: told._replace(topics=topics, rack_id=None, owned_partitions=(), user_data=None)
+        for member, told in case.members.items()
+    }
+    found = assigned(assignors_of(name)[0], GroupCase(case.topics, members))
+    sizes = [len(partitions) for partitions in found.values()]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@given(groups)
+def test_a_cooperative_group_settles(random: Random) -> None:
+    """Nobody gets what another one owns; what was left out comes next; then nothing moves."""
+    case = random_case(random, "cooperative-sticky")
+    owner: dict[TopicPartition, str] = {}
+    members = {}
+    for member, told in case.members.items():
+        owned = [p for p in told.owned_partitions if owner.setdefault(p, member) == member]
+        # Racks may make it give up what nobody else can have in its rack either, as in Kafka.
+        members[member] = told._replace(owned_partitions=owned, generation_id=7, rack_id=None)
+    assignor = assignors_of("cooperative-sticky")[0]
+    rounds = 0
+    while True:
+        found = assigned(assignor, GroupCase(case.topics, members))
+        for member, partitions in found.items():
+            for partition in partitions:
+                assert owner.get(partition, member) == member
+        before = {member: sorted(told.owned_partitions) for member, told in members.items()}
+        if {member: sorted(partitions) for member, partitions in found.items()} == before:
+            break
+        rounds += 1
+        assert rounds <= 3
+        members = {
+            member: told._replace(owned_partitions=found[member], generation_id=7 + rounds)
+            for member, told in members.items()
+        }
+        owner = {p: member for member, partitions in found.items() for p in partitions}
+    assert sorted(owner) == subscribed(case)
+
+
+@given(groups)
+def test_a_member_more_moves_little(random: Random) -> None:
+    """With equal subscriptions, `sticky` moves only what the newcomer gets."""
+    case = random_case(random, "cooperative-sticky")
+    topics = list(case.topics)
+    members = {
+        member: told._replace(topics=topics, rack_id=None, owned_partitions=(), generation_id=1)
+        for member, told in case.members.items()
+    }
+    assignor = assignors_of("cooperative-sticky")[0]
+    first = assigned(assignor, GroupCase(case.topics, members))
+    members = {m: told._replace(owned_partitions=first[m]) for m, told in members.items()}
+    newcomer = next(iter(members.values()))._replace(owned_partitions=(), generation_id=-1)
+    found = assigned(assignor, GroupCase(case.topics, {**members, "new": newcomer}))
+    for member, partitions in first.items():
+        assert set(found[member]) <= set(partitions)

@@ -1,0 +1,93 @@
+"""A network of brokers that answer when the test says so: for what a consumer asks."""
+
+import asyncio
+from typing import NamedTuple, TypeVar, cast
+
+from penstock.client.backoff import Backoff
+from penstock.client.cluster import Cluster, ClusterMetadata, Node, PartitionInfo, TopicInfo
+from penstock.client.network import Build
+from penstock.client.settings import ConsumerOptions
+from penstock.core.clock import ManualClock
+from penstock.core.errors import ErrorCode
+from penstock.core.ids import TopicPartition
+from penstock.protocol.api_key import ApiKey
+from penstock.protocol.fields import ZERO_UUID, Message
+
+R = TypeVar("R", bound=Message)
+
+
+class Asked(NamedTuple):
+    """A request under way."""
+
+    node: int
+    request: Message
+    version: int
+    answer: "asyncio.Future[Message]"
+
+
+class FakeNetwork:
+    """Two brokers, 0 and 1. Requests lie in `asked` until they are answered."""
+
+    def __init__(self, settings: ConsumerOptions, newest: int = 18) -> None:
+        self.settings = settings
+        self.clock = ManualClock()
+        self.metadata = ClusterMetadata([Node(-1, "h", 1)], max_age_ms=300_000)
+        self.retry = Backoff(100, 1000, jitter=0)
+        self.newest = newest
+        self.asked: list[Asked] = []
+        self.backoff: dict[int, int] = {}
+        self.updates = 0
+        self.metadata.on_request = self._count
+
+    def _count(self) -> None:
+        self.updates += 1
+
+    def know(self, leaders: dict[TopicPartition, int], epoch: int = 0) -> None:
+        """Metadata that says so; topics get an id made of their name."""
+        topics: dict[str, list[PartitionInfo]] = {}
+        for (topic, index), leader in sorted(leaders.items()):
+            topics.setdefault(topic, []).append(
+                PartitionInfo(topic, index, leader, epoch, (0, 1), (0, 1), (), ErrorCode.NONE)
+            )
+        self.metadata.cluster = Cluster(
+            {each: Node(each, "h", each) for each in (0, 1)},
+            {
+                name: TopicInfo(name, ZERO_UUID, False, tuple(partitions), ErrorCode.NONE)
+                for name, partitions in topics.items()
+            },
+        )
+
+    def is_ready(self, node_id: int) -> bool:
+        return True
+
+    def version_of(self, node_id: int, key: ApiKey) -> int:
+        return 4
+
+    def backoff_ms(self, node_id: int, now_ms: int) -> int:
+        return self.backoff.get(node_id, 0)
+
+    async def send(
+        self,
+        node_id: int,
+        message: Message | Build,
+        answer: type[R],
+        *,
+        min_version: int = 0,
+        max_version: int | None = None,
+    ) -> "asyncio.Future[R]":
+        version = self.newest if max_version is None else min(max_version, self.newest)
+        made = message.make(version) if isinstance(message, Build) else message
+        future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self.asked.append(Asked(node_id, made, version, future))
+        return cast("asyncio.Future[R]", future)
+
+    async def request(
+        self,
+        node_id: int,
+        message: Message | Build,
+        answer: type[R],
+        *,
+        min_version: int = 0,
+        max_version: int | None = None,
+    ) -> R:
+        return await (await self.send(node_id, message, answer, max_version=max_version))

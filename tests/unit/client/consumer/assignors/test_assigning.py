@@ -1,0 +1,183 @@
+"""The assignors on groups that can be checked by hand (C4)."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from penstock.client.consumer.assignors import (
+    Assignment,
+    CooperativeStickyAssignor,
+    RangeAssignor,
+    RebalanceProtocol,
+    RoundRobinAssignor,
+    StickyAssignor,
+    Subscription,
+)
+from penstock.client.consumer.assignors.java_order import in_hash_order, string_hash
+from penstock.core.ids import TopicPartition
+from tests.support.assignments import NO_RACKS, GroupCase, assigned
+
+
+def topics(**counts: int) -> dict[str, list[frozenset[str]]]:
+    return {name: [NO_RACKS] * count for name, count in counts.items()}
+
+
+def partitions(topic: str, *numbers: int) -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for number in numbers]
+
+
+def members(*topics: str, **told: Subscription | None) -> dict[str, Subscription]:
+    return {name: one or Subscription(topics) for name, one in told.items()}
+
+
+def test_range() -> None:
+    """Partitions that follow each other; the first members get one more."""
+    case = GroupCase(topics(a=5, b=2), members("a", "b", x=None, y=None, z=None))
+    assert assigned(RangeAssignor(), case) == {
+        "x": [*partitions("a", 0, 1), *partitions("b", 0)],
+        "y": [*partitions("a", 2, 3), *partitions("b", 1)],
+        "z": partitions("a", 4),
+    }
+
+
+def test_static_members_come_first() -> None:
+    """By their instance ids: whatever member ids they get, they keep their part."""
+    static = Subscription(["a"], group_instance_id="i1")
+    case = GroupCase(topics(a=3), {"x": Subscription(["a"]), "z": static})
+    for assignor in (RangeAssignor(), RoundRobinAssignor()):
+        assert assigned(assignor, case)["z"][0] == TopicPartition("a", 0)
+
+
+def test_range_prefers_the_members_rack() -> None:
+    racks = [frozenset({"r1"}), frozenset({"r2"}), frozenset({"r1"}), frozenset({"r2"})]
+    told = {"x": Subscription(["a"], rack_id="r2"), "y": Subscription(["a"], rack_id="r1")}
+    assert assigned(RangeAssignor(), GroupCase({"a": racks}, told)) == {
+        "x": partitions("a", 1, 3),
+        "y": partitions("a", 0, 2),
+    }
+
+
+def test_range_keeps_topics_together() -> None:
+    """Topics that are partitioned alike are joined alike, with racks too."""
+    racks = [frozenset({"r1"}), frozenset({"r2"})]
+    told = {
+        "x": Subscription(["a", "b"], rack_id="r2"),
+        "y": Subscription(["a", "b"], rack_id="r1"),
+    }
+    found = assigned(RangeAssignor(), GroupCase({"a": racks, "b": racks}, told))
+    assert found == {
+        "x": [TopicPartition("a", 1), TopicPartition("b", 1)],
+        "y": [TopicPartition("a", 0), TopicPartition("b", 0)],
+    }
+
+
+def test_roundrobin() -> None:
+    case = GroupCase(topics(a=3, b=2), members("a", "b", x=None, y=None))
+    assert assigned(RoundRobinAssignor(), case) == {
+        "x": [*partitions("a", 0, 2), *partitions("b", 1)],
+        "y": [*partitions("a", 1), *partitions("b", 0)],
+    }
+
+
+def test_roundrobin_passes_over_who_does_not_want_it() -> None:
+    told = {"x": Subscription(["a"]), "y": Subscription(["b"])}
+    found = assigned(RoundRobinAssignor(), GroupCase(topics(a=2, b=1), told))
+    assert found == {"x": partitions("a", 0, 1), "y": partitions("b", 0)}
+
+
+def test_nothing_to_assign() -> None:
+    for assignor in (RangeAssignor(), RoundRobinAssignor(), StickyAssignor()):
+        case = GroupCase({}, members("missing", x=None))
+        assert assigned(assignor, case) == {"x": []}
+
+
+def sticky_member(generation: int, *owned: TopicPartition) -> Subscription:
+    memory = StickyAssignor()
+    memory.on_assignment(Assignment(owned), generation)
+    return Subscription(["a"], memory.subscription_user_data(["a"]))
+
+
+def test_sticky_remembers_by_its_user_data() -> None:
+    """What two claim belongs to the one of the later generation."""
+    told = {
+        "x": sticky_member(3, *partitions("a", 0, 1)),
+        "y": sticky_member(4, *partitions("a", 2, 3)),
+    }
+    found = assigned(StickyAssignor(), GroupCase(topics(a=4), told))
+    assert {m: sorted(p) for m, p in found.items()} == {
+        "x": partitions("a", 0, 1),
+        "y": partitions("a", 2, 3),
+    }
+    assert StickyAssignor().subscription_user_data(["a"]) is None
+
+
+@pytest.mark.parametrize("garbage", [b"", b"\x01", b"\x00\x00\x00\x05\x00"])
+def test_garbage_is_no_past(garbage: bytes) -> None:
+    told = {"x": Subscription(["a"], garbage), "y": Subscription(["a"])}
+    found = assigned(StickyAssignor(), GroupCase(topics(a=2), told))
+    assert sorted(map(len, found.values())) == [1, 1]
+
+
+def test_sticky_reads_what_old_clients_say() -> None:
+    """Version 0 of the user data has no generation."""
+    old = b"\x00\x00\x00\x01\x00\x01a\x00\x00\x00\x01\x00\x00\x00\x01"
+    told = {"x": Subscription(["a"]), "y": Subscription(["a"], old)}
+    found = assigned(StickyAssignor(), GroupCase(topics(a=2), told))
+    assert found == {"x": partitions("a", 0), "y": partitions("a", 1)}
+
+
+def cooperative(owned: Sequence[TopicPartition], generation: int = 1) -> Subscription:
+    return Subscription(["a"], None, owned, generation)
+
+
+def test_cooperative_leaves_out_what_has_an_owner() -> None:
+    """The newcomer gets it in the next generation, when its owner has let it go."""
+    told = {"x": cooperative(partitions("a", 0, 1, 2, 3)), "y": cooperative([], -1)}
+    assignor = CooperativeStickyAssignor()
+    first = assigned(assignor, GroupCase(topics(a=4), told))
+    assert first == {"x": partitions("a", 0, 1), "y": []}
+    told = {"x": cooperative(first["x"], 2), "y": cooperative([], 2)}
+    assert assigned(assignor, GroupCase(topics(a=4), told)) == {
+        "x": partitions("a", 0, 1),
+        "y": partitions("a", 2, 3),
+    }
+
+
+def test_two_owners_of_one_generation_are_none() -> None:
+    """A partition that both claim is given up by both, before anybody gets it."""
+    told = {"x": cooperative(partitions("a", 0, 1)), "y": cooperative(partitions("a", 0))}
+    found = assigned(CooperativeStickyAssignor(), GroupCase(topics(a=2), told))
+    assert TopicPartition("a", 0) not in [p for got in found.values() for p in got]
+
+
+def test_cooperative_generation_of_old_subscriptions() -> None:
+    """Before version 2 of the subscription the user data has it."""
+    assignor = CooperativeStickyAssignor()
+    assert assignor.protocols == (RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER)
+    assignor.on_assignment(Assignment(()), 9)
+    data = assignor.subscription_user_data([])
+    assert data == b"\x00\x00\x00\x09"
+    old = Subscription(["a"], data, partitions("a", 0))
+    assert assignor.member_data(old).generation == 9
+    assert assignor.member_data(old._replace(user_data=b"\x00")).generation == -1
+    assert assignor.member_data(old._replace(user_data=None)).generation is None
+
+
+def test_different_subscriptions_are_balanced() -> None:
+    """What only one may have stays with it; the others even it out."""
+    told = {
+        "x": Subscription(["a", "b"], None, partitions("a", 0, 1, 2), 1),
+        "y": Subscription(["a"], None, [], 1),
+    }
+    found = assigned(CooperativeStickyAssignor(), GroupCase(topics(a=3, b=2), told))
+    assert set(found["x"]) > set(partitions("b", 0, 1))
+    assert len(found["x"]) == 3
+    assert found["y"] == []
+
+
+def test_java_order() -> None:
+    """As `String.hashCode` and `HashMap` have it; the compat tests compare whole assignments."""
+    assert string_hash("abc") == 96354
+    assert string_hash("Aa") == string_hash("BB") == 2112
+    assert string_hash("😀") == 1772899
+    assert in_hash_order(["b", "q", "a", "BB", "Aa"]) == ["BB", "Aa", "q", "a", "b"]

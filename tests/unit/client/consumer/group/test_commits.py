@@ -1,0 +1,156 @@
+"""OffsetCommit, OffsetFetch and LeaveGroup for brokers of all ages (C3)."""
+
+import pytest
+
+from penstock.client.consumer.group.actions import Identity
+from penstock.client.consumer.group.commits import (
+    NEWEST_VERSION,
+    commit_errors,
+    commit_request,
+    fetch_request,
+    fetched_offsets,
+    leave_request,
+)
+from penstock.client.consumer.record import OffsetAndMetadata
+from penstock.client.errors import IllegalStateError
+from penstock.core.errors import ErrorCode, UnsupportedVersionError
+from penstock.core.ids import TopicPartition
+from penstock.protocol.codec import decode, encode
+from penstock.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from penstock.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from penstock.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+OFFSETS = {
+    A0: OffsetAndMetadata(5, "note", 3),
+    B0: OffsetAndMetadata(7),
+    A1: OffsetAndMetadata(0),
+}
+
+
+@pytest.mark.parametrize("version", range(1, NEWEST_VERSION + 1))
+def test_commits(version: int) -> None:
+    """Every version can say it; old ones leave out what they do not have."""
+    request = commit_request("g", Identity(4, "m"), OFFSETS)
+    again, _ = decode(OffsetCommitRequest, version, encode(request, version), 0)
+    assert (again.group_id, again.generation_id_or_member_epoch, again.member_id) == ("g", 4, "m")
+    assert [(t.name, len(t.partitions)) for t in again.topics] == [("a", 2), ("b", 1)]
+    first = again.topics[0].partitions[0]
+    assert (first.committed_offset, first.committed_metadata) == (5, "note")
+    assert first.committed_leader_epoch == (3 if version >= 6 else -1)
+
+
+def test_a_static_member_needs_a_broker_that_knows_them() -> None:
+    """An old one would take it for another member: nothing is sent instead."""
+    request = commit_request("g", Identity(4, "m", "i"), OFFSETS)
+    assert encode(request, 7)
+    with pytest.raises(UnsupportedVersionError):
+        encode(request, 6)
+
+
+def test_offsets_below_zero() -> None:
+    with pytest.raises(IllegalStateError, match="offset -1 of a-0"):
+        commit_request("g", Identity(), {A0: OffsetAndMetadata(-1)})
+
+
+def test_what_a_commit_says() -> None:
+    response = OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                "a",
+                partitions=[
+                    OffsetCommitResponsePartition(0, 0),
+                    OffsetCommitResponsePartition(1, ErrorCode.NOT_COORDINATOR),
+                    OffsetCommitResponsePartition(2, 9999),
+                ],
+            )
+        ]
+    )
+    assert commit_errors(response) == {
+        A1: ErrorCode.NOT_COORDINATOR,
+        TopicPartition("a", 2): ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+
+
+@pytest.mark.parametrize("version", range(1, NEWEST_VERSION + 1))
+def test_fetches(version: int) -> None:
+    make = fetch_request("g", [A0, A1, B0], Identity(4, "m"), require_stable=True)
+    request, _ = decode(OffsetFetchRequest, version, encode(make(version), version), 0)
+    assert request.require_stable == (version >= 7)
+    if version < 8:
+        assert request.group_id == "g"
+        assert request.topics is not None
+        asked = [(topic.name, topic.partition_indexes) for topic in request.topics]
+    else:
+        (group,) = request.groups
+        assert group.group_id == "g"
+        if version >= 9:
+            assert (group.member_id, group.member_epoch) == ("m", 4)
+        assert group.topics is not None
+        asked = [(topic.name, topic.partition_indexes) for topic in group.topics]
+    assert asked == [("a", [0, 1]), ("b", [0])]
+
+
+def test_classic_members_show_no_epoch() -> None:
+    request = fetch_request("g", [A0], None, require_stable=False)(9)
+    assert isinstance(request, OffsetFetchRequest)
+    assert (request.groups[0].member_id, request.groups[0].member_epoch) == (None, -1)
+
+
+def test_what_a_fetch_says() -> None:
+    expected = {A0: OffsetAndMetadata(5, "note", 3), A1: None}
+    errors = {B0: ErrorCode.UNSTABLE_OFFSET_COMMIT}
+    new = OffsetFetchResponseGroup(
+        "g",
+        [
+            OffsetFetchResponseTopics(
+                "a",
+                partitions=[
+                    OffsetFetchResponsePartitions(0, 5, 3, "note"),
+                    OffsetFetchResponsePartitions(1, -1),
+                ],
+            ),
+            OffsetFetchResponseTopics(
+                "b",
+                partitions=[
+                    OffsetFetchResponsePartitions(0, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
+                ],
+            ),
+        ],
+    )
+    found = fetched_offsets(OffsetFetchResponse(groups=[new]))
+    assert (found.error, found.offsets, found.errors) == (ErrorCode.NONE, expected, errors)
+    old = OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(
+                "a",
+                [OffsetFetchResponsePartition(0, 5, 3, None), OffsetFetchResponsePartition(1, -1)],
+            )
+        ],
+        error_code=ErrorCode.NOT_COORDINATOR,
+    )
+    found = fetched_offsets(old)
+    assert found.error is ErrorCode.NOT_COORDINATOR
+    assert found.offsets == {A0: OffsetAndMetadata(5, "", 3), A1: None}
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_goodbyes(version: int) -> None:
+    request = LeaveGroupRequest("g", members=[MemberIdentity("m", None, "tired")])
+    made = leave_request(request)(version)
+    again, _ = decode(LeaveGroupRequest, version, encode(made, version), 0)
+    ids = [again.member_id] if version < 3 else [each.member_id for each in again.members]
+    assert (again.group_id, ids) == ("g", ["m"])

@@ -1,0 +1,147 @@
+"""Members under a seeded storm, against our own coordinator (C4, C5).
+
+A failing seed is in the name of the test: run that one test again and it fails at the same step.
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+from penstock.client.consumer.assignors import assignors_of
+from penstock.client.consumer.group.actions import GroupMachine, MemberSettings
+from penstock.client.consumer.group.classic import ClassicMember
+from penstock.client.consumer.group.consumer_protocol import ConsumerMember
+from penstock.coordinator.group.consumer.model import ConsumerGroupMember
+from penstock.core.ids import TopicPartition
+from tests.support.member_world import (
+    GROUP,
+    REBALANCE_MS,
+    SESSION_MS,
+    TOPICS,
+    Faults,
+    MemberWorld,
+    SimMember,
+)
+
+STORM_MS = 60_000
+CALM_MS = 60_000
+MEMBERS = 4
+SEEDS = range(9)
+
+
+def settings(instance: str | None) -> MemberSettings:
+    return MemberSettings(
+        GROUP,
+        instance,
+        session_timeout_ms=SESSION_MS,
+        heartbeat_interval_ms=1_000,
+        max_poll_interval_ms=REBALANCE_MS,
+        request_timeout_ms=3_000,
+    )
+
+
+def check_single_owners(world: MemberWorld) -> None:
+    """Of the members that the coordinator knows, in their epochs, no two own a partition.
+
+    What a member does while nobody can tell it that it is out, or after a request of its own came
+    so late that it was out, cannot be helped: its commits are refused.
+    """
+    group = world.host.shard.groups.get(GROUP)
+    owners: dict[TopicPartition, str] = {}
+    for member in world.members:
+        who = member.machine.metadata_identity()
+        known = group.members.get(who.member_id) if group is not None else None
+        if not member.alive or not member.machine.is_member or known is None:
+            continue
+        if isinstance(known, ConsumerGroupMember) and who.generation_or_epoch not in (
+            known.member_epoch,
+            known.previous_member_epoch,
+        ):
+            continue
+        for partition in member.owned:
+            other = owners.setdefault(partition, member.name)
+            assert other == member.name, f"{partition}: {other} and {member.name}"
+
+
+def storm(
+    seed: int, make: Callable[[str, str | None], GroupMachine], *, check: bool
+) -> MemberWorld:
+    world = MemberWorld(seed, Faults(loss=0.03, twice=0.03, late=0.02))
+    random = world.random
+
+    def start(topics: frozenset[str] | None = None) -> None:
+        name = f"member-{len(world.members)}"
+        taken = {m.machine.metadata_identity().group_instance_id for m in world.members if m.alive}
+        free = [None, None] + [i for i in ("a", "b") if i not in taken]
+        machine = make(name, random.choice(free) if topics is None else None)
+        some = random.choice([frozenset(TOPICS), frozenset(TOPICS), frozenset(["t"])])
+        SimMember(world, name, machine).start(topics or some)
+
+    def disturb() -> None:
+        if not world.faults.loss:
+            return
+        living = [member for member in world.members if member.alive]
+        action = random.random()
+        if len(living) < 2 or (action < 0.3 and len(living) < MEMBERS):
+            start()
+        elif action < 0.5:
+            random.choice(living).stop(leave=random.random() < 0.6)
+        elif action < 0.65:
+            world.restart_coordinator()
+        elif action < 0.8:
+            lazy = random.choice(living)
+            lazy.polls = False
+            world.later(random.randrange(2_000, 20_000), lambda: setattr(lazy, "polls", True))
+        else:
+            world.change_topics()
+        world.later(random.randrange(500, 5_000), disturb)
+
+    start()
+    start()
+    world.later(2_000, disturb)
+    for _ in range(STORM_MS // 20):
+        world.run(20)
+        if check:
+            check_single_owners(world)
+    world.faults = Faults()
+    start(frozenset(TOPICS))
+    for _ in range(CALM_MS // 100):
+        world.run(100)
+        if check:
+            check_single_owners(world)
+    return world
+
+
+def check_calm(world: MemberWorld) -> None:
+    """Everything is owned, by one member each, and nobody has anything left to do."""
+    living = [member for member in world.members if member.alive]
+    # A static member that was fenced, be it by a late request of its own, gives up for good.
+    going = [member for member in living if not member.errors]
+    assert going
+    assert all(member.machine.is_settled for member in going)
+    owned = [partition for member in living for partition in member.owned]
+    assert sorted(owned) == sorted(world.partitions())
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("assignor", ["range", "sticky", "cooperative-sticky"])
+def test_classic_members(seed: int, assignor: str) -> None:
+    def make(name: str, instance: str | None) -> ClassicMember:
+        return ClassicMember(settings(instance), assignors_of(assignor))
+
+    world = storm(seed, make, check=assignor == "cooperative-sticky")
+    check_calm(world)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_consumer_members(seed: int) -> None:
+    world = storm(seed, lambda name, i: ConsumerMember(settings(i), f"id-{name}"), check=True)
+    check_calm(world)
+
+
+def test_the_same_seed_gives_the_same_world() -> None:
+    def run() -> list[tuple[bytes, bytes | None]]:
+        make = lambda name, i: ConsumerMember(settings(i), f"id-{name}")  # noqa: E731
+        return storm(3, make, check=False).host.log
+
+    assert run() == run()

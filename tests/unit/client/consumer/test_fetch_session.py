@@ -1,0 +1,195 @@
+"""KIP-227 from the consumer's side, against a model of the broker's."""
+
+from collections.abc import Iterable
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.client.consumer.fetch_session import FetchSession, PartitionRequest, SessionRequest
+from penstock.core.errors import ErrorCode
+from penstock.core.ids import TopicPartition
+from penstock.protocol.fields import ZERO_UUID
+from penstock.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartitionData,
+    FetchResponse,
+)
+
+IDS = {"a": UUID(int=1), "b": UUID(int=2), "c": UUID(int=3)}
+PARTITIONS = [TopicPartition(topic, index) for topic in IDS for index in range(3)]
+
+
+def ask(offset: int = 0, topic_id: UUID = ZERO_UUID) -> PartitionRequest:
+    return PartitionRequest(topic_id, offset, 1000, 0)
+
+
+def wanted(offsets: dict[TopicPartition, int]) -> dict[TopicPartition, PartitionRequest]:
+    return {each: ask(offset, IDS[each.topic]) for each, offset in offsets.items()}
+
+
+class BrokerSession:
+    """What a broker remembers, and how it answers."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[int, tuple[int, dict[tuple[UUID, int], int]]] = {}
+        self.next_id = 100
+        self.has_room = True
+
+    def serve(self, request: SessionRequest) -> FetchResponse:
+        session_id, epoch = request.session_id, request.epoch
+        if epoch in (0, -1):
+            self.sessions.pop(session_id, None)
+            partitions: dict[tuple[UUID, int], int] = {}
+        elif session_id not in self.sessions:
+            return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        else:
+            expected, partitions = self.sessions[session_id]
+            if epoch != expected:
+                return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        for gone in request.forgotten(13):
+            for index in gone.partitions:
+                del partitions[gone.topic_id, index]
+        for topic in request.topics():
+            for each in topic.partitions:
+                partitions[topic.topic_id, each.partition] = each.fetch_offset
+        if epoch == 0 and self.has_room:
+            session_id, self.next_id = self.next_id, self.next_id + 1
+        elif epoch == 0:
+            return answer(partitions, 0)
+        self.sessions[session_id] = (epoch + 1, partitions)
+        # Of an old session only what has changed is told: here, what has even offsets.
+        told = [each for each in partitions if epoch == 0 or partitions[each] % 2 == 0]
+        return answer(told, session_id)
+
+
+def answer(partitions: Iterable[tuple[UUID, int]], session_id: int) -> FetchResponse:
+    topics: dict[UUID, FetchableTopicResponse] = {}
+    for topic_id, index in partitions:
+        topics.setdefault(
+            topic_id, FetchableTopicResponse(topic_id=topic_id, partitions=[])
+        ).partitions.append(FetchPartitionData(partition_index=index))
+    return FetchResponse(session_id=session_id, responses=list(topics.values()))
+
+
+steps = st.tuples(
+    st.dictionaries(st.sampled_from(PARTITIONS), st.integers(0, 5)),
+    st.sampled_from(
+        ["answered", "answered", "answered", "lost", "request lost", "evicted", "full"]
+    ),
+)
+
+
+@given(st.lists(steps, max_size=30))
+def test_both_sides_agree_whatever_is_lost(
+    history: list[tuple[dict[TopicPartition, int], str]],
+) -> None:
+    session, broker = FetchSession(), BrokerSession()
+    agreed = False
+    for offsets, fate in history:
+        broker.has_room = fate != "full"
+        if fate == "evicted":
+            broker.sessions.clear()
+        request = session.build(wanted(offsets))
+        if fate == "request lost":
+            session.failed()
+            continue
+        response = broker.serve(request)
+        if fate == "lost":
+            session.failed()
+            agreed = False
+            continue
+        known = request.session_id in broker.sessions or request.epoch == 0
+        found = session.answered(response)
+        if not known:
+            assert found is None
+            agreed = False
+        elif found is not None:
+            assert set(found) <= set(offsets)
+            if response.session_id:
+                assert broker.sessions[response.session_id][1] == {
+                    (IDS[each.topic], each.partition): offset for each, offset in offsets.items()
+                }
+                agreed = True
+        # Whatever happened, a session that both have is never out of step.
+        if agreed and session.session_id in broker.sessions and not session.is_full:
+            assert broker.sessions[session.session_id][0] == session.epoch
+
+
+def test_only_changes_are_sent() -> None:
+    session = FetchSession()
+    first = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+    request = session.build(wanted(dict.fromkeys(first, 0)))
+    assert (request.session_id, request.epoch) == (0, 0)
+    assert list(request.to_send) == list(first)
+    found = session.answered(answer([(IDS["a"], 0), (IDS["a"], 1), (IDS["b"], 0)], 7))
+    assert found is not None
+    assert set(found) == set(first)
+    request = session.build(wanted({first[0]: 5, first[1]: 0, TopicPartition("c", 0): 0}))
+    assert (request.session_id, request.epoch) == (7, 1)
+    assert list(request.to_send) == [TopicPartition("c", 0), first[0]]
+    assert request.to_forget == ((IDS["b"], first[2]),)
+    assert set(request.partitions) == {first[0], first[1], TopicPartition("c", 0)}
+    assert session.answered(answer([], 7)) == {}
+    assert session.build(session.partitions).to_send == {}
+
+
+def test_a_topic_made_anew_is_replaced() -> None:
+    session = FetchSession()
+    partition = TopicPartition("a", 0)
+    session.build({partition: ask(4, UUID(int=1))})
+    session.answered(answer([(UUID(int=1), 0)], 7))
+    request = session.build({partition: ask(0, UUID(int=9))})
+    assert request.to_replace == ((UUID(int=1), partition),)
+    assert [each.topic_id for each in request.forgotten(13)] == [UUID(int=1)]
+    assert request.forgotten(12) == []
+    assert [each.topic_id for each in request.topics()] == [UUID(int=9)]
+
+
+@pytest.mark.parametrize(("given_ids", "uses"), [((1, 2), True), ((1, 0), False), ((0, 0), False)])
+def test_topic_ids_are_used_where_all_are_known(given_ids: tuple[int, int], uses: bool) -> None:
+    session = FetchSession()
+    asked = {
+        TopicPartition(topic, 0): ask(0, UUID(int=number))
+        for topic, number in zip("ab", given_ids, strict=True)
+    }
+    assert session.build(asked).uses_topic_ids is uses
+
+
+def test_answers_by_name_of_old_brokers() -> None:
+    session = FetchSession()
+    partition = TopicPartition("a", 3)
+    session.build({partition: ask()})
+    data = FetchPartitionData(partition_index=3)
+    found = session.answered(
+        FetchResponse(responses=[FetchableTopicResponse(topic="a", partitions=[data])])
+    )
+    assert found == {partition: data}
+    assert session.is_full  # a broker without sessions gets everything each time
+
+
+def test_a_throttled_or_foreign_answer_is_asked_again() -> None:
+    session = FetchSession()
+    session.build(wanted({TopicPartition("a", 0): 0}))
+    assert session.answered(FetchResponse(throttle_time_ms=10)) is None
+    assert (session.session_id, session.epoch) == (0, 0)
+    session.build(wanted({TopicPartition("a", 0): 0}))
+    assert session.answered(answer([(UUID(int=77), 0)], 5)) is None
+
+
+def test_epochs_wrap() -> None:
+    session = FetchSession()
+    session.build(wanted({TopicPartition("a", 0): 0}))
+    session.answered(answer([(IDS["a"], 0)], 7))
+    session.epoch = 2**31 - 1
+    session.answered(answer([], 7))
+    assert session.epoch == 1
+
+
+def test_closing_ends_the_session() -> None:
+    session = FetchSession()
+    session.build(wanted({TopicPartition("a", 0): 0}))
+    session.answered(answer([(IDS["a"], 0)], 7))
+    request = session.closing()
+    assert (request.session_id, request.epoch, dict(request.to_send)) == (7, -1, {})

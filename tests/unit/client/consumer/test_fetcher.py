@@ -1,0 +1,327 @@
+"""What is fetched from whom, and how far ahead, against brokers that the test plays."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+from penstock.client.consumer.consumer_metrics import ConsumerMetrics
+from penstock.client.consumer.fetch_buffer import FetchBuffer
+from penstock.client.consumer.fetched import Decoding
+from penstock.client.consumer.fetcher import Fetcher
+from penstock.client.consumer.positions import FetchPosition, LeaderAndEpoch, parse_offset_reset
+from penstock.client.consumer.subscriptions import SubscriptionState
+from penstock.client.errors import AuthenticationError, DisconnectError
+from penstock.client.metrics import Metrics
+from penstock.client.network import Network
+from penstock.client.settings import ConsumerOptions, resolve
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.ids import TopicPartition
+from penstock.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchLeaderIdAndEpoch,
+    FetchNodeEndpoint,
+    FetchPartitionData,
+    FetchRequest,
+    FetchResponse,
+)
+from penstock.records.build import build_batch
+from penstock.records.record import Record
+from tests.support.fetch_network import Asked, FakeNetwork
+
+A, B, C = (TopicPartition("t", index) for index in range(3))
+
+
+def data(first: int, count: int) -> bytes:
+    records = [Record(first + index, 0, None, b"v" * 100) for index in range(count)]
+    return bytes(build_batch(records, base_offset=first))
+
+
+def offsets_of(asked: Asked) -> dict[int, int]:
+    request = cast(FetchRequest, asked.request)
+    return {
+        each.partition: each.fetch_offset for topic in request.topics for each in topic.partitions
+    }
+
+
+class World:
+    """A fetcher with partitions A and B led by broker 0, and C by broker 1."""
+
+    def __init__(self, **options: int) -> None:
+        given: ConsumerOptions = {"bootstrap_servers": "h:1", "client_rack": "here"}
+        settings = resolve(ConsumerOptions, {**given, **options})
+        self.network = FakeNetwork(settings)
+        self.network.know({A: 0, B: 0, C: 1})
+        self.subscriptions = SubscriptionState(parse_offset_reset("earliest"))
+        self.subscriptions.assign_from_user([A, B, C])
+        for each in (A, B, C):
+            self.subscriptions.seek(each, 0)
+        self.buffer = FetchBuffer(self.subscriptions)
+        self.errors: list[KafkaError] = []
+        self.added: list[bool] = []
+        self.fetcher = Fetcher(
+            cast(Network, self.network),
+            self.subscriptions,
+            self.buffer,
+            settings,
+            Decoding(),
+            ConsumerMetrics(Metrics(self.network.clock), lambda: 0.0),
+            on_fetched=self.added.append,
+            on_error=self.errors.append,
+            on_end=lambda task: None,
+        )
+
+    async def pump(self) -> tuple[dict[int, Asked], int | None]:
+        """The new requests by broker, and when to come back."""
+        self.network.asked.clear()
+        wait = self.fetcher.pump(self.network.clock.monotonic_ms())
+        await asyncio.sleep(0)
+        return {each.node: each for each in self.network.asked}, wait
+
+    async def answer(
+        self, asked: Asked, *partitions: FetchPartitionData, session_id: int = 0, **more: Any
+    ) -> None:
+        topic = FetchableTopicResponse(topic="t", partitions=list(partitions))
+        response = FetchResponse(
+            session_id=session_id, responses=[topic] if partitions else [], **more
+        )
+        asked.answer.set_result(response)
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    async def fail(self, asked: Asked, error: KafkaError) -> None:
+        asked.answer.set_exception(error)
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+
+def run(play: Callable[[World], Coroutine[Any, Any, None]], **options: int) -> None:
+    async def main() -> None:
+        world = World(**options)
+        await play(world)
+        await world.fetcher.close()
+
+    asyncio.run(main())
+
+
+def records(partition: TopicPartition, first: int, count: int) -> FetchPartitionData:
+    return FetchPartitionData(
+        partition_index=partition.partition,
+        high_watermark=first + count,
+        last_stable_offset=first + count,
+        log_start_offset=0,
+        records=data(first, count),
+    )
+
+
+def empty(partition: TopicPartition) -> FetchPartitionData:
+    return FetchPartitionData(partition_index=partition.partition)
+
+
+def test_one_request_for_each_leader() -> None:
+    async def play(world: World) -> None:
+        asked, _ = await world.pump()
+        assert {node: offsets_of(each) for node, each in asked.items()} == {
+            0: {0: 0, 1: 0},
+            1: {2: 0},
+        }
+        request = cast(FetchRequest, asked[0].request)
+        assert asked[0].version == 12  # topics without ids
+        assert (request.max_wait_ms, request.min_bytes, request.rack_id) == (500, 1, "here")
+        assert await world.pump() == ({}, None)
+
+    run(play)
+
+
+def test_fetching_goes_on_ahead_of_the_reader_and_stops() -> None:
+    """Two answers of a partition wait at most; then its broker is left alone."""
+
+    async def play(world: World) -> None:
+        asked, _ = await world.pump()
+        await world.answer(asked[0], records(A, 0, 3), empty(B), session_id=5)
+        assert world.added == [True]
+        assert world.subscriptions.lag(A, read_committed=False) == 3
+        asked, _ = await world.pump()
+        assert offsets_of(asked[0]) == {0: 3}  # B is in the session, and has not changed
+        await world.answer(asked[0], records(A, 3, 2), session_id=5)
+        assert (await world.pump())[0] == {}
+        assert len(world.buffer.collect(3)) == 3
+        asked, _ = await world.pump()
+        assert offsets_of(asked[0]) == {0: 5}
+
+    run(play)
+
+
+def test_what_waits_is_bounded_in_bytes() -> None:
+    async def play(world: World) -> None:
+        asked, _ = await world.pump()
+        await world.answer(asked[0], records(A, 0, 3), empty(B), session_id=5)
+        assert world.buffer.size > 300
+        assert (await world.pump())[0] == {}
+        world.buffer.collect(10)
+        assert set((await world.pump())[0]) == {0}
+
+    run(play, fetch_max_bytes=300)
+
+
+def test_paused_partitions_are_not_fetched() -> None:
+    async def play(world: World) -> None:
+        world.subscriptions.pause(A)
+        asked, _ = await world.pump()
+        assert offsets_of(asked[0]) == {1: 0}
+
+    run(play)
+
+
+def test_a_seek_while_an_answer_is_under_way() -> None:
+    async def play(world: World) -> None:
+        asked, _ = await world.pump()
+        world.subscriptions.seek(A, 7)
+        await world.answer(asked[0], records(A, 0, 3), empty(B), session_id=5)
+        asked, _ = await world.pump()
+        assert offsets_of(asked[0]) == {0: 7}
+        assert world.buffer.collect(10) == []
+
+    run(play)
+
+
+def test_the_replica_that_the_leader_names() -> None:
+    """KIP-392: for as long as it answers and knows the offset."""
+
+    async def play(world: World) -> None:
+        asked, _ = await world.pump()
+        near = FetchPartitionData(partition_index=0, preferred_read_replica=1)
+        await world.answer(asked[0], near, empty(B), session_id=5)
+        world.network.clock.advance(20)
+        await world.answer(asked[1], empty(C), session_id=6)
+        world.network.clock.advance(20)
+        asked, _ = await world.pump()
+        assert offsets_of(asked[1]) == {0: 0}
+        forgotten = cast(FetchRequest, asked[0].request).forgotten_topics_data
+        assert [each.partitions for each in forgotten] == [[0]]
+        await world.fail(asked[1], DisconnectError("gone"))
+        world.network.clock.advance(200)
+        await world.answer(asked[0], session_id=5)
+        world.network.clock.advance(200)
+        asked, _ = await world.pump()
+        assert offsets_of(asked[0]) == {0: 0}
+
+    run(play)
+
+
+def test_a_new_leader_in_the_answer() -> None:
+    """KIP-951: no need to ask for metadata."""
+
+    async def play(world: World) -> None:
+        asked, _ = await world.pump()
+        moved = FetchPartitionData(
+            partition_index=0,
+            error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            current_leader=FetchLeaderIdAndEpoch(leader_id=1, leader_epoch=9),
+        )
+        before = world.network.updates
+        node = FetchNodeEndpoint(node_id=1, host="h", port=1)
+        await world.answer(asked[0], moved, empty(B), node_endpoints=[node])
+        assert world.network.updates == before
+        assert world.added == [False]
+        world.fetcher.note_leaders(world.network.metadata.cluster)
+        position = world.subscriptions.position(A)
+        assert position is not None
+        assert position.leader == LeaderAndEpoch(1, 9)
+
+    run(play)
+
+
+def test_errors_that_new_metadata_may_heal() -> None:
+    async def play(world: World) -> None:
+        for code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.FENCED_LEADER_EPOCH):
+            asked, _ = await world.pump()
+            before = world.network.updates
+            failed = FetchPartitionData(partition_index=0, error_code=code)
+            await world.answer(asked[0], failed, empty(B))
+            assert world.network.updates > before
+            world.network.clock.advance(50)
+            asked, wait = await world.pump()
+            assert offsets_of(asked[0]) == {1: 0}  # the other one need not wait
+            assert wait is not None
+            assert 0 < wait <= 100
+            await world.answer(asked[0], empty(B))
+            world.network.clock.advance(100)
+
+    run(play)
+
+
+def test_lost_requests_start_a_new_session() -> None:
+    async def play(world: World) -> None:
+        asked, _ = await world.pump()
+        await world.answer(asked[0], records(A, 0, 1), empty(B), session_id=5)
+        asked, _ = await world.pump()
+        assert cast(FetchRequest, asked[0].request).session_id == 5
+        await world.fail(asked[0], DisconnectError("gone"))
+        asked, wait = await world.pump()
+        assert asked == {}
+        assert wait == 100
+        world.network.clock.advance(100)
+        asked, _ = await world.pump()
+        request = cast(FetchRequest, asked[0].request)
+        assert (request.session_id, request.session_epoch) == (5, 0)
+        assert offsets_of(asked[0]) == {0: 1, 1: 0}
+        assert world.errors == []
+
+    run(play)
+
+
+def test_final_errors_are_told() -> None:
+    async def play(world: World) -> None:
+        asked, _ = await world.pump()
+        await world.fail(asked[0], AuthenticationError("who are you?"))
+        assert [each.message for each in world.errors] == ["who are you?"]
+
+    run(play)
+
+
+def test_brokers_that_cannot_be_reached_are_not_asked() -> None:
+    async def play(world: World) -> None:
+        world.network.backoff[0] = 70
+        asked, wait = await world.pump()
+        assert set(asked) == {1}
+        assert wait == 70
+
+    run(play)
+
+
+def test_partitions_without_a_leader_need_metadata() -> None:
+    async def play(world: World) -> None:
+        world.network.know({A: -1, B: 0, C: 1})
+        before = world.network.updates
+        asked, _ = await world.pump()
+        assert offsets_of(asked[0]) == {1: 0}
+        assert world.network.updates > before
+
+    run(play)
+
+
+def test_positions_are_validated_when_leaders_change() -> None:
+    async def play(world: World) -> None:
+        position = FetchPosition(4, 0, LeaderAndEpoch(0, 0))
+        world.subscriptions.seek_validated(A, position)
+        world.network.know({A: 1, B: 0, C: 1}, epoch=1)
+        world.fetcher.note_leaders(world.network.metadata.cluster)
+        assert list(world.subscriptions.partitions_needing_validation(0)) == [A]
+        asked, _ = await world.pump()
+        assert offsets_of(asked[1]) == {2: 0}
+
+    run(play)
+
+
+def test_sessions_are_ended() -> None:
+    async def main() -> None:
+        world = World()
+        asked, _ = await world.pump()
+        await world.answer(asked[0], empty(A), empty(B), session_id=5)
+        world.network.asked.clear()
+        await world.fetcher.close()
+        (last,) = world.network.asked
+        request = cast(FetchRequest, last.request)
+        assert (last.node, request.session_id, request.session_epoch) == (0, 5, -1)
+
+    asyncio.run(main())

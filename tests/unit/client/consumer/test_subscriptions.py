@@ -1,0 +1,362 @@
+"""What a consumer reads, and where: states of partitions and what leads from one to the other."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.client.consumer.positions import (
+    EARLIEST,
+    LATEST,
+    NO_RESET,
+    FetchPosition,
+    FetchState,
+    LeaderAndEpoch,
+    LogTruncationError,
+    parse_duration_ms,
+    parse_offset_reset,
+)
+from penstock.client.consumer.record import OffsetAndMetadata, SubscriptionPattern
+from penstock.client.consumer.subscriptions import SubscriptionKind, SubscriptionState
+from penstock.client.errors import IllegalStateError, NoOffsetForPartitionError
+from penstock.core.ids import TopicPartition
+
+TP = TopicPartition("t", 0)
+OTHER = TopicPartition("t", 1)
+
+
+def assigned(*partitions: TopicPartition, reset: str = "earliest") -> SubscriptionState:
+    state = SubscriptionState(parse_offset_reset(reset))
+    state.assign_from_user(partitions or (TP,))
+    return state
+
+
+# --- subscriptions
+
+
+def test_ways_to_get_partitions_exclude_each_other() -> None:
+    state = SubscriptionState(EARLIEST)
+    state.subscribe(["t"])
+    with pytest.raises(IllegalStateError, match="unsubscribe"):
+        state.assign_from_user([TP])
+    with pytest.raises(IllegalStateError, match="topics, which excludes a pattern"):
+        state.subscribe_pattern(re.compile("t"))
+    state.unsubscribe()
+    state.assign_from_user([TP])
+    with pytest.raises(IllegalStateError, match="by hand"):
+        state.subscribe(["t"])
+    with pytest.raises(IllegalStateError, match="no subscription"):
+        state.assign_from_subscribed([TP])
+
+
+def test_a_pattern_matches_whole_names() -> None:
+    state = SubscriptionState(EARLIEST)
+    state.subscribe_pattern(re.compile("orders-.*"))
+    assert state.matches_subscribed_pattern("orders-eu")
+    assert not state.matches_subscribed_pattern("old-orders-eu")
+    assert state.subscribe_from_pattern(["orders-eu"])
+    assert not state.subscribe_from_pattern(["orders-eu"])
+    assert state.subscription == {"orders-eu"}
+
+
+def test_a_pattern_of_the_brokers() -> None:
+    state = SubscriptionState(EARLIEST)
+    state.subscribe_pattern(SubscriptionPattern("t.*"))
+    assert state.kind is SubscriptionKind.SERVER_PATTERN
+    assert state.subscription_pattern == SubscriptionPattern("t.*")
+    with pytest.raises(IllegalStateError, match="no pattern"):
+        state.subscribe_from_pattern(["t"])
+
+
+def test_a_leader_watches_the_topics_of_all() -> None:
+    state = SubscriptionState(EARLIEST)
+    state.subscribe(["t"])
+    assert state.group_subscribe(["t", "u"])
+    assert state.metadata_topics() == {"t", "u"}
+    state.subscribe(["v"])
+    assert state.metadata_topics() == {"t", "u", "v"}
+    state.reset_group_subscription()
+    assert state.metadata_topics() == {"v"}
+    state.unsubscribe()
+    assert state.metadata_topics() == set()
+
+
+def test_partitions_that_stay_keep_their_state() -> None:
+    state = SubscriptionState(EARLIEST)
+    state.subscribe(["t"])
+    state.assign_from_subscribed([TP])
+    state.seek(TP, 7)
+    state.assign_from_subscribed_awaiting_callback([TP, OTHER], [OTHER])
+    assert state.valid_position(TP) == FetchPosition(7)
+    state.seek(OTHER, 3)
+    assert state.is_fetchable(TP)
+    assert not state.is_fetchable(OTHER)
+    state.enable_partitions_awaiting_callback([OTHER])
+    assert state.is_fetchable(OTHER)
+    state.mark_pending_revocation([TP])
+    assert not state.is_fetchable(TP)
+
+
+def test_no_position_is_looked_for_before_the_listener_had_its_say() -> None:
+    state = SubscriptionState(EARLIEST)
+    state.subscribe(["t"])
+    state.assign_from_subscribed_awaiting_callback([TP], [TP])
+    assert state.initializing_partitions() == []
+    state.enable_partitions_awaiting_callback([TP])
+    assert state.initializing_partitions() == [TP]
+
+
+def test_a_topic_that_is_not_subscribed_to_any_more_is_not_read() -> None:
+    state = SubscriptionState(EARLIEST)
+    state.subscribe(["t"])
+    state.assign_from_subscribed([TP])
+    state.seek(TP, 0)
+    state.subscribe(["u"])
+    assert not state.is_fetchable(TP)
+    assert state.fetchable_partitions(lambda _: True) == []
+
+
+def test_partitions_take_turns() -> None:
+    state = assigned(TP, OTHER)
+    for each in (TP, OTHER):
+        state.seek(each, 0)
+    assert state.fetchable_partitions(lambda _: True) == [TP, OTHER]
+    state.move_to_end(TP)
+    assert state.fetchable_partitions(lambda _: True) == [OTHER, TP]
+    assert state.fetchable_partitions(lambda each: each == TP) == [TP]
+
+
+def test_what_is_not_assigned_is_refused() -> None:
+    state = SubscriptionState(EARLIEST)
+    for call in (state.position, state.pause, state.resume, state.request_offset_reset):
+        with pytest.raises(IllegalStateError, match="t-0 is not assigned"):
+            call(TP)
+    assert state.fetch_position(TP) is None
+    assert not state.is_paused(TP)
+
+
+# --- positions
+
+
+def test_what_was_consumed() -> None:
+    state = assigned(TP, OTHER)
+    state.seek(TP, 5)
+    assert state.advance(TP, 5, FetchPosition(9, 2))
+    assert not state.advance(TP, 5, FetchPosition(12, 2))
+    assert state.all_consumed() == {TP: OffsetAndMetadata(9, "", 2)}
+
+
+def test_resets() -> None:
+    state = assigned(TP, reset="latest")
+    state.reset_initializing([TP, OTHER])
+    assert state.partitions_needing_reset(0) == [TP]
+    assert state.reset_strategy(TP) == LATEST
+    state.set_next_retry([TP], 100)
+    assert state.partitions_needing_reset(99) == []
+    assert state.partitions_needing_reset(100) == [TP]
+    state.request_offset_reset(TP, EARLIEST)
+    assert not state.maybe_seek_unvalidated(TP, FetchPosition(8), LATEST)
+    assert state.maybe_seek_unvalidated(TP, FetchPosition(8), EARLIEST)
+    assert state.valid_position(TP) == FetchPosition(8)
+
+
+def test_a_seek_ends_a_reset() -> None:
+    state = assigned(TP)
+    state.request_offset_reset(TP)
+    state.seek(TP, 4)
+    assert not state.maybe_seek_unvalidated(TP, FetchPosition(0), EARLIEST)
+    assert state.valid_position(TP) == FetchPosition(4)
+
+
+def test_without_a_commit_and_a_policy() -> None:
+    state = assigned(TP, OTHER, reset="none")
+    state.seek(OTHER, 1)
+    with pytest.raises(NoOffsetForPartitionError, match="t-0 and auto_offset_reset is none"):
+        state.reset_initializing([TP, OTHER])
+    assert not state.seek_initial(OTHER, FetchPosition(5))
+    assert state.seek_initial(TP, FetchPosition(5))
+
+
+def test_lag_and_watermarks() -> None:
+    """C2."""
+    state = assigned()
+    assert state.lag(TP, read_committed=False) is None
+    state.seek(TP, 3)
+    state.update_watermarks(TP, 10, 8, 1)
+    state.update_watermarks(OTHER, 1, 1, 1)
+    state.update_watermarks(TP, -1, -1, -1)
+    assert state.lag(TP, read_committed=False) == 7
+    assert state.lag(TP, read_committed=True) == 5
+    assert state.log_start_offset(TP) == 1
+
+
+# --- leaders
+
+
+def test_a_new_leader_is_asked_about_the_position() -> None:
+    state = assigned()
+    state.seek_validated(TP, FetchPosition(10, 1, LeaderAndEpoch(1, 1)))
+    assert not state.maybe_validate_position(TP, LeaderAndEpoch(1, 1))
+    assert not state.maybe_validate_position(TP, LeaderAndEpoch(-1, 2))
+    assert state.maybe_validate_position(TP, LeaderAndEpoch(2, 2))
+    assert not state.is_fetchable(TP)
+    asked = FetchPosition(10, 1, LeaderAndEpoch(2, 2))
+    assert state.partitions_needing_validation(0) == {TP: asked}
+    assert state.complete_validation(TP, asked, 1, 10) is None
+    assert state.is_fetchable(TP)
+    assert state.valid_position(TP) == asked
+
+
+def test_positions_without_an_epoch_need_no_validation() -> None:
+    state = assigned()
+    state.seek(TP, 10)
+    assert not state.maybe_validate_position(TP, LeaderAndEpoch(2, 2))
+    assert state.valid_position(TP) == FetchPosition(10, -1, LeaderAndEpoch(2, 2))
+
+
+def test_brokers_that_cannot_tell_are_believed() -> None:
+    state = assigned()
+    state.seek_validated(TP, FetchPosition(10, 1, LeaderAndEpoch(1, 1)))
+    assert state.maybe_validate_position(TP, LeaderAndEpoch(2, 2))
+    assert not state.maybe_validate_position(TP, LeaderAndEpoch(2, 2), can_validate=False)
+    assert state.is_fetchable(TP)
+
+
+def truncated(reset: str, epoch: int, end: int) -> tuple[SubscriptionState, object]:
+    state = assigned(reset=reset)
+    state.seek_validated(TP, FetchPosition(10, 3, LeaderAndEpoch(1, 3)))
+    state.maybe_validate_position(TP, LeaderAndEpoch(2, 4))
+    asked = FetchPosition(10, 3, LeaderAndEpoch(2, 4))
+    return state, state.complete_validation(TP, asked, epoch, end)
+
+
+def test_truncation_resets_to_where_the_logs_part() -> None:
+    state, truncation = truncated("earliest", 2, 7)
+    assert truncation is None
+    assert state.valid_position(TP) == FetchPosition(7, 2, LeaderAndEpoch(2, 4))
+
+
+def test_truncation_of_an_unknown_extent_resets_wholly() -> None:
+    state, truncation = truncated("latest", -1, -1)
+    assert truncation is None
+    assert state.partitions_needing_reset(0) == [TP]
+
+
+@pytest.mark.parametrize(("epoch", "end"), [(2, 7), (-1, -1)])
+def test_truncation_without_a_policy_is_told(epoch: int, end: int) -> None:
+    state, truncation = truncated("none", epoch, end)
+    assert truncation is not None
+    assert truncation[2] == end  # type: ignore[index]
+    error = LogTruncationError([truncation])  # type: ignore[list-item]
+    assert "t-0 at 10" in error.message
+    assert TP in state.partitions_needing_validation(0)
+
+
+def test_late_answers_change_nothing() -> None:
+    state = assigned()
+    state.seek_validated(TP, FetchPosition(10, 3, LeaderAndEpoch(1, 3)))
+    state.maybe_validate_position(TP, LeaderAndEpoch(2, 4))
+    asked = FetchPosition(10, 3, LeaderAndEpoch(2, 4))
+    state.seek_unvalidated(TP, FetchPosition(5, 3, LeaderAndEpoch(2, 4)))
+    assert state.complete_validation(TP, asked, 3, 10) is None
+    assert TP in state.partitions_needing_validation(0)
+    state.seek(TP, 5)
+    assert state.complete_validation(TP, asked, 2, 0) is None
+    assert state.valid_position(TP) == FetchPosition(5)
+
+
+def test_preferred_replicas_expire() -> None:
+    state = assigned()
+    state.set_preferred_replica(TP, 5, 100)
+    assert state.preferred_replica(TP, 100) == 5
+    assert state.preferred_replica(TP, 101) == -1
+    state.set_preferred_replica(TP, 5, 300)
+    assert state.clear_preferred_replica(TP) == 5
+    assert state.clear_preferred_replica(TP) == -1
+    assert state.clear_preferred_replica(OTHER) == -1
+
+
+operations = st.one_of(
+    st.tuples(st.just("seek"), st.integers(0, 20)),
+    st.tuples(st.just("seek with epoch"), st.integers(0, 20)),
+    st.tuples(st.just("reset"), st.just(0)),
+    st.tuples(st.just("reset done"), st.integers(0, 20)),
+    st.tuples(st.just("leader"), st.integers(-1, 3)),
+    st.tuples(st.just("validated"), st.integers(-1, 20)),
+    st.tuples(st.just("read"), st.integers(1, 5)),
+    st.tuples(st.just("pause"), st.integers(0, 1)),
+)
+
+
+@given(st.lists(operations, max_size=40), st.sampled_from(["earliest", "none"]))
+def test_whatever_happens_what_is_read_has_a_position(
+    history: list[tuple[str, int]], reset: str
+) -> None:
+    state = assigned(reset=reset)
+    epoch = 0
+    for what, number in history:
+        partition = state.assigned[TP]
+        if what == "seek":
+            state.seek(TP, number)
+        elif what == "seek with epoch":
+            state.seek_unvalidated(TP, FetchPosition(number, epoch, LeaderAndEpoch(0, epoch)))
+        elif what == "reset":
+            state.request_offset_reset(TP, EARLIEST)
+        elif what == "reset done":
+            state.maybe_seek_unvalidated(TP, FetchPosition(number), EARLIEST)
+        elif what == "leader":
+            epoch += 1
+            state.maybe_validate_position(TP, LeaderAndEpoch(number, epoch))
+        elif what == "validated" and partition.position is not None:
+            state.complete_validation(TP, partition.position, number, number)
+        elif what == "read" and state.is_fetchable(TP):
+            position = state.fetch_position(TP)
+            assert position is not None
+            moved = FetchPosition(position.offset + number, epoch)
+            assert state.advance(TP, position.offset, moved)
+        elif what == "pause":
+            (state.pause if number else state.resume)(TP)
+        has_position = partition.state in (FetchState.FETCHING, FetchState.AWAIT_VALIDATION)
+        assert (partition.position is not None) is has_position
+        assert state.is_fetchable(TP) is (
+            partition.state is FetchState.FETCHING and not state.is_paused(TP)
+        )
+        if partition.state is FetchState.AWAIT_VALIDATION:
+            assert partition.position is not None
+            assert partition.position.offset_epoch >= 0
+        assert (TP in state.partitions_needing_reset(0)) is (
+            partition.state is FetchState.AWAIT_RESET
+        )
+
+
+# --- the setting
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("P1D", 86_400_000), ("PT1H30M", 5_400_000), ("pt0.5s", 500), ("P1DT1S", 86_401_000)],
+)
+def test_durations(text: str, ms: int) -> None:
+    assert parse_duration_ms(text) == ms
+    assert parse_offset_reset(f"by_duration:{text}").timestamp(10**12) == 10**12 - ms
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("first", "earliest, latest, none, by_duration"),
+        ("by_duration:", "no ISO 8601 duration"),
+        ("by_duration:P", "no ISO 8601 duration"),
+        ("by_duration:-PT1H", "negative"),
+        ("earliest:1", "none of"),
+    ],
+)
+def test_what_is_no_reset(text: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        parse_offset_reset(text)
+
+
+def test_resets_as_times() -> None:
+    assert [each.timestamp(9) for each in (EARLIEST, LATEST)] == [-2, -1]
+    assert NO_RESET.is_none

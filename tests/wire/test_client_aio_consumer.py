@@ -1,0 +1,179 @@
+"""The asynchronous consumer, which shares everything but its waiting with the blocking one."""
+
+import asyncio
+import re
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Unpack
+
+import pytest
+
+from penstock.client.aio.consumer import Consumer
+from penstock.client.consumer.base import Offsets
+from penstock.client.consumer.record import ConsumerRecord, OffsetAndMetadata, RebalanceListener
+from penstock.client.errors import ConcurrentUseError, IllegalStateError, WakeupError
+from penstock.client.settings import ConsumerOptions
+from penstock.core.errors import KafkaError
+from penstock.core.ids import TopicPartition
+from tests.support.broker import RunningBroker, WireClient
+from tests.support.own_consumer import at, values
+from tests.support.requests import NOW, make_topic, produced
+
+Work = Callable[[], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture(scope="module")
+def settings() -> dict[str, str]:
+    return {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"}
+
+
+@pytest.fixture
+def topic(client: WireClient, request: pytest.FixtureRequest) -> str:
+    name = re.sub(r"\W+", "-", request.node.name)
+    make_topic(client, name, 2)
+    produced(client, name, b"a", b"b")
+    produced(client, name, b"c", b"d", partition=1)
+    return str(name)
+
+
+def made(broker: RunningBroker, **options: Unpack[ConsumerOptions]) -> Consumer:
+    given: ConsumerOptions = {
+        "bootstrap_servers": broker.bootstrap_servers,
+        "auto_offset_reset": "earliest",
+        "fetch_max_wait_ms": 100,
+        **options,
+    }
+    return Consumer(**given)
+
+
+async def polled(consumer: Consumer, count: int) -> list[ConsumerRecord]:
+    records: list[ConsumerRecord] = []
+    async with asyncio.timeout(20):
+        while len(records) < count:
+            records += await consumer.poll(1.0)
+    return records
+
+
+def test_reading(broker: RunningBroker, topic: str) -> None:
+    async def main() -> None:
+        async with made(broker) as consumer:
+            consumer.assign([at(topic), at(topic, 1)])
+            assert sorted(values(await polled(consumer, 4))) == [b"a", b"b", b"c", b"d"]
+            assert await consumer.position(at(topic)) == 2
+            assert await consumer.end_offsets([at(topic)]) == {at(topic): 2}
+            assert await consumer.beginning_offsets([at(topic)]) == {at(topic): 0}
+            found = await consumer.offsets_for_times({at(topic): NOW + 1})
+            assert found[at(topic)] is not None
+            assert len(await consumer.partitions_for(topic)) == 2
+            assert topic in await consumer.list_topics()
+            consumer.pause([at(topic, 1)])
+            consumer.seek_to_beginning()
+            assert values(await polled(consumer, 2)) == [b"a", b"b"]
+            consumer.resume([at(topic, 1)])
+            assert values(await polled(consumer, 2)) == [b"c", b"d"]
+            consumer.seek(at(topic), 1)
+            batch = await consumer.poll_arrow(5.0)
+            assert batch.column("value").to_pylist() == [b"b"]
+            consumer.seek_to_end([at(topic)])
+            assert await consumer.position(at(topic)) == 2
+            assert await consumer.poll(0.05) == []
+            await consumer.unsubscribe()
+            assert consumer.assignment() == set()
+
+    asyncio.run(main())
+
+
+def test_a_group_with_a_listener_that_waits(broker: RunningBroker, topic: str) -> None:
+    """C4, C5."""
+    told: list[object] = []
+
+    class Listener(RebalanceListener):
+        async def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+            await asyncio.sleep(0)
+            told.append(("assigned", set(partitions)))
+
+        async def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+            await asyncio.sleep(0)
+            told.append(("revoked", set(partitions)))
+
+    async def committed(offsets: Offsets, error: KafkaError | None) -> None:
+        told.append(("committed", error))
+
+    async def main() -> None:
+        both = {at(topic), at(topic, 1)}
+        consumer = made(broker, group_id=topic)
+        consumer.subscribe([topic], Listener())  # before there is a loop to speak of
+        async with consumer:
+            seen = []
+            async for record in consumer:
+                seen.append(record.value)
+                if len(seen) == 4:
+                    break
+            await consumer.commit()
+            assert await consumer.committed(both) == dict.fromkeys(
+                both, OffsetAndMetadata(2, "", 0)
+            )
+            consumer.commit_async({at(topic): 1}, committed)
+            while ("committed", None) not in told:
+                await consumer.poll(0.05)
+        assert told == [("assigned", both), ("committed", None), ("revoked", both)]
+
+    asyncio.run(main())
+
+
+def test_one_task_at_a_time(broker: RunningBroker, topic: str) -> None:
+    async def main() -> None:
+        async with made(broker, auto_offset_reset="latest") as consumer:
+            consumer.assign([at(topic)])
+            waiting = asyncio.ensure_future(consumer.poll(30.0))
+            await asyncio.sleep(0.05)
+            with pytest.raises(ConcurrentUseError, match="a consumer of its own"):
+                await consumer.poll()
+            threading.Thread(target=consumer.wakeup).start()
+            with pytest.raises(WakeupError):
+                await waiting
+            waiting = asyncio.ensure_future(consumer.poll(30.0))
+            await asyncio.sleep(0.05)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            consumer.seek(at(topic), 0)
+            assert len(await polled(consumer, 2)) == 2
+
+    asyncio.run(main())
+
+
+def test_polls_leave_room_for_others(broker: RunningBroker, client: WireClient, topic: str) -> None:
+    """A loop that polls and never waits must not keep other tasks from running."""
+    for _ in range(20):
+        produced(client, topic, *[b"x"] * 100)
+
+    async def main() -> None:
+        ticks = 0
+
+        async def tick() -> None:
+            nonlocal ticks
+            while True:
+                await asyncio.sleep(0)
+                ticks += 1
+
+        async with made(broker) as consumer:
+            consumer.assign([at(topic)])
+            await polled(consumer, 1)
+            ticking = asyncio.ensure_future(tick())
+            for _ in range(50):
+                await consumer.poll(0.0, 10)
+            ticking.cancel()
+        assert ticks >= 40
+
+    asyncio.run(main())
+
+
+def test_closed_without_ever_being_started(broker: RunningBroker, topic: str) -> None:
+    async def main() -> None:
+        consumer = made(broker)
+        await consumer.close()
+        with pytest.raises(IllegalStateError, match="closed"):
+            await consumer.poll()
+
+    asyncio.run(main())

@@ -1,0 +1,433 @@
+"""The consumer's calls, on partitions chosen by hand (C1, C2, C5)."""
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from penstock.client.consumer.deserializers import StringDeserializer
+from penstock.client.consumer.interceptors import ConsumerInterceptor
+from penstock.client.consumer.record import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp
+from penstock.client.errors import (
+    ConcurrentUseError,
+    ConfigError,
+    IllegalStateError,
+    NoOffsetForPartitionError,
+    SerializationError,
+    UnknownTopicError,
+    WakeupError,
+)
+from penstock.core.errors import OffsetOutOfRangeError
+from penstock.core.ids import TopicPartition
+from penstock.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from penstock.protocol.messages.delete_topics import DeleteTopicsRequest
+from penstock.records.compress import Compression
+from tests.support.broker import RunningBroker, WireClient
+from tests.support.own_consumer import at, consumer_of, polled, until, values
+from tests.support.requests import NOW, batch_of, make_topic, produced, send_batch
+
+
+@pytest.fixture
+def topic(client: WireClient, request: pytest.FixtureRequest) -> str:
+    """A topic of two partitions; the first has a to d, the second e and f."""
+    name = request.node.name.replace("[", "-").replace("]", "")
+    make_topic(client, name, 2)
+    produced(client, name, b"a", b"b")
+    produced(client, name, b"c", b"d")
+    produced(client, name, b"e", b"f", partition=1)
+    return str(name)
+
+
+def delete_before(client: WireClient, topic: str, offset: int) -> None:
+    wanted = DeleteRecordsTopic(topic, [DeleteRecordsPartition(0, offset)])
+    answer = client.ask(DeleteRecordsRequest([wanted], 5000), 2)
+    assert answer.topics[0].partitions[0].error_code == 0
+
+
+# --- reading
+
+
+def test_all_records_of_all_partitions(broker: RunningBroker, topic: str) -> None:
+    with consumer_of(broker) as consumer:
+        consumer.assign([at(topic), at(topic, 1)])
+        records = polled(consumer, 6)
+        assert sorted(values(records)) == [b"a", b"b", b"c", b"d", b"e", b"f"]
+        assert values([each for each in records if each.partition == 0]) == [b"a", b"b", b"c", b"d"]
+        assert records[0].timestamp == NOW
+        assert {each.topic for each in records} == {topic}
+        assert consumer.assignment() == {at(topic), at(topic, 1)}
+        assert consumer.subscription() == set()
+
+
+def test_limits_of_a_poll(broker: RunningBroker, topic: str) -> None:
+    with consumer_of(broker, max_poll_records=3) as consumer:
+        consumer.assign([at(topic)])
+        sizes: list[int] = []
+        until(lambda: sum(sizes) == 4, lambda: sizes.append(len(consumer.poll(1.0))))
+        assert [each for each in sizes if each] == [3, 1]
+        consumer.seek(at(topic), 0)
+        assert values(polled(consumer, 4, at_once=1)) == [b"a", b"b", b"c", b"d"]
+
+
+def test_an_empty_topic_is_waited_for_and_not_asked_again_and_again(
+    broker: RunningBroker, client: WireClient, topic: str
+) -> None:
+    """C1: a fetch waits at the broker; so few requests pass while nothing comes."""
+    with consumer_of(broker, fetch_max_wait_ms=200, auto_offset_reset="latest") as consumer:
+        consumer.assign([at(topic)])
+        consumer.position(at(topic))
+        before = fetches(consumer.metrics())
+        start = time.process_time()
+        assert consumer.poll(0.6) == []
+        assert fetches(consumer.metrics()) - before <= 5
+        assert time.process_time() - start < 0.3
+        threading.Timer(0.05, lambda: produced(client, topic, b"late")).start()
+        began = time.monotonic()
+        assert values(consumer.poll(5.0)) == [b"late"]
+        assert time.monotonic() - began < 2.0
+
+
+def fetches(metrics: object) -> float:
+    assert isinstance(metrics, dict)
+    return float(sum(value for name, value in metrics.items() if name.name == "fetch-total"))
+
+
+def test_even_a_fetch_that_does_not_wait_makes_no_busy_loop(
+    broker: RunningBroker, topic: str
+) -> None:
+    """C1."""
+    with consumer_of(broker, fetch_max_wait_ms=0, auto_offset_reset="latest") as consumer:
+        consumer.assign([at(topic)])
+        consumer.position(at(topic))
+        before = fetches(consumer.metrics())
+        consumer.poll(0.3)
+        assert fetches(consumer.metrics()) - before <= 35
+
+
+def test_iteration_counts_what_it_gave_out(broker: RunningBroker, topic: str) -> None:
+    with consumer_of(broker) as consumer:
+        consumer.assign([at(topic)])
+        seen = []
+        for record in consumer:
+            seen.append(record.value)
+            if record.value == b"b":
+                break
+        assert seen == [b"a", b"b"]
+        assert consumer.position(at(topic)) == 2
+        assert values(polled(consumer, 2)) == [b"c", b"d"]
+
+
+def test_a_seek_in_an_iteration(broker: RunningBroker, topic: str) -> None:
+    with consumer_of(broker) as consumer:
+        consumer.assign([at(topic)])
+        seen: list[bytes] = []
+        for record in consumer:
+            seen.append(record.value)
+            if len(seen) == 2:
+                consumer.seek(at(topic), 0)
+            if len(seen) == 5:
+                break
+        assert seen == [b"a", b"b", b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+def test_compressed_batches(
+    broker: RunningBroker, client: WireClient, topic: str, codec: Compression
+) -> None:
+    assert send_batch(client, topic, batch_of(b"x" * 500, b"y", codec=codec)).error_code == 0
+    with consumer_of(broker) as consumer:
+        consumer.assign([at(topic)])
+        assert values(polled(consumer, 6))[4:] == [b"x" * 500, b"y"]
+
+
+def test_a_batch_larger_than_the_fetch_comes_all_the_same(
+    broker: RunningBroker, client: WireClient, topic: str
+) -> None:
+    produced(client, topic, b"z" * 50_000)
+    with consumer_of(broker, max_partition_fetch_bytes=100, fetch_max_bytes=200) as consumer:
+        consumer.assign([at(topic), at(topic, 1)])
+        assert sorted(map(len, values(polled(consumer, 7)))) == [1] * 6 + [50_000]
+
+
+def test_as_arrow(broker: RunningBroker, topic: str) -> None:
+    with consumer_of(broker) as consumer:
+        consumer.assign([at(topic), at(topic, 1)])
+        batches: list[pa.RecordBatch] = []
+
+        def poll() -> None:
+            batches.append(consumer.poll_arrow(1.0))
+
+        until(lambda: sum(each.num_rows for each in batches) >= 6, poll)
+        table = pa.Table.from_batches([each.select(range(6)) for each in batches])
+        rows = sorted(table.to_pylist(), key=lambda row: (row["partition"], row["offset"]))
+        assert [row["value"] for row in rows] == [b"a", b"b", b"c", b"d", b"e", b"f"]
+        assert {row["topic"] for row in rows} == {topic}
+        assert [row["offset"] for row in rows] == [0, 1, 2, 3, 0, 1]
+        assert consumer.position(at(topic)) == 4
+        nothing = consumer.poll_arrow(0.0)
+        assert (nothing.num_rows, nothing.schema.names[:6]) == (0, table.schema.names)
+
+
+def test_deserializers_and_interceptors(broker: RunningBroker, topic: str) -> None:
+    class Louder(ConsumerInterceptor):
+        def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+            return [each._replace(value=each.value.upper()) for each in records]
+
+    with consumer_of(
+        broker, value_deserializer=StringDeserializer, interceptors=[Louder]
+    ) as consumer:
+        consumer.assign([at(topic)])
+        assert [each.value for each in polled(consumer, 4)] == ["A", "B", "C", "D"]
+    with consumer_of(broker, value_deserializer=int) as consumer:
+        consumer.assign([at(topic)])
+        for _ in range(2):
+            with pytest.raises(SerializationError, match=f"offset 0 of {topic}-0"):
+                polled(consumer, 1)
+        consumer.seek(at(topic), 4)
+        assert consumer.poll(0.0) == []
+
+
+# --- positions
+
+
+def test_seek_pause_and_resume(broker: RunningBroker, client: WireClient, topic: str) -> None:
+    """C5."""
+    with consumer_of(broker) as consumer:
+        consumer.assign([at(topic), at(topic, 1)])
+        polled(consumer, 6)
+        consumer.seek(at(topic), 1)
+        assert values(polled(consumer, 3)) == [b"b", b"c", b"d"]
+        consumer.seek_to_beginning([at(topic)])
+        consumer.pause([at(topic)])
+        assert consumer.paused() == {at(topic)}
+        produced(client, topic, b"g", partition=1)
+        assert values(polled(consumer, 1)) == [b"g"]
+        consumer.resume([at(topic)])
+        assert values(polled(consumer, 4)) == [b"a", b"b", b"c", b"d"]
+        consumer.seek_to_end()
+        assert consumer.position(at(topic)) == 4
+        assert consumer.position(at(topic, 1)) == 3
+        consumer.seek(at(topic), OffsetAndMetadata(2, leader_epoch=0))
+        assert values(polled(consumer, 2)) == [b"c", b"d"]
+
+
+def test_what_is_known_of_a_partition(broker: RunningBroker, topic: str) -> None:
+    """C2: position, high watermark, ends, lag."""
+    with consumer_of(broker) as consumer:
+        consumer.assign([at(topic)])
+        assert consumer.position(at(topic)) == 0
+        assert consumer.beginning_offsets([at(topic), at(topic, 1)]) == {
+            at(topic): 0,
+            at(topic, 1): 0,
+        }
+        assert consumer.end_offsets([at(topic), at(topic, 1)]) == {at(topic): 4, at(topic, 1): 2}
+        polled(consumer, 3, at_once=3)
+        assert consumer.position(at(topic)) == 3
+        assert consumer.current_lag(at(topic)) == 1
+        assert tuple(consumer.watermarks(at(topic))) == (0, 4, 4)
+        with pytest.raises(IllegalStateError, match="not assigned"):
+            consumer.position(at(topic, 1))
+
+
+def test_the_lag_of_a_partition_that_was_not_fetched_yet(broker: RunningBroker, topic: str) -> None:
+    """C2."""
+    with consumer_of(broker) as consumer:
+        consumer.assign([at(topic)])
+        consumer.pause([at(topic)])
+        consumer.position(at(topic))
+        until(lambda: consumer.current_lag(at(topic)) == 4, lambda: consumer.poll(0.01))
+
+
+def test_offsets_for_times(broker: RunningBroker, client: WireClient, topic: str) -> None:
+    """C5."""
+    send_batch(client, topic, batch_of(b"g", b"h", timestamp=NOW + 5000))
+    with consumer_of(broker) as consumer:
+        found = consumer.offsets_for_times({at(topic): NOW + 1000, at(topic, 1): NOW + 1000})
+        assert found == {at(topic): OffsetAndTimestamp(4, NOW + 5000, 0), at(topic, 1): None}
+        with pytest.raises(ValueError, match="negative"):
+            consumer.offsets_for_times({at(topic): -1})
+
+
+def test_resets_by_policy(broker: RunningBroker, client: WireClient, topic: str) -> None:
+    with consumer_of(broker, auto_offset_reset="latest") as consumer:
+        consumer.assign([at(topic)])
+        assert consumer.position(at(topic)) == 4
+    with consumer_of(broker, auto_offset_reset="by_duration:P1D") as consumer:
+        # The records are years old: nothing is as young, so it is what comes next.
+        consumer.assign([at(topic)])
+        assert consumer.position(at(topic)) == 4
+    with consumer_of(broker, auto_offset_reset="by_duration:P36500D") as consumer:
+        consumer.assign([at(topic)])
+        assert consumer.position(at(topic)) == 0
+    with consumer_of(broker, auto_offset_reset="none") as consumer:
+        consumer.assign([at(topic)])
+        for _ in range(2):
+            with pytest.raises(NoOffsetForPartitionError, match="auto_offset_reset is none"):
+                polled(consumer, 1)
+        consumer.seek(at(topic), 2)
+        assert values(polled(consumer, 2)) == [b"c", b"d"]
+
+
+def test_deleted_records_reset_the_position(
+    broker: RunningBroker, client: WireClient, topic: str
+) -> None:
+    delete_before(client, topic, 3)
+    with consumer_of(broker) as consumer:
+        consumer.assign([at(topic)])
+        consumer.seek(at(topic), 1)
+        assert values(polled(consumer, 1)) == [b"d"]
+        assert consumer.beginning_offsets([at(topic)]) == {at(topic): 3}
+    with consumer_of(broker, auto_offset_reset="none") as consumer:
+        consumer.assign([at(topic)])
+        consumer.seek(at(topic), 1)
+        for _ in range(2):
+            with pytest.raises(OffsetOutOfRangeError, match=f"offset 1 of {topic}-0"):
+                polled(consumer, 1)
+        assert consumer.position(at(topic)) == 1
+
+
+# --- the cluster
+
+
+def test_topics_and_partitions(broker: RunningBroker, topic: str) -> None:
+    with consumer_of(broker) as consumer:
+        found = consumer.partitions_for(topic)
+        assert [(each.partition, each.leader) for each in found] == [(0, 0), (1, 0)]
+        topics = consumer.list_topics()
+        assert [each.partition for each in topics[topic]] == [0, 1]
+
+
+@pytest.fixture(scope="module")
+def settings() -> dict[str, str]:
+    return {"auto.create.topics.enable": "false"}
+
+
+def test_unknown_topics(broker: RunningBroker, topic: str) -> None:
+    """E5."""
+    with consumer_of(broker) as consumer:
+        with pytest.raises(UnknownTopicError, match="nowhere"):
+            consumer.partitions_for("nowhere", timeout=0.3)
+        with pytest.raises(UnknownTopicError, match="has 2 partitions"):
+            consumer.end_offsets([at(topic, 7)], timeout=5.0)
+        consumer.assign([at("nowhere"), at(topic)])
+        with pytest.raises(UnknownTopicError, match=r"nowhere-0.*Create the topic"):
+            until(lambda: False, lambda: consumer.poll(1.0))
+        assert consumer.position(at(topic)) == 4
+
+
+def test_a_topic_that_comes_later(broker: RunningBroker, client: WireClient, topic: str) -> None:
+    with consumer_of(broker, metadata_max_age_ms=100) as consumer:
+        late = f"{topic}-late"
+        consumer.assign([at(late)])
+        assert consumer.poll(0.05) == []
+        make_topic(client, late)
+        produced(client, late, b"at last")
+        assert values(polled(consumer, 1)) == [b"at last"]
+
+
+def test_a_topic_made_anew(broker: RunningBroker, client: WireClient, topic: str) -> None:
+    """Its id is another one: what was fetched under the old one does not go on."""
+    with consumer_of(broker) as consumer:
+        consumer.assign([at(topic)])
+        polled(consumer, 4)
+        client.ask(DeleteTopicsRequest(topic_names=[topic], timeout_ms=5000), 5)
+        make_topic(client, topic, 1)
+        produced(client, topic, b"new")
+        assert values(polled(consumer, 1)) == [b"new"]
+
+
+# --- threads, the end
+
+
+def test_one_thread_at_a_time(broker: RunningBroker, topic: str) -> None:
+    """C5."""
+    with consumer_of(broker, auto_offset_reset="latest") as consumer:
+        consumer.assign([at(topic)])
+        started = threading.Event()
+        woken: list[BaseException] = []
+
+        def poll() -> None:
+            started.set()
+            try:
+                consumer.poll(30.0)
+            except WakeupError as error:
+                woken.append(error)
+
+        thread = threading.Thread(target=poll)
+        thread.start()
+        started.wait(5)
+        refused: list[ConcurrentUseError] = []
+
+        def use() -> None:
+            try:
+                consumer.seek(at(topic), 0)
+            except ConcurrentUseError as error:
+                refused.append(error)
+
+        until(lambda: bool(refused), use)
+        assert "a consumer of its own" in refused[0].message
+        consumer.wakeup()
+        thread.join(10)
+        assert len(woken) == 1
+        consumer.seek(at(topic), 0)
+        assert len(polled(consumer, 4)) == 4
+
+
+def test_a_wakeup_before_the_poll(broker: RunningBroker, topic: str) -> None:
+    with consumer_of(broker) as consumer:
+        consumer.assign([at(topic)])
+        consumer.wakeup()
+        with pytest.raises(WakeupError):
+            consumer.poll(1.0)
+        assert len(polled(consumer, 4)) == 4
+
+
+def test_what_needs_a_group_or_a_subscription(broker: RunningBroker, topic: str) -> None:
+    with consumer_of(broker) as consumer:
+        with pytest.raises(IllegalStateError, match="nothing to poll"):
+            consumer.poll()
+        with pytest.raises(IllegalStateError, match="give it a group_id"):
+            consumer.subscribe([topic])
+        with pytest.raises(IllegalStateError, match="give it a group_id"):
+            consumer.commit()
+        with pytest.raises(ValueError, match="offsets start at 0"):
+            consumer.seek(at(topic), -5)
+    consumer.close()
+    with pytest.raises(IllegalStateError, match="closed"):
+        consumer.poll()
+
+
+def test_settings_that_do_not_fit(broker: RunningBroker) -> None:
+    with pytest.raises(ConfigError, match="auto_offset_reset"):
+        consumer_of(broker, auto_offset_reset="sometimes")
+    with pytest.raises(ConfigError, match="value_deserializer"):
+        consumer_of(broker, value_deserializer=7)
+
+
+def test_unsubscribing_lets_partitions_go(broker: RunningBroker, topic: str) -> None:
+    with consumer_of(broker) as consumer:
+        consumer.assign([at(topic)])
+        polled(consumer, 4)
+        consumer.unsubscribe()
+        assert consumer.assignment() == set()
+        consumer.assign([at(topic, 1)])
+        assert values(polled(consumer, 2)) == [b"e", b"f"]
+
+
+@pytest.fixture(autouse=True)
+def no_threads_left() -> Iterator[None]:
+    yield
+    assert not [each for each in threading.enumerate() if each.name.startswith("penstock-consumer")]
+
+
+def test_partitions_are_named_in_short(broker: RunningBroker, topic: str) -> None:
+    with consumer_of(broker) as consumer:
+        consumer.assign([(topic, 1)])
+        assert consumer.assignment() == {TopicPartition(topic, 1)}
+        assert values(polled(consumer, 2)) == [b"e", b"f"]

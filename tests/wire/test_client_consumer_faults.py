@@ -1,0 +1,185 @@
+"""Brokers that stop, connections that break, logs that come back shorter; refusals (E3, E6)."""
+
+import shutil
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from penstock.client.consumer.consumer import Consumer
+from penstock.client.consumer.positions import LogTruncationError
+from penstock.client.errors import (
+    AuthenticationError,
+    AuthorizationError,
+    ClientError,
+    DisconnectError,
+)
+from penstock.core.errors import CorruptRecordError
+from penstock.security.acl import AclOperation, ResourceType
+from tests.support.admin import allow, create_topic
+from tests.support.broker import running_broker
+from tests.support.logins import AUTHORIZER, SASL_SETTINGS, logged_in
+from tests.support.own_consumer import at, consumer_of, polled, until, values
+from tests.support.requests import make_topic, produced
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def test_a_broker_that_restarts(tmp_path: Path) -> None:
+    """Every record once and in order, whatever was under way."""
+    settings = {"listeners": f"PLAINTEXT://127.0.0.1:{free_port()}"}
+    with running_broker(tmp_path, settings) as broker, broker.connect() as client:
+        make_topic(client, "t")
+        produced(client, "t", b"0", b"1")
+        where = broker.bootstrap_servers
+        opened = consumer_of(where, reconnect_backoff_max_ms=100)
+    with opened as consumer:
+        consumer.assign([at("t")])
+        assert consumer.poll(0.1) == []
+        for number in range(2, 4):
+            with running_broker(tmp_path, settings) as broker, broker.connect() as client:
+                produced(client, "t", b"%d" % number)
+                if number == 2:
+                    assert values(polled(consumer, 3)) == [b"0", b"1", b"2"]
+                else:
+                    assert values(polled(consumer, 1)) == [b"3"]
+            assert consumer.poll(0.05) == []
+
+
+def test_connections_that_break(tmp_path: Path) -> None:
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        make_topic(client, "t")
+        with consumer_of(broker) as consumer:
+            consumer.assign([at("t")])
+            for number in range(10):
+                produced(client, "t", b"%d" % number)
+                cut(consumer)
+                assert values(polled(consumer, 1)) == [b"%d" % number]
+
+
+def cut(consumer: Consumer) -> None:
+    """Breaks every connection that the consumer has, on its own loop."""
+    network = consumer._driver.network
+    done = threading.Event()
+
+    def close() -> None:
+        for node in (-1, 0):
+            network.disconnect(node, DisconnectError("cut by the test"))
+        done.set()
+
+    consumer._loop_thread.post(close)
+    assert done.wait(5)
+
+
+def shorter_log(folder: Path, where: dict[str, str]) -> None:
+    """Puts back a log that lacks the last records, under a leader that comes after theirs."""
+    shutil.rmtree(folder / "data")
+    shutil.copytree(folder / "before", folder / "data")
+    for _ in range(2):
+        with running_broker(folder, where):
+            pass
+
+
+@pytest.mark.parametrize("reset", ["earliest", "none"])
+def test_a_log_that_was_truncated(tmp_path: Path, reset: str) -> None:
+    """KIP-320: a new leader lacks what was read; the consumer goes back, or is told."""
+    where = {"listeners": f"PLAINTEXT://127.0.0.1:{free_port()}"}
+    with running_broker(tmp_path, where) as broker, broker.connect() as client:
+        make_topic(client, "t")
+        produced(client, "t", b"a", b"b")
+        opened = consumer_of(
+            broker, auto_offset_reset=reset, reconnect_backoff_max_ms=100, metadata_max_age_ms=200
+        )
+    shutil.copytree(tmp_path / "data", tmp_path / "before")
+    with opened as consumer:
+        consumer.assign([at("t")])
+        consumer.seek(at("t"), 0)
+        with running_broker(tmp_path, where) as broker, broker.connect() as client:
+            produced(client, "t", b"lost", b"lost too")
+            assert len(polled(consumer, 4)) == 4
+        shorter_log(tmp_path, where)
+        with running_broker(tmp_path, where) as broker, broker.connect() as client:
+            if reset == "none":
+                with pytest.raises(LogTruncationError, match="t-0 at 4"):
+                    until(lambda: False, lambda: consumer.poll(0.5))
+                assert consumer.paused() == set()
+                consumer.seek(at("t"), 2)
+            else:
+                until(lambda: consumer.position(at("t")) == 2, lambda: consumer.poll(0.05))
+            produced(client, "t", b"other")
+            assert values(polled(consumer, 1)) == [b"other"]
+
+
+def test_a_broken_batch_on_the_brokers_disk(tmp_path: Path) -> None:
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        make_topic(client, "t")
+        produced(client, "t", b"good")
+        produced(client, "t", b"broken")
+        produced(client, "t", b"good again")
+        (segment,) = (tmp_path / "data" / "t-0").glob("*.log")
+        content = segment.read_bytes()
+        place = content.index(b"broken")
+        with segment.open("r+b") as file:
+            file.seek(place)
+            file.write(b"BROKEN")
+        with consumer_of(broker) as consumer:
+            consumer.assign([at("t")])
+            assert values(polled(consumer, 1)) == [b"good"]
+            for _ in range(2):
+                with pytest.raises(CorruptRecordError, match=r"t-0 cannot be read on .*offset 1"):
+                    polled(consumer, 1)
+            assert consumer.position(at("t")) == 1
+            consumer.seek(at("t"), 2)
+            assert values(polled(consumer, 1)) == [b"good again"]
+        with consumer_of(broker, check_crcs=False) as consumer:
+            consumer.assign([at("t")])
+            assert values(polled(consumer, 3)) == [b"good", b"BROKEN", b"good again"]
+
+
+def test_rights(tmp_path: Path) -> None:
+    """E3: a wrong password, a topic that may not be seen, one that may not be read."""
+    settings = {**SASL_SETTINGS, "authorizer.class.name": AUTHORIZER, "super.users": "User:admin"}
+    with running_broker(tmp_path, settings) as broker:
+        with logged_in(broker, "admin") as admin:
+            create_topic(admin, "seen")
+            create_topic(admin, "hidden")
+            allow(admin, "User:ann", AclOperation.DESCRIBE, ResourceType.TOPIC, "seen")
+        address = next(each for each in broker.addresses if each.listener == "SASL_PLAINTEXT")
+        where = f"{address.host}:{address.port}"
+
+        def as_ann(password: str) -> Consumer:
+            return consumer_of(
+                where,
+                security_protocol="SASL_PLAINTEXT",
+                sasl_mechanism="PLAIN",
+                sasl_plain_username="ann",
+                sasl_plain_password=password,
+            )
+
+        with as_ann("wrong") as consumer:
+            consumer.assign([at("seen")])
+            with pytest.raises(AuthenticationError):
+                polled(consumer, 1)
+        with as_ann("ann-secret") as consumer:
+            consumer.assign([at("hidden")])
+            with pytest.raises(AuthorizationError, match="hidden"):
+                polled(consumer, 1)
+            consumer.unsubscribe()
+            consumer.assign([at("seen")])
+            with pytest.raises(AuthorizationError, match="may not read topic seen"):
+                polled(consumer, 1)
+
+
+def test_no_broker_at_all() -> None:
+    """E6: a call says what to check; poll goes on trying."""
+    with consumer_of(f"127.0.0.1:{free_port()}") as consumer:
+        consumer.assign([at("t")])
+        assert consumer.poll(0.1) == []
+        with pytest.raises(ClientError, match="check bootstrap_servers"):
+            consumer.end_offsets([at("t")], timeout=0.3)

@@ -1,0 +1,246 @@
+"""The consumer as a member of a group: commits, listeners, who calls what and when (C3, C4, C5)."""
+
+import re
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from penstock.client.consumer.base import Offsets
+from penstock.client.consumer.consumer import Consumer
+from penstock.client.consumer.interceptors import ConsumerInterceptor
+from penstock.client.consumer.record import OffsetAndMetadata, RebalanceListener
+from penstock.client.errors import IllegalStateError, NoOffsetForPartitionError
+from penstock.core.errors import KafkaError
+from penstock.core.ids import TopicPartition
+from tests.support.broker import RunningBroker, WireClient
+from tests.support.own_consumer import at, consumer_of, polled, until, values
+from tests.support.requests import make_topic, produced
+
+BOTH = pytest.mark.parametrize("protocol", ["classic", "consumer"])
+
+
+@pytest.fixture(scope="module")
+def settings() -> dict[str, str]:
+    return {
+        "group.initial.rebalance.delay.ms": "0",
+        "offsets.topic.num.partitions": "1",
+        "group.consumer.heartbeat.interval.ms": "100",
+        "group.consumer.min.heartbeat.interval.ms": "100",
+    }
+
+
+@pytest.fixture
+def topic(client: WireClient, request: pytest.FixtureRequest) -> str:
+    """Two partitions, with a, b and c, d in them."""
+    name = re.sub(r"\W+", "-", request.node.name).strip("-")
+    make_topic(client, name, 2)
+    produced(client, name, b"a", b"b")
+    produced(client, name, b"c", b"d", partition=1)
+    return str(name)
+
+
+def member(
+    broker: RunningBroker, topic: str, protocol: str = "classic", **options: bool
+) -> Consumer:
+    return consumer_of(
+        broker,
+        group_id=topic,
+        group_protocol=protocol,
+        heartbeat_interval_ms=100,
+        enable_auto_commit=options.get("commits", False),
+    )
+
+
+class Heard(RebalanceListener):
+    """Remembers what it was told, and on which thread."""
+
+    def __init__(self, consumer: Consumer | None = None) -> None:
+        self.calls: list[tuple[str, set[TopicPartition]]] = []
+        self.threads: set[int] = set()
+        self.consumer = consumer
+
+    def _note(self, what: str, partitions: Sequence[TopicPartition]) -> None:
+        self.calls.append((what, set(partitions)))
+        self.threads.add(threading.get_ident())
+
+    def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        self._note("assigned", partitions)
+        if self.consumer is not None:
+            for each in partitions:
+                self.consumer.seek(each, 1)
+
+    def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        self._note("revoked", partitions)
+
+
+@BOTH
+def test_reading_and_committing(broker: RunningBroker, topic: str, protocol: str) -> None:
+    both = {at(topic), at(topic, 1)}
+    with member(broker, topic, protocol) as consumer:
+        consumer.subscribe([topic])
+        assert sorted(values(polled(consumer, 4))) == [b"a", b"b", b"c", b"d"]
+        assert consumer.assignment() == both
+        assert consumer.subscription() == {topic}
+        assert consumer.committed(both) == {at(topic): None, at(topic, 1): None}
+        consumer.commit({at(topic): OffsetAndMetadata(1, "note", 0)})
+        assert consumer.committed(both)[at(topic)] == OffsetAndMetadata(1, "note", 0)
+        consumer.commit()
+        assert {each.offset for each in consumer.committed(both).values() if each} == {2}
+        assert consumer.group_metadata().group_id == topic
+        assert consumer.group_metadata().generation_id > 0
+    with member(broker, topic, protocol) as consumer:
+        consumer.subscribe([topic])
+        until(lambda: consumer.assignment() == both, lambda: consumer.poll(0.1))
+        assert consumer.position(at(topic)) == 2
+        assert consumer.poll(0.2) == []
+
+
+@BOTH
+def test_listeners_are_called_within_polls(
+    broker: RunningBroker, client: WireClient, topic: str, protocol: str
+) -> None:
+    """C4: on the caller's thread; a seek in them decides where reading begins."""
+    with member(broker, topic, protocol) as consumer:
+        heard = Heard(consumer)
+        consumer.subscribe([topic], heard)
+        assert sorted(values(polled(consumer, 2))) == [b"b", b"d"]
+        assert heard.calls == [("assigned", {at(topic), at(topic, 1)})]
+        consumer.unsubscribe()
+        assert heard.calls[1:] == [("revoked", {at(topic), at(topic, 1)})]
+        assert heard.threads == {threading.get_ident()}
+        assert consumer.assignment() == set()
+        consumer.subscribe([topic], heard)
+        assert len(polled(consumer, 2)) == 2
+    # A member of the newer protocol may have to wait for its partitions, with none at first.
+    assert [what for what, which in heard.calls if which] == ["assigned", "revoked"] * 2
+
+
+@BOTH
+def test_two_members_share_and_commit_before_they_give_up(
+    broker: RunningBroker, topic: str, protocol: str
+) -> None:
+    """C4, C5: what the first has read is committed by itself before the second gets it."""
+    with member(broker, topic, protocol, commits=True) as first:
+        heard = Heard()
+        first.subscribe([topic], heard)
+        polled(first, 4)
+        with member(broker, topic, protocol, commits=True) as second:
+            second.subscribe([topic])
+            stolen: list[bytes] = []
+
+            def turn() -> None:
+                assert first.poll(0.05) == []
+                stolen.extend(values(second.poll(0.05)))
+
+            until(lambda: len(first.assignment()) == len(second.assignment()) == 1, turn)
+            for _ in range(3):
+                turn()
+            assert stolen == []
+            (mine,) = second.assignment()
+            assert second.position(mine) == 2
+        assert any(what == "revoked" for what, _ in heard.calls)
+        until(lambda: len(first.assignment()) == 2, lambda: first.poll(0.1))
+
+
+def test_commits_at_the_end_and_in_between(broker: RunningBroker, topic: str) -> None:
+    """C5: automatic commits: when closed, and every `auto_commit_interval_ms`."""
+    seen: list[Offsets] = []
+
+    class Watch(ConsumerInterceptor):
+        def on_commit(self, offsets: Offsets) -> None:
+            seen.append(offsets)
+
+    with consumer_of(
+        broker, group_id=topic, auto_commit_interval_ms=50, interceptors=[Watch]
+    ) as consumer:
+        consumer.assign([at(topic)])
+        polled(consumer, 2)
+        wanted = {at(topic): OffsetAndMetadata(2, "", 0)}
+        until(lambda: consumer.committed([at(topic)]) == wanted, lambda: consumer.poll(0.02))
+        consumer.seek(at(topic), 1)
+    assert seen[-1] == {at(topic): OffsetAndMetadata(1)}
+    with consumer_of(broker, group_id=topic, auto_offset_reset="none") as consumer:
+        consumer.assign([at(topic)])
+        assert values(polled(consumer, 1)) == [b"b"]
+
+
+def test_only_what_an_iteration_gave_out_is_committed(broker: RunningBroker, topic: str) -> None:
+    with member(broker, topic, commits=True) as consumer:
+        consumer.assign([at(topic)])
+        for record in consumer:
+            assert record.value == b"a"
+            consumer.commit()
+            break
+        assert consumer.committed([at(topic)]) == {at(topic): OffsetAndMetadata(1)}
+    with member(broker, topic) as consumer:
+        assert consumer.committed([at(topic)]) == {at(topic): OffsetAndMetadata(1)}
+
+
+def test_commits_without_waiting(broker: RunningBroker, topic: str) -> None:
+    """C5: callbacks are called by a later poll, on its thread."""
+    told: list[tuple[Offsets, KafkaError | None, int]] = []
+    with member(broker, topic) as consumer:
+        consumer.assign([at(topic)])
+        polled(consumer, 2)
+        consumer.commit_async(
+            callback=lambda offsets, error: told.append((offsets, error, threading.get_ident()))
+        )
+        until(lambda: bool(told), lambda: consumer.poll(0.05))
+        wanted = {at(topic): OffsetAndMetadata(2, "", 0)}
+        assert told == [(wanted, None, threading.get_ident())]
+        assert consumer.committed([at(topic)]) == wanted
+        consumer.commit_async(
+            {at(topic): 1}, lambda offsets, error: told.append((offsets, error, 0))
+        )
+    assert told[1:] == [({at(topic): OffsetAndMetadata(1)}, None, 0)]
+
+
+def test_a_pattern_takes_topics_that_come_later(
+    broker: RunningBroker, client: WireClient, topic: str
+) -> None:
+    with consumer_of(
+        broker, group_id=topic, metadata_max_age_ms=100, heartbeat_interval_ms=100
+    ) as consumer:
+        consumer.subscribe(re.compile(f"{topic}.*"))
+        polled(consumer, 4)
+        make_topic(client, f"{topic}-more")
+        produced(client, f"{topic}-more", b"late")
+        assert values(polled(consumer, 1)) == [b"late"]
+        assert consumer.subscription() == {topic, f"{topic}-more"}
+
+
+def test_without_a_commit_and_a_policy(broker: RunningBroker, topic: str) -> None:
+    with consumer_of(broker, group_id=topic, auto_offset_reset="none") as consumer:
+        consumer.subscribe([topic])
+        with pytest.raises(NoOffsetForPartitionError, match="no offset is committed"):
+            until(lambda: False, lambda: consumer.poll(0.5))
+
+
+def test_listeners_that_fail(broker: RunningBroker, topic: str) -> None:
+    class Fails(RebalanceListener):
+        def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+            raise RuntimeError("no good")
+
+    class Waits(RebalanceListener):
+        async def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+            return None
+
+    with member(broker, topic) as consumer:
+        consumer.subscribe([topic], Fails())
+        with pytest.raises(RuntimeError, match="no good"):
+            until(lambda: False, lambda: consumer.poll(0.5))
+    with member(broker, topic) as consumer:
+        consumer.subscribe([topic], Waits())
+        with pytest.raises(IllegalStateError, match=r"aio\.Consumer"):
+            until(lambda: False, lambda: consumer.poll(0.5))
+
+
+def test_subscribing_to_nothing_unsubscribes(broker: RunningBroker, topic: str) -> None:
+    with member(broker, topic) as consumer:
+        consumer.subscribe(topic)
+        polled(consumer, 4)
+        consumer.subscribe([])
+        assert consumer.assignment() == set()
+        with pytest.raises(ValueError, match="names"):
+            consumer.subscribe([" "])

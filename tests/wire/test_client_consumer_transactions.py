@@ -1,0 +1,136 @@
+"""What a consumer sees of transactions, and of logs with gaps."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.client.consumer.consumer import Consumer
+from tests.support.broker import RunningBroker, WireClient
+from tests.support.own_consumer import at, consumer_of, polled, until, values
+from tests.support.requests import NOW, batch_of, make_topic, produced, send_batch
+from tests.support.txn_client import TxnProducer
+
+
+@pytest.fixture(scope="module")
+def settings() -> dict[str, str]:
+    return {
+        "transaction.state.log.num.partitions": "1",
+        "log.cleaner.backoff.ms": "50",
+        "log.cleaner.min.cleanable.ratio": "0.0",
+    }
+
+
+@pytest.fixture
+def committed(broker: RunningBroker) -> Iterator[Consumer]:
+    with consumer_of(broker, isolation_level="read_committed") as consumer:
+        yield consumer
+
+
+def test_aborted_transactions_between_others_are_dropped(
+    broker: RunningBroker, client: WireClient, committed: Consumer
+) -> None:
+    """Three producers whose batches, commits and aborts are mixed, from a seed."""
+    make_topic(client, "mixed")
+    chance = random.Random(11)
+    producers = [TxnProducer.started(client, f"mixed-{number}") for number in range(3)]
+    written: list[list[bytes]] = [[] for _ in producers]
+    seen: set[bytes] = set()
+    everything: list[bytes] = []
+    for step in range(40):
+        who = chance.randrange(3)
+        producer = producers[who]
+        if written[who] and chance.random() < 0.35:
+            if chance.random() < 0.5:
+                producer.commit()
+                seen |= set(written[who])
+            else:
+                producer.abort()
+            written[who] = []
+        elif chance.random() < 0.2:
+            value = b"plain %d" % step
+            produced(client, "mixed", value)
+            seen.add(value)
+            everything.append(value)
+        else:
+            values_ = [b"%d %d" % (step, index) for index in range(chance.randint(1, 3))]
+            producer.write("mixed", *values_)
+            written[who] += values_
+            everything += values_
+    for producer, open_ in zip(producers, written, strict=True):
+        if open_:
+            producer.abort()
+    expected = [each for each in everything if each in seen]
+    committed.assign([at("mixed")])
+    assert values(polled(committed, len(expected), at_once=3)) == expected
+    assert committed.poll(0.1) == []
+    end = committed.end_offsets([at("mixed")])[at("mixed")]
+    assert committed.position(at("mixed")) == end
+    with consumer_of(broker) as consumer:
+        consumer.assign([at("mixed")])
+        assert values(polled(consumer, len(everything))) == everything
+    committed.seek_to_beginning()
+    columns: list[bytes] = []
+
+    def poll() -> None:
+        columns.extend(committed.poll_arrow(1.0).column("value").to_pylist())
+
+    until(lambda: len(columns) >= len(expected), poll)
+    assert columns == expected
+
+
+def test_an_open_transaction_holds_readers_back(
+    broker: RunningBroker, client: WireClient, committed: Consumer
+) -> None:
+    """C2: the last stable offset is the end for who reads committed data."""
+    make_topic(client, "open")
+    produced(client, "open", b"before")
+    producer = TxnProducer.started(client, "open")
+    producer.write("open", b"in it")
+    produced(client, "open", b"after")
+    committed.assign([at("open")])
+    assert values(polled(committed, 1)) == [b"before"]
+    assert committed.poll(0.15) == []
+    assert committed.end_offsets([at("open")]) == {at("open"): 1}
+    assert tuple(committed.watermarks(at("open"))) == (0, 1, 3)
+    assert committed.current_lag(at("open")) == 0
+    producer.commit()
+    assert values(polled(committed, 2)) == [b"in it", b"after"]
+
+
+def test_gaps_that_compaction_leaves(broker: RunningBroker, client: WireClient) -> None:
+    """Positions go on behind what is gone, also when a batch's last records are."""
+    make_topic(
+        client,
+        "gaps",
+        configs={"cleanup.policy": "compact", "segment.ms": "100"},
+    )
+    for index in range(6):
+        for key in (b"x", b"y"):
+            value = b"%s%d" % (key, index)
+            # Times far apart make a segment of each round: all but the last are compacted.
+            batch = batch_of(value, key=key, timestamp=NOW + 1000 * index)
+            assert send_batch(client, "gaps", batch).error_code == 0
+
+    def read() -> list[bytes]:
+        with consumer_of(broker) as consumer:
+            consumer.assign([at("gaps")])
+            found: list[bytes] = []
+            until(
+                lambda: consumer.position(at("gaps")) >= 12,
+                lambda: found.extend(values(consumer.poll(0.5))),
+            )
+            consumer.seek(at("gaps"), 1)
+            again: list[bytes] = []
+            until(
+                lambda: consumer.position(at("gaps")) >= 12,
+                lambda: again.extend(values(consumer.poll(0.5))),
+            )
+            assert again[-1] == found[-1]
+            return found
+
+    found: list[list[bytes]] = [read()]
+    assert found[0][-2:] == [b"x5", b"y5"]
+    until(lambda: len(found[-1]) < 6, lambda: found.append(read()))
+    assert found[-1][-2:] == [b"x5", b"y5"]
+    assert found[-1] == [each for each in found[0] if each in found[-1]]

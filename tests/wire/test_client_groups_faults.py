@@ -1,0 +1,68 @@
+"""The client's members when their coordinator fails: it is found again, nothing is lost (C4)."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from penstock.protocol.api_key import ApiKey
+from penstock.testing import Broker
+from tests.support.own_groups import OwnMember, all_of, members, share, until
+
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.heartbeat.interval.ms": "100",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "offsets.topic.num.partitions": "1",
+}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(settings=SETTINGS) as one:
+        yield one
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_coordinator_that_goes_and_comes(broker: Broker, protocol: str) -> None:
+    """It is killed, and all connections are cut: members find it, keep on, and commit."""
+    topic = f"lives-{protocol}"
+    broker.create_topic(topic, partitions=4)
+
+    async def fails(how: Callable[[], None], one: OwnMember, two: OwnMember, at: int) -> None:
+        await asyncio.to_thread(how)
+        await one.commit({(partition.topic, partition.partition): at for partition in one.owned})
+        whole, even = all_of(topic, 4, one, two), share(one, two)
+        await until(
+            lambda: whole() and even() and one.group.is_settled and two.group.is_settled,
+            "shared again",
+        )
+        assert not [kind for kind, _ in one.heard if kind == "lost"]
+
+    def restart() -> None:
+        broker.kill()
+        broker.start()
+
+    async def play() -> None:
+        options = {
+            "group_protocol": protocol,
+            "partition_assignment_strategy": "cooperative-sticky",
+            "reconnect_backoff_ms": 10,
+            "reconnect_backoff_max_ms": 100,
+        }
+        async with members(broker.bootstrap_servers, topic, topic, 2, **options) as (one, two):
+            await until(share(one, two), "shared")
+            await until(lambda: one.group.is_settled and two.group.is_settled, "settled")
+            await fails(broker.cut, one, two, 1)
+            await fails(restart, one, two, 2)
+            lost = (ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT)
+            with broker.losing_replies(*lost, times=1):
+                async with OwnMember(broker.bootstrap_servers, topic, **options) as three:
+                    three.subscribe(topic)
+                    everybody = (one, two, three)
+                    whole, even = all_of(topic, 4, *everybody), share(*everybody)
+                    await until(lambda: whole() and even(), "shared by three")
+                    found = await three.committed(*((topic, p) for p in range(4)))
+                    assert found.count(2) == 2
+
+    asyncio.run(play())
