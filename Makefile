@@ -35,7 +35,7 @@ setup: ## make .venv and fetch what the tests need
 
 setup-python: $(PYTHON_READY) ## only .venv: the project, compiled, and its development tools
 
-setup-parts: ## only Apache Kafka's published jars and the clients, which the compatibility tests run
+setup-parts: ## only what the tests run: Apache Kafka's published jars, the clients, the databases
 	@tools/setup.sh programs
 	@$(MAKE) --silent --no-print-directory $(PARTS)
 

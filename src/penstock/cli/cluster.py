@@ -1,0 +1,235 @@
+"""`penstock cluster`: brokers, the versions that they serve, features, the quorum.
+
+Stands for kafka-cluster.sh, kafka-broker-api-versions.sh, kafka-features.sh and
+kafka-metadata-quorum.sh.
+"""
+
+from typing import Annotated
+
+import typer
+
+from penstock.cli.app import new_group
+from penstock.cli.names import key_values
+from penstock.cli.output import Marked, UsageError, moment
+from penstock.cli.session import DryRun, Session, Yes, command
+
+app = new_group("Brokers, features, and which versions they serve.")
+
+Features = Annotated[
+    list[str] | None,
+    typer.Option("--feature", "-f", metavar="NAME=LEVEL", help="May be repeated."),
+]
+
+
+@command(app, "describe")
+def describe(
+    session: Session,
+    fenced: Annotated[
+        bool, typer.Option("--include-fenced-brokers", help="Brokers that are not up, too.")
+    ] = False,
+) -> None:
+    """The cluster's id, its controller and its brokers."""
+    with session.admin() as admin:
+        cluster = admin.describe_cluster(include_fenced_brokers=fenced)
+    out = session.out
+    if not out.as_json:
+        out.fields({"Cluster id": cluster.cluster_id, "Controller": cluster.controller})
+    out.table(
+        ["Broker", "Host", "Port", "Rack", "Controller", "State"],
+        [
+            (
+                *(node.id, node.host, node.port, node.rack),
+                node == cluster.controller,
+                Marked("fenced", "red") if node.id in cluster.fenced else Marked("up", "green"),
+            )
+            for node in sorted(cluster.nodes)
+        ],
+        document={
+            "cluster_id": cluster.cluster_id,
+            "controller": cluster.controller,
+            "brokers": [
+                node._asdict() | {"fenced": node.id in cluster.fenced}
+                for node in sorted(cluster.nodes)
+            ],
+        },
+    )
+
+
+@command(app, "versions")
+def versions(
+    session: Session,
+    broker: Annotated[
+        list[int] | None, typer.Option("--broker", help="Only this broker; may be repeated.")
+    ] = None,
+) -> None:
+    """The versions of each API that brokers serve: kafka-broker-api-versions.sh."""
+    with session.admin() as admin:
+        served = admin.api_versions(broker or None)
+    rows = []
+    for number, each in sorted(served.items()):
+        if each.error is not None:
+            session.out.note(f"penstock: {each.node}: {each.error.message}")
+        for api in each.apis:
+            used = Marked("none", "red") if api.usable is None else api.usable
+            rows.append((number, api.api_key, api.name, api.min_version, api.max_version, used))
+    session.out.table(
+        ["Broker", "Key", "Api", "Min", "Max", "Used"],
+        rows,
+        document=[
+            {"broker": number, "host": each.node.host, "port": each.node.port}
+            | {"error": each.error, "apis": each.apis}
+            for number, each in sorted(served.items())
+        ],
+    )
+
+
+@command(app, "features")
+def features(
+    session: Session,
+    node: Annotated[
+        int | None, typer.Option("--node", help="Ask this broker.", show_default=False)
+    ] = None,
+) -> None:
+    """Feature levels: what the cluster has agreed on, and what the broker could do."""
+    with session.admin() as admin:
+        found = admin.describe_features(node_id=node)
+    rows = []
+    for name in sorted({*found.supported, *found.finalized}):
+        low, high = found.supported.get(name, (None, None))
+        level = found.finalized[name].max_version if name in found.finalized else 0
+        rows.append((name, low, high, level, found.finalized_epoch))
+    session.out.table(
+        ["Feature", "Supported min", "Supported max", "Finalized level", "Epoch"],
+        rows,
+        empty="the broker has no features",
+    )
+
+
+@command(app, "upgrade")
+def upgrade(
+    session: Session,
+    feature: Features = None,
+    latest: Annotated[
+        bool, typer.Option("--latest", help="All features as far as every broker supports them.")
+    ] = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Raise feature levels: kafka-features.sh upgrade."""
+    from penstock.client.admin import FeatureUpdate
+
+    if bool(feature) == latest:
+        raise UsageError("say what to upgrade: --feature NAME=LEVEL or --latest")
+    with session.admin() as admin:
+        if latest:
+            nodes = admin.describe_cluster().nodes
+            described = [admin.describe_features(node_id=node.id) for node in nodes]
+            highest = {
+                name: min(
+                    each.supported[name].max_version if name in each.supported else 0
+                    for each in described
+                )
+                for name in described[0].supported
+            }
+            done = described[0].finalized
+            levels = {
+                name: level
+                for name, level in highest.items()
+                if level > (done[name].max_version if name in done else 0)
+            }
+        else:
+            levels = _levels(feature or [])
+        if levels:
+            updates = {name: FeatureUpdate(level) for name, level in levels.items()}
+            admin.update_features(updates, validate_only=dry_run)
+    _print_levels(session, levels, dry_run)
+
+
+@command(app, "downgrade")
+def downgrade(
+    session: Session,
+    feature: Features = None,
+    unsafe: Annotated[
+        bool, typer.Option("--unsafe", help="Even if what only newer levels know is lost.")
+    ] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Lower feature levels; NAME=0 takes a feature away: kafka-features.sh downgrade, disable."""
+    from penstock.client.admin import FeatureUpdate, UpgradeType
+
+    if not feature:
+        raise UsageError("say what to downgrade: --feature NAME=LEVEL")
+    levels = _levels(feature)
+    kind = UpgradeType.UNSAFE_DOWNGRADE if unsafe else UpgradeType.SAFE_DOWNGRADE
+    if not dry_run:
+        session.confirm(f"Downgrade {', '.join(feature)}?", yes=yes)
+    with session.admin() as admin:
+        updates = {name: FeatureUpdate(level, kind) for name, level in levels.items()}
+        admin.update_features(updates, validate_only=dry_run)
+    _print_levels(session, levels, dry_run)
+
+
+@command(app, "quorum")
+def quorum(session: Session) -> None:
+    """The KRaft quorum that keeps the metadata: kafka-metadata-quorum.sh."""
+    with session.admin() as admin:
+        found = admin.describe_quorum()
+    if not session.out.as_json:
+        session.out.fields(
+            {
+                "Leader": found.leader_id,
+                "Leader epoch": found.leader_epoch,
+                "High watermark": found.high_watermark,
+            }
+        )
+    rows = []
+    for role, replicas in (("follower", found.voters), ("observer", found.observers)):
+        for each in replicas:
+            last = each.last_caught_up_timestamp
+            rows.append(
+                (
+                    each.replica_id,
+                    "leader" if each.replica_id == found.leader_id else role,
+                    each.log_end_offset,
+                    found.high_watermark - each.log_end_offset,
+                    None if last is None else moment(last),
+                    each.directory_id,
+                )
+            )
+    session.out.table(
+        ["Node", "Role", "Log end offset", "Lag", "Last caught up", "Directory"],
+        rows,
+        document=found,
+    )
+
+
+@command(app, "unregister")
+def unregister(
+    session: Session,
+    broker: Annotated[int, typer.Argument(metavar="BROKER", help="The id of a broker.")],
+    yes: Yes = False,
+) -> None:
+    """Forget a broker that will not come back: kafka-cluster.sh unregister."""
+    session.confirm(f"Unregister broker {broker}?", yes=yes)
+    with session.admin() as admin:
+        admin.unregister_broker(broker)
+    session.out.done(
+        f"broker {broker} is not registered any more", {"broker": broker, "unregistered": True}
+    )
+
+
+def _levels(words: list[str]) -> dict[str, int]:
+    found = {}
+    for name, text in key_values(words, "--feature").items():
+        if not text.isdecimal():
+            raise UsageError(f"--feature {name}={text}: the level must be a whole number")
+        found[name] = int(text)
+    return found
+
+
+def _print_levels(session: Session, levels: dict[str, int], dry_run: bool) -> None:
+    session.out.table(
+        ["Feature", "Level", "Updated"],
+        [(name, level, not dry_run) for name, level in levels.items()],
+        empty="nothing to change: all features are at their newest level",
+    )

@@ -1,0 +1,105 @@
+"""Committed offsets, ends and lags of groups: what `penstock group describe` shows (C2)."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from penstock.client.admin import GroupDescription, MemberDescription, OffsetSpec
+    from penstock.client.admin.admin import Admin
+    from penstock.client.consumer.record import OffsetAndMetadata
+
+    Committed = Mapping[TopicPartition, OffsetAndMetadata | None]
+
+
+class OffsetRow(NamedTuple):
+    """A partition as a group sees it; a member without partitions has a row without one."""
+
+    topic: str | None
+    partition: int | None
+    current_offset: int | None
+    log_end_offset: int | None
+    lag: int | None
+    member_id: str | None
+    host: str | None
+    client_id: str | None
+    group_instance_id: str | None
+    leader_epoch: int | None
+    metadata: str | None
+
+
+def offset_rows(
+    members: "Iterable[MemberDescription]",
+    committed: "Committed",
+    ends: Mapping[TopicPartition, int],
+) -> list[OffsetRow]:
+    """A row for each partition that is assigned or committed, and for each member without one."""
+    owners: dict[TopicPartition, MemberDescription] = {}
+    idle: list[MemberDescription] = []
+    for member in members:
+        owners |= dict.fromkeys(member.assignment, member)
+        if not member.assignment:
+            idle.append(member)
+    rows = []
+    for each in sorted({*owners, *committed}):
+        offset = committed.get(each)
+        end = ends.get(each)
+        current = None if offset is None else offset.offset
+        rows.append(
+            OffsetRow(
+                each.topic,
+                each.partition,
+                current,
+                end,
+                None if current is None or end is None else max(0, end - current),
+                *_owner(owners.get(each)),
+                None if offset is None or offset.leader_epoch < 0 else offset.leader_epoch,
+                None if offset is None else offset.metadata or None,
+            )
+        )
+    rows += [
+        OffsetRow(None, None, None, None, None, *_owner(member), None, None) for member in idle
+    ]
+    return rows
+
+
+def _owner(
+    member: "MemberDescription | None",
+) -> tuple[str | None, str | None, str | None, str | None]:
+    if member is None:
+        return None, None, None, None
+    return member.member_id, member.client_host, member.client_id, member.group_instance_id
+
+
+def rows_of_groups(
+    admin: "Admin", groups: "Mapping[str, GroupDescription]"
+) -> dict[str, list[OffsetRow]]:
+    """The rows of each group, with two requests for all of them together."""
+    from penstock.client.admin import OffsetSpec
+
+    committed = admin.list_group_offsets(list(groups)) if groups else {}
+    wanted = {each for offsets in committed.values() for each in offsets}
+    for group in groups.values():
+        wanted.update(each for member in group.members for each in member.assignment)
+    ends = offsets_at(admin, wanted, OffsetSpec.LATEST)
+    return {
+        name: offset_rows(group.members, committed.get(name, {}), ends)
+        for name, group in groups.items()
+    }
+
+
+def offsets_at(
+    admin: "Admin", partitions: Iterable[TopicPartition], spec: "OffsetSpec | int"
+) -> dict[TopicPartition, int]:
+    """Offsets of partitions; those that cannot be told now, or are none, are left out."""
+    from penstock.client.admin import AdminError
+
+    wanted = dict.fromkeys(partitions, spec)
+    if not wanted:
+        return {}
+    try:
+        found = admin.list_offsets(wanted)
+    except AdminError as error:
+        found = error.results
+    return {each: listed.offset for each, listed in found.items() if listed.offset >= 0}

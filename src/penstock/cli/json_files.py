@@ -1,0 +1,149 @@
+"""The JSON files of Kafka's scripts: partitions, offsets, moves.
+
+    {"partitions": [{"topic": "orders", "partition": 0, "offset": 42}]}
+
+Every reader takes a path, `-` for standard input. What is wrong with a file is a UsageError that
+names the file and the entry.
+"""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.cli.output import UsageError
+from penstock.core.ids import TopicPartition
+
+ANY_DIR = "any"
+"""In a move: the broker chooses the folder."""
+
+
+class Move(NamedTuple):
+    """Where the copies of a partition shall be: brokers, and a folder of each or `any`."""
+
+    replicas: tuple[int, ...]
+    log_dirs: tuple[str, ...]
+
+
+def read_text(path: Path) -> str:
+    if str(path) == "-":
+        return sys.stdin.read()
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}: it is not UTF-8 text") from None
+
+
+def partitions_in(path: Path) -> list[TopicPartition]:
+    """Which partitions a file names."""
+    return [_Entry(path, each).partition() for each in _entries(path, "partitions")]
+
+
+def offsets_in(path: Path) -> dict[TopicPartition, int]:
+    """The file of kafka-delete-records.sh: an offset for each partition."""
+    found: dict[TopicPartition, int] = {}
+    for each in _entries(path, "partitions"):
+        entry = _Entry(path, each)
+        partition = entry.partition()
+        if partition in found:
+            raise UsageError(f"{path}: it names {partition} twice")
+        found[partition] = entry.number("offset")
+    return found
+
+
+def topics_in(path: Path) -> list[str]:
+    """The file of kafka-reassign-partitions.sh --generate: the topics to move."""
+    return [_Entry(path, each).text("topic") for each in _entries(path, "topics")]
+
+
+def moves_in(path: Path) -> dict[TopicPartition, Move]:
+    """The file of kafka-reassign-partitions.sh: the brokers of each partition."""
+    found: dict[TopicPartition, Move] = {}
+    for each in _entries(path, "partitions"):
+        entry = _Entry(path, each)
+        partition = entry.partition()
+        if partition in found:
+            raise UsageError(f"{path}: it names {partition} twice")
+        replicas = tuple(entry.numbers("replicas"))
+        if len(set(replicas)) < len(replicas):
+            raise UsageError(f"{path}: {partition}: each copy needs a broker of its own")
+        dirs = entry.texts("log_dirs") or [ANY_DIR] * len(replicas)
+        if len(dirs) != len(replicas):
+            raise UsageError(f"{path}: {partition}: log_dirs needs one for each of its replicas")
+        found[partition] = Move(replicas, tuple(dirs))
+    return found
+
+
+def moves_document(moves: Mapping[TopicPartition, Sequence[int]]) -> dict[str, object]:
+    """Moves as `moves_in` reads them."""
+    return {
+        "version": 1,
+        "partitions": [
+            {
+                "topic": each.topic,
+                "partition": each.partition,
+                "replicas": list(replicas),
+                "log_dirs": [ANY_DIR] * len(replicas),
+            }
+            for each, replicas in sorted(moves.items())
+        ],
+    }
+
+
+class _Entry:
+    """An object of a list in a file, read with care."""
+
+    def __init__(self, path: Path, value: object) -> None:
+        if not isinstance(value, dict):
+            raise UsageError(f"{path}: {json.dumps(value)} is no object")
+        self._path = path
+        self._value: dict[str, object] = value
+
+    def partition(self) -> TopicPartition:
+        return TopicPartition(self.text("topic"), self.number("partition"))
+
+    def text(self, name: str) -> str:
+        value = self._value.get(name)
+        if not isinstance(value, str):
+            self._refuse(name, "text")
+        return str(value)
+
+    def number(self, name: str) -> int:
+        value = self._value.get(name)
+        if not isinstance(value, int) or isinstance(value, bool):
+            self._refuse(name, "a whole number")
+            return 0
+        return value
+
+    def numbers(self, name: str) -> list[int]:
+        value = self._value.get(name)
+        if not isinstance(value, list) or not all(type(each) is int for each in value) or not value:
+            self._refuse(name, "a list of whole numbers")
+            return []
+        return value
+
+    def texts(self, name: str) -> list[str]:
+        """A list that may be missing."""
+        value = self._value.get(name, [])
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            self._refuse(name, "a list of texts")
+            return []
+        return value
+
+    def _refuse(self, name: str, kind: str) -> None:
+        raise UsageError(f'{self._path}: {json.dumps(self._value)} needs "{name}", {kind}')
+
+
+def _entries(path: Path, name: str) -> list[object]:
+    text = read_text(path)
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{path}: it is no JSON: {error}") from None
+    entries = document.get(name) if isinstance(document, dict) else None
+    if not isinstance(entries, list):
+        raise UsageError(f'{path}: it must be an object with a list "{name}"')
+    return entries

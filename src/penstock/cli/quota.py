@@ -1,0 +1,146 @@
+"""`penstock quota`: limits of users, client ids and addresses (kafka-configs.sh; X4)."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli import complete
+from penstock.cli.app import new_group
+from penstock.cli.names import key_values
+from penstock.cli.output import UsageError
+from penstock.cli.session import DryRun, Session, command
+
+if TYPE_CHECKING:
+    from penstock.client.admin import ClientQuotaEntity
+
+app = new_group("Limits of users, client ids and addresses.")
+
+User = Annotated[
+    str | None,
+    typer.Option("--user", help="A user.", autocompletion=complete.users, show_default=False),
+]
+Client = Annotated[str | None, typer.Option("--client-id", help="A client id.", show_default=False)]
+Ip = Annotated[str | None, typer.Option("--ip", help="An address.", show_default=False)]
+UserDefaults = Annotated[
+    bool, typer.Option("--user-defaults", help="Users that have no quota of their own.")
+]
+ClientDefaults = Annotated[
+    bool, typer.Option("--client-defaults", help="Client ids that have no quota of their own.")
+]
+IpDefaults = Annotated[
+    bool, typer.Option("--ip-defaults", help="Addresses that have no quota of their own.")
+]
+
+
+@command(app, "describe")
+def describe(
+    session: Session,
+    user: User = None,
+    client_id: Client = None,
+    ip: Ip = None,
+    user_defaults: UserDefaults = False,
+    client_defaults: ClientDefaults = False,
+    ip_defaults: IpDefaults = False,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Only what fits exactly: a user without client ids."),
+    ] = False,
+) -> None:
+    """Show quotas: all of them, or those that fit."""
+    from penstock.client.admin import ClientQuotaFilter
+
+    wanted = entity(user, client_id, ip, user_defaults, client_defaults, ip_defaults)
+    with session.admin() as admin:
+        found = admin.describe_client_quotas(ClientQuotaFilter(*wanted, strict=strict))
+    rows = []
+    for each, quotas in sorted(found.items(), key=lambda item: str(item[0])):
+        for name, value in sorted(quotas.items()):
+            rows.append((each.user, each.client_id, each.ip, name, _number(value)))
+    session.out.table(
+        ["User", "Client id", "Ip", "Quota", "Value"], rows, empty="there are no quotas"
+    )
+
+
+@command(app, "alter")
+def alter(
+    session: Session,
+    user: User = None,
+    client_id: Client = None,
+    ip: Ip = None,
+    user_defaults: UserDefaults = False,
+    client_defaults: ClientDefaults = False,
+    ip_defaults: IpDefaults = False,
+    to_set: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            "-s",
+            metavar="QUOTA=VALUE",
+            help="producer_byte_rate, consumer_byte_rate (bytes a second), request_percentage, "
+            "controller_mutation_rate, connection_creation_rate (addresses); may be repeated.",
+        ),
+    ] = None,
+    to_delete: Annotated[
+        list[str] | None,
+        typer.Option("--delete", "-d", metavar="QUOTA", help="Take it away; may be repeated."),
+    ] = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Set and take away quotas of a user, a client id, both together, or an address."""
+    wanted = entity(user, client_id, ip, user_defaults, client_defaults, ip_defaults)
+    if not any(part is not None for part in wanted):
+        raise UsageError(
+            "say whose quota: --user, --client-id, --ip, or --user-defaults, --client-defaults, "
+            "--ip-defaults"
+        )
+    changes: dict[str, float | None] = {}
+    for name, text in key_values(to_set or [], "--set").items():
+        try:
+            changes[name] = float(text)
+        except ValueError:
+            raise UsageError(f"--set {name}={text}: the value must be a number") from None
+    for name in to_delete or []:
+        if name in changes:
+            raise UsageError(f"{name} is set and taken away: choose one")
+        changes[name] = None
+    if not changes:
+        raise UsageError("say what to change: --set or --delete")
+    with session.admin() as admin:
+        admin.alter_client_quotas({wanted: changes}, validate_only=dry_run)
+    what = "could be changed" if dry_run else "changed"
+    session.out.done(
+        f"{what}: {', '.join(changes)}",
+        wanted._asdict() | {"altered": not dry_run, "quotas": changes},
+    )
+
+
+def entity(
+    user: str | None,
+    client_id: str | None,
+    ip: str | None,
+    user_defaults: bool,
+    client_defaults: bool,
+    ip_defaults: bool,
+) -> "ClientQuotaEntity":
+    """Whom the options mean. UsageError where they contradict each other."""
+    from penstock.client.admin import ClientQuotaEntity, Quota
+
+    for name, given, default, option in (
+        ("--user", user, user_defaults, "--user-defaults"),
+        ("--client-id", client_id, client_defaults, "--client-defaults"),
+        ("--ip", ip, ip_defaults, "--ip-defaults"),
+    ):
+        if given is not None and default:
+            raise UsageError(f"choose one of {name} and {option}")
+    found = ClientQuotaEntity(
+        Quota.DEFAULT if user_defaults else user,
+        Quota.DEFAULT if client_defaults else client_id,
+        Quota.DEFAULT if ip_defaults else ip,
+    )
+    if found.ip is not None and (found.user is not None or found.client_id is not None):
+        raise UsageError("quotas of addresses stand alone: leave --user and --client-id away")
+    return found
+
+
+def _number(value: float) -> int | float:
+    return int(value) if value.is_integer() else value

@@ -1,0 +1,279 @@
+"""What commands that talk to a cluster have in common: where it is, how to log in, how to print.
+
+A command is a function whose first parameter is a `Session`. `command` adds the common options to
+it and turns errors into one line and an exit code: 1 for what failed, 2 for wrong usage, 130 for
+Ctrl-C.
+"""
+
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from penstock.cli.output import Output, UsageError, fail, fail_many
+from penstock.core.errors import KafkaError
+
+if TYPE_CHECKING:
+    from penstock.client.admin.admin import Admin
+
+DEFAULT_SERVER = "localhost:9092"
+VARIABLE = "PENSTOCK_BOOTSTRAP_SERVERS"
+DEFAULT_TIMEOUT_MS = 20_000
+"""People wait for a command: less than the minute that a program's client has."""
+
+_COMMANDS: Final = {
+    "create_topics": "penstock topic create",
+    "delete_topics": "penstock topic delete",
+    "list_topics": "penstock topic list",
+    "describe_topics": "penstock topic describe",
+    "create_partitions": "penstock topic alter",
+    "delete_records": "penstock log delete-records",
+    "list_offsets": "penstock offsets",
+    "elect_leaders": "penstock topic elect",
+    "alter_partition_reassignments": "penstock log move execute",
+    "list_partition_reassignments": "penstock log move list",
+    "describe_configs": "penstock config describe --all",
+    "incremental_alter_configs": "penstock config alter",
+    "alter_configs": "penstock config alter",
+    "list_config_resources": "penstock config list",
+    "describe_cluster": "penstock cluster describe",
+    "describe_features": "penstock cluster features",
+    "update_features": "penstock cluster upgrade",
+    "describe_log_dirs": "penstock log dirs",
+    "describe_replica_log_dirs": "penstock log dirs",
+    "alter_replica_log_dirs": "penstock log move execute",
+    "describe_quorum": "penstock cluster quorum",
+    "unregister_broker": "penstock cluster unregister",
+    "api_versions": "penstock cluster versions",
+    "list_groups": "penstock group list",
+    "describe_groups": "penstock group describe --members",
+    "delete_groups": "penstock group delete",
+    "list_group_offsets": "penstock group describe",
+    "alter_group_offsets": "penstock group reset-offsets",
+    "delete_group_offsets": "penstock group delete-offsets",
+    "remove_members": "penstock group remove-members",
+    "describe_acls": "penstock acl list",
+    "create_acls": "penstock acl add",
+    "delete_acls": "penstock acl remove",
+    "describe_client_quotas": "penstock quota describe",
+    "alter_client_quotas": "penstock quota alter",
+    "describe_user_scram_credentials": "penstock user list",
+    "alter_user_scram_credentials": "penstock user create",
+    "list_transactions": "penstock txn list",
+    "describe_transactions": "penstock txn describe",
+    "describe_producers": "penstock txn producers",
+    "abort_transaction": "penstock txn abort",
+    "fence_producers": "penstock txn force-terminate",
+    "force_terminate_transaction": "penstock txn force-terminate",
+    "bootstrap_servers": "--bootstrap-server",
+}
+"""Calls that errors of the client speak of, and the commands that do the same."""
+
+Bootstrap = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap-server",
+        "-b",
+        envvar=VARIABLE,
+        metavar="HOST:PORT,…",
+        help="Brokers to ask first.",
+    ),
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--command-config",
+        metavar="FILE",
+        help="Kafka's property file of a client: logins, TLS, timeouts.",
+        show_default=False,
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--command-property",
+        "-X",
+        metavar="KEY=VALUE",
+        help="A setting of the client, over what the file says. May be given several times.",
+    ),
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout",
+        metavar="SECONDS",
+        min=0,
+        help="How long each step may take; 20 seconds, unless the client's settings say otherwise.",
+        show_default=False,
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+Yes = Annotated[
+    bool, typer.Option("--yes", "-y", help="Do not ask; needed where nobody can be asked.")
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Have the broker check it, and change nothing.")
+]
+
+
+class Session:
+    """One call of a command: its connection settings and its output."""
+
+    def __init__(
+        self,
+        bootstrap_server: str = DEFAULT_SERVER,
+        config_file: Path | None = None,
+        settings: list[str] | None = None,
+        timeout: float | None = None,
+        as_json: bool = False,
+    ) -> None:
+        self.out = Output(as_json)
+        self.bootstrap_server = bootstrap_server
+        self._config_file = config_file
+        self._settings = settings or []
+        self._timeout = timeout
+
+    def options(self, kind: type[Any], **given: object) -> dict[str, Any]:
+        """The keyword arguments of a client: the property file, then -X, then `given`."""
+        from penstock.client.settings import from_properties
+
+        found: dict[str, Any] = {"client_id": "penstock-cli"}
+        known, unknown = from_properties(kind, self._properties())
+        found |= known
+        if unknown:
+            self.out.note(f"penstock: not used here: {', '.join(sorted(unknown))}")
+        if self._timeout is not None:
+            timeout_ms = max(1, int(self._timeout * 1000))
+            found["default_api_timeout_ms"] = timeout_ms
+            found.setdefault("request_timeout_ms", min(30_000, timeout_ms))
+        found.setdefault("default_api_timeout_ms", DEFAULT_TIMEOUT_MS)
+        found |= given
+        if "bootstrap_servers" not in found or self.bootstrap_server != DEFAULT_SERVER:
+            found["bootstrap_servers"] = self.bootstrap_server
+        return found
+
+    def admin(self) -> "Admin":
+        """An admin client for this call; the caller closes it, as a context manager."""
+        from penstock.client.admin.admin import Admin
+        from penstock.client.settings import AdminOptions
+
+        return Admin(**self.options(AdminOptions))
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Go on only if a person says so, or `yes`. In a pipe nobody can be asked: exit code 2."""
+        if yes:
+            return
+        if not sys.stdin.isatty():
+            raise UsageError(
+                f"{question} Nobody can be asked here, so nothing was done: say --yes to do it"
+            )
+        if not typer.confirm(question, err=True):
+            fail("nothing was done", code="NOT_CONFIRMED", as_json=self.out.as_json)
+
+    def _properties(self) -> dict[str, str]:
+        from penstock.storage.java_properties import PropertiesSyntaxError, parse_properties
+
+        found: dict[str, str] = {}
+        if self._config_file is not None:
+            try:
+                text = self._config_file.read_text(encoding="utf-8")
+            except OSError as error:
+                raise UsageError(
+                    f"--command-config: {error.strerror}: {self._config_file}"
+                ) from None
+            try:
+                found |= {name: each.value for name, each in parse_properties(text).items()}
+            except PropertiesSyntaxError as error:
+                raise UsageError(
+                    f"--command-config: {self._config_file}:{error.line}: {error}"
+                ) from None
+        for each in self._settings:
+            name, equals, value = each.partition("=")
+            if not equals:
+                raise UsageError(f"-X {each}: it must be KEY=VALUE, such as client.id=mine")
+            found[name.strip()] = value
+        return found
+
+
+def command(
+    app: typer.Typer, name: str, **settings: Any
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function that takes a `Session` first as a command, with the common options."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        app.command(name, **settings)(with_session(function))
+        return function
+
+    return register
+
+
+def with_session(function: Callable[..., None]) -> Callable[..., None]:
+    """The function as typer calls it: the common options instead of the session."""
+    common = inspect.signature(_common, eval_str=True).parameters
+    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+
+    @wraps(function)
+    def run(**given: Any) -> None:
+        session = Session(**{name: given.pop(name) for name in common})
+        with_errors(session.out.as_json, lambda: function(session, **given))
+
+    parameters = [
+        each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *common.values())
+    ]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
+
+
+def _common(
+    bootstrap_server: Bootstrap = DEFAULT_SERVER,
+    config_file: ConfigFile = None,
+    settings: Settings = None,
+    timeout: Timeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """The options of every command: typer reads this signature."""
+
+
+def with_errors(as_json: bool, work: Callable[[], None]) -> None:
+    """Do it; a failure becomes a line on standard error that says what to do, and exit code 1."""
+    try:
+        work()
+    except UsageError as error:
+        fail(str(error), code="USAGE", as_json=as_json, status=2)
+    except KafkaError as error:
+        errors: dict[object, KafkaError] = getattr(error, "errors", {})
+        if errors:
+            reasons = {
+                str(item): (each.code.name, in_commands(each.message))
+                for item, each in errors.items()
+            }
+            done = [str(item) for item in getattr(error, "results", {})]
+            fail_many(reasons, done, as_json=as_json)
+        fail(in_commands(error.message), code=error.code.name, as_json=as_json)
+    except (KeyboardInterrupt, typer.Abort):  # the second: at a question
+        raise SystemExit(130) from None
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; Python must not complain about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0) from None
+
+
+def in_commands(message: str) -> str:
+    """An error of the client as a user of the command line can act on it.
+
+    Calls become commands, settings get the names that they have in property files and after -X.
+    """
+    from penstock.client.settings import ConsumerOptions, ProducerOptions, settings_of
+
+    words = dict(_COMMANDS)
+    for name in (*settings_of(ProducerOptions), *settings_of(ConsumerOptions)):
+        if "_" in name:
+            words.setdefault(name, name.replace("_", "."))
+    return re.sub(r"\b[a-z]+(?:_[a-z]+)+\b", lambda found: words.get(found[0], found[0]), message)

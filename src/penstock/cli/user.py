@@ -1,0 +1,143 @@
+"""`penstock user`: users that log in with SCRAM (kafka-configs.sh --entity-type users; X2)."""
+
+import os
+import sys
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from penstock.cli import complete
+from penstock.cli.app import new_group
+from penstock.cli.names import count_of
+from penstock.cli.output import UsageError
+from penstock.cli.session import Session, Yes, command
+
+app = new_group("Users that log in with SCRAM: create, list, describe, delete.")
+
+PASSWORD_VARIABLE = "PENSTOCK_USER_PASSWORD"
+
+
+class Mechanism(StrEnum):
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+
+
+OneUser = Annotated[
+    str, typer.Argument(metavar="USER", help="The user.", autocompletion=complete.users)
+]
+
+
+@command(app, "list")
+def list_users(session: Session) -> None:
+    """List users that have a password."""
+    _print(session, None)
+
+
+@command(app, "describe")
+def describe(
+    session: Session,
+    users: Annotated[
+        list[str],
+        typer.Argument(metavar="USER", help="Users.", autocompletion=complete.users),
+    ],
+) -> None:
+    """Show how users can log in. Passwords are known to nobody."""
+    _print(session, users)
+
+
+@command(app, "create")
+def create(
+    session: Session,
+    user: OneUser,
+    mechanism: Annotated[
+        list[Mechanism] | None,
+        typer.Option("--mechanism", "-m", help="How to log in; may be repeated. SCRAM-SHA-512."),
+    ] = None,
+    iterations: Annotated[
+        int, typer.Option("--iterations", min=4096, max=16384, help="Rounds of the hash.")
+    ] = 4096,
+    password_stdin: Annotated[
+        bool, typer.Option("--password-stdin", help="Read the password from standard input.")
+    ] = False,
+) -> None:
+    """Create a user, or change the password of one.
+
+    The password is asked for on a terminal, else taken from standard input with --password-stdin or
+    from the variable PENSTOCK_USER_PASSWORD. It is hashed here and never sent.
+    """
+    from penstock.client.admin import ScramMechanism, ScramUpsertion
+
+    chosen = list(dict.fromkeys(mechanism or [Mechanism.SCRAM_SHA_512]))
+    password = _password(user, from_stdin=password_stdin)
+    with session.admin() as admin:
+        admin.alter_user_scram_credentials(
+            ScramUpsertion(user, ScramMechanism[each.name], password, iterations) for each in chosen
+        )
+    session.out.done(
+        f"user {user} can log in with {' and '.join(chosen)}",
+        [{"user": user, "mechanism": each, "iterations": iterations} for each in chosen],
+    )
+
+
+@command(app, "delete")
+def delete(
+    session: Session,
+    user: OneUser,
+    mechanism: Annotated[
+        list[Mechanism] | None,
+        typer.Option("--mechanism", "-m", help="Only this one; all without."),
+    ] = None,
+    yes: Yes = False,
+) -> None:
+    """Take a user's password away."""
+    from penstock.client.admin import ScramDeletion, ScramMechanism
+
+    with session.admin() as admin:
+        if mechanism:
+            chosen = [ScramMechanism[each.name] for each in dict.fromkeys(mechanism)]
+        else:
+            found = admin.describe_user_scram_credentials([user])
+            chosen = [each.mechanism for each in found[user]]
+        names = [each.mechanism_name for each in chosen]
+        session.confirm(
+            f"Take {count_of(len(names), 'login')} of user {user} away: {', '.join(names)}?",
+            yes=yes,
+        )
+        admin.alter_user_scram_credentials(ScramDeletion(user, each) for each in chosen)
+    session.out.done(
+        f"user {user} cannot log in with {' or '.join(names)} any more",
+        [{"user": user, "mechanism": each, "deleted": True} for each in names],
+    )
+
+
+def _print(session: Session, users: list[str] | None) -> None:
+    with session.admin() as admin:
+        found = admin.describe_user_scram_credentials(users)
+    session.out.table(
+        ["User", "Mechanism", "Iterations"],
+        [
+            (user, each.mechanism.mechanism_name, each.iterations)
+            for user, infos in sorted(found.items())
+            for each in infos
+        ],
+        empty="no user has a password",
+    )
+
+
+def _password(user: str, *, from_stdin: bool) -> str:
+    if from_stdin:
+        password = sys.stdin.readline().rstrip("\r\n")
+    elif PASSWORD_VARIABLE in os.environ:
+        password = os.environ[PASSWORD_VARIABLE]
+    elif sys.stdin.isatty():
+        password = str(
+            typer.prompt(f"Password of {user}", hide_input=True, confirmation_prompt=True, err=True)
+        )
+    else:
+        raise UsageError(
+            f"no password: pipe it in with --password-stdin, or set {PASSWORD_VARIABLE}"
+        )
+    if not password:
+        raise UsageError("the password is empty: nobody could log in with it")
+    return password

@@ -1,0 +1,250 @@
+"""`penstock` against Kafka's own broker: the same facts as Kafka's own scripts show (M4)."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from tests.compat.tools.commands import SETTINGS
+from tests.support.cli import Cli
+from tests.support.kafka import KafkaBroker, KafkaParts
+from tests.support.kafka_tools import KafkaTools, Shell
+from tests.support.once import once_per_run
+
+NOW = 1_700_000_000_000
+Facts = tuple[object, object]
+
+
+def topics(cli: Cli, shell: Shell, folder: Path) -> Facts:
+    return cli.json("topic", "list", "-q", "--internal"), shell("topics", "--list").lines
+
+
+def description(cli: Cli, shell: Shell, folder: Path) -> Facts:
+    [ours] = cli.json("topic", "describe", "orders")
+    head, *rows = shell("topics", "--describe", "--topic", "orders").lines
+    fields = dict(part.split(": ", 1) for part in head.split("\t"))
+    partitions = [int(re.findall(r"Leader: (\d+)", row)[0]) for row in rows]
+    configs = dict(each.split("=") for each in fields["Configs"].split(","))
+    return (
+        (
+            ours["topic_id"],
+            ours["partition_count"],
+            ours["configs"],
+            [each["leader"] for each in ours["partitions"]],
+        ),
+        (
+            fields["TopicId"],
+            int(fields["PartitionCount"]),
+            # Kafka also shows what the topic has from its broker.
+            {name: configs[name] for name in configs if name in ours["configs"]},
+            partitions,
+        ),
+    )
+
+
+def offsets(cli: Cli, shell: Shell, folder: Path) -> Facts:
+    def theirs(time: str) -> list[str]:
+        return shell("get-offsets", "--topic", "orders", "--time", time).lines
+
+    def ours(time: str) -> list[str]:
+        found = cli.json("offsets", "orders", "--time", time)
+        return [f"{each['topic']}:{each['partition']}:{each['offset']}" for each in found]
+
+    times = ("earliest", str(NOW + 2))
+    return [ours(time) for time in times], [theirs(time) for time in times]
+
+
+def group(cli: Cli, shell: Shell, folder: Path) -> Facts:
+    """C2: committed offset, log end offset, lag."""
+    [ours] = cli.json("group", "describe", "billing")
+    theirs = shell("consumer-groups", "--describe", "--group", "billing")
+    columns = ("PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG")
+    names = ("partition", "current_offset", "log_end_offset", "lag")
+    return [[str(each[name]) for name in names] for each in ours["offsets"]], theirs.rows(*columns)
+
+
+def reset(cli: Cli, shell: Shell, folder: Path) -> Facts:
+    """C5: dry runs by every rule."""
+    found: list[list[list[str]]] = []
+    expected: list[list[list[str]]] = []
+    for how in (
+        ("--to-current",),
+        ("--shift-by", "-1"),
+        ("--to-datetime", "2023-11-14T22:13:20.001"),
+        ("--by-duration", "PT1H"),
+    ):
+        ours = cli.json("group", "reset-offsets", "billing", "--topic", "orders:0", *how)
+        found.append([[str(each["partition"]), str(each["new_offset"])] for each in ours])
+        reset_offsets = ("--reset-offsets", "--group", "billing", "--topic", "orders:0", *how)
+        theirs = shell("consumer-groups", *reset_offsets, "--dry-run")
+        expected.append(theirs.rows("PARTITION", "NEW-OFFSET"))
+    return found, expected
+
+
+def settings(cli: Cli, shell: Shell, folder: Path) -> Facts:
+    cli("config", "alter", "topic", "other", "-s", "retention.ms=5", "-s", "cleanup.policy=compact")
+    cli("config", "alter", "topic", "other", "--append", "cleanup.policy=delete")
+    [ours] = cli.json("config", "describe", "topic", "other")
+    lines = shell("configs", "--describe", "--topic", "other").lines[1:]
+    return (
+        [f"{each['name']}={each['value']}" for each in ours["settings"]],
+        sorted(line.split()[0] for line in lines),
+    )
+
+
+def rules(cli: Cli, shell: Shell, folder: Path) -> Facts:
+    """X3: what a producer gets from us is what it gets from Kafka's script."""
+    shell("acls", "--add", "--allow-principal", "User:k", "--producer", "--topic", "t", "--force")
+    ours = cli.json("acl", "add", "--allow-principal", "User:p", "--producer", "--topic", "t")
+    theirs = cli.json("acl", "list", "--principal", "User:k")
+    cli("acl", "remove", "--topic", "t", "--yes")
+    left = [line for line in shell("acls", "--list").lines if "User:" in line]
+    keys = ("resource", "name", "pattern", "host", "operation", "permission")
+
+    def facts(some: list[dict[str, str]]) -> list[list[str]]:
+        return sorted([each[key] for key in keys] for each in some)
+
+    return (facts(ours), []), (facts(theirs), left)
+
+
+def quotas_and_users(cli: Cli, shell: Shell, folder: Path) -> Facts:
+    """X2, X4."""
+    cli("quota", "alter", "--user", "ann", "-s", "producer_byte_rate=1024")
+    cli("user", "create", "ann", "--password-stdin", stdin="secret\n")
+    described = shell("configs", "--describe", "--user", "ann").lines
+    return (
+        [
+            "Quota configs for user-principal 'ann' are producer_byte_rate=1024.0",
+            "SCRAM credential configs for user-principal 'ann' are SCRAM-SHA-512=iterations=4096",
+        ],
+        sorted(described),
+    )
+
+
+def transactions(cli: Cli, shell: Shell, folder: Path) -> Facts:
+    """P4."""
+    ours = cli.json("txn", "list")
+    columns = ("TransactionalId", "Coordinator", "ProducerId", "TransactionState")
+    names = ("transactional_id", "coordinator", "producer_id", "state")
+    return (
+        [[str(each[name]) for name in names] for each in ours],
+        shell("transactions", "list").rows(*columns),
+    )
+
+
+def features(cli: Cli, shell: Shell, folder: Path) -> Facts:
+    ours = {each["feature"]: each["finalized_level"] for each in cli.json("cluster", "features")}
+    lines = shell("features", "describe").lines
+    theirs = {}
+    for line in lines:
+        [name, level] = re.findall(r"Feature: (\S+).*FinalizedVersionLevel: (\S+)", line)[0]
+        theirs[name] = level
+    del ours["metadata.version"], theirs["metadata.version"]  # a number here, a name there
+    return {name: str(level) for name, level in ours.items()}, theirs
+
+
+def versions(cli: Cli, shell: Shell, folder: Path) -> Facts:
+    """E4."""
+    [served] = cli.json("cluster", "versions")
+    ours = {(api["api_key"], api["min_version"], api["max_version"]) for api in served["apis"]}
+    text = shell("broker-api-versions").text
+    theirs = set()
+    for key, low, high in re.findall(r"\((\d+)\): (\d+)(?: to (\d+))?", text):
+        theirs.add((int(key), int(low), int(high or low)))
+    return sorted(ours), sorted(theirs)
+
+
+def folders(cli: Cli, shell: Shell, folder: Path) -> Facts:
+    """S1: sizes of partitions."""
+    [ours] = cli.json("log", "dirs", "--topic", "orders")
+    text = shell("log-dirs", "--describe", "--topic-list", "orders").lines[-1]
+    [theirs] = json.loads(text)["brokers"][0]["logDirs"]
+    return (
+        {f"{each['topic']}-{each['partition']}": each["size"] for each in ours["partitions"]},
+        {each["partition"]: each["size"] for each in theirs["partitions"]},
+    )
+
+
+def plan(cli: Cli, shell: Shell, folder: Path) -> Facts:
+    """R8: Kafka's script takes our plan, and finds that it is done."""
+    path = folder / "plan.json"
+    cli("log", "move", "generate", "orders", "-o", str(path))
+    cli("log", "move", "execute", str(path), "--yes", "--wait")
+    states = [each["state"] for each in cli.json("log", "move", "verify", str(path))]
+    verified = shell("reassign-partitions", "--reassignment-json-file", str(path), "--verify").text
+    theirs = re.findall(r"Reassignment of partition orders-\d is (completed)", verified)
+    return states, [word.removesuffix("d") for word in theirs]
+
+
+def quorum(cli: Cli, shell: Shell, folder: Path) -> Facts:
+    """What our own broker does not have."""
+    found = cli.json("cluster", "quorum")
+    return (found["leader_id"], [each["replica_id"] for each in found["voters"]]), (1, [1])
+
+
+CHECKS: dict[str, Callable[[Cli, Shell, Path], Facts]] = {
+    check.__name__: check
+    for check in (
+        *(topics, description, offsets, group, reset, settings, rules, quotas_and_users),
+        *(transactions, features, versions, folders, plan, quorum),
+    )
+}
+
+
+def prepare(cli: Cli, bootstrap: str) -> None:
+    """Two topics, one of them with records, a group and a transactional id."""
+    cli("topic", "create", "orders", "-p", "2", "-r", "1", "-c", "retention.ms=-1")
+    cli("topic", "create", "other")
+    quiet: dict[str, Any] = {"bootstrap.servers": bootstrap, "log_level": 0}
+    producer = Producer(quiet)
+    for number in range(6):
+        producer.produce("orders", b"%d" % number, partition=number % 2, timestamp=NOW + number)
+    assert producer.flush(20) == 0
+    consumer = Consumer({**quiet, "group.id": "billing"})
+    offsets = [TopicPartition("orders", 0, 2), TopicPartition("orders", 1, 3)]
+    consumer.commit(offsets=offsets, asynchronous=False)
+    consumer.close()
+    writer = Producer({**quiet, "transactional.id": "tx"})
+    writer.init_transactions(20)
+    writer.begin_transaction()
+    writer.produce("other", b"x")
+    writer.commit_transaction(20)
+
+
+@pytest.fixture(scope="session")
+def facts(
+    kafka_parts: KafkaParts, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Facts | str]:
+    """What we say and what Kafka's scripts say, or the failure of either."""
+
+    def ask(folder: Path) -> dict[str, Facts | str]:
+        settings = {
+            **SETTINGS,
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+        }
+        found: dict[str, Facts | str] = {}
+        with KafkaTools(kafka_parts) as tools, KafkaBroker(kafka_parts, folder, settings) as kafka:
+            cli, shell = Cli(kafka.bootstrap), Shell(tools, kafka.bootstrap)
+            prepare(cli, kafka.bootstrap)
+            for name, check in CHECKS.items():
+                try:
+                    found[name] = check(cli, shell, folder)
+                except Exception as error:  # noqa: BLE001 - it is that test's
+                    found[name] = f"{type(error).__name__}: {error}"
+        return found
+
+    return once_per_run(tmp_path_factory, "our-cli", ask)
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_ours_and_kafkas(facts: dict[str, Facts | str], name: str) -> None:
+    """M4: the same is shown by both."""
+    found = facts[name]
+    assert not isinstance(found, str), found
+    ours, theirs = found
+    assert ours == theirs
