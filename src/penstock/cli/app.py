@@ -1,6 +1,8 @@
 """The `penstock` program: its commands, each in a file of its own."""
 
+import os
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Annotated
 
@@ -8,8 +10,29 @@ import typer
 
 from penstock import __version__
 
-COMMANDS = {"serve": "serve", "dump-log": "dump_log"}
-"""A module of this folder for each command, with a function of the same name."""
+COMMANDS = {
+    "serve": "serve",
+    "topic": "topic",
+    "group": "group",
+    "config": "config",
+    "acl": "acl",
+    "quota": "quota",
+    "user": "user",
+    "txn": "txn",
+    "cluster": "cluster",
+    "log": "log",
+    "offsets": "offsets",
+    "produce": "produce",
+    "consume": "consume",
+    "perf": "perf",
+    "doctor": "doctor",
+    "dump-log": "dump_log",
+}
+"""A module of this folder for each command: its `app` where it has commands of its own, otherwise
+the function of its name."""
+
+_COMPLETION = "_PENSTOCK_COMPLETE"
+"""Set by the shell when it asks which words could come next."""
 
 
 def new_app(only: str | None = None) -> typer.Typer:
@@ -18,16 +41,31 @@ def new_app(only: str | None = None) -> typer.Typer:
         name="penstock",
         help="Kafka that you can pip install: Kafka's wire protocol and Kafka's files.",
         no_args_is_help=True,
-        add_completion=False,
+        add_completion=only is None or _COMPLETION in os.environ,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    for command, name in COMMANDS.items():
-        if only in (None, command):
-            app.command(command)(getattr(import_module(f"penstock.cli.{name}"), name))
+    for name, module_name in COMMANDS.items():
+        if only in (None, name):
+            module = import_module(f"penstock.cli.{module_name}")
+            group = getattr(module, "app", None)
+            if group is None:
+                app.command(name)(getattr(module, module_name))
+            else:
+                app.add_typer(group, name=name)
     app.callback()(_options)
     return app
+
+
+def new_group(about: str) -> typer.Typer:
+    """A command with commands of its own."""
+    return typer.Typer(
+        help=about,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
 
 
 def _print_version(wanted: bool) -> None:
@@ -47,5 +85,18 @@ def _options(
 
 def main() -> None:
     """Entry point of the installed program."""
-    named = sys.argv[1] if len(sys.argv) > 1 else None
+    words = completed_words(os.environ) if _COMPLETION in os.environ else sys.argv
+    named = words[1] if len(words) > 1 else None
     new_app(named if named in COMMANDS else None)(prog_name="penstock")
+
+
+def completed_words(environment: Mapping[str, str]) -> list[str]:
+    """The words that are typed already when a shell asks for the next; the last may be half done.
+
+    bash tells them in COMP_WORDS, the others in a variable of typer's.
+    """
+    typed = environment.get("_TYPER_COMPLETE_ARGS") or environment.get("COMP_WORDS", "")
+    words = typed.split()
+    at = environment.get("COMP_CWORD", "")
+    done = int(at) if at.isdigit() else len(words) - (not typed.endswith(" "))
+    return words[:done]
