@@ -274,6 +274,18 @@ def test_resets_by_policy(broker: RunningBroker, client: WireClient, topic: str)
         assert values(polled(consumer, 2)) == [b"c", b"d"]
 
 
+def test_a_seek_settles_what_was_found_missing_before_it(broker: RunningBroker, topic: str) -> None:
+    """Positions are looked up from the moment of `assign`: the answer may come before the seek."""
+    with consumer_of(broker, auto_offset_reset="none") as consumer:
+        consumer.assign([at(topic)])
+        deadline = time.monotonic() + 20
+        while not consumer._driver.errors and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert consumer._driver.errors
+        consumer.seek(at(topic), 2)
+        assert values(polled(consumer, 2)) == [b"c", b"d"]
+
+
 def test_deleted_records_reset_the_position(
     broker: RunningBroker, client: WireClient, topic: str
 ) -> None:

@@ -4,10 +4,11 @@
 whether the same call may work later.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.ids import TopicPartition
 
 __all__ = [
     "AuthenticationError",
@@ -135,6 +136,10 @@ class NoOffsetForPartitionError(ClientError):
     """There is no committed offset, and `auto_offset_reset="none"`: seek, or choose another."""
 
     default_code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+    def __init__(self, message: str, partitions: Iterable[TopicPartition] = ()) -> None:
+        super().__init__(message)
+        self.partitions = tuple(partitions)
 
 
 class WakeupError(ClientError):

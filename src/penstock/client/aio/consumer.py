@@ -113,6 +113,7 @@ class Consumer(ConsumerBase):
         with self._use:
             await self._open()
             await self._leave_group(self._driver.deadline(None))
+            self._forget(self._subscriptions.assigned_partitions())
             self._subscriptions.unsubscribe()
             self._leftover.clear()
 

@@ -17,7 +17,7 @@ from penstock.client.consumer.record import (
     RebalanceListener,
     SubscriptionPattern,
 )
-from penstock.client.errors import IllegalStateError, WakeupError
+from penstock.client.errors import IllegalStateError, NoOffsetForPartitionError, WakeupError
 from penstock.client.metrics import MetricName
 from penstock.client.settings import ConsumerOptions, resolve
 from penstock.core.clock import Clock
@@ -109,9 +109,16 @@ class ConsumerBase:
     def _assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
         self._check_open()
         chosen = [TopicPartition(*each) for each in partitions]
+        before = self._subscriptions.assigned_partitions()
         self._subscriptions.assign_from_user(chosen)
+        self._forget(before - set(chosen))
         self._drop_leftover({each.topic_partition for each in self._leftover} - set(chosen))
         self._wake()
+
+    def _forget(self, partitions: Collection[TopicPartition]) -> None:
+        """These are not read any more, by the user's own wish: no listener of his hears of it."""
+        if self._first_listener is not None and partitions:
+            self._first_listener.on_partitions_revoked(list(partitions))
 
     def _seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         self._check_open()
@@ -196,11 +203,20 @@ class ConsumerBase:
         if self._is_woken:
             self._is_woken = False
             raise WakeupError("wakeup() was called")
-        if self._driver.errors:
-            raise self._driver.errors.popleft()
+        while self._driver.errors:
+            error = self._driver.errors.popleft()
+            if not self._is_settled(error):
+                raise error
         group = self._driver.group
         if group is not None and group.last_error is not None:
             raise group.last_error
+
+    def _is_settled(self, error: KafkaError) -> bool:
+        """Whether a seek has come meanwhile to where the error said that an offset was missing."""
+        if not isinstance(error, NoOffsetForPartitionError) or not error.partitions:
+            return False
+        waiting = self._subscriptions.initializing_partitions()
+        return not any(each in waiting for each in error.partitions)
 
     def _auto_commit_is_due(self) -> bool:
         if not self._auto_commits or self._clock.monotonic_ms() < self._next_auto_commit_ms:

@@ -110,6 +110,7 @@ class Consumer(ConsumerBase):
         with self._use:
             self._check_open()
             self._leave_group()
+            self._forget(self._subscriptions.assigned_partitions())
             self._subscriptions.unsubscribe()
             self._leftover.clear()
 

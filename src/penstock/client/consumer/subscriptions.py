@@ -282,7 +282,8 @@ class SubscriptionState(Subscription):
         if without:
             raise NoOffsetForPartitionError(
                 f"no offset is committed for {', '.join(map(str, without))} and "
-                "auto_offset_reset is none: seek() to where to start, or set auto_offset_reset"
+                "auto_offset_reset is none: seek() to where to start, or set auto_offset_reset",
+                without,
             )
 
     def partitions_needing_reset(self, now_ms: int) -> list[TopicPartition]:
