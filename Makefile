@@ -19,10 +19,10 @@ JOBS ?= 2
 ARGS ?=
 
 # What the installed project is made from: a change in one of these installs and compiles it again.
-# A module that is compiled has a .pxd beside it.
+# A module that is compiled has a .pxd beside it; one without a module is what others share.
 DECLARATIONS := $(wildcard src/penstock/*/*.pxd)
 BUILD_INPUTS := pyproject.toml constraints.txt tools/setup.sh $(wildcard setup.py) \
-	$(DECLARATIONS) $(DECLARATIONS:.pxd=.py)
+	$(DECLARATIONS) $(wildcard $(DECLARATIONS:.pxd=.py))
 
 .PHONY: help setup setup-python setup-parts demo test lint format bench lock clean distclean
 

@@ -11,7 +11,9 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import BaseError, CCompilerError
 
-COMPILED = sorted(Path("src").glob("penstock/**/*.pxd"))
+DECLARATIONS = sorted(Path("src").glob("penstock/**/*.pxd"))
+# A .pxd without a module beside it is what others have in common.
+COMPILED = [pxd for pxd in DECLARATIONS if pxd.with_suffix(".py").exists()]
 
 GCC_OPTIONS = [
     # The loops call small functions for every field of a record. With these inlined, a scan takes

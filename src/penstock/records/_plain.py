@@ -1,19 +1,16 @@
-"""What `_hot.py` needs done where C has a shortcut: the plain Python of it.
+"""What the compiled modules need done where C has a shortcut: the plain Python of it.
 
-`_hot.pxd` has the C of the same functions. In C a buffer becomes a pointer to its bytes; here it
+`_inline.pxd` has the C of the same functions. In C a buffer becomes a pointer to its bytes; here it
 stays a memoryview, which is indexed in the same way.
 """
 
-from collections.abc import Sequence
 from struct import Struct
-from typing import TypeAlias, TypeVar, cast
+from typing import TypeVar, cast
 
 from penstock.core.buffers import Buffer
 from penstock.records.record import Record
 
 Named = TypeVar("Named", bound=tuple[object, ...])
-
-Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")

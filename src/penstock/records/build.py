@@ -9,7 +9,7 @@ from struct import error as struct_error
 
 from penstock.core.buffers import Buffer
 from penstock.core.errors import InvalidRecordError
-from penstock.records import _hot
+from penstock.records import _fill
 from penstock.records.batch import (
     CONTROL_FLAG,
     DELETE_HORIZON_FLAG,
@@ -124,7 +124,7 @@ def build_batch(
         delete_horizon_ms = None
         compression = Compression.NONE
     try:
-        buffer, last, latest = _hot.encode_records(
+        buffer, last, latest = _fill.encode_records(
             records, HEADER_SIZE, base_offset, base_timestamp
         )
     except OverflowError as error:
@@ -205,7 +205,7 @@ def build_encoded(
 def write_producer_batch(
     buffer: bytearray,
     size: int,
-    filler: _hot.Filler,
+    filler: _fill.Filler,
     *,
     compression: Compression,
     producer_id: int,
@@ -272,7 +272,7 @@ class BatchBuilder:
         self.write_limit = write_limit
         self.compression = compression
         self.level = level
-        self._filler = _hot.Filler(
+        self._filler = _fill.Filler(
             bytearray(max(HEADER_SIZE, min(write_limit, MAX_BATCH_SIZE))),
             write_limit,
             compression_margin(compression, compression_ratio),

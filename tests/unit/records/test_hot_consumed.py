@@ -52,7 +52,7 @@ def consumed(
 
 
 rows = st.lists(st.tuples(timestamps, payloads, payloads, header_lists), min_size=1, max_size=10)
-BOTH = pytest.mark.parametrize("hot", [_hot, load_plain()], ids=["imported", "plain"])
+BOTH = pytest.mark.parametrize("hot", [_hot, load_plain(_hot)], ids=["imported", "plain"])
 
 
 @BOTH

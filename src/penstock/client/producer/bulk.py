@@ -12,7 +12,8 @@ from penstock.client.producer.bulk_future import BulkFuture, BulkPart, SentRecor
 from penstock.client.producer.future import BatchResult
 from penstock.core.errors import InvalidRecordError, KafkaError
 from penstock.core.ids import TopicPartition
-from penstock.records._hot import Filler, measure_records, partition_keys, size_upper_bound
+from penstock.records._fill import Filler, measure_records, size_upper_bound
+from penstock.records._hash import partition_keys
 
 if TYPE_CHECKING:
     from penstock.client.producer.accumulator import RecordAccumulator

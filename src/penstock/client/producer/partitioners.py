@@ -8,7 +8,7 @@ from typing import Protocol, cast, runtime_checkable
 
 from penstock.client.cluster import Cluster
 from penstock.client.errors import ConfigError, UnknownTopicError
-from penstock.records._hot import murmur2, partition_of_key
+from penstock.records._hash import murmur2, partition_of_key
 
 __all__ = [
     "BuiltInPartitioner",

@@ -26,6 +26,7 @@ from penstock.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from penstock.records.compress import Compression
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,7 @@ NEVER_MS: Final = 2**63 - 1
 _LAST_BEFORE_V2: Final = 11
 """In later versions of Produce, brokers add partitions to transactions by themselves."""
 _LAST_WITH_NAMES: Final = 12
+_FIRST_WITH_ZSTD: Final = 7
 _STALE_METADATA: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -71,6 +73,12 @@ class ProduceCall(NamedTuple):
     def build(self, version: int) -> ProduceRequest:
         topics: dict[str, TopicProduceData] = {}
         for batch in self.batches:
+            if version < _FIRST_WITH_ZSTD and batch.compression is Compression.ZSTD:
+                raise error_of(
+                    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+                    f"broker {self.node_id} is older than Kafka 2.1 and does not know "
+                    "compression_type=zstd: use another one",
+                )
             name, index = batch.topic_partition
             topic = topics.get(name)
             if topic is None:

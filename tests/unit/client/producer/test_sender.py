@@ -15,7 +15,7 @@ from penstock.client.producer.sender import ProduceCall, Sender, Turn
 from penstock.client.producer.sender_metrics import SenderMetrics
 from penstock.client.producer.transactions import TransactionManager
 from penstock.core.clock import ManualClock
-from penstock.core.errors import ErrorCode
+from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import ZERO_UUID
 from penstock.protocol.messages.init_producer_id import InitProducerIdResponse
@@ -132,6 +132,23 @@ def test_one_request_for_all_partitions_of_a_broker() -> None:
     assert other.result(0)[2:4] == (20, 99)
     assert rig.pool.available_memory == MEMORY
     assert not rig.accumulator.has_incomplete()
+
+
+def test_a_broker_too_old_for_zstd_gets_none() -> None:
+    """E4: Kafka before 2.1 would say UNKNOWN_SERVER_ERROR."""
+    rig = Rig(compression_type="zstd")
+    (future,) = rig.send(b"a")
+    call = rig.call()
+    with pytest.raises(KafkaError, match="zstd") as caught:
+        call.build(6)
+    rig.sender.lost(call, caught.value, rig.now_ms)
+    error = future.exception(0)
+    assert isinstance(error, KafkaError)
+    assert error.code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert "older than Kafka 2.1" in error.message
+    assert not rig.accumulator.has_incomplete()
+    rig.send(b"a")
+    assert rig.call().build(7).topic_data
 
 
 def test_without_topic_ids_the_last_version_with_names_is_used() -> None:

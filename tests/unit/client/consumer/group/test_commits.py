@@ -87,7 +87,7 @@ def test_what_a_commit_says() -> None:
 
 @pytest.mark.parametrize("version", range(1, NEWEST_VERSION + 1))
 def test_fetches(version: int) -> None:
-    make = fetch_request("g", [A0, A1, B0], Identity(4, "m"), require_stable=True)
+    make = fetch_request("g", [A0, A1, B0], Identity(4, "m"))
     request, _ = decode(OffsetFetchRequest, version, encode(make(version), version), 0)
     assert request.require_stable == (version >= 7)
     if version < 8:
@@ -105,7 +105,7 @@ def test_fetches(version: int) -> None:
 
 
 def test_classic_members_show_no_epoch() -> None:
-    request = fetch_request("g", [A0], None, require_stable=False)(9)
+    request = fetch_request("g", [A0], None)(9)
     assert isinstance(request, OffsetFetchRequest)
     assert (request.groups[0].member_id, request.groups[0].member_epoch) == (None, -1)
 
