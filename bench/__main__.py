@@ -7,7 +7,18 @@ from collections.abc import Sequence
 
 from bench.report import Row
 
-SUITES = ("protocol", "records", "log", "cleaner", "broker", "groups", "soak", "sim")
+SUITES = (
+    "protocol",
+    "records",
+    "log",
+    "cleaner",
+    "broker",
+    "groups",
+    "client",
+    "testing",
+    "soak",
+    "sim",
+)
 
 
 def main(names: Sequence[str]) -> int:
