@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cli import record_reader
 from penstock.client.consumer.consumer import Consumer
 from penstock.client.producer.producer import Producer
 from penstock.core.ids import TopicPartition
@@ -235,7 +236,7 @@ def test_an_end_by_time_needs_no_exit(cli: Cli, numbers: str) -> None:
 
 
 def test_idle_ends_it(cli: Cli, numbers: str) -> None:
-    assert cli("consume", numbers, "-o", "-1", "--idle", "1").stdout == "9\n"
+    assert cli("consume", numbers, "-o", "end", "--idle", "0.05").stdout == ""
 
 
 @pytest.mark.parametrize(
@@ -306,6 +307,25 @@ def test_a_group_goes_on_where_it_was(cli: Cli, broker: RunningBroker, topic: st
     assert cli("consume", topic, "-G", "readers", "-e").stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [(["-e"], "0123456789"), (["-c", "7"], "0123456"), (["-e", "-o", "4", "-c", "5"], "45678")],
+)
+def test_very_many_are_printed_in_columns(
+    cli: Cli, numbers: str, monkeypatch: pytest.MonkeyPatch, options: list[str], found: str
+) -> None:
+    """From one poll to the next the way of reading changes; no record is lost or comes twice."""
+    monkeypatch.setattr(record_reader, "_BULK_FROM", 2)
+    monkeypatch.setattr(record_reader, "_POLL_RECORDS", 2)
+    assert cli("consume", numbers, "-D", "", *options).stdout == found
+
+
+def test_a_pattern_that_is_none(cli: Cli) -> None:
+    for options in ([], ["-G", "g"]):
+        said = cli.refused("consume", "--pattern", "fish-(", *options, status=2)
+        assert "no regular expression" in said
+
+
 # --- As a process: signals and pipes
 
 
@@ -366,6 +386,41 @@ def test_lines_are_sent_as_they_come(broker: RunningBroker, topic: str, cli: Cli
         process.stdin.close()
         assert process.stdout.read().startswith(b"2 records acknowledged")
         assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], b"1 record acknowledged"),
+        (["--transactional-id", "cut"], b"the transaction was aborted"),
+    ],
+)
+def test_ctrl_c_while_producing(
+    broker: RunningBroker, topic: str, options: list[str], said: bytes
+) -> None:
+    """What was sent is accounted for."""
+    command = [sys.executable, "-m", "penstock", "produce", topic, *options]
+    with (
+        subprocess.Popen(
+            [*command, "-b", broker.bootstrap_servers],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process,
+        Consumer(bootstrap_servers=broker.bootstrap_servers) as consumer,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        consumer.assign([(topic, 0)])
+        consumer.seek(TopicPartition(topic, 0), 0)
+        process.stdin.write(b"one\n")
+        process.stdin.flush()
+        assert len(consumer.poll(20)) == 1
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.read().startswith(said)
+        assert process.stderr.read() == b""
+        assert process.wait(20) == 130
 
 
 def test_following(broker: RunningBroker, topic: str, producer: Producer) -> None:

@@ -238,6 +238,14 @@ class RecordAccumulator(BatchQueues):
             return work.failed(error)
         return work.future()
 
+    def sticky_partition(self, topic: str, size: int, cluster: Cluster) -> int:
+        """Where so many bytes of records without a key go now."""
+        with self._lock:
+            topic_queues = self._open_topic(topic)
+            partition = self._sticky_partition(topic_queues, cluster)
+            topic_queues.partitioner.appended(size, cluster, True)
+            return partition
+
     def fill(
         self,
         topic: str,

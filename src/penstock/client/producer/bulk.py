@@ -100,13 +100,16 @@ class BulkRecords:
                     "send less"
                 )
 
+    def size_of(self, count: int) -> int:
+        """Bytes of so many records, at most."""
+        return count * (self._largest + self._overhead)
+
     def room_for(self, start: int, stop: int, block: int, memory: int) -> int:
         """The size of a batch for the records from `start` on: no larger than they can need."""
         index = start if self.order is None else self.order[start]
         key = self.keys[index] if self.keys is not None else None
         first = size_upper_bound(key, self.values[index], self.headers)
-        needed = (stop - start) * (self._largest + self._overhead)
-        size = max(block, min(self.batch_size, needed, memory))
+        size = max(block, min(self.batch_size, self.size_of(stop - start), memory))
         return max(size, first)
 
     def fill(self, filler: Filler, start: int, stop: int) -> int:
@@ -141,7 +144,7 @@ class BulkAppend:
         self._groups = [(partition, self._records.total)]
 
     def by_key(self, cluster: Cluster) -> None:
-        """Each record goes where its key says; those without one to the sticky partitions."""
+        """Each record goes where its key says; those without one to a sticky partition."""
         records = self._records
         if records.keys is None:
             self.whole(_ANY)
@@ -157,6 +160,10 @@ class BulkAppend:
         for start in range(0, records.total, chunk):
             stop = min(start + chunk, records.total)
             partition_keys(records.keys, start, stop, count, records.order, ends)
+            if start < ends[0] < stop:
+                size = records.size_of(ends[0] - start)
+                sticky = self._accumulator.sticky_partition(self._topic, size, cluster)
+                _merge_unkeyed(records.order, ends, start, sticky)
             self._groups += [(group - 1, end) for group, end in enumerate(ends)]
         self._groups.reverse()
 
@@ -204,3 +211,17 @@ class BulkAppend:
             ),
             self._parts,
         )
+
+
+def _merge_unkeyed(order: memoryview, ends: memoryview, start: int, partition: int) -> None:
+    """Put records without a key among those of this partition, in the order of the call.
+
+    `ends` has where the groups of `partition_keys` end: that of no key is empty afterwards.
+    """
+    unkeyed = ends[0] - start
+    group = partition + 1
+    before = order[ends[0] : ends[group - 1]].tolist()
+    merged = sorted(order[start : ends[0]].tolist() + order[ends[group - 1] : ends[group]].tolist())
+    order[start : ends[group]] = memoryview(array("i", before + merged))
+    for each in range(group):
+        ends[each] -= unkeyed

@@ -1,0 +1,89 @@
+"""What `penstock perf` makes of what it has measured. No I/O."""
+
+import math
+from array import array
+from collections.abc import Iterable
+from typing import Final
+
+PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9)
+
+
+class Latencies:
+    """Times in milliseconds, each for so many records."""
+
+    def __init__(self) -> None:
+        self._times = array("d")
+        self._counts = array("q")
+
+    def add(self, milliseconds: float, records: int = 1) -> None:
+        self._times.append(milliseconds)
+        self._counts.append(records)
+
+    @property
+    def records(self) -> int:
+        return sum(self._counts)
+
+    def average(self) -> float:
+        """NaN without records."""
+        total = self.records
+        if not total:
+            return math.nan
+        pairs = zip(self._times, self._counts, strict=True)
+        return sum(each * count for each, count in pairs) / total
+
+    def largest(self) -> float:
+        return max(self._times, default=math.nan)
+
+    def percentiles(self, wanted: Iterable[float] = PERCENTILES) -> dict[float, float]:
+        """For each, the time that so many percent of the records have taken at most."""
+        pairs = sorted(zip(self._times, self._counts, strict=True))
+        total = self.records
+        found = {}
+        for percent in wanted:
+            rank = math.ceil(total * percent / 100)
+            seen = 0
+            found[percent] = math.nan
+            for each, count in pairs:
+                seen += count
+                if seen >= rank:
+                    found[percent] = each
+                    break
+        return found
+
+
+class Pace:
+    """Holds work back to so many records a second; without a limit it never does."""
+
+    def __init__(self, per_second: float | None, started: float) -> None:
+        self._per_second = per_second
+        self._started = started
+
+    def wait_s(self, records: int, now: float) -> float:
+        """How long to wait after so many records."""
+        if self._per_second is None:
+            return 0.0
+        return max(0.0, self._started + records / self._per_second - now)
+
+    def bulk(self, largest: int) -> int:
+        """How many to send at once: with a limit, no more than a hundredth of a second's."""
+        if self._per_second is None:
+            return largest
+        return max(1, min(largest, int(self._per_second / 100)))
+
+
+def rates(records: int, size: int, seconds: float) -> dict[str, float]:
+    """Records and megabytes (of 1,000,000 bytes) per second."""
+    seconds = max(seconds, 1e-9)
+    return {"records_per_second": records / seconds, "mb_per_second": size / seconds / 1e6}
+
+
+def latency_fields(latencies: Latencies) -> dict[str, float | None]:
+    """Average, largest and percentiles under the names that are printed; None for no records."""
+    found = {"average": latencies.average(), "max": latencies.largest()}
+    for percent, each in latencies.percentiles().items():
+        found[f"p{percent:g}"] = each
+    return {f"latency_ms_{name}": _or_none(each) for name, each in found.items()}
+
+
+def _or_none(value: float) -> float | None:
+    return None if math.isnan(value) else round(value, 3)

@@ -1,0 +1,371 @@
+"""How text and bytes become records: lines, sizes, JSON, whole files. No I/O: chunks come in.
+
+Readers give out `Bulk`s: as many records as came with a chunk, ready for `Producer.send_many`.
+"""
+
+import binascii
+import struct
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import StrEnum
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+_SIZE: Final = struct.Struct(">i")
+
+
+class InputError(Exception):
+    """A record that cannot be read; the text says where, and what to do."""
+
+
+class InputKind(StrEnum):
+    LINES = "lines"
+    JSON = "json"
+    SIZED = "sized"
+    SIZED_KEYS = "sized-keys"
+    FILES = "files"
+
+
+class Encoding(StrEnum):
+    RAW = "raw"
+    HEX = "hex"
+    BASE64 = "base64"
+
+
+class Reading(NamedTuple):
+    """What is to be made of the input, whatever its kind."""
+
+    delimiter: bytes = b"\n"
+    key_separator: bytes | None = None
+    key_optional: bool = False
+    key: bytes | None = None
+    """Of all records that bring none of their own."""
+    null: bool = False
+    """Empty values, and empty keys before a separator, are null."""
+    key_encoding: Encoding = Encoding.RAW
+    value_encoding: Encoding = Encoding.RAW
+    headers: Headers = ()
+
+
+class Bulk(NamedTuple):
+    """Records that follow each other and share topic, partition and headers."""
+
+    source: str
+    first: int
+    """The number of the first: its line, from 1 on."""
+    values: Sequence[bytes | None]
+    keys: Sequence[bytes | None] | None = None
+    headers: Headers = ()
+    timestamps: Sequence[int] | None = None
+    topic: str | None = None
+    partition: int | None = None
+    unit: str = "line"
+
+    def place(self, index: int) -> str:
+        """Where a record of it is, for people."""
+        if self.unit == "file":
+            return self.source
+        return f"{self.source}, {self.unit} {self.first + index}"
+
+
+def read_bulks(
+    kind: InputKind, source: str, chunks: Iterable[bytes], reading: Reading
+) -> Iterator[Bulk]:
+    """The records of one source. InputError where it cannot be read on."""
+    match kind:
+        case InputKind.LINES:
+            first = 1
+            for lines in split(chunks, reading.delimiter):
+                yield _of_lines(source, first, lines, reading)
+                first += len(lines)
+        case InputKind.JSON:
+            first = 1
+            for lines in split(chunks, b"\n"):
+                yield from _of_json(source, first, lines, reading)
+                first += len(lines)
+        case InputKind.FILES:
+            yield _finished(source, 1, [b"".join(chunks)], None, reading, "file")
+        case _:
+            yield from _of_sizes(source, chunks, reading, keyed=kind is InputKind.SIZED_KEYS)
+
+
+def split(chunks: Iterable[bytes], delimiter: bytes) -> Iterator[list[bytes]]:
+    """What is between delimiters, as much as came with a chunk. Nothing is behind the last one."""
+    begun: list[bytes] = []
+    """A record that has not ended yet. Joined only when its end may be there."""
+    for chunk in chunks:
+        # A delimiter may lie across the border of two chunks.
+        tail = begun[-1][-(len(delimiter) - 1) :] if begun and len(delimiter) > 1 else b""
+        if delimiter not in tail + chunk and (not begun or len(begun[-1]) >= len(delimiter)):
+            begun.append(chunk)
+            continue
+        parts = b"".join([*begun, chunk]).split(delimiter)
+        begun = [parts.pop()]
+        if parts:
+            yield parts
+    last = b"".join(begun)
+    if last:
+        yield [last]
+
+
+def decoding(encoding: Encoding) -> Callable[[bytes], bytes]:
+    """From what is written to the bytes that are meant; ValueError says why not."""
+    if encoding is Encoding.HEX:
+        return lambda data: bytes.fromhex(data.decode("ascii", "replace"))
+    if encoding is Encoding.BASE64:
+        return _base64
+    return bytes
+
+
+def _base64(data: bytes | str) -> bytes:
+    try:
+        return b64decode(data, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"no base64 ({error})") from None
+
+
+# --- Lines
+
+
+def _of_lines(source: str, first: int, lines: list[bytes], reading: Reading) -> Bulk:
+    separator = reading.key_separator
+    if separator is None:
+        return _finished(source, first, lines, None, reading)
+    keys: list[bytes | None] = []
+    values: list[bytes] = []
+    for index, line in enumerate(lines):
+        key, found, value = line.partition(separator)
+        if found:
+            keys.append(key)
+            values.append(value)
+        elif reading.key_optional or reading.key is not None:
+            keys.append(None)
+            values.append(line)
+        else:
+            raise InputError(
+                f"{source}, line {first + index} has no key separator {separator!r}: add one, or "
+                "say --key-optional to send such lines without a key"
+            )
+    return _finished(source, first, values, keys, reading)
+
+
+def _finished(
+    source: str,
+    first: int,
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None,
+    reading: Reading,
+    unit: str = "line",
+) -> Bulk:
+    """What is the same for all kinds but JSON: encodings, nulls, the key of all, headers."""
+    if keys is not None:
+        keys = _decoded(source, first, unit, "key", keys, reading.key_encoding)
+        if reading.null:
+            keys = [key or None for key in keys]
+        if reading.key is not None:
+            keys = [reading.key if key is None else key for key in keys]
+    elif reading.key is not None:
+        keys = [reading.key] * len(values)
+    values = _decoded(source, first, unit, "value", values, reading.value_encoding)
+    if reading.null:
+        values = [value or None for value in values]
+    return Bulk(source, first, values, keys, reading.headers, unit=unit)
+
+
+def _decoded(
+    source: str,
+    first: int,
+    unit: str,
+    what: str,
+    data: Sequence[bytes | None],
+    encoding: Encoding,
+) -> Sequence[bytes | None]:
+    if encoding is Encoding.RAW:
+        return data
+    decode = decoding(encoding)
+    found: list[bytes | None] = []
+    for each in data:
+        try:
+            found.append(None if each is None else decode(each))
+        except ValueError as error:
+            raise InputError(
+                f"{source}, {unit} {first + len(found)}: the {what} is not {encoding.value}: "
+                f"{error}"
+            ) from None
+    return found
+
+
+# --- Sizes
+
+
+def _of_sizes(
+    source: str, chunks: Iterable[bytes], reading: Reading, *, keyed: bool
+) -> Iterator[Bulk]:
+    """4 bytes, big endian, before each value (and key): its length, or -1 for null."""
+    columns = 2 if keyed else 1
+    left = b""
+    first = 1
+    for chunk in chunks:
+        data = left + chunk
+        fields: list[bytes | None] = []
+        position = start = 0
+        while (end := _field_end(data, position, source, first + len(fields) // columns)) >= 0:
+            fields.append(
+                None if end == position + 4 and data[position] == 255 else data[position + 4 : end]
+            )
+            position = end
+            if len(fields) % columns == 0:
+                start = position
+        left = data[start:]
+        del fields[len(fields) - len(fields) % columns :]
+        if fields:
+            keys = fields[::2] if keyed else None
+            bulk = _finished(source, first, fields[columns - 1 :: columns], keys, reading, "record")
+            yield bulk
+            first += len(bulk.values)
+    if left:
+        raise InputError(
+            f"{source}, record {first} is cut short: {len(left)} bytes are left, its length says "
+            "more"
+        )
+
+
+def _field_end(data: bytes, position: int, source: str, record: int) -> int:
+    """Where the field ends that begins here; -1 where it is not there as a whole."""
+    if len(data) < position + 4:
+        return -1
+    (size,) = _SIZE.unpack_from(data, position)
+    if size < -1:
+        raise InputError(
+            f"{source}, record {record} has the length {size}: each is 4 bytes, big endian, and -1 "
+            "for null"
+        )
+    end = position + 4 + max(0, size)
+    return int(end) if end <= len(data) else -1
+
+
+# --- JSON
+
+
+class JsonRecord(msgspec.Struct, forbid_unknown_fields=True):
+    """A line of JSON, as `consume --json` and `kcat -J` write it."""
+
+    key: Any = None
+    value: Any = msgspec.UNSET
+    payload: Any = msgspec.UNSET
+    headers: Any = None
+    topic: str | None = None
+    partition: int | None = None
+    timestamp: int | None = None
+    ts: int | None = None
+    offset: int | None = None
+    timestamp_type: str | None = None
+    tstype: str | None = None
+    broker: int | None = None
+
+
+_json_record = msgspec.json.Decoder(JsonRecord)
+
+
+def _of_json(source: str, first: int, lines: list[bytes], reading: Reading) -> Iterator[Bulk]:
+    pending: list[tuple[bytes | None, bytes | None, int | None]] = []
+    shared: tuple[str | None, int | None, Headers, bool] | None = None
+    start = first
+    for number, line in enumerate(lines, first):
+        if not line.strip():
+            if pending and shared is not None:
+                yield _bulk_of(source, start, pending, shared)
+                pending = []
+            continue
+        try:
+            record = _json_record.decode(line)
+            key, value = _content(record, reading)
+            headers = (*reading.headers, *_headers(record.headers))
+        except (msgspec.DecodeError, ValueError) as error:
+            raise InputError(
+                f'{source}, line {number}: {error}; a line is an object such as {{"key": "k", '
+                '"value": "v", "headers": [["name", "value"]], "partition": 0}'
+            ) from None
+        timestamp = record.ts if record.timestamp is None else record.timestamp
+        this = (record.topic, record.partition, headers, timestamp is None)
+        if pending and shared is not None and this != shared:
+            yield _bulk_of(source, start, pending, shared)
+            pending = []
+        if not pending:
+            shared, start = this, number
+        pending.append((key, value, timestamp))
+    if pending and shared is not None:
+        yield _bulk_of(source, start, pending, shared)
+
+
+def _bulk_of(
+    source: str,
+    first: int,
+    records: list[tuple[bytes | None, bytes | None, int | None]],
+    shared: tuple[str | None, int | None, Headers, bool],
+) -> Bulk:
+    topic, partition, headers, _ = shared
+    keys = [key for key, _, _ in records]
+    timestamps = [timestamp for _, _, timestamp in records if timestamp is not None]
+    return Bulk(
+        source,
+        first,
+        [value for _, value, _ in records],
+        keys if any(key is not None for key in keys) else None,
+        headers,
+        timestamps or None,
+        topic,
+        partition,
+    )
+
+
+def _content(record: JsonRecord, reading: Reading) -> tuple[bytes | None, bytes | None]:
+    value = record.payload if record.value is msgspec.UNSET else record.value
+    if value is msgspec.UNSET:
+        raise ValueError('there is no "value"; null is a tombstone')
+    key = json_bytes(record.key, reading.key_encoding)
+    return (
+        reading.key if key is None else key,
+        json_bytes(value, reading.value_encoding),
+    )
+
+
+def json_bytes(value: object, encoding: Encoding = Encoding.RAW) -> bytes | None:
+    """The bytes that a JSON value stands for.
+
+    Text is UTF-8, or in the encoding; {"base64": "…"} and {"hex": "…"} say which; anything else is
+    its own JSON text. ValueError where it is not what it says.
+    """
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return decoding(encoding)(value.encode())
+    if isinstance(value, dict) and len(value) == 1:
+        ((name, text),) = value.items()
+        if name in ("base64", "hex") and isinstance(text, str):
+            return decoding(Encoding(name))(text.encode())
+    return msgspec.json.encode(value)
+
+
+def _headers(given: object) -> Headers:
+    """Pairs, an object, or names and values in turn as kcat has them."""
+    if given is None:
+        return ()
+    if isinstance(given, dict):
+        pairs: list[tuple[object, object]] = list(given.items())
+    elif isinstance(given, list) and all(
+        isinstance(each, list) and len(each) == 2 for each in given
+    ):
+        pairs = [(each[0], each[1]) for each in given]
+    elif isinstance(given, list) and len(given) % 2 == 0:
+        pairs = list(zip(given[::2], given[1::2], strict=True))
+    else:
+        raise ValueError('"headers" are pairs: [["name", "value"]], or an object')
+    found: list[tuple[str, bytes | None]] = []
+    for name, value in pairs:
+        if not isinstance(name, str):
+            raise ValueError(f"a header's name is text, not {name!r}")
+        found.append((name, json_bytes(value)))
+    return tuple(found)

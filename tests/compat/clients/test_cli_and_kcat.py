@@ -1,0 +1,105 @@
+"""`penstock produce`, `consume` and `doctor` beside kcat, at ours and at real brokers (C2)."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli import Cli
+from tests.support.clients.kcat import KcatClient
+
+FORMATS = [
+    r"%t [%p] at %o: %k=%s (%S, %K)\n",
+    r"%R%s%R",
+    r"%T %h|%s\x0a",
+    r"%k\t%s\r\n100%%",
+    r"%s\012%K",
+]
+LINES = b"k1;v1\nk2;\n;v3\nk4;two;parts\nk5;\xc3\xa9\xff\x00\n"
+RESET = "topic.auto.offset.reset=latest"
+HEADERS = ["-H", "a=1", "-H", "b=", "-H", "c"]
+
+
+@pytest.fixture(scope="module")
+def kcat() -> Callable[..., bytes]:
+    client = KcatClient()
+
+    def run(bootstrap: str, *arguments: str, stdin: bytes = b"") -> bytes:
+        return client._run(bootstrap, *arguments, stdin=stdin)
+
+    return run
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> str:
+    path = tmp_path / "lines"
+    path.write_bytes(LINES)
+    return str(path)
+
+
+@pytest.mark.parametrize("maker", ["penstock", "kcat"])
+def test_the_same_formats(
+    bootstrap: str,
+    new_topic: Callable[..., str],
+    kcat: Callable[..., bytes],
+    lines: str,
+    maker: str,
+) -> None:
+    """Whoever has written the records."""
+    topic = new_topic(1)
+    cli = Cli(bootstrap)
+    if maker == "penstock":
+        cli("produce", topic, lines, "-K", ";", "-Z", *HEADERS)
+    else:
+        kcat(bootstrap, "-P", "-t", topic, "-K", ";", "-Z", *HEADERS, stdin=LINES)
+    for text in FORMATS:
+        theirs = kcat(bootstrap, "-C", "-t", topic, "-e", "-q", "-f", text)
+        ours = cli("consume", topic, "-e", "-f", text).stdout_bytes
+        assert ours == theirs
+        assert ours
+
+
+@pytest.mark.parametrize("start", ["beginning", "end", "2", "-2", "99"])
+def test_the_same_starts(
+    bootstrap: str, new_topic: Callable[..., str], kcat: Callable[..., bytes], start: str
+) -> None:
+    topic = new_topic(1)
+    cli = Cli(bootstrap)
+    cli("produce", topic, stdin="a\nb\nc\nd\n")
+    theirs = kcat(bootstrap, "-C", "-t", topic, "-e", "-q", "-o", start, "-X", RESET)
+    assert cli("consume", topic, "-e", "-o", start).stdout_bytes == theirs
+
+
+def test_json_of_kcat_can_be_sent(
+    bootstrap: str, new_topic: Callable[..., str], kcat: Callable[..., bytes]
+) -> None:
+    topic = new_topic(1)
+    kcat(bootstrap, "-P", "-t", topic, "-K", ";", "-H", "a=1", stdin=b"k;v\nl;w\n")
+    printed = kcat(bootstrap, "-C", "-t", topic, "-e", "-q", "-J")
+    cli = Cli(bootstrap)
+    cli("produce", topic, "-i", "json", stdin=printed.decode())
+    text = r"%k=%s %h %T\n"
+    first, second, *copies = cli("consume", topic, "-e", "-f", text).stdout.splitlines()
+    assert copies == [first, second]
+    assert first.startswith("k=v a=1 ")
+
+
+def test_kcat_reads_a_transaction_of_ours(
+    bootstrap: str, new_topic: Callable[..., str], kcat: Callable[..., bytes]
+) -> None:
+    topic = new_topic(1)
+    cli = Cli(bootstrap)
+    cli("produce", topic, "--transactional-id", topic, stdin="a\nb\n")
+    failed = cli.attempt("produce", topic, "--transactional-id", topic, "-K", ";", stdin="k;c\nd\n")
+    assert failed.exit_code == 1
+    committed = kcat(
+        *(bootstrap, "-C", "-t", topic, "-e", "-q", "-X", "isolation.level=read_committed")
+    )
+    assert committed == b"a\nb\n"
+
+
+def test_the_doctor_is_content(bootstrap: str) -> None:
+    """At our broker, and at Kafka's: nothing that it looks at is ours alone."""
+    told = Cli(bootstrap).json("doctor", bootstrap)
+    assert told["ok"], told["problem"]
+    assert {each["status"] for each in told["steps"]} == {"ok"}

@@ -1,0 +1,553 @@
+"""`penstock doctor`: every step, and what it makes of everything that can be wrong (E3-E7)."""
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from typing import Any, NamedTuple, TypeVar
+
+import pytest
+
+from penstock.cli import doctor_probes
+from penstock.client.admin.admin import Admin
+from penstock.client.admin.model_security import AclBinding
+from penstock.core.errors import ErrorCode
+from penstock.protocol.api import api
+from penstock.protocol.api_key import ApiKey
+from penstock.protocol.fields import Message
+from penstock.protocol.messages.header import RequestHeader
+from penstock.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from penstock.protocol.messages.sasl_handshake import SaslHandshakeResponse
+from penstock.security.acl import AclOperation, AclPermission, PatternType, ResourceType
+from tests.support.broker import RunningBroker
+from tests.support.certificates import Identity, make_identity, simple_name
+from tests.support.cli import Cli
+from tests.support.fake_brokers import FakeBroker, fake_broker
+from tests.support.logins import AUTHORIZER, PLAIN_JAAS
+from tests.support.requests import make_topic
+
+T = TypeVar("T")
+LISTENERS = ("PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL", "MUTUAL")
+LOGIN = ("sasl.mechanism=PLAIN", "sasl.plain.username=ann", "sasl.plain.password=ann-secret")
+STEPS = [
+    "address",
+    "name",
+    "connection",
+    "versions",
+    "login",
+    "metadata",
+    "advertised listeners",
+    "topic",
+    "produce",
+    "fetch",
+    "clock",
+    "group coordinator",
+]
+
+
+class Authority:
+    def __init__(self) -> None:
+        self.own = make_identity(simple_name("authority"))
+        self.broker = make_identity(simple_name("broker"), self.own)
+        self.stranger = make_identity(simple_name("stranger"))
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return Authority()
+
+
+@pytest.fixture(scope="module")
+def settings(authority: Authority) -> Mapping[str, str]:
+    protocols = ",".join(f"{name}:{'SSL' if name == 'MUTUAL' else name}" for name in LISTENERS)
+    return {
+        "listeners": ",".join(f"{name}://127.0.0.1:0" for name in LISTENERS),
+        "advertised.listeners": ",".join(f"{name}://localhost:0" for name in LISTENERS),
+        "listener.security.protocol.map": protocols,
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": PLAIN_JAAS,
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": PLAIN_JAAS,
+        "connection.failed.authentication.delay.ms": "0",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.key": authority.broker.key_pem(),
+        "ssl.keystore.certificate.chain": authority.broker.certificate_pem,
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": authority.own.certificate_pem,
+        "listener.name.mutual.ssl.client.auth": "required",
+        "authorizer.class.name": AUTHORIZER,
+        "super.users": "User:ANONYMOUS;User:admin",
+        "offsets.topic.num.partitions": "2",
+    }
+
+
+class Told(NamedTuple):
+    """What the doctor says."""
+
+    ok: bool
+    steps: dict[str, dict[str, Any]]
+    problem: dict[str, str]
+
+    @property
+    def text(self) -> str:
+        return f"{self.problem['cause']} → {self.problem['todo']}"
+
+
+def doctor(address: str, *arguments: str, settings: tuple[str, ...] = ()) -> Told:
+    given = [word for each in settings for word in ("-X", each)]
+    quick = ("-X", "socket.connection.setup.timeout.ms=1500", "--timeout", "5")
+    result = Cli().attempt("doctor", address, *quick, *arguments, *given, "--json")
+    told = json.loads(result.stdout)
+    assert result.exit_code == (0 if told["ok"] else 1)
+    return Told(told["ok"], {each["step"]: each for each in told["steps"]}, told["problem"])
+
+
+def wrong(step: str, address: str, *arguments: str, settings: tuple[str, ...] = ()) -> Told:
+    """It must fail in this step, which is the last one but for cleaning up."""
+    told = doctor(address, *arguments, settings=settings)
+    assert not told.ok
+    assert told.problem["step"] == step, told.problem
+    assert [name for name in told.steps if name != "clean up"][-1] == step
+    return told
+
+
+def address_of(broker: RunningBroker, listener: str = "PLAINTEXT", host: str = "localhost") -> str:
+    port = next(each.port for each in broker.addresses if each.listener == listener)
+    return f"{host}:{port}"
+
+
+def trusting(identity: Identity) -> tuple[str, ...]:
+    return ("ssl.truststore.type=PEM", f"ssl.truststore.certificates={identity.certificate_pem}")
+
+
+# --- All is well
+
+
+def test_every_step(broker: RunningBroker) -> None:
+    told = doctor(address_of(broker))
+    assert told.ok, told.problem
+    assert list(told.steps) == [*STEPS, "clean up"]
+    assert {each["status"] for each in told.steps.values()} == {"ok"}
+    assert told.steps["metadata"]["details"]["brokers"][0]["host"] == "localhost"
+    assert told.steps["clock"]["details"] == {"skew_ms": 0}
+    with Admin(bootstrap_servers=address_of(broker)) as admin:
+        assert not [name for name in admin.list_topics() if name.startswith("penstock-doctor")]
+
+
+def test_for_people(broker: RunningBroker) -> None:
+    result = Cli()("doctor", address_of(broker))
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("ok       address               localhost:")
+    assert lines[0].endswith(" ms)")
+    assert lines[-1] == "all is well"
+    assert "\x1b" not in result.stdout
+    port = free_port()
+    failed = Cli().attempt("doctor", f"localhost:{port}")
+    assert failed.exit_code == 1
+    assert failed.stdout.splitlines()[-2].startswith("failed   connection ")
+    assert "→ start the broker" in failed.stdout.splitlines()[-1]
+
+
+def test_tls_and_a_login(broker: RunningBroker, authority: Authority) -> None:
+    with broker.connect("PLAINTEXT") as client:
+        make_topic(client, "doctored", 1)
+    with Admin(bootstrap_servers=address_of(broker)) as admin:
+        allow(admin, "User:ann")
+    settings = ("security.protocol=SASL_SSL", *LOGIN, *trusting(authority.own))
+    told = doctor(address_of(broker, "SASL_SSL"), "--topic", "doctored", settings=settings)
+    assert told.ok, told.problem
+    assert told.steps["TLS"]["details"]["names"] == ["localhost"]
+    assert told.steps["login"]["text"] == "user ann with PLAIN"
+    assert told.steps["produce"]["text"] == "a record is in doctored-0 at offset 0"
+    assert told.steps["clock"]["status"] == "skipped"
+
+
+def allow(admin: Admin, principal: str) -> None:
+    """The topic and the group that the doctor uses."""
+    named = ((ResourceType.TOPIC, "doctored"), (ResourceType.GROUP, "penstock-doctor"))
+    admin.create_acls(
+        [
+            AclBinding(
+                kind,
+                name,
+                PatternType.LITERAL,
+                principal,
+                "*",
+                AclOperation.ALL,
+                AclPermission.ALLOW,
+            )
+            for kind, name in named
+        ]
+    )
+
+
+@pytest.mark.parametrize("filled", [False, True])
+def test_read_only(broker: RunningBroker, filled: bool) -> None:
+    name = f"looked-at-{filled}"
+    with broker.connect("PLAINTEXT") as client:
+        make_topic(client, name, 1)
+    if filled:
+        Cli(address_of(broker))("produce", name, stdin="a\n")
+    told = doctor(address_of(broker), "--topic", name, "--read-only")
+    assert told.ok, told.problem
+    assert told.steps["produce"]["status"] == "skipped"
+    assert told.steps["fetch"]["status"] == "ok"
+    end = Cli(address_of(broker)).json("offsets", name, "--time", "latest")[0]["offset"]
+    assert end == int(filled)
+    assert doctor(address_of(broker), "--read-only").steps["topic"]["status"] == "skipped"
+
+
+# --- The way there
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+def test_an_address_that_is_none() -> None:
+    """E6"""
+    assert "web page" in wrong("address", "http://localhost:9092").text
+
+
+def test_a_setting_that_is_none() -> None:
+    told = wrong("address", "localhost:9092", settings=("security.protocol=TLS",))
+    assert "PLAINTEXT" in told.text
+
+
+def test_a_name_that_nobody_knows() -> None:
+    """E6"""
+    told = wrong("name", "no-such-broker.invalid:9092")
+    assert told.problem["error"] == "DNS"
+
+
+def test_a_port_where_nothing_listens() -> None:
+    """E6"""
+    told = wrong("connection", f"localhost:{free_port()}")
+    assert "nothing listens there" in told.text
+
+
+def test_packets_that_are_dropped() -> None:
+    """E6: a full queue of connections drops packets as firewalls do."""
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        address = full.getsockname()
+        with socket.create_connection(address), socket.socket() as second:
+            second.setblocking(False)
+            second.connect_ex(address)
+            told = wrong(
+                "connection",
+                f"127.0.0.1:{address[1]}",
+                settings=("socket.connection.setup.timeout.ms=150",),
+            )
+    assert "did not answer within" in told.text
+    assert "firewalls" in told.text
+
+
+@contextmanager
+def running(make: Callable[[], AbstractAsyncContextManager[T]]) -> Iterator[T]:
+    """Something that needs a loop, on a thread of its own."""
+    loop = asyncio.new_event_loop()
+    ready = threading.Event()
+    found: list[T] = []
+    end = asyncio.Event()
+
+    async def serve() -> None:
+        async with make() as made:
+            found.append(made)
+            ready.set()
+            await end.wait()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+    thread.start()
+    try:
+        assert ready.wait(10)
+        yield found[0]
+    finally:
+        loop.call_soon_threadsafe(end.set)
+        thread.join(10)
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
+@asynccontextmanager
+async def stranger(answer: Callable[[bytes], bytes]) -> AsyncIterator[int]:
+    """A server that answers the first bytes, and then closes."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            writer.write(answer(await reader.read(1024)))
+            await writer.drain()
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        await server.wait_closed()
+        await asyncio.sleep(0)
+
+
+def web(said: bytes) -> bytes:
+    return b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
+
+
+def zookeeper(said: bytes) -> bytes:
+    return b"Zookeeper version: 3.9.2\nMode: standalone\n" if said == b"srvr\n" else b""
+
+
+def other(said: bytes) -> bytes:
+    return b"220 mail.example ESMTP\r\n"
+
+
+def nothing(said: bytes) -> bytes:
+    return b""
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (web, "is a web server"),
+        (zookeeper, "is ZooKeeper, not a broker"),
+        (other, "it says '220 mail.example ESMTP'"),
+        (nothing, "answers nothing that Kafka would"),
+    ],
+)
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+def test_something_else_at_the_port(
+    answer: Callable[[bytes], bytes], said: str, protocol: str
+) -> None:
+    """E6"""
+    with running(lambda: stranger(answer)) as port:
+        told = wrong(
+            "TLS" if protocol == "SSL" else "versions",
+            f"127.0.0.1:{port}",
+            settings=(f"security.protocol={protocol}",),
+        )
+    assert said in told.text
+
+
+def test_a_port_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """E6"""
+    monkeypatch.setattr(doctor_probes, "_LISTEN_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        quick = ("socket.connection.setup.timeout.ms=150",)
+        told = wrong("versions", address, settings=quick)
+    assert "answers nothing that Kafka would" in told.text
+    assert "ZooKeeper" in told.problem["todo"]
+
+
+# --- TLS and logins
+
+
+def test_a_port_with_tls_spoken_to_without(broker: RunningBroker) -> None:
+    told = wrong("versions", address_of(broker, "SSL"))
+    assert "speaks TLS" in told.text
+    assert "set security.protocol=SSL" in told.text
+
+
+def test_a_port_without_tls_spoken_to_with(broker: RunningBroker) -> None:
+    told = wrong("TLS", address_of(broker), settings=("security.protocol=SSL",))
+    assert "without TLS" in told.text
+    assert "set security.protocol=PLAINTEXT" in told.text
+
+
+def test_an_authority_that_is_not_trusted(broker: RunningBroker, authority: Authority) -> None:
+    """E3"""
+    settings = ("security.protocol=SSL", *trusting(authority.stranger))
+    told = wrong("TLS", address_of(broker, "SSL"), settings=settings)
+    assert "not trusted" in told.problem["cause"]
+    assert "ssl.truststore.location" in told.problem["todo"]
+
+
+def test_a_certificate_for_another_host(broker: RunningBroker, authority: Authority) -> None:
+    """E3"""
+    settings = ("security.protocol=SSL", *trusting(authority.own))
+    told = wrong("TLS", address_of(broker, "SSL", "127.0.0.1"), settings=settings)
+    assert "not for this host" in told.problem["cause"]
+    assert "advertised.listeners" in told.problem["todo"]
+
+
+def test_a_broker_that_wants_a_certificate(broker: RunningBroker, authority: Authority) -> None:
+    """E3: with TLS 1.3 it says so only after the handshake."""
+    for version, step in (("TLSv1.2", "TLS"), ("TLSv1.3", "versions")):
+        settings = (
+            "security.protocol=SSL",
+            f"ssl.enabled.protocols={version}",
+            *trusting(authority.own),
+        )
+        told = wrong(step, address_of(broker, "MUTUAL"), settings=settings)
+        assert "certificate of this client" in told.text
+
+
+def test_a_login_that_is_missing(broker: RunningBroker) -> None:
+    """E3"""
+    told = wrong("login", address_of(broker, "SASL_PLAINTEXT"))
+    assert "wants a login, with PLAIN, SCRAM-SHA-256" in told.problem["cause"]
+    assert "security.protocol=SASL_PLAINTEXT" in told.problem["todo"]
+
+
+def test_a_login_that_nobody_asked_for(broker: RunningBroker) -> None:
+    told = wrong("login", address_of(broker), settings=("security.protocol=SASL_PLAINTEXT", *LOGIN))
+    assert "wants no login" in told.text
+
+
+def test_a_wrong_password(broker: RunningBroker) -> None:
+    """E3: who, with what; never the password."""
+    told = wrong(
+        "login",
+        address_of(broker, "SASL_PLAINTEXT"),
+        settings=("security.protocol=SASL_PLAINTEXT", *LOGIN[:2], "sasl.plain.password=guess"),
+    )
+    assert "user ann" in told.text
+    assert "check the user name and the password" in told.text
+    assert "guess" not in told.text
+
+
+def test_a_mechanism_that_the_broker_does_not_have(broker: RunningBroker) -> None:
+    """E3"""
+    told = wrong(
+        "login",
+        address_of(broker, "SASL_PLAINTEXT"),
+        settings=("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=SCRAM-SHA-512", *LOGIN[1:]),
+    )
+    assert "it has PLAIN, SCRAM-SHA-256" in told.text
+
+
+# --- The cluster
+
+Answers = Callable[[FakeBroker], MetadataResponse]
+
+
+def fake(
+    metadata: Answers, versions: dict[ApiKey, tuple[int, int]] | None = None
+) -> "AbstractAsyncContextManager[FakeBroker]":
+    """A broker that has nothing but metadata."""
+    brokers: list[FakeBroker] = []
+
+    def answer(header: RequestHeader, request: Message) -> Message | None:
+        if isinstance(request, MetadataRequest):
+            return metadata(brokers[0])
+        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+
+    @asynccontextmanager
+    async def serve() -> AsyncIterator[FakeBroker]:
+        async with fake_broker(answer, versions) as broker:
+            brokers.append(broker)
+            yield broker
+
+    return serve()
+
+
+def itself(broker: FakeBroker) -> MetadataResponseBroker:
+    return MetadataResponseBroker(0, "127.0.0.1", broker.port)
+
+
+def test_versions_that_do_not_meet() -> None:
+    """E4"""
+    versions = {key: (api(key).min_version, api(key).max_version) for key in ApiKey}
+    versions[ApiKey.FETCH] = (500, 501)
+    with running(lambda: fake(lambda broker: MetadataResponse(), versions)) as broker:
+        told = wrong("versions", broker.address)
+    assert "serves FETCH in versions 500 to 501" in told.text
+    assert "the client is too old" in told.text
+
+
+def test_a_cluster_without_brokers() -> None:
+    with running(lambda: fake(lambda broker: MetadataResponse(cluster_id="x"))) as broker:
+        assert "names no broker" in wrong("metadata", broker.address).text
+
+
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        ("no-such-container", "as those of containers are"),
+        ("127.0.0.1", "that fails: 127.0.0.1:1 refuses connections"),
+    ],
+)
+def test_an_advertised_listener_that_cannot_be_reached(host: str, said: str) -> None:
+    """E6"""
+
+    def metadata(broker: FakeBroker) -> MetadataResponse:
+        return MetadataResponse(
+            cluster_id="x", brokers=[itself(broker), MetadataResponseBroker(1, host, 1)]
+        )
+
+    with running(lambda: fake(metadata)) as broker:
+        told = wrong("advertised listeners", broker.address)
+    assert said in told.text
+    assert "set advertised.listeners of broker 1" in told.problem["todo"]
+
+
+def test_an_advertised_listener_of_another_cluster(broker: RunningBroker) -> None:
+    """E6"""
+
+    def metadata(fake: FakeBroker) -> MetadataResponse:
+        port = broker.addresses[0].port
+        brokers = [itself(fake), MetadataResponseBroker(1, "127.0.0.1", port)]
+        return MetadataResponse(cluster_id="x", brokers=brokers)
+
+    with running(lambda: fake(metadata)) as first:
+        assert "another cluster" in wrong("advertised listeners", first.address).text
+
+
+def test_a_partition_without_a_leader() -> None:
+    """The metadata warn; of the topic that is asked for, it is what is wrong."""
+
+    def metadata(broker: FakeBroker) -> MetadataResponse:
+        partition = MetadataResponsePartition(leader_id=-1, replica_nodes=[5])
+        topic = MetadataResponseTopic(name="t", partitions=[partition])
+        return MetadataResponse(cluster_id="x", brokers=[itself(broker)], topics=[topic])
+
+    with running(lambda: fake(metadata, _only_metadata())) as broker:
+        told = wrong("topic", broker.address, "--topic", "t", "--timeout", "0.5")
+    assert told.steps["metadata"]["status"] == "warning"
+    assert "t-0" in told.steps["metadata"]["todo"]
+    assert "partition t-0 has no leader" in told.text
+
+
+def _only_metadata() -> dict[ApiKey, tuple[int, int]]:
+    versions = {key: (api(key).min_version, api(key).max_version) for key in ApiKey}
+    del versions[ApiKey.DESCRIBE_CONFIGS]
+    return versions
+
+
+def test_too_few_replicas(broker: RunningBroker) -> None:
+    """E7"""
+    with broker.connect("PLAINTEXT") as client:
+        make_topic(client, "lonely", 1, {"min.insync.replicas": "2"})
+    told = wrong("topic", address_of(broker), "--topic", "lonely")
+    assert "1 in-sync replicas, and min.insync.replicas=2" in told.text
+    assert told.problem["error"] == "NOT_ENOUGH_REPLICAS"
+
+
+def test_a_topic_that_does_not_exist(broker: RunningBroker) -> None:
+    """E5"""
+    assert (
+        "there is no topic nowhere" in wrong("topic", address_of(broker), "--topic", "nowhere").text
+    )
+
+
+def test_a_topic_that_one_may_not_use(broker: RunningBroker) -> None:
+    """E3"""
+    with broker.connect("PLAINTEXT") as client:
+        make_topic(client, "secret", 1)
+    login = ("security.protocol=SASL_PLAINTEXT", *LOGIN)
+    address = address_of(broker, "SASL_PLAINTEXT")
+    told = wrong("topic", address, "--topic", "secret", settings=login)
+    assert told.problem["error"] == "TOPIC_AUTHORIZATION_FAILED"
+    told = wrong("topic", address, settings=login)
+    assert "name one with --topic" in told.text
