@@ -57,6 +57,9 @@ class FakeNetwork:
             },
         )
 
+    def in_flight(self, node_id: int) -> int:
+        return 0
+
     def is_ready(self, node_id: int) -> bool:
         return True
 

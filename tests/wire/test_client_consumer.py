@@ -304,6 +304,15 @@ def test_deleted_records_reset_the_position(
         assert consumer.position(at(topic)) == 1
 
 
+def test_questions_do_not_wait_behind_a_fetch(broker: RunningBroker, topic: str) -> None:
+    """Brokers answer a connection in order, and a fetch at the end of a topic waits for records."""
+    with consumer_of(broker, fetch_max_wait_ms=60_000) as consumer:
+        consumer.assign([at(topic)])
+        assert len(polled(consumer, 4)) == 4
+        assert consumer.poll(0.05) == []
+        assert consumer.end_offsets([at(topic)], timeout=20.0) == {at(topic): 4}
+
+
 # --- the cluster
 
 

@@ -133,7 +133,7 @@ class OffsetLookup:
             )
 
         response = await self._network.request(
-            node,
+            self._quick_way(node),
             Build(ListOffsetsRequest, make),
             ListOffsetsResponse,
             min_version=_FIRST_WITH_ONE_OFFSET,
@@ -158,6 +158,11 @@ class OffsetLookup:
         found.retry.update(timestamps.keys() - found.offsets.keys())
         return found
 
+    def _quick_way(self, node: int) -> int:
+        """A Fetch that waits for records would hold up what comes behind it."""
+        network = self._network
+        return network.apart(node) if network.in_flight(node) else node
+
     async def ends_of_epochs(
         self, node: int, positions: Mapping[TopicPartition, FetchPosition]
     ) -> dict[TopicPartition, EpochEnd]:
@@ -174,7 +179,7 @@ class OffsetLookup:
                 )
             )
         response = await self._network.request(
-            node,
+            self._quick_way(node),
             OffsetForLeaderEpochRequest(
                 replica_id=CONSUMER_REPLICA_ID, topics=list(topics.values())
             ),
