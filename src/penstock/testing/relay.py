@@ -7,7 +7,6 @@ import asyncio
 import socket
 import struct
 from collections import Counter, deque
-from functools import partial
 
 from penstock.testing.addresses import Route
 from penstock.testing.faults import Faults
@@ -37,7 +36,7 @@ class Relay:
         self.loop = asyncio.get_running_loop()
         self.links: set[Link] = set()
         self._routes = routes
-        self._servers: list[asyncio.Server] = []
+        self._listeners: list[socket.socket] = []
         self._connecting: set[asyncio.Task[None]] = set()
         self._clear_at = {True: 0.0, False: 0.0}
 
@@ -55,7 +54,7 @@ class Relay:
             self._close_listeners()
             await self.cut()
         if before.refused and not faults.refused:
-            await self._open_listeners()
+            self._open_listeners()
 
     async def cut(self, *, only_mute: bool = False) -> None:
         """Resets every connection; or those only that have lost an answer and wait for it."""
@@ -67,6 +66,8 @@ class Relay:
     async def close(self) -> None:
         self._close_listeners()
         await self.cut()
+        for task in self._connecting:
+            task.cancel()
         await asyncio.gather(*self._connecting, return_exceptions=True)
 
     def request_passes(self, link: "Link", api: int, correlation: bytes) -> bool:
@@ -94,41 +95,48 @@ class Relay:
             self._clear_at[is_request] = at
         return at
 
-    async def _open_listeners(self) -> None:
+    def _open_listeners(self) -> None:
         for route in self._routes:
             family = socket.AF_INET6 if ":" in route.host else socket.AF_INET
             sock = socket.socket(family, socket.SOCK_STREAM)
             try:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                sock.setblocking(False)
                 sock.bind((route.host, route.port))
-                server = await self.loop.create_server(
-                    partial(self._accept, route), sock=sock, backlog=_BACKLOG
-                )
+                sock.listen(_BACKLOG)
             except BaseException:
                 sock.close()
                 raise
-            self._servers.append(server)
+            self._listeners.append(sock)
+            self.loop.add_reader(sock, self._accept, sock, route)
 
     def _close_listeners(self) -> None:
-        for server in self._servers:
-            server.close()
-        self._servers.clear()
-        for task in self._connecting:
-            task.cancel()
+        for sock in self._listeners:
+            self.loop.remove_reader(sock)
+            sock.close()
+        self._listeners.clear()
 
-    def _accept(self, route: Route) -> "End":
+    def _accept(self, listener: socket.socket, route: Route) -> None:
+        # Not by asyncio's server: a connection that it has accepted when it is closed stays open,
+        # and belongs to nobody, until the garbage is collected.
+        try:
+            sock, _ = listener.accept()
+        except OSError:  # the client has gone, or another turn of the loop has better luck
+            return
+        sock.setblocking(False)
         link = Link(self, route.readable)
         self.links.add(link)
-        task = self.loop.create_task(self._connect(link, route))
+        task = self.loop.create_task(self._connect(link, sock, route))
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)
-        return link.client
 
-    async def _connect(self, link: "Link", route: Route) -> None:
+    async def _connect(self, link: "Link", sock: socket.socket, route: Route) -> None:
         try:
-            await self.loop.create_connection(
-                lambda: link.broker, route.broker_host, route.broker_port
-            )
+            await self.loop.connect_accepted_socket(lambda: link.client, sock)
+            if not link.is_reset:
+                await self.loop.create_connection(
+                    lambda: link.broker, route.broker_host, route.broker_port
+                )
         except OSError:
             link.reset()
 
@@ -141,6 +149,8 @@ class Link:
         self.doomed: dict[bytes, int] = {}
         """Requests whose answers may get lost: their kinds by their correlation ids."""
         self.is_mute = False
+        self.is_reset = False
+        """What comes of it later, one end or the other, is reset as well."""
         self._lost_ends = 0
         self.client = End(self)
         self.broker = End(self)
@@ -151,6 +161,9 @@ class Link:
 
     def connected(self) -> None:
         """One of the two ends is there; requests flow once both are."""
+        if self.is_reset:
+            self.reset()
+            return
         if self.client.transport is None or self.broker.transport is None:
             if self.client.transport is not None:
                 self.client.transport.pause_reading()
@@ -178,6 +191,7 @@ class Link:
             self.relay.loop.call_soon(self.reset)  # what came before it is written first
 
     def reset(self) -> None:
+        self.is_reset = True
         self.relay.links.discard(self)
         for end in (self.client, self.broker):
             end.reset()

@@ -272,7 +272,10 @@ class Consumer(ConsumerBase):
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
         callback: CommitCallback | None = None,
     ) -> None:
-        """Commit without waiting; a later poll (or close) calls `callback(offsets, error)`."""
+        """Commit without waiting; a later poll (or close) calls `callback(offsets, error)`.
+
+        It is tried once: commit again, with newer offsets, where `error` may go away by that.
+        """
         chosen = self._to_commit(offsets)
         self._to_loop(lambda: self._driver.keep(self._commit_later(chosen, callback)))
 

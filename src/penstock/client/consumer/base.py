@@ -17,7 +17,12 @@ from penstock.client.consumer.record import (
     RebalanceListener,
     SubscriptionPattern,
 )
-from penstock.client.errors import IllegalStateError, NoOffsetForPartitionError, WakeupError
+from penstock.client.errors import (
+    IllegalStateError,
+    KafkaTimeoutError,
+    NoOffsetForPartitionError,
+    WakeupError,
+)
 from penstock.client.metrics import MetricName
 from penstock.client.settings import ConsumerOptions, resolve
 from penstock.core.clock import Clock
@@ -79,6 +84,7 @@ class ConsumerBase:
             self._settings["enable_auto_commit"] and self._settings["group_id"] is not None
         )
         self._next_auto_commit_ms = self._clock.monotonic_ms() + self._commits_interval_ms
+        self._is_auto_committing = False
 
     # What to read
 
@@ -219,9 +225,11 @@ class ConsumerBase:
         return not any(each in waiting for each in error.partitions)
 
     def _auto_commit_is_due(self) -> bool:
-        if not self._auto_commits or self._clock.monotonic_ms() < self._next_auto_commit_ms:
+        now_ms = self._clock.monotonic_ms()
+        if not self._auto_commits or self._is_auto_committing or now_ms < self._next_auto_commit_ms:
             return False
-        self._next_auto_commit_ms = self._clock.monotonic_ms() + self._commits_interval_ms
+        self._next_auto_commit_ms = now_ms + self._commits_interval_ms
+        self._is_auto_committing = True
         return True
 
     def _next_event(self) -> RebalanceEvent | None:
@@ -295,14 +303,27 @@ class ConsumerBase:
     async def _commit_later(
         self, offsets: Offsets, callback: CommitCallback | None, *, is_auto: bool = False
     ) -> None:
-        """On the loop: commit, and leave the outcome for the next poll to tell."""
+        """On the loop: commit, and leave the outcome for the next poll to tell.
+
+        Once only: a second attempt might come after a later commit, or after a rebalance, and turn
+        back what others have committed since.
+        """
         failure: KafkaError | None = None
         try:
-            await self._driver.commit(offsets, self._driver.deadline(None))
+            await self._driver.commit(offsets, self._driver.deadline(None), retry=False)
         except KafkaError as error:
             failure = error
+        finally:
+            if is_auto:
+                self._is_auto_committing = False
         if is_auto and failure is not None:
-            logger.warning("offsets were not committed: %s", failure.message)
+            level = logging.WARNING
+            if failure.code.retriable:
+                soon_ms = self._clock.monotonic_ms() + self._settings["retry_backoff_ms"]
+                self._next_auto_commit_ms = min(self._next_auto_commit_ms, soon_ms)
+                if not isinstance(failure, KafkaTimeoutError):
+                    level = logging.INFO
+            logger.log(level, "offsets were not committed: %s", failure.message)
             return
         self._commits_done.append((callback, offsets, failure))
         self._on_ready()

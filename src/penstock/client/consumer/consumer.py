@@ -260,7 +260,10 @@ class Consumer(ConsumerBase):
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
         callback: CommitCallback | None = None,
     ) -> None:
-        """Commit without waiting; a later poll (or close) calls `callback(offsets, error)`."""
+        """Commit without waiting; a later poll (or close) calls `callback(offsets, error)`.
+
+        It is tried once: commit again, with newer offsets, where `error` may go away by that.
+        """
         with self._use:
             self._start(self._commit_later(self._to_commit(offsets), callback))
 

@@ -342,9 +342,13 @@ class ConsumerDriver:
         return await self.needs_group().committed(list(partitions), deadline_ms)
 
     async def commit(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline_ms: int
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        deadline_ms: int,
+        *,
+        retry: bool = True,
     ) -> None:
-        await self.needs_group().commit(dict(offsets), deadline_ms)
+        await self.needs_group().commit(dict(offsets), deadline_ms, retry=retry)
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], deadline_ms: int

@@ -40,7 +40,11 @@ class Membership(Protocol):
     def callback_done(self, event: RebalanceEvent, error: Exception | None) -> None: ...
 
     async def commit(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline_ms: int
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        deadline_ms: int,
+        *,
+        retry: bool = True,
     ) -> None: ...
 
     async def committed(

@@ -90,16 +90,18 @@ def fetch_request(
     group_id: str,
     partitions: Iterable[TopicPartition],
     who: Identity | None,
-    *,
-    require_stable: bool,
 ) -> Callable[[int], Message]:
-    """`who` only for members of a consumer group (KIP-848): their epoch is checked."""
+    """`who` only for members of a consumer group (KIP-848): their epoch is checked.
+
+    Offsets that a transaction is about to change are waited for (KIP-447), whatever the isolation
+    level is: who goes on from the old ones would do the work of that transaction again.
+    """
     by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)
 
     def make(version: int) -> Message:
-        stable = require_stable and version >= 7
+        stable = version >= 7
         if version < 8:
             topics = [OffsetFetchRequestTopic(name, of) for name, of in by_topic.items()]
             return OffsetFetchRequest(group_id, topics, require_stable=stable)

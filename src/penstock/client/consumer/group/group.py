@@ -100,13 +100,7 @@ class Group:
         self._metrics = (
             None if metrics is None else GroupMetrics(metrics, lambda: len(subscriptions.assigned))
         )
-        self._offsets = GroupOffsets(
-            network,
-            coordinators,
-            self._settings.group_id,
-            self,
-            read_committed=settings["isolation_level"] == "read_committed",
-        )
+        self._offsets = GroupOffsets(network, coordinators, self._settings.group_id, self)
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()

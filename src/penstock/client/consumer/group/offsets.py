@@ -22,12 +22,14 @@ from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.offset_commit import OffsetCommitResponse
 from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
+_NOT_THIS_MEMBER = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
+"""To a question about offsets: the next heartbeat hears the same, and joins anew."""
 _TRY_AGAIN = frozenset(
     {
         *COORDINATOR_ERRORS,
+        *_NOT_THIS_MEMBER,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.UNSTABLE_OFFSET_COMMIT,
-        ErrorCode.STALE_MEMBER_EPOCH,
     }
 )
 
@@ -54,14 +56,11 @@ class GroupOffsets:
         coordinators: Coordinators,
         group_id: str,
         committer: Committer,
-        *,
-        read_committed: bool,
     ) -> None:
         self._network = network
         self._coordinators = coordinators
         self._group_id = group_id
         self._committer = committer
-        self._read_committed = read_committed
 
     async def commit(
         self,
@@ -143,7 +142,7 @@ class GroupOffsets:
                 found = await self._fetch_once(partitions, deadline_ms)
                 return {partition: found.get(partition) for partition in partitions}
             except KafkaError as error:
-                if error.code is ErrorCode.STALE_MEMBER_EPOCH:
+                if error.code in _NOT_THIS_MEMBER:
                     error = _stale(error.code)
                 await self._network.pause_after(error, attempts, deadline_ms)
             attempts += 1
@@ -151,12 +150,7 @@ class GroupOffsets:
     async def _fetch_once(
         self, partitions: Collection[TopicPartition], deadline_ms: int
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        make = fetch_request(
-            self._group_id,
-            partitions,
-            self._committer.fetching_as(),
-            require_stable=self._read_committed,
-        )
+        make = fetch_request(self._group_id, partitions, self._committer.fetching_as())
         node_id = await self._find(deadline_ms)
         try:
             response = await self._network.within(
