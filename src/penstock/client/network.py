@@ -295,16 +295,17 @@ class Network:
         """Do it before the deadline, or KafkaTimeoutError."""
         left_ms = deadline_ms - self.clock.monotonic_ms()
         if left_ms <= 0:
-            raise self._too_late("the time for this call has run out")
+            raise self.too_late("the time for this call has run out")
         try:
             async with asyncio.timeout(left_ms / 1000):
                 return await call()
         except TimeoutError:
-            raise self._too_late(
+            raise self.too_late(
                 "the time for this call has run out while waiting for a broker"
             ) from None
 
-    def _too_late(self, message: str) -> KafkaTimeoutError:
+    def too_late(self, message: str) -> KafkaTimeoutError:
+        """The error of a call whose time is up, with what keeps brokers from being reached."""
         reasons = " ".join(each.message for each in self._failures.values())
         return KafkaTimeoutError(f"{message}: {reasons}" if reasons else message)
 

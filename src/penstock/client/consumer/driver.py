@@ -34,7 +34,6 @@ from penstock.client.errors import (
     ClientError,
     ConfigError,
     IllegalStateError,
-    KafkaTimeoutError,
 )
 from penstock.client.metrics import Metrics
 from penstock.client.network import Build, Network
@@ -331,7 +330,7 @@ class ConsumerDriver:
                 async with asyncio.timeout(max(0, left_ms) / 1000):
                     await self._changed.wait()
             except TimeoutError:
-                raise KafkaTimeoutError(
+                raise self.network.too_late(
                     f"the position of {partition} could not be found in time: check that the "
                     "brokers can be reached and the partition has a leader"
                 ) from None

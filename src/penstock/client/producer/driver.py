@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from penstock.client.errors import AuthenticationError, IllegalStateError, KafkaTimeoutError
+from penstock.client.errors import AuthenticationError, IllegalStateError
 from penstock.client.network import Build, Network
 from penstock.client.producer.sender import NEVER_MS, ProduceCall, Sender
 from penstock.client.producer.txn_request import Coordinator, TxnRequest, TxnResult
@@ -246,7 +246,7 @@ class ProducerDriver:
             async with asyncio.timeout(timeout_ms / 1000):
                 await done
         except TimeoutError:
-            raise KafkaTimeoutError(
+            raise self._network.too_late(
                 f"{result.operation} was not done within {timeout_ms} ms: call it again, it goes "
                 "on in the background; or check that the brokers can be reached"
             ) from None

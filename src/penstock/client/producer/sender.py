@@ -488,6 +488,12 @@ def _error(partition: TopicPartition, outcome: Outcome) -> KafkaError:
                 f"the record is larger than topic {partition.topic} allows: raise its "
                 "max.message.bytes (or message.max.bytes of the broker), or send less at a time"
             )
+        case ErrorCode.INVALID_PRODUCER_EPOCH:
+            message = (
+                f"records for {partition} were not stored, because this producer's epoch is old: "
+                "abort the transaction; if that raises ProducerFencedError, another producer with "
+                "the same transactional_id has taken over, and this one is to be closed"
+            )
         case _:
             message = f"records for {partition} were not stored: {_said(outcome)}"
             return error_of(outcome.code, message)
