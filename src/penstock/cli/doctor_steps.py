@@ -336,8 +336,8 @@ def check_metadata(answer: MetadataResponse) -> Found:
             "see which brokers are down or slow"
         )
     return Found(
-        f"cluster {answer.cluster_id}, {len(answer.brokers)} brokers, controller "
-        f"{answer.controller_id}, {len(answer.topics)} topics with {count} partitions",
+        f"cluster {answer.cluster_id}, brokers: {len(answer.brokers)}, controller: "
+        f"{answer.controller_id}, topics: {len(answer.topics)}, partitions: {count}",
         warnings,
         {
             "cluster_id": answer.cluster_id,

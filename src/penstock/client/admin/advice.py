@@ -189,13 +189,18 @@ class BrokerTooOldError(UnsupportedVersionError):
 
 
 def explain(code: ErrorCode | int, about: str, words: str | None = None) -> ClientError:
-    """The error that a broker answered about something, in its words, with what to do."""
+    """The error that a broker answered about something, in its words, with what to do.
+
+    Words of more than a sentence say what to do by themselves, as those of our broker do.
+    """
     try:
         known = ErrorCode(code)
     except ValueError:
         known = ErrorCode.UNKNOWN_SERVER_ERROR
     meaning, action = _ADVICE.get(known, (f"the broker answered {known.name}", ""))
     said = (words or "").strip().rstrip(".:;") or meaning
+    if ". " in said:
+        action = ""
     return error_of(code, f"{about}: {said}; {action}" if action else f"{about}: {said}")
 
 
