@@ -12,16 +12,16 @@ from penstock.client.cluster import Cluster, ClusterMetadata, Node
 from penstock.client.errors import KafkaTimeoutError, TransactionAbortedError, error_of
 from penstock.client.producer.accumulator import RecordAccumulator
 from penstock.client.producer.batch import ProducerBatch
+from penstock.client.producer.outcome import Outcome, failure, outcome_of, said
 from penstock.client.producer.sender_metrics import SenderMetrics
 from penstock.client.producer.transactions import TransactionManager
-from penstock.client.producer.txn_request import TxnRequest, known
+from penstock.client.producer.txn_request import TxnRequest
 from penstock.client.settings import ProducerOptions
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import ZERO_UUID, Message
 from penstock.protocol.messages.produce import (
     PartitionProduceData,
-    PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
@@ -51,10 +51,6 @@ _STALE_METADATA: Final = frozenset(
     }
 )
 _HELD_BACK_MS: Final = 10
-_TOO_FEW_REPLICAS: Final = (
-    ErrorCode.NOT_ENOUGH_REPLICAS,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-)
 _OTHER_LEADER: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -109,17 +105,6 @@ class Turn(NamedTuple):
     """Brokers that something waits for and that cannot be sent to at present."""
     delay_ms: int
     """When to look again, if nothing happens; 0 where there may be more at once."""
-
-
-class Outcome(NamedTuple):
-    """What became of a batch in one attempt."""
-
-    code: ErrorCode
-    message: str | None = None
-    base_offset: int = -1
-    log_append_time_ms: int = -1
-    log_start_offset: int = -1
-    record_errors: Mapping[int, str | None] | None = None
 
 
 class Sender:
@@ -282,7 +267,7 @@ class Sender:
                 found = names.pop(partition, None)
                 if found is None:
                     continue
-                self._settle(found, _outcome(each), now_ms)
+                self._settle(found, outcome_of(each), now_ms)
                 leader = each.current_leader
                 if (
                     each.error_code in _OTHER_LEADER
@@ -328,9 +313,9 @@ class Sender:
             self.accumulator.complete_and_deallocate(batch)
             self._metrics.split()
         elif self._can_retry(batch, outcome, now_ms):
-            log.info("%s: %s, trying again", batch.topic_partition, _said(outcome))
+            log.info("%s: %s, trying again", batch.topic_partition, said(outcome))
             self._remove(batch)
-            self._problems[batch] = _said(outcome)
+            self._problems[batch] = said(outcome)
             self.accumulator.reenqueue(batch, now_ms)
             self._metrics.retried(batch, now_ms)
         else:
@@ -361,7 +346,7 @@ class Sender:
         return self.manager.can_retry(batch, outcome.code, outcome.log_start_offset)
 
     def _fail_answered(self, batch: ProducerBatch, outcome: Outcome) -> None:
-        error = _error(batch.topic_partition, outcome)
+        error = failure(batch.topic_partition, outcome)
         each: dict[int, KafkaError] = {}
         if outcome.record_errors:
             code = outcome.code if len(outcome.record_errors) == 1 else ErrorCode.INVALID_RECORD
@@ -450,53 +435,3 @@ class Sender:
                     break
             if not batches:
                 del self._in_flight[batch.topic_partition]
-
-
-def _outcome(answer: PartitionProduceResponse) -> Outcome:
-    if not answer.error_code:
-        return Outcome(ErrorCode.NONE, None, answer.base_offset, answer.log_append_time_ms)
-    return Outcome(
-        known(answer.error_code),
-        answer.error_message,
-        answer.base_offset,
-        answer.log_append_time_ms,
-        answer.log_start_offset,
-        {each.batch_index: each.batch_index_error_message for each in answer.record_errors},
-    )
-
-
-def _said(outcome: Outcome) -> str:
-    said = f"{outcome.code.name} ({outcome.message})" if outcome.message else outcome.code.name
-    if outcome.code in _TOO_FEW_REPLICAS:
-        said += (
-            ": fewer replicas are in sync than min.insync.replicas asks for; bring brokers back, "
-            "or lower it"
-        )
-    return said
-
-
-def _error(partition: TopicPartition, outcome: Outcome) -> KafkaError:
-    match outcome.code:
-        case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            message = (
-                f"not authorized to write to topic {partition.topic}: allow this user WRITE on it"
-            )
-        case ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-            message = "not authorized to produce idempotently: allow IDEMPOTENT_WRITE"
-        case ErrorCode.MESSAGE_TOO_LARGE:
-            message = (
-                f"the record is larger than topic {partition.topic} allows: raise its "
-                "max.message.bytes (or message.max.bytes of the broker), or send less at a time"
-            )
-        case ErrorCode.INVALID_PRODUCER_EPOCH:
-            message = (
-                f"records for {partition} were not stored, because this producer's epoch is old: "
-                "abort the transaction; if that raises ProducerFencedError, another producer with "
-                "the same transactional_id has taken over, and this one is to be closed"
-            )
-        case _:
-            message = f"records for {partition} were not stored: {_said(outcome)}"
-            return error_of(outcome.code, message)
-    if outcome.message:
-        message = f"{message} ({outcome.message})"
-    return error_of(outcome.code, message)
