@@ -1,10 +1,12 @@
 """P5: our producer when connections break, answers get lost and the broker goes away."""
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
+from penstock.client.consumer.consumer import Consumer
 from penstock.client.errors import AuthenticationError, AuthorizationError, KafkaTimeoutError
 from penstock.client.producer.future import RecordFuture
 from penstock.client.producer.producer import Producer
@@ -87,6 +89,60 @@ def test_connections_that_break_in_the_middle_cost_nothing(failing: Broker) -> N
     for partition in range(2):
         expected = [b"%d" % number for number in range(partition, count, 2)]
         assert stored(failing, "cut", partition) == expected
+
+
+def test_a_broker_too_slow_for_the_timeout_makes_neither_loss_nor_doubles(failing: Broker) -> None:
+    """P5: it has the batches when the producer gives up waiting and sends them again."""
+    failing.create_topic("slow")
+    with Producer(
+        bootstrap_servers=failing.bootstrap_servers,
+        batch_size=300,
+        linger_ms=0,
+        request_timeout_ms=150,
+        retry_backoff_ms=5,
+        reconnect_backoff_ms=5,
+        reconnect_backoff_max_ms=20,
+    ) as one:
+        assert one.send("slow", b"0").result(WAIT_S).offset == 0
+        with failing.slow(latency_ms=400):
+            futures = [one.send("slow", b"%d" % number) for number in range(1, 1000)]
+            assert not futures[-1].done()
+            while not metric(one, "record-retry-total"):
+                time.sleep(0.01)
+        one.flush(WAIT_S)
+        assert metric(one, "record-error-total") == 0
+    assert [future.result(0).offset for future in futures] == list(range(1, 1000))
+    assert stored(failing, "slow") == [b"%d" % number for number in range(1000)]
+
+
+def test_a_consumer_of_a_slow_broker_sees_every_record_once(failing: Broker) -> None:
+    failing.create_topic("slow-read")
+    with producer_of(failing, batch_size=500) as one:
+        for number in range(2000):
+            one.send("slow-read", b"%d" % number)
+    with Consumer(
+        bootstrap_servers=failing.bootstrap_servers,
+        auto_offset_reset="earliest",
+        request_timeout_ms=150,
+        fetch_max_wait_ms=20,
+        max_poll_records=50,
+        max_partition_fetch_bytes=1000,
+        retry_backoff_ms=5,
+        reconnect_backoff_ms=5,
+        reconnect_backoff_max_ms=20,
+    ) as consumer:
+        consumer.assign([("slow-read", 0)])
+        seen = [record.value for record in consumer.poll(WAIT_S)]
+        with failing.slow(latency_ms=400):
+            # What was fetched before is used up, then requests run out of time.
+            while records := consumer.poll(0.3):
+                seen += [record.value for record in records]
+        assert len(seen) < 2000
+        while len(seen) < 2000:
+            records = consumer.poll(WAIT_S)
+            assert records
+            seen += [record.value for record in records]
+    assert seen == [b"%d" % number for number in range(2000)]
 
 
 def test_an_id_whose_answer_gets_lost_is_asked_for_again(failing: Broker) -> None:
