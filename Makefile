@@ -12,9 +12,11 @@ KAFKA_VERSION := $(shell sed -nE 's/.*<kafka\.version>(.*)<\/.*/\1/p' tools/kafk
 KAFKA_READY := .parts/kafka-$(KAFKA_VERSION)/.ready
 KAFKA_APPS_READY := .parts/kafka-apps-$(KAFKA_VERSION)/.ready
 JAVA_CLIENTS_READY := .parts/java-clients/.ready
+SPARK_KAFKA_READY := .parts/spark-kafka/.ready
 KAFKAJS_READY := .parts/node/.ready
 FRANZ_GO := .parts/bin/franz-go-client
-PARTS := $(KAFKA_READY) $(KAFKA_APPS_READY) $(JAVA_CLIENTS_READY) $(KAFKAJS_READY) $(FRANZ_GO)
+PARTS := $(KAFKA_READY) $(KAFKA_APPS_READY) $(JAVA_CLIENTS_READY) $(SPARK_KAFKA_READY) \
+	$(KAFKAJS_READY) $(FRANZ_GO)
 JOBS ?= 2
 ARGS ?=
 
@@ -53,6 +55,10 @@ $(KAFKA_APPS_READY): tools/kafka/pom.xml $(wildcard tools/kafka-apps/*) tools/se
 
 $(JAVA_CLIENTS_READY): $(KAFKA_READY) $(wildcard tools/clients/java/*) tools/setup.sh
 	@tools/setup.sh java-clients $(KAFKA_VERSION)
+	@touch $@
+
+$(SPARK_KAFKA_READY): tools/spark-kafka/pom.xml tools/setup.sh
+	@tools/setup.sh spark-kafka
 	@touch $@
 
 $(KAFKAJS_READY): $(wildcard tools/clients/kafkajs/package*.json) tools/setup.sh

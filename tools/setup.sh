@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Prepares this machine for the project: setup.sh system VERSION | python | programs | kafka VERSION |
-# kafka-apps VERSION | java-clients VERSION | kafkajs | franz-go, where VERSION is that of Apache Kafka
-# in tools/kafka/pom.xml. `programs` only looks for what must be installed: Java, Node.js, kcat,
+# kafka-apps VERSION | java-clients VERSION | spark-kafka | kafkajs | franz-go, where VERSION is that of
+# Apache Kafka in tools/kafka/pom.xml. `programs` only looks for what must be installed: Java, Node.js, kcat,
 # PostgreSQL and MariaDB.
 # What is missing is installed with apt-get when we are root on a Debian-like machine; otherwise
 # every missing part gets one line that says how to get it, and the script fails.
@@ -171,6 +171,11 @@ setup_kafka_apps() {
         die "tools/kafka-apps does not compile with Kafka Streams $kafka_version"
 }
 
+setup_spark_kafka() {
+    require check_maven
+    fetch_jars "Spark's Kafka connector" tools/spark-kafka/pom.xml .parts/spark-kafka/libs
+}
+
 # --- The other clients ----------------------------------------------------------------------------
 
 check_kcat() {
@@ -266,13 +271,13 @@ check_system() {
     [[ -e .venv/.ready ]] || check_python
     check_programs
     [[ -e .parts/kafka-$kafka_version/.ready && -e .parts/kafka-apps-$kafka_version/.ready &&
-        -e .parts/java-clients/.ready ]] || check_maven
+        -e .parts/java-clients/.ready && -e .parts/spark-kafka/.ready ]] || check_maven
     [[ -e .parts/node/.ready ]] || check_npm
     [[ -e .parts/bin/franz-go-client ]] || check_go
 }
 
 usage="usage: tools/setup.sh system VERSION | python | programs | kafka VERSION | \
-kafka-apps VERSION | java-clients VERSION | kafkajs | franz-go"
+kafka-apps VERSION | java-clients VERSION | spark-kafka | kafkajs | franz-go"
 kafka_version=${2:-}
 case "${1:-} $#" in
 "system 2") require check_system ;;
@@ -281,6 +286,7 @@ case "${1:-} $#" in
 "kafka 2") setup_kafka ;;
 "kafka-apps 2") setup_kafka_apps ;;
 "java-clients 2") setup_java_clients ;;
+"spark-kafka 1") setup_spark_kafka ;;
 "kafkajs 1") setup_kafkajs ;;
 "franz-go 1") setup_franz_go ;;
 *) die "$usage" ;;

@@ -1,0 +1,1 @@
+"""From the bytes of records to columns; what cannot be read goes to the dead letters."""

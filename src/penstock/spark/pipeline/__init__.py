@@ -1,0 +1,1 @@
+"""What a pipeline is, what is wrong with one, and how it runs."""

@@ -1,0 +1,205 @@
+"""A pipeline as data: what `pipeline.yml` says and what the Python API builds.
+
+Nothing here needs Spark, a broker or a file. Every part knows the line of the file that it was read
+from, if it was, so that whoever finds a problem can say where.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Format: TypeAlias = Literal["json", "avro", "protobuf", "csv", "raw"]
+Mode: TypeAlias = Literal["append", "upsert"]
+OutputMode: TypeAlias = Literal["append", "update"]
+SinkWriting: TypeAlias = Literal["driver", "staged"]
+
+StepFunction: TypeAlias = "Callable[[Mapping[str, DataFrame]], DataFrame]"
+"""Gets every view defined so far, by name."""
+
+DEFAULT_BATCH_RECORDS = 500_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watermark:
+    column: str
+    delay: str
+    """An interval as Spark reads it: `10 minutes`."""
+    line: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceSpec:
+    """A topic, or several of one format, decoded into a view of this name.
+
+    Besides its fields the view has `_key`, `_topic`, `_partition`, `_offset`, `_timestamp`, and
+    `_headers` if asked for. The format `raw` has `key` and `value` as binary instead of fields.
+    """
+
+    name: str
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    """A regular expression, instead of `topics`."""
+    format: Format = "json"
+    schema: str | None = None
+    """The fields, as in CREATE TABLE: `id bigint, at timestamp`. Avro and Protobuf need none."""
+    schema_file: str | None = None
+    """An Avro schema (.avsc), or a set of Protobuf descriptors."""
+    message: str | None = None
+    """The full name of the Protobuf message."""
+    required: tuple[str, ...] = ()
+    """Fields that may not be missing or null: such a record is a dead letter."""
+    watermark: Watermark | None = None
+    starting: str = "earliest"
+    """`earliest`, `latest`, or a time (ISO 8601), where the pipeline has never run."""
+    headers: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Of the source (`minPartitions`, `kafka.…`), or of the format (CSV's `sep`)."""
+    line: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSpec:
+    """A static table to join with, read again in every batch."""
+
+    name: str
+    database: str | None = None
+    """SQLAlchemy's address of the database."""
+    table: str | None = None
+    path: str | None = None
+    """A folder or file instead of a database: Parquet, or CSV with a header, or JSON lines."""
+    schema: str | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepSpec:
+    """A view made from earlier ones: by SQL, by a function, or by dropping repeated rows."""
+
+    name: str
+    sql: str | None = None
+    function: StepFunction | str | None = None
+    """In a file: `module:function`, or `path/to/file.py:function`."""
+    deduplicate: tuple[str, ...] = ()
+    """Columns that make a row the same as another, within the watermark."""
+    source: str | None = None
+    """The view that `deduplicate` reads."""
+    watermark: Watermark | None = None
+    """On the view that this step makes."""
+    unbounded_state: bool = False
+    """Says that state without a watermark is meant: it grows with the number of keys."""
+    line: int | None = None
+    sql_line: int | None = None
+    """Where the first line of the SQL is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatabaseSinkSpec:
+    name: str
+    view: str
+    database: str
+    table: str
+    mode: Mode = "append"
+    key: tuple[str, ...] = ()
+    order_by: tuple[str, ...] = ()
+    """Of several rows with one key in a batch, the last in this order counts."""
+    delete_when: str | None = None
+    """A condition, in SQL: rows for which it holds delete their key instead."""
+    output_mode: OutputMode | None = None
+    """None: `update` for upserts of aggregates, else `append`."""
+    writing: SinkWriting = "driver"
+    create_table: bool = True
+    line: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicSinkSpec:
+    """Columns `key`, `value`, `headers`, `topic`, `partition` as for Spark's Kafka sink.
+
+    A view without a `value` column is written as JSON objects, with `key` columns as the key.
+    """
+
+    name: str
+    view: str
+    topic: str | None = None
+    key: tuple[str, ...] = ()
+    output_mode: OutputMode | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    line: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParquetSinkSpec:
+    name: str
+    view: str
+    path: str
+    partition_by: tuple[str, ...] = ()
+    output_mode: OutputMode | None = None
+    line: int | None = None
+
+
+SinkSpec: TypeAlias = DatabaseSinkSpec | TopicSinkSpec | ParquetSinkSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeadLetterSpec:
+    """Where records go that cannot be read: a topic, or a table in the database of the sink."""
+
+    topic: str | None = None
+    table: str | None = None
+    max_count: int | None = None
+    """The pipeline stops when one batch has more of them, before anything of it is stored."""
+    max_share: float | None = None
+    """The same, as a share (0 to 1) of the records of a batch of at least 100."""
+    line: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineSpec:
+    name: str
+    bootstrap_servers: str
+    sources: tuple[SourceSpec, ...]
+    sinks: tuple[SinkSpec, ...]
+    tables: tuple[TableSpec, ...] = ()
+    steps: tuple[StepSpec, ...] = ()
+    dead_letters: DeadLetterSpec | None = None
+    """None: a record that cannot be read stops the pipeline."""
+    checkpoint: str = "checkpoints"
+    """A folder; each query has one of its own below `<checkpoint>/<pipeline>/`."""
+    trigger: str = "1 second"
+    max_batch_records: int = DEFAULT_BATCH_RECORDS
+    kafka: Mapping[str, str] = field(default_factory=dict)
+    """Kafka's client settings (`security.protocol`, …) for everything that speaks to the broker."""
+    spark: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the Spark session."""
+    file: str | None = None
+    line: int | None = None
+
+    def query(self, sink: SinkSpec) -> str:
+        """The key of the query that feeds this sink."""
+        return f"{self.name}.{sink.name}"
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """Something wrong with a pipeline, found before Spark starts."""
+
+    line: int | None
+    where: str
+    """The part: `steps.per_minute.sql`."""
+    message: str
+
+    def __str__(self) -> str:
+        place = f"line {self.line}: " if self.line is not None else ""
+        return f"{place}{self.where}: {self.message}"
+
+
+def all_views(spec: PipelineSpec) -> Sequence[str]:
+    """Names that SQL may use, in the order in which they are defined."""
+    return [
+        *(each.name for each in spec.sources),
+        *(each.name for each in spec.tables),
+        *(each.name for each in spec.steps),
+    ]

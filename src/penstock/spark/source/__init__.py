@@ -1,0 +1,1 @@
+"""`format("penstock")`: topics as a source of Spark."""

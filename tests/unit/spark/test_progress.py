@@ -1,0 +1,59 @@
+"""Offsets as Spark writes them down."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.ids import TopicPartition
+from penstock.spark.errors import ProgressError
+from penstock.spark.progress import SourceOffsets
+
+NAMES = st.text("abcXYZ019._-", min_size=1, max_size=8)
+
+
+@given(
+    st.dictionaries(st.tuples(NAMES, st.integers(0, 300)), st.integers(0, 2**63 - 1), max_size=20),
+    NAMES | st.just(""),
+)
+def test_what_is_written_is_read_again(offsets: dict[tuple[str, int], int], source: str) -> None:
+    partitions = {TopicPartition(*each): offset for each, offset in offsets.items()}
+    ids = {topic: f"id of {topic}" for topic, _ in offsets}
+    written = SourceOffsets(partitions, ids, source)
+    assert SourceOffsets.from_json(json.loads(json.dumps(written.to_json()))) == written
+
+
+def test_the_same_offsets_are_the_same_text() -> None:
+    """Spark compares offsets as text: the order in which partitions were met must not count."""
+    one = {TopicPartition("b", 10): 1, TopicPartition("b", 9): 2, TopicPartition("a", 0): 3}
+    other = dict(reversed(one.items()))
+    texts = {
+        json.dumps(SourceOffsets(each, ids, "s").to_json())
+        for each, ids in [(one, {"a": "1", "b": "2"}), (other, {"b": "2", "a": "1"})]
+    }
+    assert texts == {
+        '{"#penstock": {"source": "s", "topicIds": {"a": "1", "b": "2"}}, '
+        '"a": {"0": 3}, "b": {"9": 2, "10": 1}}'
+    }
+
+
+def test_offsets_of_sparks_own_source_are_read() -> None:
+    found = SourceOffsets.from_json({"orders": {"0": 17, "1": 4}})
+    assert found == SourceOffsets({TopicPartition("orders", 0): 17, TopicPartition("orders", 1): 4})
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"orders": 5},
+        {"orders": {"0": "5"}},
+        {"orders": {"x": 5}},
+        {"#penstock": 5},
+        {"#penstock": {"topicIds": 5}},
+        {"#penstock": {"source": 5}},
+    ],
+)
+def test_what_are_no_offsets_is_refused(written: dict[str, object]) -> None:
+    with pytest.raises(ProgressError):
+        SourceOffsets.from_json(written)  # type: ignore[arg-type]
