@@ -18,6 +18,7 @@ SUITES = (
     "testing",
     "soak",
     "sim",
+    "spark",
 )
 
 

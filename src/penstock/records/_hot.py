@@ -512,10 +512,11 @@ def fill_columns(
 
     `columns`: offsets, timestamps (int64); ends of the keys (int32), keys, validity bits of the
     keys (empty where none is null); the same three for the values; ends of the headers of each
-    row (int32); ends of the header names (int32), names; ends of the header values (int32), header
-    values, validity bits of the header values. Every column of ends starts with a 0 that is there
-    already. `cursor` is six int64 that say how far each is filled: rows, bytes of keys, bytes of
-    values, headers, bytes of names, bytes of header values.
+    row (int32), empty where headers are to be left out; ends of the header names (int32), names;
+    ends of the header values (int32), header values, validity bits of the header values. Every
+    column of ends starts with a 0 that is there already. `cursor` is six int64 that say how far
+    each is filled: rows, bytes of keys, bytes of values, headers, bytes of names, bytes of header
+    values.
     """
     view = view_of(buffer, start, end)
     p = source_of(view)
@@ -534,13 +535,10 @@ def fill_columns(
     head_value_ends = int32s_of(columns[11])
     head_values = target_of(columns[12])
     head_bits = target_of(columns[13])
-    room = min(
-        len(columns[0]),
-        len(columns[1]),
-        len(columns[2]) - 1,
-        len(columns[5]) - 1,
-        len(columns[8]) - 1,
-    )
+    has_heads = len(columns[8]) > 0
+    room = min(len(columns[0]), len(columns[1]), len(columns[2]) - 1, len(columns[5]) - 1)
+    if has_heads:
+        room = min(room, len(columns[8]) - 1)
     key_room = len(columns[3])
     value_room = len(columns[6])
     head_room = min(len(columns[9]), len(columns[11])) - 1
@@ -584,7 +582,7 @@ def fill_columns(
             value_pos += value_n
             if has_value_bits:
                 value_bits[row >> 3] |= 1 << (row & 7)
-        if head_n != 0:
+        if has_heads and head_n != 0:
             if head_n > head_room - head_row:
                 raise ValueError("columns are too small")
             for _ in range(head_n):
@@ -608,7 +606,8 @@ def fill_columns(
         row += 1
         key_ends[row] = key_pos
         value_ends[row] = value_pos
-        head_ends[row] = head_row
+        if has_heads:
+            head_ends[row] = head_row
     if pos != end:
         raise _left_over(count, end - pos)
     at[0], at[1], at[2], at[3] = row, key_pos, value_pos, head_row

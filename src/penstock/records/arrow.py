@@ -65,6 +65,7 @@ class ArrowDecoder:
     `keep` is asked for each data batch, by its header, whether to decode it: a consumer that reads
     committed data leaves out what was aborted. Control batches are always left out.
     `max_bytes` bounds what the compressed batches of one result unpack to, all together.
+    Without `headers` that column is left out.
     """
 
     def __init__(
@@ -73,7 +74,9 @@ class ArrowDecoder:
         keep: Callable[[BatchHeader], bool] | None = None,
         check_crcs: bool = True,
         max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT,
+        headers: bool = True,
     ) -> None:
+        self._headers = headers
         self._keep = keep
         self._check_crcs = check_crcs
         self._max_bytes = max_bytes
@@ -81,6 +84,7 @@ class ArrowDecoder:
 
     def _reset(self) -> None:
         self._sources: list[tuple[Buffer, int, int, BatchHeader, int, int]] = []
+        self._timestamp_types: list[tuple[int, int]] = []
         self._unpacked_bytes = 0
         self._totals = memoryview(bytearray(8 * len(_Totals._fields))).cast("q")
 
@@ -88,6 +92,17 @@ class ArrowDecoder:
     def rows(self) -> int:
         """Records gathered so far."""
         return int(self._totals[0])
+
+    @property
+    def size(self) -> int:
+        """Bytes of keys, values and headers gathered so far."""
+        totals = self._totals
+        return int(totals[1] + totals[3] + totals[6] + totals[7])
+
+    @property
+    def timestamp_types(self) -> list[tuple[int, int]]:
+        """What the timestamps of the records gathered so far are: (type, how many in a row)."""
+        return list(self._timestamp_types)
 
     def add(self, buffer: Buffer, *, start_offset: int = 0, end_offset: int = MAX_OFFSET) -> None:
         """Gather the records from `start_offset` to below `end_offset` of the batches in `buffer`.
@@ -100,12 +115,12 @@ class ArrowDecoder:
         position = 0
         while (entry := _whole_entry(view, position)) is not None:
             if isinstance(entry, BatchHeader):
-                self._add_batch(view, position, entry, start_offset, end_offset)
+                self.add_batch(view, position, entry, start_offset, end_offset)
             else:
                 self._add_message(view[position : position + entry.size], start_offset, end_offset)
             position += entry.size
 
-    def _add_batch(
+    def add_batch(
         self,
         view: memoryview,
         position: int,
@@ -113,6 +128,7 @@ class ArrowDecoder:
         start_offset: int,
         end_offset: int,
     ) -> None:
+        """As `add`, of the one whole v2 batch at `position`, whose header was read already."""
         count = header.records_count
         base_offset = header.base_offset
         attributes = header.attributes
@@ -135,16 +151,25 @@ class ArrowDecoder:
             self._unpacked_bytes += len(source)
         else:
             source, start = view, position + HEADER_SIZE
+        before = self.rows
         _hot.measure_columns(
             source, start, end, count, base_offset, start_offset, end_offset, self._totals
         )
+        self._note_type(int(attributes & TIMESTAMP_TYPE_FLAG != 0), self.rows - before)
         self._sources.append((source, start, end, header, start_offset, end_offset))
+
+    def _note_type(self, timestamp_type: int, rows: int) -> None:
+        types = self._timestamp_types
+        if types and types[-1][0] == timestamp_type:
+            types[-1] = timestamp_type, types[-1][1] + rows
+        else:
+            types.append((timestamp_type, rows))
 
     def _add_message(self, message: memoryview, start_offset: int, end_offset: int) -> None:
         """A v0/v1 message, by way of a v2 batch."""
         limit = self._max_bytes - self._unpacked_bytes
         batch = memoryview(convert_to_v2(message, max_bytes=limit))
-        self._add_batch(batch, 0, read_header(batch), start_offset, end_offset)
+        self.add_batch(batch, 0, read_header(batch), start_offset, end_offset)
 
     def finish(self) -> "pa.RecordBatch":
         """The gathered records in one batch; the decoder starts again from nothing.
@@ -160,7 +185,7 @@ class ArrowDecoder:
             raise ValueError(
                 f"too much for one Arrow batch ({', '.join(too_large)}): decode fewer at once"
             )
-        columns = _Columns(totals)
+        columns = _Columns(totals, headers=self._headers)
         cursor = memoryview(bytearray(8 * 6)).cast("q")
         for source, start, end, header, start_offset, end_offset in self._sources:
             _hot.fill_columns(
@@ -218,27 +243,30 @@ def _whole_entry(view: memoryview, position: int) -> BatchHeader | Entry | None:
 class _Columns:
     """Arrow's buffers, of the right size, and how they make up the columns."""
 
-    def __init__(self, totals: _Totals) -> None:
+    def __init__(self, totals: _Totals, *, headers: bool) -> None:
         import pyarrow as pa
 
         self._pa = pa
+        self._has_headers = headers
+        if not headers:
+            totals = totals._replace(headers=0, name_bytes=0, header_value_bytes=0)
         self._totals = totals
-        rows, headers = totals.rows, totals.headers
+        rows = totals.rows
         self._offsets = pa.allocate_buffer(8 * rows)
         self._timestamps = pa.allocate_buffer(8 * rows)
         self._keys = self._binary(rows, totals.key_bytes, totals.null_keys)
         self._values = self._binary(rows, totals.value_bytes, totals.null_values)
         self._header_ends = pa.allocate_buffer(4 * (rows + 1))
-        self._names = self._binary(headers, totals.name_bytes, 0)
+        self._names = self._binary(totals.headers, totals.name_bytes, 0)
         self._header_values = self._binary(
-            headers, totals.header_value_bytes, totals.null_header_values
+            totals.headers, totals.header_value_bytes, totals.null_header_values
         )
         self.views = (
             memoryview(self._offsets).cast("B").cast("q"),
             memoryview(self._timestamps).cast("B").cast("q"),
             *self._binary_views(self._keys),
             *self._binary_views(self._values),
-            self._ends_view(self._header_ends),
+            self._ends_view(self._header_ends) if headers else memoryview(bytearray()).cast("i"),
             *self._binary_views(self._names)[:2],
             *self._binary_views(self._header_values),
         )
@@ -280,40 +308,48 @@ class _Columns:
     def record_batch(self) -> "pa.RecordBatch":
         """The columns, once they are filled."""
         pa, totals = self._pa, self._totals
-        rows, headers = totals.rows, totals.headers
+        rows = totals.rows
+        arrays = [
+            pa.Array.from_buffers(pa.int64(), rows, [None, self._offsets], 0),
+            pa.Array.from_buffers(pa.int64(), rows, [None, self._timestamps], 0),
+            self._array(pa.binary(), rows, self._keys, totals.null_keys),
+            self._array(pa.binary(), rows, self._values, totals.null_values),
+        ]
+        fields = [
+            pa.field("offset", pa.int64(), nullable=False),
+            pa.field("timestamp", pa.int64(), nullable=False),
+            pa.field("key", pa.binary()),
+            pa.field("value", pa.binary()),
+        ]
+        if self._has_headers:
+            headers = self._header_lists()
+            arrays.append(headers)
+            fields.append(pa.field("headers", headers.type, nullable=False))
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+    def _header_lists(self) -> "pa.Array":
+        pa, totals = self._pa, self._totals
         header_type = pa.struct(
             [pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]
         )
         entries = pa.Array.from_buffers(
             header_type,
-            headers,
+            totals.headers,
             [None],
             0,
             children=[
-                self._text(headers),
-                self._array(pa.binary(), headers, self._header_values, totals.null_header_values),
-            ],
-        )
-        headers_type = pa.list_(pa.field("item", header_type, nullable=False))
-        return pa.RecordBatch.from_arrays(
-            [
-                pa.Array.from_buffers(pa.int64(), rows, [None, self._offsets], 0),
-                pa.Array.from_buffers(pa.int64(), rows, [None, self._timestamps], 0),
-                self._array(pa.binary(), rows, self._keys, totals.null_keys),
-                self._array(pa.binary(), rows, self._values, totals.null_values),
-                pa.Array.from_buffers(
-                    headers_type, rows, [None, self._header_ends], 0, children=[entries]
+                self._text(totals.headers),
+                self._array(
+                    pa.binary(), totals.headers, self._header_values, totals.null_header_values
                 ),
             ],
-            schema=pa.schema(
-                [
-                    pa.field("offset", pa.int64(), nullable=False),
-                    pa.field("timestamp", pa.int64(), nullable=False),
-                    pa.field("key", pa.binary()),
-                    pa.field("value", pa.binary()),
-                    pa.field("headers", headers_type, nullable=False),
-                ]
-            ),
+        )
+        return pa.Array.from_buffers(
+            pa.list_(pa.field("item", header_type, nullable=False)),
+            totals.rows,
+            [None, self._header_ends],
+            0,
+            children=[entries],
         )
 
     def _text(self, headers: int) -> "pa.Array":

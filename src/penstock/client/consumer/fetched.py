@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from penstock.records.arrow import ArrowDecoder
 
 _ENTRY: Final = Struct(">qiib").unpack_from
+_NO_LIMIT: Final = 2**63 - 1
 
 
 class Decoding:
@@ -132,15 +133,27 @@ class CompletedFetch:
             self.is_consumed = True
         return taken
 
-    def take_arrow(self, decoder: "ArrowDecoder") -> int:
-        """Everything that is left, into `decoder`; how many records that was."""
+    def take_arrow(
+        self,
+        decoder: "ArrowDecoder",
+        *,
+        end_offset: int = _NO_LIMIT,
+        max_bytes: int = _NO_LIMIT,
+    ) -> int:
+        """Everything that is left below `end_offset`, into `decoder`; how many records that was.
+
+        No batch is begun once the decoder holds `max_bytes`.
+        """
         before = decoder.rows
         self._pending = []
         try:
-            while (batch := self._next_batch()) is not None:
+            while self.next_offset < end_offset and decoder.size < max_bytes:
+                batch = self._next_batch()
+                if batch is None:
+                    break
                 view, header = batch
                 try:
-                    decoder.add(view, start_offset=self.next_offset)
+                    decoder.add_batch(view, 0, header, self.next_offset, end_offset)
                 except KafkaError as error:
                     raise self._unreadable(error, header) from error
                 self._batch_done(header)

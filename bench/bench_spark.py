@@ -1,0 +1,186 @@
+"""Spark reading topics: `format("penstock")` and Spark's own connector, `format("kafka")`.
+
+Both read the same topics of one broker, in one session, in turns, so that what disturbs the machine
+disturbs both; a figure is the median of the rounds behind a warm-up, which is long because the JVM
+compiles what it runs often. Two cores have the broker, the JVM and, for ours, two Python workers.
+"""
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bench.broker_process import start_broker
+from bench.report import Row, at_least
+from penstock.client import Admin, Producer
+from penstock.client.admin import NewTopic
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROUNDS: Final = 7
+WARM_UP: Final = 3
+PARTITIONS: Final = 2
+RECORDS: Final = {100: 2_000_000, 1000: 400_000}
+"""By the bytes of a value."""
+KEYS: Final = 8
+LIST: Final = 10_000
+FORMATS: Final = ("penstock", "kafka")
+SMALL: Final = 100
+"""Records of a topic whose reading is all overhead."""
+CONNECTOR: Final = Path(__file__).resolve().parents[1] / ".parts" / "spark-kafka" / "libs"
+SETTINGS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "2g",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.log.level": "ERROR",
+}
+
+
+def run() -> list[Row]:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        start_broker(Path(folder), {"log.segment.bytes": str(1 << 30)}) as broker,
+        _session() as spark,
+    ):
+        # The broker is on one core while others measure it; here all share what there is.
+        os.sched_setaffinity(broker.pid, os.sched_getaffinity(0))
+        address = f"{broker.address[0]}:{broker.address[1]}"
+        rows: list[Row] = []
+        for size, count in RECORDS.items():
+            _fill(address, f"values-{size}", size, count)
+            for sink, act in (("noop", _noop), ("aggregation", _aggregation)):
+                rows += _compare(
+                    f"batch, {size} bytes, {sink}",
+                    count,
+                    {
+                        name: _reading(spark, name, address, f"values-{size}", act)
+                        for name in FORMATS
+                    },
+                )
+        rows += _compare(
+            "AvailableNow, 100 bytes, noop",
+            RECORDS[100],
+            {name: _streaming(spark, name, address, Path(folder)) for name in FORMATS},
+            is_target=False,
+        )
+        _fill(address, "small", 100, SMALL)
+        rows += [
+            Row(f"batch of {SMALL} records: {name}", seconds * 1000, "ms")
+            for name, seconds in _medians(
+                {name: _reading(spark, name, address, "small", _noop) for name in FORMATS}
+            ).items()
+        ]
+        return rows
+
+
+@contextmanager
+def _session() -> "Iterator[SparkSession]":
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from pyspark.sql import SparkSession
+    jars = sorted(map(str, CONNECTOR.glob("*.jar")))
+    if not jars:
+        raise FileNotFoundError("Spark's Kafka connector is missing: run `make setup-parts`")
+    builder = SparkSession.builder.master("local[2]").config("spark.jars", ",".join(jars))
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    gateway = session.sparkContext._gateway
+    try:
+        yield session
+    finally:
+        session.stop()
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(30)
+
+
+def _fill(address: str, topic: str, size: int, count: int) -> None:
+    with Admin(bootstrap_servers=address) as admin:
+        admin.create_topics([NewTopic(topic, PARTITIONS)])
+    with Producer(bootstrap_servers=address) as producer:
+        keys = [b"key-%d" % (number % KEYS) for number in range(LIST)]
+        each = count // PARTITIONS
+        for partition in range(PARTITIONS):
+            for start in range(0, each, LIST):
+                many = min(LIST, each - start)
+                producer.send_many(topic, [b"v" * size] * many, keys[:many], partition=partition)
+        producer.flush()
+
+
+def _noop(frame: "DataFrame") -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def _aggregation(frame: "DataFrame") -> None:
+    lengths = frame.selectExpr("key", "length(value) AS size")
+    found = lengths.groupBy("key").agg({"*": "count", "size": "sum"}).collect()
+    assert len(found) == KEYS
+
+
+def _reading(
+    spark: "SparkSession", name: str, address: str, topic: str, act: "Callable[[DataFrame], None]"
+) -> Callable[[], None]:
+    def read() -> None:
+        options = {"kafka.bootstrap.servers": address, "subscribe": topic}
+        act(spark.read.format(name).options(**options).load())
+
+    return read
+
+
+def _streaming(spark: "SparkSession", name: str, address: str, folder: Path) -> Callable[[], None]:
+    def read() -> None:
+        options = {
+            "kafka.bootstrap.servers": address,
+            "subscribe": "values-100",
+            "startingOffsets": "earliest",
+        }
+        checkpoint = tempfile.mkdtemp(dir=folder)
+        query = (
+            spark.readStream.format(name)
+            .options(**options)
+            .load()
+            .writeStream.format("noop")
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    return read
+
+
+def _medians(actions: dict[str, Callable[[], None]]) -> dict[str, float]:
+    taken: dict[str, list[float]] = {name: [] for name in actions}
+    for number in range(WARM_UP + ROUNDS):
+        for name, action in actions.items():
+            start = time.perf_counter()
+            action()
+            if number >= WARM_UP:
+                taken[name].append(time.perf_counter() - start)
+    return {name: statistics.median(each) for name, each in taken.items()}
+
+
+def _compare(
+    what: str, count: int, actions: dict[str, Callable[[], None]], *, is_target: bool = True
+) -> list[Row]:
+    rates = {name: count / seconds for name, seconds in _medians(actions).items()}
+    ratio = rates["penstock"] / rates["kafka"]
+    name = f"{what}: penstock against kafka"
+    return [
+        *(Row(f"{what}: {name}", rate, "rows/s") for name, rate in rates.items()),
+        at_least(name, ratio, "times", 1) if is_target else Row(name, ratio, "times"),
+    ]

@@ -1,0 +1,375 @@
+"""Fetching a range of one partition ahead, and what becomes of it when records are gone.
+
+Fetches name the topic by the id that the range was planned with: a topic that was deleted and made
+again is another one for the broker too, so that none of its records can be taken for the old ones.
+They stop at the end of the range.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from queue import SimpleQueue
+from typing import Final, NoReturn
+from uuid import UUID
+
+from penstock.client.cluster import Node, TopicInfo
+from penstock.client.consumer.fetched import CompletedFetch, Decoding
+from penstock.client.consumer.list_offsets import OffsetLookup
+from penstock.client.errors import (
+    IllegalStateError,
+    KafkaTimeoutError,
+    UnknownTopicError,
+    error_of,
+)
+from penstock.client.network import Build
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.ids import TopicPartition
+from penstock.protocol.fields import ZERO_UUID
+from penstock.protocol.messages.fetch import (
+    FetchPartition,
+    FetchPartitionData,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
+from penstock.spark.errors import DataLossError
+from penstock.spark.source.clients import FetchClient
+from penstock.spark.source.ranges import OffsetRange
+from penstock.spark.source.topic_ids import from_text
+
+logger = logging.getLogger(__name__)
+
+_DEPTH: Final = 2
+"""Answers that may wait: one to work on, one behind it."""
+_LAST_VERSION_WITH_NAMES: Final = 12
+_EARLIEST, _LATEST, _EARLIEST_LOCAL = -2, -1, -4
+_GONE_AFTER_MS: Final = 5_000
+"""A topic that no broker knows for so long is gone; one that has just started may not know yet."""
+_EMPTY_ANSWERS_OF_A_HOLE: Final = 2
+_TOPIC_IS_ANOTHER: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+
+
+class _NotYetError(Exception):
+    """Ask again. `message` is for when the time is over; `is_loss`: records are gone then."""
+
+    def __init__(self, message: str, *, is_loss: bool = False) -> None:
+        super().__init__(message)
+        self.message = message
+        self.is_loss = is_loss
+
+
+class _RangeEndError(Exception):
+    """There is nothing more in the range."""
+
+
+class RangeFetch:
+    """The answers with the records of a range, fetched ahead on the client's loop."""
+
+    def __init__(
+        self,
+        wanted: OffsetRange,
+        client: FetchClient,
+        *,
+        fail_on_data_loss: bool,
+        poll_timeout_ms: int,
+    ) -> None:
+        self._range = wanted
+        self._client = client
+        self._network = client.network
+        self._fail_on_data_loss = fail_on_data_loss
+        self._poll_timeout_ms = poll_timeout_ms
+        self._partition = TopicPartition(wanted.topic, wanted.partition)
+        self._topic_id: UUID = from_text(wanted.topic_id) or ZERO_UUID
+        settings = client.settings
+        self._read_committed = settings["isolation_level"] == "read_committed"
+        self._decoding = Decoding(
+            check_crcs=settings["check_crcs"], read_committed=self._read_committed
+        )
+        self._lookup = OffsetLookup(self._network, read_committed=False)
+        self._replica = -1
+        """The follower that the leader has named to read from."""
+        self._empty_answers = 0
+        self._answers: SimpleQueue[CompletedFetch | BaseException | None] = SimpleQueue()
+        self._room = asyncio.Semaphore(_DEPTH)
+        self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    def __iter__(self) -> Iterator[CompletedFetch]:
+        """One answer after the other. `close` in the end, however it ended."""
+        self._client.thread.post(self._start)
+        while (answer := self._answers.get()) is not None:
+            if isinstance(answer, BaseException):
+                raise answer
+            yield answer
+            self._client.thread.post(self._room.release)
+
+    def close(self) -> None:
+        """Stop fetching. An answer that is on its way is dropped when it comes."""
+        self._client.thread.post(self._cancel)
+
+    # On the loop
+
+    def _start(self) -> None:
+        if not self._is_closed:
+            self._task = asyncio.ensure_future(self._run())
+            self._task.add_done_callback(self._told)
+
+    def _cancel(self) -> None:
+        self._is_closed = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def _told(self, task: "asyncio.Task[None]") -> None:
+        error = (
+            IllegalStateError("the client was closed while a range was read")
+            if task.cancelled()
+            else task.exception()
+        )
+        self._answers.put(None if isinstance(error, _RangeEndError) else error)
+
+    async def _run(self) -> None:
+        offset = self._range.start
+        while offset < self._range.end:
+            await self._room.acquire()
+            fetch = await self._fetch(offset)
+            self._answers.put(fetch)
+            if fetch.end_offset <= offset:
+                # Not one whole batch: whoever takes from it will say so.
+                return
+            offset = fetch.end_offset
+
+    async def _fetch(self, offset: int) -> CompletedFetch:
+        """The answer with the first records from `offset` on."""
+        network = self._network
+        started_ms = network.clock.monotonic_ms()
+        deadline_ms = started_ms + self._poll_timeout_ms
+        attempts = 0
+        self._empty_answers = 0
+        while True:
+            try:
+                topic = await self._topic(started_ms, deadline_ms)
+                data = await self._ask(topic, offset, deadline_ms)
+                if data.records and not data.error_code:
+                    return CompletedFetch(self._partition, offset, data, self._decoding)
+                offset = await self._without_records(data, offset, deadline_ms)
+                continue
+            except _NotYetError as reason:
+                problem, is_loss = reason.message, reason.is_loss
+            except KafkaError as error:
+                if not error.code.retriable:
+                    raise
+                self._replica = -1
+                network.metadata.request_update()
+                problem, is_loss = error.message, False
+            delay_ms = network.retry.delay_ms(attempts)
+            if network.clock.monotonic_ms() + delay_ms >= deadline_ms:
+                if is_loss:
+                    self._lose(problem)
+                    raise _RangeEndError
+                raise KafkaTimeoutError(
+                    f"{self._partition}: nothing came from offset {offset} on within "
+                    f"{self._poll_timeout_ms} ms: {problem}. Check the brokers, or raise the "
+                    "option kafkaConsumer.pollTimeoutMs"
+                )
+            await asyncio.sleep(delay_ms / 1000)
+            attempts += 1
+
+    async def _topic(self, started_ms: int, deadline_ms: int) -> TopicInfo:
+        """The topic, which must be the one that the range is of."""
+        network, name = self._network, self._range.topic
+        try:
+            cluster = await network.wait_for_topics(
+                [name], min(deadline_ms, started_ms + _GONE_AFTER_MS)
+            )
+            if self._is_another(cluster.topics[name]):
+                # What is known may be older than the range.
+                cluster = await network.within(deadline_ms, network.update_metadata)
+        except UnknownTopicError:
+            self._lose(
+                f"topic {name} does not exist any more; its records from offset "
+                f"{self._range.start} on are gone"
+            )
+            raise _RangeEndError from None
+        topic = cluster.topics.get(name)
+        if topic is None or not topic.partitions:
+            raise _NotYetError(f"topic {name} is not to be found at present")
+        if self._is_another(topic):
+            raise DataLossError(
+                f"topic {name} was deleted and made again since these offsets were planned: they "
+                "mean nothing in the new topic. Start with a new checkpoint (for a pipeline: "
+                "`penstock pipeline rebuild`)"
+            )
+        if self._partition.partition >= len(topic.partitions):
+            problem = (
+                f"there is no {self._partition}: topic {name} has {len(topic.partitions)} "
+                "partitions"
+            )
+            if network.clock.monotonic_ms() < started_ms + _GONE_AFTER_MS:
+                network.metadata.request_update()
+                raise _NotYetError(problem, is_loss=True)
+            self._lose(problem)
+            raise _RangeEndError
+        return topic
+
+    def _is_another(self, topic: TopicInfo) -> bool:
+        return ZERO_UUID not in (topic.topic_id, self._topic_id) and (
+            topic.topic_id != self._topic_id
+        )
+
+    async def _ask(self, topic: TopicInfo, offset: int, deadline_ms: int) -> FetchPartitionData:
+        network, settings = self._network, self._client.settings
+        known = topic.partitions[self._partition.partition]
+        topic_id = topic.topic_id if self._topic_id == ZERO_UUID else self._topic_id
+        node = self._replica if self._replica in network.metadata.cluster.nodes else known.leader
+        if node not in network.metadata.cluster.nodes:
+            network.metadata.request_update()
+            raise _NotYetError(f"{self._partition} has no leader at present")
+        request = FetchRequest(
+            max_wait_ms=settings["fetch_max_wait_ms"],
+            # What the range holds is there already: nothing is gained by waiting for more.
+            min_bytes=1,
+            max_bytes=settings["fetch_max_bytes"],
+            isolation_level=int(self._read_committed),
+            topics=[
+                FetchTopic(
+                    topic=self._partition.topic,
+                    topic_id=topic_id,
+                    partitions=[
+                        FetchPartition(
+                            partition=self._partition.partition,
+                            current_leader_epoch=known.leader_epoch,
+                            fetch_offset=offset,
+                            partition_max_bytes=settings["max_partition_fetch_bytes"],
+                        )
+                    ],
+                )
+            ],
+            rack_id=settings["client_rack"],
+        )
+        response = await network.within(
+            deadline_ms,
+            lambda: network.request(
+                node,
+                Build(FetchRequest, lambda _: request),
+                FetchResponse,
+                max_version=_LAST_VERSION_WITH_NAMES if topic_id == ZERO_UUID else None,
+            ),
+        )
+        if response.error_code:
+            return FetchPartitionData(error_code=response.error_code)
+        for each in response.responses:
+            for data in each.partitions:
+                self._note_leader(data, response)
+                return data
+        raise _NotYetError("the broker answers with nothing, as one does that throttles")
+
+    def _note_leader(self, data: FetchPartitionData, response: FetchResponse) -> None:
+        leader = data.current_leader
+        if leader.leader_id >= 0:
+            nodes = [Node(each.node_id, each.host, each.port) for each in response.node_endpoints]
+            self._network.metadata.update_leader(
+                self._partition, leader.leader_id, leader.leader_epoch, nodes
+            )
+
+    async def _without_records(
+        self, data: FetchPartitionData, offset: int, deadline_ms: int
+    ) -> int:
+        """Where to go on at once; otherwise what keeps from it is raised."""
+        code = data.error_code
+        if code == ErrorCode.NONE:
+            if data.preferred_read_replica < 0:
+                await self._nothing_there(data, offset, deadline_ms)
+            self._replica = data.preferred_read_replica
+            if self._replica not in self._network.metadata.cluster.nodes:
+                self._network.metadata.request_update()
+                raise _NotYetError(f"broker {self._replica}, to be read from, is not known yet")
+            return offset
+        is_followers = self._replica >= 0
+        self._replica = -1
+        if is_followers:
+            raise _NotYetError(f"a follower answered with error {code}: the leader is asked now")
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            return await self._out_of_range(offset, deadline_ms)
+        if code in _TOPIC_IS_ANOTHER:
+            await self._network.within(deadline_ms, self._network.update_metadata)
+            raise _NotYetError(f"the broker has no {self._partition} at present")
+        if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            raise error_of(
+                code,
+                f"this client may not read topic {self._range.topic}: its user needs the ACL READ "
+                "on it",
+            )
+        raise error_of(code, f"offset {offset} of {self._partition} cannot be fetched")
+
+    async def _nothing_there(
+        self, data: FetchPartitionData, offset: int, deadline_ms: int
+    ) -> NoReturn:
+        """An empty answer: the records are still to come, or gone by compaction."""
+        end = self._range.end
+        readable = data.last_stable_offset if self._read_committed else data.high_watermark
+        if readable >= end:
+            self._empty_answers += 1
+            if self._empty_answers >= _EMPTY_ANSWERS_OF_A_HOLE and await self._is_local(
+                offset, deadline_ms
+            ):
+                # Compaction has left nothing up to the end of the log.
+                raise _RangeEndError
+            raise _NotYetError("the broker answers without records")
+        if data.high_watermark >= end:
+            raise _NotYetError(
+                f"a transaction that is still open holds back what is behind offset {readable}"
+            )
+        raise _NotYetError(
+            f"{self._partition} ends at offset {data.high_watermark}, the range at {end}: the log "
+            "was cut, or the end was never there",
+            is_loss=True,
+        )
+
+    async def _is_local(self, offset: int, deadline_ms: int) -> bool:
+        """Whether `offset` is on the broker's own disk, where no answer is empty by chance."""
+        try:
+            found = await self._network.within(
+                deadline_ms,
+                lambda: self._lookup.look_up({self._partition: _EARLIEST_LOCAL}, deadline_ms),
+            )
+        except KafkaError:
+            return True
+        return self._partition not in found or found[self._partition].offset <= offset
+
+    async def _out_of_range(self, offset: int, deadline_ms: int) -> int:
+        """Where records begin again behind `offset`."""
+        first = await self._edge(_EARLIEST, deadline_ms)
+        last = await self._edge(_LATEST, deadline_ms)
+        end = self._range.end
+        if offset < first:
+            self._lose(
+                f"{self._partition}: the records from offset {offset} to {min(first, end)} are "
+                f"gone, the log begins at {first}: they were older than its retention, or deleted"
+            )
+            if first >= end:
+                raise _RangeEndError
+            return first
+        if offset > last:
+            self._lose(
+                f"{self._partition} ends at offset {last}, before offset {offset} of the range: "
+                "the log was cut"
+            )
+            raise _RangeEndError
+        raise _NotYetError(f"offset {offset} is in the log again, which is from {first} to {last}")
+
+    async def _edge(self, timestamp: int, deadline_ms: int) -> int:
+        found = await self._lookup.look_up({self._partition: timestamp}, deadline_ms)
+        return found[self._partition].offset
+
+    def _lose(self, message: str) -> None:
+        if self._fail_on_data_loss:
+            raise DataLossError(
+                f"{message}. Set the option failOnDataLoss to false to go on without them"
+            )
+        logger.warning("%s", message)

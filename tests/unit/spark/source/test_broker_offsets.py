@@ -1,0 +1,192 @@
+"""Topics and offsets, as a broker tells them (D1)."""
+
+import uuid
+
+import pytest
+
+from penstock.client.admin.admin import Admin
+from penstock.client.errors import DisconnectError, KafkaTimeoutError, UnknownTopicError
+from penstock.client.producer.producer import Producer
+from penstock.core.ids import TopicPartition
+from penstock.spark.errors import OptionError
+from penstock.spark.progress import SourceOffsets
+from penstock.spark.source.broker_offsets import BrokerOffsets
+from penstock.spark.source.options import stream_options
+from penstock.spark.source.positions import AtOffsets, AtTime, AtTimes, Edge
+from penstock.spark.source.topic_ids import from_text, to_text
+from penstock.testing import Broker
+from tests.support.spark_topics import Topics
+
+NOON = 1_700_000_000_000
+
+
+class Patience:
+    """Counts the waits, and does not wait."""
+
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+
+    def __call__(self, seconds: float) -> None:
+        self.waits.append(seconds)
+
+
+def asking(topics: Topics, patience: Patience | None = None, **options: str) -> BrokerOffsets:
+    given = {"kafka.bootstrap.servers": topics.bootstrap_servers, **options}
+    return BrokerOffsets(stream_options(given), sleep=patience or Patience())
+
+
+def of(topic: str, *offsets: int) -> dict[TopicPartition, int]:
+    return {TopicPartition(topic, number): offset for number, offset in enumerate(offsets)}
+
+
+@pytest.fixture
+def name() -> str:
+    return f"t-{uuid.uuid4().hex[:8]}"
+
+
+def test_edges_offsets_and_times(topics: Topics, name: str) -> None:
+    topics.create(name, 2)
+    topics.fill(name, {0: 5, 1: 3}, timestamp=NOON)
+    topics.delete_records(name, 0, 2)
+    with asking(topics, subscribe=name, sourceName="clicks") as broker:
+        first = broker.resolve(Edge.EARLIEST, is_start=True)
+        assert first.offsets == of(name, 2, 0)
+        assert first.source == "clicks"
+        assert from_text(first.topic_ids[name]) is not None
+        assert broker.resolve(Edge.LATEST, is_start=True).offsets == of(name, 5, 3)
+        mixed = AtOffsets(SourceOffsets(of(name, -2, -1)))
+        assert broker.resolve(mixed, is_start=True).offsets == of(name, 2, 3)
+        exact = AtOffsets(SourceOffsets(of(name, 4, 1)))
+        assert broker.resolve(exact, is_start=True).offsets == of(name, 4, 1)
+        late = AtTime(NOON + 2, False)
+        assert broker.resolve(late, is_start=True).offsets == of(name, 2, 2)
+        each = AtTimes(of(name, NOON + 4, NOON), False)
+        assert broker.resolve(each, is_start=True).offsets == of(name, 4, 0)
+        assert broker.latest().offsets == of(name, 5, 3)
+        partitions = [TopicPartition(name, 0), TopicPartition("absent", 0)]
+        assert broker.earliest(partitions) == {partitions[0]: 2}
+
+
+def test_times_after_the_last_record(topics: Topics, name: str) -> None:
+    topics.create(name, 2)
+    topics.fill(name, {0: 5, 1: 3}, timestamp=NOON)
+    with asking(topics, subscribe=name) as broker:
+        with pytest.raises(OptionError, match=f"no record of {name}-1 is as late as {NOON + 4}"):
+            broker.resolve(AtTime(NOON + 4, False), is_start=True)
+        assert broker.resolve(AtTime(NOON + 4, True), is_start=True).offsets == of(name, 4, 3)
+
+
+def test_offsets_must_name_each_partition(topics: Topics, name: str) -> None:
+    topics.create(name, 2)
+    with asking(topics, subscribe=name) as broker:
+        words = f"startingOffsets must name each partition .*: {name}-1 is missing$"
+        with pytest.raises(OptionError, match=words):
+            broker.resolve(AtOffsets(SourceOffsets(of(name, 0))), is_start=True)
+        words = f"endingOffsetsByTimestamp must name each partition: {name}-2 is not read$"
+        with pytest.raises(OptionError, match=words):
+            broker.resolve(AtTimes(of(name, 0, 0, 0), True), is_start=False)
+
+
+def test_ids_that_came_with_offsets_stay(topics: Topics, name: str) -> None:
+    topics.create(name)
+    meant = to_text(uuid.uuid4())
+    with asking(topics, subscribe=name) as broker:
+        wanted = AtOffsets(SourceOffsets(of(name, 0), {name: meant}))
+        assert broker.resolve(wanted, is_start=True).topic_ids == {name: meant}
+
+
+def test_a_pattern_is_found_anywhere_in_the_name(topics: Topics, name: str) -> None:
+    for each in ("orders", "old-orders", "clicks"):
+        topics.create(f"{name}-{each}")
+    with asking(topics, subscribePattern=f"{name}-.*ord") as broker:
+        found = {each.topic for each in broker.found().partitions}
+        assert found == {f"{name}-orders", f"{name}-old-orders"}
+        topics.create(f"{name}-ord")
+        assert f"{name}-ord" in broker.found().topic_ids
+    with asking(topics, subscribePattern=f"{name}-nothing") as broker:
+        assert broker.resolve(Edge.EARLIEST, is_start=True) == SourceOffsets({})
+    with asking(topics, subscribePattern="__consumer_offsets|__transaction_state") as broker:
+        assert broker.found().partitions == frozenset()
+
+
+def test_assigned_partitions_only(topics: Topics, name: str) -> None:
+    topics.create(name, 3)
+    with asking(topics, assign=f'{{"{name}": [0, 2]}}') as broker:
+        assert {each.partition for each in broker.latest().offsets} == {0, 2}
+    with (
+        asking(topics, assign=f'{{"{name}": [2, 3]}}') as broker,
+        pytest.raises(UnknownTopicError, match=f"{name}-3: there is no such partition"),
+    ):
+        broker.resolve(Edge.EARLIEST, is_start=True)
+
+
+def test_a_topic_that_is_not_there(topics: Topics, name: str) -> None:
+    """E5: asking does not create it."""
+    patience = Patience()
+    options = {"fetchOffset.numRetries": "4", "fetchOffset.retryIntervalMs": "50"}
+    with asking(topics, patience, subscribe=name, **options) as broker:
+        with pytest.raises(UnknownTopicError, match=f"{name}: there is no such topic"):
+            broker.resolve(Edge.EARLIEST, is_start=True)
+        assert patience.waits == [0.05] * 3
+        assert broker.found().partitions == frozenset()
+        assert broker.latest() == SourceOffsets({})
+
+
+def test_committed_records_end_at_the_last_stable_offset(topics: Topics, name: str) -> None:
+    """P4"""
+    topics.create(name)
+    topics.in_transaction(name, 0, 2)
+    with Producer(
+        bootstrap_servers=topics.bootstrap_servers, transactional_id=f"{name}-open"
+    ) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(name, b"open", partition=0).result(30)
+        with asking(topics, subscribe=name) as broker:
+            assert broker.latest().offsets == of(name, 4)
+        committed = {"kafka.isolation.level": "read_committed"}
+        with asking(topics, None, subscribe=name, **committed) as broker:
+            assert broker.latest().offsets == of(name, 3)
+            producer.abort_transaction()
+            assert broker.latest().offsets == of(name, 5)
+
+
+def test_ends_that_go_back_are_asked_for_again(
+    topics: Topics, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics.create(name)
+    topics.fill(name, {0: 5})
+    patience = Patience()
+    with asking(topics, patience, subscribe=name) as broker:
+        there = broker.latest()
+        ask = Admin.list_offsets
+        stale = [3, 4]
+
+        def answer(admin: Admin, *args: object, **options: object) -> object:
+            found = ask(admin, *args, **options)  # type: ignore[arg-type]
+            if stale:
+                end = stale.pop(0)
+                return {each: listed._replace(offset=end) for each, listed in found.items()}
+            return found
+
+        monkeypatch.setattr(Admin, "list_offsets", answer)
+        assert broker.latest(there) == there
+        assert patience.waits == [1.0, 1.0]
+        known = SourceOffsets(of(name, 9), there.topic_ids)
+        assert broker.latest(known) == there, "it stays so: it is the truth"
+        assert len(patience.waits) == 4
+        other = SourceOffsets(of(name, 9), {name: to_text(uuid.uuid4())})
+        assert broker.latest(other) == there
+        assert len(patience.waits) == 4, "another topic may have fewer records"
+
+
+def test_a_broker_that_cannot_be_reached(broker: Broker, topics: Topics, name: str) -> None:
+    topics.create(name)
+    patience = Patience()
+    short = {"kafka.default.api.timeout.ms": "300", "kafka.request.timeout.ms": "200"}
+    with asking(topics, patience, subscribe=name, **short) as asked:
+        asked.latest()
+        with broker.refused(), pytest.raises((KafkaTimeoutError, DisconnectError)):
+            asked.latest()
+        assert patience.waits == [1.0, 1.0]
+        assert asked.latest().offsets == of(name, 0)

@@ -1,0 +1,302 @@
+"""The options of the source: those of Spark's own, with the same refusals (D1)."""
+
+import logging
+import re
+
+import pytest
+
+from penstock.client.errors import ConfigError
+from penstock.core.ids import TopicPartition
+from penstock.spark.errors import OptionError
+from penstock.spark.progress import SourceOffsets
+from penstock.spark.source.options import (
+    NAMES,
+    Assign,
+    SourceOptions,
+    Subscribe,
+    SubscribePattern,
+    batch_options,
+    check_options,
+    stream_options,
+    wants_headers,
+)
+from penstock.spark.source.positions import AtOffsets, AtTime, AtTimes, Edge
+
+LEAST = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def batch(**options: str) -> SourceOptions:
+    return batch_options({**LEAST, **_dotted(options)})
+
+
+def stream(**options: str) -> SourceOptions:
+    return stream_options({**LEAST, **_dotted(options)})
+
+
+def _dotted(options: dict[str, str]) -> dict[str, str]:
+    return {name.replace("__", "."): value for name, value in options.items()}
+
+
+def without_subscribe(**options: str) -> SourceOptions:
+    return stream_options({"kafka.bootstrap.servers": "h:1", **options})
+
+
+def test_defaults() -> None:
+    found = stream()
+    assert found == SourceOptions(
+        topics=Subscribe(("t",)),
+        client={"bootstrap.servers": "h:1"},
+        starting=Edge.LATEST,
+        ending=Edge.LATEST,
+        max_offsets_per_trigger=None,
+        min_offsets_per_trigger=None,
+        max_trigger_delay_ms=900_000,
+        min_partitions=None,
+        max_records_per_partition=None,
+        include_headers=False,
+        fail_on_data_loss=True,
+        poll_timeout_ms=120_000,
+        fetch_offset_num_retries=3,
+        fetch_offset_retry_interval_ms=1_000,
+        source_name="",
+    )
+    assert batch().starting is Edge.EARLIEST
+    assert not found.read_committed
+
+
+def test_every_option_is_read_whatever_its_case() -> None:
+    found = stream_options(
+        {
+            "KAFKA.BOOTSTRAP.SERVERS": "h:1",
+            "kafka.isolation.level": "READ_COMMITTED",
+            "SUBSCRIBE": " a, b ,a,",
+            "startingoffsets": " Earliest ",
+            "MaxOffsetsPerTrigger": "7",
+            "minOffsetsPerTrigger": "3",
+            "maxTriggerDelay": "30s",
+            "minPartitions": "4",
+            "maxRecordsPerPartition": "5",
+            "includeHeaders": "TRUE",
+            "failOnDataLoss": "False",
+            "kafkaConsumer.pollTimeoutMs": "9",
+            "fetchOffset.numRetries": "2",
+            "fetchOffset.retryIntervalMs": "0",
+            "groupIdPrefix": "g",
+            "sourceName": "clicks",
+            "kafka.group.id": "g",
+        }
+    )
+    assert found == SourceOptions(
+        topics=Subscribe(("a", "b")),
+        client={"bootstrap.servers": "h:1", "isolation.level": "READ_COMMITTED"},
+        starting=Edge.EARLIEST,
+        ending=Edge.LATEST,
+        max_offsets_per_trigger=7,
+        min_offsets_per_trigger=3,
+        max_trigger_delay_ms=30_000,
+        min_partitions=4,
+        max_records_per_partition=5,
+        include_headers=True,
+        fail_on_data_loss=False,
+        poll_timeout_ms=9,
+        fetch_offset_num_retries=2,
+        fetch_offset_retry_interval_ms=0,
+        source_name="clicks",
+    )
+    assert found.read_committed
+    assert wants_headers({"INCLUDEHEADERS": "true"})
+
+
+def test_what_to_read() -> None:
+    assert without_subscribe(subscribePattern="a.*").topics == SubscribePattern(re.compile("a.*"))
+    assert without_subscribe(assign='{"t": [0, 1]}').topics == Assign(frozenset((A, B)))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "none of them is set"),
+        ({"subscribe": "t", "assign": "{}"}, "subscribe and assign is set"),
+        ({"subscribe": " , "}, "names no topic"),
+        ({"subscribePattern": ""}, "is empty"),
+        ({"subscribePattern": "("}, "is no expression"),
+        ({"assign": "t"}, "assign is e.g."),
+        ({"assign": '{"t": 1}'}, "assign is e.g."),
+        ({"assign": '{"t": [-1]}'}, "assign is e.g."),
+        ({"assign": '{"t": [true]}'}, "assign is e.g."),
+        ({"assign": "{}"}, "names no partition"),
+    ],
+)
+def test_what_to_read_is_refused(options: dict[str, str], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        without_subscribe(**options)
+
+
+def test_a_time_for_all_wins_over_times_and_those_over_offsets() -> None:
+    offsets = '{"t": {"0": 5, "1": -2}}'
+    times = '{"t": {"0": 100, "1": 200}}'
+    assert stream(startingOffsets=offsets).starting == AtOffsets(SourceOffsets({A: 5, B: -2}))
+    both = stream(startingOffsets=offsets, startingOffsetsByTimestamp=times)
+    assert both.starting == AtTimes({A: 100, B: 200}, False)
+    three = stream(
+        startingOffsets=offsets, startingOffsetsByTimestamp=times, startingTimestamp="300"
+    )
+    assert three.starting == AtTime(300, False)
+    end = batch(endingOffsetsByTimestamp=times, endingOffsets=offsets)
+    assert end.ending == AtTimes({A: 100, B: 200}, True)
+    assert batch(endingTimestamp="300", endingOffsets="latest").ending == AtTime(300, True)
+
+
+def test_what_happens_where_no_record_is_that_late() -> None:
+    late = stream(startingTimestamp="1", startingOffsetsByTimestampStrategy="LATEST")
+    assert late.starting == AtTime(1, True)
+    with pytest.raises(OptionError, match="it is error or latest"):
+        stream(startingOffsetsByTimestampStrategy="earliest")
+
+
+def test_offsets_may_come_with_the_ids_of_a_checkpoint() -> None:
+    offsets = SourceOffsets({A: 5}, {"t": "id"}, "clicks")
+    text = '{"#penstock": {"source": "clicks", "topicIds": {"t": "id"}}, "t": {"0": 5}}'
+    assert stream(startingOffsets=text).starting == AtOffsets(offsets)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"startingOffsets": "latest"}, "startingOffsets=latest leaves nothing"),
+        ({"endingOffsets": "earliest"}, "endingOffsets=earliest leaves nothing"),
+        ({"startingOffsets": '{"t": {"0": -1}}'}, r"startingOffsets of t-0 is -1 \(latest\)"),
+        ({"endingOffsets": '{"t": {"0": -2}}'}, r"endingOffsets of t-0 is -2 \(earliest\)"),
+        (
+            {"startingOffsets": '{"t": {"0": 5}}', "endingOffsets": '{"t": {"1": 5}}'},
+            "must name the same partitions: t-0, t-1",
+        ),
+        (
+            {"startingOffsets": '{"t": {"0": 5}}', "endingOffsets": '{"t": {"0": 4}}'},
+            "t-0 is 5, after its endingOffsets 4",
+        ),
+        ({"startingTimestamp": "5", "endingTimestamp": "4"}, "5 is later than endingTimestamp 4"),
+        (
+            {
+                "startingOffsetsByTimestamp": '{"t": {"0": 5}}',
+                "endingOffsetsByTimestamp": '{"t": {"0": 4}}',
+            },
+            "t-0 is 5, after its endingOffsetsByTimestamp 4",
+        ),
+    ],
+)
+def test_a_batch_that_reads_nothing_is_refused(options: dict[str, str], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        batch(**options)
+    check_options({**LEAST, **options})
+
+
+def test_ends_by_name_are_not_compared() -> None:
+    found = batch(startingOffsets='{"t": {"0": 5}}', endingOffsets='{"t": {"0": -1}}')
+    assert found.ending == AtOffsets(SourceOffsets({A: -1}))
+
+
+@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
+def test_a_stream_has_no_end(name: str) -> None:
+    text = '{"t": {"0": 5}}' if name != "endingTimestamp" else "5"
+    with pytest.raises(OptionError, match=r"availableNow=True"):
+        stream(**{name: text})
+
+
+def test_a_batch_has_no_triggers(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        batch(maxOffsetsPerTrigger="5")
+    assert "maxOffsetsPerTrigger has no effect on spark.read" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"startingOffsets": "soon"}, "earliest, latest, or an offset for each"),
+        ({"startingOffsets": "{"}, "startingOffsets is e.g."),
+        ({"startingOffsets": '{"t": {"0": -3}}'}, "-3 is no offset of t-0"),
+        ({"startingOffsets": '{"t": {"0": true}}'}, "True is no offset of t-0"),
+        ({"startingOffsets": '{"t": {"x": 1}}'}, "startingOffsets is e.g."),
+        ({"startingOffsets": '{"t": 3}'}, "startingOffsets is e.g."),
+        ({"startingOffsetsByTimestamp": '{"t": {"0": -3}}'}, "-3 is no time for t-0"),
+        ({"startingOffsetsByTimestamp": "[]"}, "startingOffsetsByTimestamp is e.g."),
+        ({"startingTimestamp": "noon"}, "startingTimestamp is a whole number"),
+        ({"maxOffsetsPerTrigger": "0"}, "must be greater than 0"),
+        ({"minPartitions": "many"}, "minPartitions is a whole number"),
+        ({"maxRecordsPerPartition": "-1"}, "maxRecordsPerPartition is a whole number"),
+        ({"includeHeaders": "yes"}, "includeHeaders is true or false"),
+        ({"maxTriggerDelay": "soon"}, "maxTriggerDelay is a time such as"),
+        (
+            {"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"},
+            "minOffsetsPerTrigger 5 is greater than maxOffsetsPerTrigger 4",
+        ),
+    ],
+)
+def test_values_are_checked(options: dict[str, str], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        stream(**options)
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("auto__offset__reset", "startingOffsets"),
+        ("key__deserializer", "column `key`"),
+        ("value__deserializer", "column `value`"),
+        ("enable__auto__commit", "checkpoint"),
+        ("interceptor__classes", "a query can do"),
+    ],
+)
+def test_settings_of_the_client_that_make_no_sense(name: str, instead: str) -> None:
+    with pytest.raises(OptionError, match=instead):
+        stream(**{f"kafka__{name}": "x"})
+
+
+def test_settings_of_the_client_are_the_clients_business() -> None:
+    secure = stream(
+        kafka__security__protocol="SASL_PLAINTEXT",
+        kafka__sasl__mechanism="PLAIN",
+        kafka__sasl__jaas__config="x",
+    )
+    assert secure.client["sasl.jaas.config"] == "x"
+    with pytest.raises(ConfigError, match="did you mean fetch_min_bytes"):
+        stream(kafka__fetch__min__byte="1")
+    with pytest.raises(ConfigError, match="read_committed"):
+        stream(kafka__isolation__level="committed")
+    with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers is missing"):
+        stream_options({"subscribe": "t"})
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("subscrib", "subscribe"),
+        ("startingOffset", "startingOffsets"),
+        ("maxOffsetPerTrigger", "maxOffsetsPerTrigger"),
+        ("failOnDataLos", "failOnDataLoss"),
+        ("includeHeader", "includeHeaders"),
+        ("bootstrap__servers", r"kafka\.bootstrap\.servers"),
+        ("isolation__level", r"kafka\.isolation\.level"),
+    ],
+)
+def test_misspelt_options_are_refused(name: str, meant: str) -> None:
+    """Spark ignores them, and the query does something else than it says."""
+    with pytest.raises(OptionError, match=f"did you mean {meant}"):
+        stream(**{name: "1"})
+
+
+def test_other_options_are_ignored_as_spark_does() -> None:
+    assert stream(path="/x", somethingElse="y") == stream()
+
+
+def test_every_name_is_known_to_itself() -> None:
+    assert len({name.lower() for name in NAMES}) == len(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("5", 5), ("5ms", 5), ("2s", 2_000), ("3m", 180_000), ("1min", 60_000), ("1h", 3_600_000)],
+)
+def test_times(text: str, ms: int) -> None:
+    assert stream(maxTriggerDelay=text).max_trigger_delay_ms == ms

@@ -1,0 +1,257 @@
+"""Ranges whose records are gone, late, or of another topic (D1)."""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+
+from penstock.client import Admin, Producer
+from penstock.client.admin import NewTopic
+from penstock.client.cluster import TopicInfo
+from penstock.client.errors import KafkaTimeoutError
+from penstock.core.errors import CorruptRecordError
+from penstock.core.ids import TopicPartition
+from penstock.protocol.messages.fetch import FetchPartitionData
+from penstock.spark.errors import DataLossError
+from penstock.spark.source import range_fetch
+from penstock.spark.source.clients import close_clients
+from penstock.spark.source.range_fetch import RangeFetch
+from penstock.spark.source.ranges import OffsetRange
+from penstock.spark.source.topic_ids import to_text
+from penstock.testing import Broker
+from tests.support.ranges import range_of, read, settings
+
+COUNT = 20
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+        close_clients()
+
+
+@pytest.fixture(scope="module")
+def admin(broker: Broker) -> Iterator[Admin]:
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        yield admin
+
+
+@pytest.fixture
+def topic(broker: Broker, admin: Admin) -> str:
+    """With 20 records, a batch each."""
+    name = f"t-{uuid4()}"
+    admin.create_topics([NewTopic(name, 1)])
+    fill(broker, name)
+    return name
+
+
+def fill(broker: Broker, topic: str) -> None:
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for number in range(COUNT):
+            producer.send(topic, b"%d" % number).result()
+
+
+def test_retention_was_faster(
+    broker: Broker, admin: Admin, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    wanted = range_of(admin, topic, 0, COUNT)
+    admin.delete_records({TopicPartition(topic, 0): 7})
+    with pytest.raises(DataLossError, match=r"from offset 0 to 7 are gone.*failOnDataLoss"):
+        read(wanted, settings(broker.bootstrap_servers))
+    with caplog.at_level(logging.WARNING, "penstock.spark"):
+        rows = read(wanted, settings(broker.bootstrap_servers, fail_on_data_loss=False))
+    assert [row.offset for row in rows] == list(range(7, COUNT))
+    assert "from offset 0 to 7 are gone" in caplog.text
+
+
+def test_the_whole_range_is_gone(broker: Broker, admin: Admin, topic: str) -> None:
+    wanted = range_of(admin, topic, 2, 5)
+    admin.delete_records({TopicPartition(topic, 0): 7})
+    with pytest.raises(DataLossError, match="from offset 2 to 5 are gone"):
+        read(wanted, settings(broker.bootstrap_servers))
+    assert read(wanted, settings(broker.bootstrap_servers, fail_on_data_loss=False)) == []
+
+
+def test_records_go_while_they_are_read(broker: Broker, admin: Admin, topic: str) -> None:
+    from penstock.spark.source.range_reader import read_range
+
+    how = settings(broker.bootstrap_servers, max_partition_fetch_bytes="80")
+    reading = read_range(range_of(admin, topic, 0, COUNT), how)
+    assert next(reading).num_rows == 1
+    admin.delete_records({TopicPartition(topic, 0): 15})
+    with pytest.raises(DataLossError, match="to 15 are gone"):
+        list(reading)
+
+
+def test_the_log_was_cut(broker: Broker, admin: Admin, topic: str) -> None:
+    wanted = range_of(admin, topic, 10, 2 * COUNT)
+    how = settings(broker.bootstrap_servers, poll_timeout_ms=300, fetch_max_wait_ms="50")
+    with pytest.raises(DataLossError, match="ends at offset 20, the range at 40"):
+        read(wanted, how)
+    how = settings(
+        broker.bootstrap_servers,
+        poll_timeout_ms=300,
+        fetch_max_wait_ms="50",
+        fail_on_data_loss=False,
+    )
+    assert [row.offset for row in read(wanted, how)] == list(range(10, COUNT))
+
+
+def test_the_log_ends_before_the_range(broker: Broker, admin: Admin, topic: str) -> None:
+    wanted = range_of(admin, topic, COUNT + 5, COUNT + 9)
+    with pytest.raises(DataLossError, match="ends at offset 20, before offset 25"):
+        read(wanted, settings(broker.bootstrap_servers))
+    assert read(wanted, settings(broker.bootstrap_servers, fail_on_data_loss=False)) == []
+
+
+@pytest.mark.parametrize("knows_the_old_one", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+def test_another_topic_of_the_same_name(
+    broker: Broker, admin: Admin, topic: str, knows_the_old_one: bool, fails: bool
+) -> None:
+    """D3: offsets mean nothing in a topic that was made again, whatever may be lost."""
+    how = settings(broker.bootstrap_servers, fail_on_data_loss=fails)
+    wanted = range_of(admin, topic, 0, COUNT)
+    if knows_the_old_one:
+        assert len(read(wanted, how)) == COUNT
+    else:
+        close_clients()
+    admin.delete_topics([topic])
+    admin.create_topics([NewTopic(topic, 1)])
+    fill(broker, topic)
+    with pytest.raises(DataLossError, match=r"deleted and made again.*new checkpoint"):
+        read(wanted, how)
+    assert len(read(range_of(admin, topic, 0, COUNT), how)) == COUNT
+
+
+def test_metadata_older_than_the_range(broker: Broker, admin: Admin, topic: str) -> None:
+    """The client of a worker still knows the topic that is gone; the range is of the new one."""
+    how = settings(broker.bootstrap_servers)
+    assert len(read(range_of(admin, topic, 0, COUNT), how)) == COUNT
+    admin.delete_topics([topic])
+    admin.create_topics([NewTopic(topic, 1)])
+    fill(broker, topic)
+    assert len(read(range_of(admin, topic, 0, COUNT), how)) == COUNT
+
+
+def test_a_topic_that_is_gone(
+    broker: Broker, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(range_fetch, "_GONE_AFTER_MS", 300)
+    wanted = range_of(admin, topic, 0, COUNT)
+    assert len(read(wanted, settings(broker.bootstrap_servers))) == COUNT
+    admin.delete_topics([topic])
+    with pytest.raises(DataLossError, match="does not exist any more"):
+        read(wanted, settings(broker.bootstrap_servers))
+    assert read(wanted, settings(broker.bootstrap_servers, fail_on_data_loss=False)) == []
+
+
+def test_an_open_transaction(broker: Broker, admin: Admin, topic: str) -> None:
+    """P4: what is behind it is not there yet, which is not a loss."""
+    how = settings(
+        broker.bootstrap_servers,
+        read_committed=True,
+        poll_timeout_ms=300,
+        fetch_max_wait_ms="50",
+        fail_on_data_loss=False,
+    )
+    with Producer(
+        bootstrap_servers=broker.bootstrap_servers, transactional_id=str(uuid4())
+    ) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"open").result()
+        with pytest.raises(KafkaTimeoutError, match=r"still open holds back.*offset 20"):
+            read(range_of(admin, topic, 0, COUNT + 1), how)
+        producer.commit_transaction()
+    assert len(read(range_of(admin, topic, 0, COUNT + 1), how)) == COUNT + 1
+
+
+def test_no_broker(broker: Broker, admin: Admin, topic: str) -> None:
+    """E6: the message says what was waited for, and how long."""
+    wanted = range_of(admin, topic, 0, COUNT)
+    how = settings(broker.bootstrap_servers, poll_timeout_ms=300, reconnect_backoff_max_ms="50")
+    with (
+        broker.refused(),
+        pytest.raises(KafkaTimeoutError, match=r"nothing came from offset 0 on within 300 ms"),
+    ):
+        read(wanted, how)
+    assert len(read(wanted, settings(broker.bootstrap_servers))) == COUNT
+
+
+def test_connections_that_are_cut(broker: Broker, admin: Admin, topic: str) -> None:
+    from penstock.spark.source.range_reader import read_range
+
+    how = settings(broker.bootstrap_servers, max_partition_fetch_bytes="80")
+    reading = read_range(range_of(admin, topic, 0, COUNT), how)
+    offsets = []
+    for batch in reading:
+        offsets += batch.column("offset").to_pylist()
+        if len(offsets) in (3, 11):
+            broker.cut()
+    assert offsets == list(range(COUNT))
+
+
+def test_a_partition_that_never_was(
+    broker: Broker, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(range_fetch, "_GONE_AFTER_MS", 300)
+    with pytest.raises(DataLossError, match=r"there is no .*-5: topic .* has 1 partitions"):
+        read(range_of(admin, topic, 0, 5, partition=5), settings(broker.bootstrap_servers))
+
+
+@pytest.mark.parametrize("read_committed", [False, True])
+def test_compaction_has_left_nothing_up_to_the_end(
+    broker: Broker,
+    admin: Admin,
+    topic: str,
+    read_committed: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The log goes on to 20, but from 12 on there is no batch."""
+    ask = RangeFetch._ask
+
+    async def holed(
+        self: RangeFetch, topic: TopicInfo, offset: int, deadline_ms: int
+    ) -> FetchPartitionData:
+        await asyncio.sleep(0)
+        if offset >= 12:
+            return FetchPartitionData(high_watermark=COUNT, last_stable_offset=COUNT)
+        return await ask(self, topic, offset, deadline_ms)
+
+    monkeypatch.setattr(RangeFetch, "_ask", holed)
+    how = settings(
+        broker.bootstrap_servers, read_committed=read_committed, max_partition_fetch_bytes="80"
+    )
+    rows = read(range_of(admin, topic, 5, COUNT), how)
+    assert [row.offset for row in rows] == list(range(5, 12))
+
+
+def test_a_broken_batch(
+    broker: Broker, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S3: what does not match its checksum is not given out."""
+    ask = RangeFetch._ask
+
+    async def broken(
+        self: RangeFetch, topic: TopicInfo, offset: int, deadline_ms: int
+    ) -> FetchPartitionData:
+        data = await ask(self, topic, offset, deadline_ms)
+        assert isinstance(data.records, memoryview)
+        records = bytearray(data.records)
+        records[65] ^= 1
+        data.records = memoryview(records)
+        return data
+
+    monkeypatch.setattr(RangeFetch, "_ask", broken)
+    with pytest.raises(CorruptRecordError, match="cannot be read on"):
+        read(range_of(admin, topic, 0, 1), settings(broker.bootstrap_servers))
+
+
+def test_a_range_of_no_id_of_a_new_topic(broker: Broker, topic: str) -> None:
+    other = OffsetRange(topic, 0, 0, COUNT, to_text(uuid4()))
+    with pytest.raises(DataLossError, match="deleted and made again"):
+        read(other, settings(broker.bootstrap_servers))

@@ -1,0 +1,64 @@
+"""An idle query costs the broker next to nothing (D1)."""
+
+from penstock.core.ids import TopicPartition
+from penstock.spark.progress import SourceOffsets
+from penstock.spark.source.watch import Watch
+
+A = TopicPartition("t", 0)
+NOTHING = SourceOffsets({A: 0})
+
+
+class Ends:
+    def __init__(self) -> None:
+        self.end = 0
+        self.questions = 0
+
+    def latest(self, known: SourceOffsets | None = None) -> SourceOffsets:
+        self.questions += 1
+        return SourceOffsets({A: self.end})
+
+
+class World:
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.ends = Ends()
+        self.watch = Watch(self.ends, lambda: self.now)
+
+    def ask(self, times: int = 1) -> SourceOffsets:
+        """As Spark asks an idle query: 90 times a second."""
+        for _ in range(times):
+            self.now += 1 / 90
+            found = self.watch.latest(NOTHING)
+        return found
+
+
+def test_an_idle_query_asks_ten_times_a_second() -> None:
+    world = World()
+    world.ask(900)
+    before = world.ends.questions
+    assert world.ask(900) == NOTHING
+    assert world.ends.questions - before <= 100
+    assert before <= 130
+
+
+def test_news_is_heard_soon_after_news() -> None:
+    world = World()
+    world.ask()
+    world.ends.end = 5
+    assert world.ask(3).offsets == {A: 5}
+    world.ends.end = 6
+    assert world.ask(3).offsets == {A: 6}
+
+
+def test_news_after_a_long_silence_is_heard_within_half_a_second() -> None:
+    world = World()
+    world.ask(9_000)
+    world.ends.end = 5
+    assert world.ask(46).offsets == {A: 5}
+
+
+def test_what_was_heard_last_can_be_reported() -> None:
+    world = World()
+    assert world.watch.seen is None
+    world.ask()
+    assert world.watch.seen == NOTHING
