@@ -6,14 +6,24 @@ progress, and a way to refuse the commit of an owner that another has replaced.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.spark.progress import Batch, Progress, Stored
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
+
+
+DeadLetters: TypeAlias = "Callable[[], pa.Table | None]"
+"""Looks for records of the batch that could not be read; None if there are none.
+
+Only after the plan of the rows has run is it known whether there are any: Spark counts them on the
+way. So a sink calls this once, when the plan has run and before it commits. What it raises (too
+many of them) ends the batch: nothing of it may be stored then.
+"""
 
 
 @dataclass(frozen=True)
@@ -44,11 +54,12 @@ class Sink(ABC):
 
     @abstractmethod
     def write(
-        self, rows: "DataFrame", batch: Batch, dead_letters: "pa.Table | None" = None
+        self, rows: "DataFrame", batch: Batch, dead_letters: "DeadLetters | None" = None
     ) -> Applied:
         """Store rows, dead letters and `batch.end` in one transaction. `FencedError` if replaced.
 
-        Runs the plan of `rows` exactly once.
+        Runs the plan of `rows` exactly once, then calls `dead_letters` (also where
+        `takes_dead_letters` is false: it gives None there, and may raise), then commits.
         """
 
     @abstractmethod

@@ -9,8 +9,8 @@ from array import array
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 _HEADER: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 HEADERS: Final = pa.list_(pa.field("element", _HEADER))
@@ -30,26 +30,25 @@ SCHEMA: Final = pa.schema(
 SCHEMA_WITH_HEADERS: Final = SCHEMA.append(pa.field("headers", HEADERS))
 
 _LEAST_ROWS: Final = 4096
-_MS: Final = pa.scalar(1000, pa.int64())
-_LATEST_MS: Final = (2**63 - 1) // 1000
 
 
 class SparkColumns:
     """Makes the batches of one partition."""
 
     def __init__(self, topic: str, partition: int, *, headers: bool) -> None:
-        self._topic = topic
+        self._topic = topic.encode()
         self._partition = partition
         self._schema = SCHEMA_WITH_HEADERS if headers else SCHEMA
         self._rows = 0
-        self._topics: pa.Array = pa.array([], pa.string())
-        self._partitions: pa.Array = pa.array([], pa.int32())
+        self._topics = _texts(b"", 0)
+        self._partitions = _numbers([])
         self._types: dict[int, pa.Array] = {}
 
     def record_batch(
         self, records: pa.RecordBatch, timestamp_types: Sequence[tuple[int, int]]
     ) -> pa.RecordBatch:
-        """`records` as an `ArrowDecoder` gives them, with what it says of their timestamps."""
+        """`records` as an `ArrowDecoder` gives them, which counts in microseconds, with what it
+        says of their timestamps."""
         rows = records.num_rows
         if rows > self._rows:
             self._grow(max(rows, 2 * self._rows, _LEAST_ROWS))
@@ -59,43 +58,55 @@ class SparkColumns:
             self._topics.slice(0, rows),
             self._partitions.slice(0, rows),
             records.column("offset"),
-            _microseconds(records.column("timestamp")),
+            records.column("timestamp"),
             self._timestamp_types(rows, timestamp_types),
         ]
         if self._schema is SCHEMA_WITH_HEADERS:
-            columns.append(_null_if_none(records.column("headers").cast(HEADERS)))
+            columns.append(_headers(records.column("headers")))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _grow(self, rows: int) -> None:
         self._rows = rows
-        self._topics = pa.repeat(pa.scalar(self._topic, pa.string()), rows)
-        self._partitions = pa.repeat(pa.scalar(self._partition, pa.int32()), rows)
+        self._topics = _texts(self._topic, rows)
+        self._partitions = _numbers([(self._partition, rows)])
         self._types.clear()
 
     def _timestamp_types(self, rows: int, runs: Sequence[tuple[int, int]]) -> pa.Array:
-        if len(runs) == 1:
-            kind = runs[0][0]
-            if kind not in self._types:
-                self._types[kind] = pa.repeat(pa.scalar(kind, pa.int32()), self._rows)
-            return self._types[kind].slice(0, rows)
-        found = array("i")
-        for kind, count in runs:
-            found += array("i", [kind]) * count
-        return pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(found)])
+        if len(runs) != 1:
+            return _numbers(runs)
+        kind = runs[0][0]
+        if kind not in self._types:
+            self._types[kind] = _numbers([(kind, self._rows)])
+        return self._types[kind].slice(0, rows)
 
 
-def _null_if_none(headers: pa.Array) -> pa.Array:
-    """Spark's own source has null, and no empty list, for a record without headers."""
-    return pc.if_else(pc.greater(pc.list_value_length(headers), 0), headers, None)
+# Made of buffers: Arrow's own ways to do this import pandas, or its functions, which takes longer
+# than to read a small batch.
 
 
-def _microseconds(milliseconds: pa.Array) -> pa.Array:
-    """Times beyond what microseconds can say, 290,000 years from now, become the last ones."""
-    try:
-        found = pc.multiply_checked(milliseconds, _MS)
-    except pa.ArrowInvalid:
-        bounded = pc.min_element_wise(
-            pc.max_element_wise(milliseconds, -_LATEST_MS), pa.scalar(_LATEST_MS, pa.int64())
-        )
-        found = pc.multiply(bounded, _MS)
-    return found.view(TIMESTAMP)
+def _numbers(runs: Sequence[tuple[int, int]]) -> pa.Array:
+    """Numbers, each as often as said."""
+    found = array("i")
+    for number, count in runs:
+        found += array("i", [number]) * count
+    return pa.Array.from_buffers(pa.int32(), len(found), [None, pa.py_buffer(found)], 0)
+
+
+def _texts(text: bytes, count: int) -> pa.Array:
+    """The same text so many times."""
+    size = len(text)
+    ends = array("i", range(0, size * count + 1, size)) if size else array("i", [0]) * (count + 1)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(text * count)]
+    return pa.Array.from_buffers(pa.string(), count, buffers, 0)
+
+
+def _headers(lists: pa.ListArray) -> pa.ListArray:
+    """The same as Spark's own source has it: null where a record has none, under Spark's names."""
+    entries = lists.values
+    renamed = pa.Array.from_buffers(
+        _HEADER, len(entries), [None], 0, children=[entries.field(0), entries.field(1)]
+    )
+    ends = lists.buffers()[1]
+    has_some = np.diff(np.frombuffer(ends, np.int32, len(lists) + 1)) > 0
+    bits = pa.py_buffer(np.packbits(has_some, bitorder="little"))
+    return pa.Array.from_buffers(HEADERS, len(lists), [bits, ends], children=[renamed])

@@ -74,7 +74,7 @@ class PenstockDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> "DataSourceWriter":
         from penstock.spark.sinks.writers import batch_writer
 
-        return batch_writer(self.options, schema)
+        return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool

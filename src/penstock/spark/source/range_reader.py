@@ -6,19 +6,16 @@ Spark takes one batch, the next answer of the broker is on its way.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
-from penstock.records.arrow import ArrowDecoder
-from penstock.spark.source.clients import client_for
-from penstock.spark.source.columns import SparkColumns
-from penstock.spark.source.range_fetch import RangeFetch
 from penstock.spark.source.ranges import OffsetRange
 
-BATCH_BYTES: Final = 512 * 1024
-"""Of keys, values and headers in a batch for Spark, about: what stays in a processor's cache on its
-way into Spark's rows."""
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BATCH_BYTES: Final = 2 * 1024 * 1024
+"""Of keys, values and headers in a batch for Spark, about. Worker and JVM take turns with each, so
+that smaller ones cost more where processors are busy; larger ones bring nothing."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +29,7 @@ class ReadSettings:
     poll_timeout_ms: int = 120_000
 
 
-def read_range(wanted: OffsetRange, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
+def read_range(wanted: OffsetRange, settings: ReadSettings) -> "Iterator[pa.RecordBatch]":
     """The records of `wanted` in the order of their offsets; none where there are none.
 
     `DataLossError`: some are gone (unless `fail_on_data_loss` is off), or the topic is another one
@@ -40,6 +37,12 @@ def read_range(wanted: OffsetRange, settings: ReadSettings) -> Iterator[pa.Recor
     """
     if wanted.start >= wanted.end:
         return
+    # Here, because for each query Spark starts a process that plans and reads nothing.
+    from penstock.records.arrow import ArrowDecoder
+    from penstock.spark.source.clients import client_for
+    from penstock.spark.source.columns import SparkColumns
+    from penstock.spark.source.range_fetch import RangeFetch
+
     columns = SparkColumns(wanted.topic, wanted.partition, headers=settings.include_headers)
     with client_for(settings.client) as client:
         fetch = RangeFetch(
@@ -52,7 +55,9 @@ def read_range(wanted: OffsetRange, settings: ReadSettings) -> Iterator[pa.Recor
             for answer in fetch:
                 while not answer.is_consumed and answer.next_offset < wanted.end:
                     # Batches are checked when they are looked at, and aborted ones left out.
-                    decoder = ArrowDecoder(check_crcs=False, headers=settings.include_headers)
+                    decoder = ArrowDecoder(
+                        check_crcs=False, headers=settings.include_headers, microseconds=True
+                    )
                     if answer.take_arrow(decoder, end_offset=wanted.end, max_bytes=BATCH_BYTES):
                         types = decoder.timestamp_types
                         yield from _cut(columns.record_batch(decoder.finish(), types))
@@ -60,7 +65,7 @@ def read_range(wanted: OffsetRange, settings: ReadSettings) -> Iterator[pa.Recor
             fetch.close()
 
 
-def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _cut(batch: "pa.RecordBatch") -> "Iterator[pa.RecordBatch]":
     """In parts, where one batch of the broker unpacked to much more than Spark should get."""
     rows = batch.num_rows
     parts = min(rows, batch.nbytes // (4 * BATCH_BYTES))

@@ -1,0 +1,260 @@
+"""How far queries are whose results go to topics: one record for each, in a compacted topic.
+
+A record is written in the same Kafka transaction as the results, so both are there or neither is.
+Offsets of a consumer group would not do: a broker forgets them some days after the last commit.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.ids import TopicPartition
+from penstock.spark.clients import new_admin, new_consumer
+from penstock.spark.errors import PipelineError, ProgressError
+from penstock.spark.progress import Json, SourceOffsets, Stored
+
+if TYPE_CHECKING:
+    from penstock.client.admin.admin import Admin
+    from penstock.client.consumer.consumer import Consumer
+    from penstock.client.producer.producer import Producer
+
+log = logging.getLogger(__name__)
+
+TOPIC: Final = "_penstock_pipelines"
+PARTITIONS: Final = 8
+"""Fixed: partitions that somebody adds later must not move keys."""
+
+_CONFIG: Final = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(1 << 20),
+    "segment.ms": str(10 * 60 * 1000),
+    "min.cleanable.dirty.ratio": "0.01",
+}
+
+_FIRST_WINDOW: Final = 64
+"""A record is looked for among so many last offsets first, then among ever more of them."""
+
+_POLL_S: Final = 0.02
+_PATIENCE_S: Final = 5.0
+"""After so long, whoever waits is told for what."""
+
+_LONGEST_WAIT_S: Final = 20 * 60.0
+"""Longer than brokers let any transaction be (`transaction.max.timeout.ms`, 15 minutes)."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is known of one key."""
+
+    stored: Stored | None
+    """None: it has never run, or was cleared."""
+    owner: str = ""
+    rows: int = 0
+    """Of the last batch."""
+    clearing: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Records before these offsets are being deleted: finish that first."""
+    fingerprint: str = ""
+    """Of what the last batch read, where only that is known of it."""
+
+    def to_bytes(self, now: datetime) -> bytes:
+        found: dict[str, Json] = {"owner": self.owner, "at": now.isoformat(timespec="milliseconds")}
+        if self.stored is not None:
+            found["queryId"] = self.stored.query_id
+            found["batchId"] = self.stored.batch_id
+            found["rows"] = self.rows
+            found["progress"] = {
+                name: offsets.to_json() for name, offsets in self.stored.progress.items()
+            }
+        if self.fingerprint:
+            found["fingerprint"] = self.fingerprint
+        if self.clearing:
+            found["clearing"] = SourceOffsets(self.clearing).to_json()
+        return json.dumps(found, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, key: str, written: bytes) -> "Entry":
+        try:
+            found = json.loads(written)
+            stored = None
+            if "progress" in found:
+                progress = {
+                    name: SourceOffsets.from_json(each) for name, each in found["progress"].items()
+                }
+                stored = Stored(progress, found["queryId"], int(found["batchId"]))
+            return cls(
+                stored,
+                found.get("owner", ""),
+                int(found.get("rows", 0)),
+                SourceOffsets.from_json(found.get("clearing", {})).offsets,
+                found.get("fingerprint", ""),
+            )
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ProgressError(
+                f"the record of {key} in topic {TOPIC} cannot be read ({error!r}): it was written "
+                "by something else, or by a newer version of Penstock; use that version"
+            ) from error
+
+
+class Ledger:
+    """The topic, for one thread. `client` has Kafka's dotted names."""
+
+    def __init__(self, client: Mapping[str, str]) -> None:
+        self._client = {**client, "isolation.level": "read_committed"}
+        self._admin: Admin | None = None
+        self._consumer: Consumer | None = None
+
+    def ensure(self) -> None:
+        """Make the topic, where it is missing; others may do the same at the same time.
+
+        A topic that somebody made with other settings is refused: retention would take progress
+        away, and the pipeline would start anew.
+        """
+        try:
+            found = self._asking().describe_topics([TOPIC])[TOPIC]
+        except KafkaError as error:
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            self._create()
+        else:
+            _check_partitions(len(found.partitions))
+            self._check_policy()
+
+    def _create(self) -> None:
+        from penstock.client.admin.model_topics import NewTopic
+
+        try:
+            self._asking().create_topics([NewTopic(TOPIC, PARTITIONS, configs=_CONFIG)])
+        except KafkaError as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+
+    def _check_policy(self) -> None:
+        from penstock.client.admin.model_configs import ConfigResource, ConfigResourceType
+
+        topic = ConfigResource(ConfigResourceType.TOPIC, TOPIC)
+        try:
+            configs = self._asking().describe_configs([topic], names=["cleanup.policy"])[topic]
+        except KafkaError as error:
+            log.warning("the settings of topic %s could not be looked at: %s", TOPIC, error)
+            return
+        policy = configs["cleanup.policy"].value
+        if policy != "compact":
+            raise PipelineError(
+                f"topic {TOPIC} has cleanup.policy={policy}: progress would be deleted with time. "
+                "Set it to compact (`penstock config alter`)"
+            )
+
+    def read(self, key: str) -> Entry | None:
+        """The last committed record of this key, up to now; None if there is none.
+
+        Transactions that are open now are waited for, because what comes after them cannot be seen
+        before they end. Whoever means to go on from it fences other producers of this key first;
+        who only wants to know need not.
+        """
+        partition = partition_of(key)
+        try:
+            end = self._edge(partition, -1)
+        except KafkaError as error:
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            return None
+        start = self._edge(partition, -2)
+        window = _FIRST_WINDOW
+        upper = end
+        while upper > start:
+            lower = max(start, end - window)
+            found = self._last(key.encode(), partition, lower, upper)
+            if found is not None:
+                return Entry.from_bytes(key, found) if found else None
+            upper, window = lower, window * 16
+        return None
+
+    def put(self, producer: "Producer", key: str, entry: Entry | None) -> None:
+        """Write a record as part of the producer's open transaction; None takes the key away."""
+        value = None if entry is None else entry.to_bytes(datetime.now(UTC))
+        partition = partition_of(key).partition
+        producer.send(TOPIC, value, key=key.encode(), partition=partition)
+
+    def close(self) -> None:
+        for client in (self._admin, self._consumer):
+            if client is not None:
+                client.close()
+        self._admin = self._consumer = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _edge(self, partition: TopicPartition, spec: int) -> int:
+        """The high watermark (-1) or the start of the log (-2)."""
+        return self._asking().list_offsets({partition: spec})[partition].offset
+
+    def _last(self, key: bytes, partition: TopicPartition, lower: int, upper: int) -> bytes | None:
+        """The value of the last record with this key in a range; empty for a tombstone."""
+        consumer = self._consumer
+        if consumer is None:
+            consumer = self._consumer = new_consumer(
+                self._client,
+                group_id=None,
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+                allow_auto_create_topics=False,
+                isolation_level="read_committed",
+            )
+        consumer.assign([partition])
+        consumer.seek(partition, lower)
+        started = time.monotonic()
+        was_told = False
+        found: bytes | None = None
+        while consumer.position(partition) < upper:
+            for record in consumer.poll(_POLL_S):
+                if record.offset >= upper:
+                    return found
+                if record.key == key:
+                    found = record.value or b""
+            waited = time.monotonic() - started
+            if waited > _PATIENCE_S and not was_told:
+                was_told = True
+                log.warning(
+                    "waiting for open transactions on %s: a driver of another pipeline was killed "
+                    "in the middle of one; its transaction.timeout.ms ends it",
+                    partition,
+                )
+            if waited > _LONGEST_WAIT_S:
+                raise PipelineError(
+                    f"{partition} could not be read up to offset {upper}: a transaction on it "
+                    "hangs. `penstock txn find-hanging` shows it"
+                )
+        return found
+
+    def _asking(self) -> "Admin":
+        if self._admin is None:
+            self._admin = new_admin(self._client)
+        return self._admin
+
+
+def partition_of(key: str) -> TopicPartition:
+    from penstock.client.producer.partitioners import partition_for_key
+
+    return TopicPartition(TOPIC, partition_for_key(key.encode(), PARTITIONS))
+
+
+def _check_partitions(count: int) -> None:
+    if count < PARTITIONS:
+        raise PipelineError(
+            f"topic {TOPIC} has {count} partitions, and {PARTITIONS} are needed. While no "
+            "pipeline has written to it, delete it: it is made again as it must be"
+        )

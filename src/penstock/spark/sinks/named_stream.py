@@ -1,0 +1,113 @@
+"""The driver's part of an exactly-once `writeStream.format("penstock")`: which batches are done.
+
+Spark does not tell a sink which offsets a batch has read, only its number and the id of its
+checkpoint. Of one checkpoint only the last batch is ever run again, so the number is enough, as
+long as the checkpoint is the same. One that is new, or older than what was written, is refused.
+Where the checkpoint is a folder that can be read here, its offset log is compared too.
+"""
+
+import hashlib
+import logging
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlparse
+
+from penstock.core.errors import KafkaError
+from penstock.spark.errors import PipelineError, ProgressError
+from penstock.spark.exactly_once import Decision
+from penstock.spark.progress import Stored
+from penstock.spark.sinks.ledger import Entry
+from penstock.spark.sinks.topic_options import WriterOptions
+from penstock.spark.sinks.transactions import Transactions, Work
+
+log = logging.getLogger(__name__)
+
+_ACCEPT: Final = "newCheckpoint=accept"
+
+
+class NamedStream:
+    """Lives for one commit: Spark calls each in a process of its own."""
+
+    def __init__(self, options: WriterOptions, pipeline: str) -> None:
+        self._options = options
+        self._pipeline = pipeline
+        self._transactions = Transactions(options.client, f"sink:{pipeline}")
+
+    def commit(self, query_id: str, batch_id: int, rows: int, work: Work) -> Decision:
+        """Write the batch in one transaction, unless that was done before."""
+        transactions = self._transactions
+        transactions.fence()
+        entry = self._read()
+        mark = fingerprint(self._options.checkpoint, batch_id)
+        if entry is not None and entry.stored is not None:
+            stored = entry.stored
+            problem = _problem(stored, query_id, batch_id, entry.fingerprint, mark)
+            if problem is None and stored.query_id == query_id and stored.batch_id == batch_id:
+                return Decision.SKIP
+            if problem is not None:
+                self._refuse(problem, entry.owner)
+        written = Entry(Stored({}, query_id, batch_id), query_id, rows, fingerprint=mark)
+        transactions.run(work, {transactions.key: written})
+        return Decision.APPLY
+
+    def close(self) -> None:
+        self._transactions.close()
+
+    def _read(self) -> Entry | None:
+        ledger = self._transactions.ledger
+        try:
+            entry = ledger.read(self._transactions.key)
+            if entry is None:
+                ledger.ensure()
+            return entry
+        except KafkaError as error:
+            raise PipelineError(f"pipeline {self._pipeline} cannot be opened: {error}") from error
+
+    def _refuse(self, problem: str, owner: str) -> None:
+        message = f"pipeline {self._pipeline}: {problem}"
+        if self._options.accepts_new_checkpoint:
+            log.warning("%s. It is written all the same, because of %s", message, _ACCEPT)
+            return
+        raise ProgressError(
+            f"{message}. Nothing of this batch was stored. Go on with the checkpoint of query "
+            f"{owner}; or, if rows that were written before may be written again, or this query "
+            f"begins where that one ended, start it once with the option {_ACCEPT}; or give it a "
+            "pipeline name of its own"
+        )
+
+
+def _problem(
+    stored: Stored, query_id: str, batch_id: int, was: str, fingerprint_now: str
+) -> str | None:
+    if stored.query_id != query_id:
+        return (
+            f"it was written up to batch {stored.batch_id} by the query {stored.query_id}, and "
+            f"this is batch {batch_id} of another one ({query_id}), whose checkpoint is new: all "
+            "rows that it reads again would be doubled"
+        )
+    if batch_id < stored.batch_id:
+        return (
+            f"it was written up to batch {stored.batch_id}, and this is batch {batch_id}: the "
+            "checkpoint is an older copy, and its batches need not have the rows that they had"
+        )
+    if batch_id == stored.batch_id and was and fingerprint_now and was != fingerprint_now:
+        return (
+            f"batch {batch_id} was written before, with other offsets than the checkpoint has "
+            "now: the checkpoint is an older copy"
+        )
+    return None
+
+
+def fingerprint(checkpoint: str | None, batch_id: int) -> str:
+    """Of what the batch reads; empty where that cannot be read from here."""
+    if not checkpoint:
+        return ""
+    address = urlparse(checkpoint)
+    if address.scheme not in ("", "file"):
+        return ""
+    folder = Path(unquote(address.path) if address.scheme else checkpoint)
+    try:
+        written = (folder / "offsets" / str(batch_id)).read_bytes()
+    except OSError:
+        return ""
+    return hashlib.sha256(written).hexdigest()[:32]

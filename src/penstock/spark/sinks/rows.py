@@ -1,0 +1,246 @@
+"""From columns `key`, `value`, `headers`, `topic`, `partition` to what a producer sends.
+
+The columns, their types and what is wrong with them are those of Spark's own Kafka sink. Nothing
+here does I/O but through the producer that it is given.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from penstock.core.errors import KafkaError
+from penstock.spark.errors import OptionError, PipelineError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.client.producer.bulk_future import BulkFuture
+    from penstock.client.producer.future import RecordMetadata
+    from penstock.client.producer.producer import Producer
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+_TEXT_OR_BYTES: Final = ("string", "binary")
+_TYPES: Final[Mapping[str, Sequence[str]]] = {
+    "topic": ("string",),
+    "key": _TEXT_OR_BYTES,
+    "value": _TEXT_OR_BYTES,
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "partition": ("int",),
+}
+COLUMNS: Final = tuple(_TYPES)
+
+_ROWS: Final = 50_000
+"""That are Python objects at a time."""
+
+
+@dataclass(frozen=True)
+class Portion:
+    """Records for one topic, in their order; those for one partition where it is given."""
+
+    topic: str
+    partition: int | None
+    values: list[bytes | None]
+    keys: list[bytes | None] | None
+    headers: list[Headers] | None
+    """None where no record has any."""
+
+
+def check_columns(types: Mapping[str, str], topic: str | None) -> None:
+    """`OptionError` where these cannot be written: Spark's names of types by column.
+
+    Columns of other names are left out, as Spark's own sink does.
+    """
+    if topic is None and "topic" not in types:
+        raise OptionError(
+            "topic option required when no 'topic' attribute is present: set the option `topic`, "
+            "or add a column `topic`"
+        )
+    if "value" not in types:
+        raise OptionError(
+            f"Required attribute 'value' not found among {', '.join(types) or 'no columns'}: name "
+            "a column `value`, a string or binary; to_json(struct(*)) makes one of all columns"
+        )
+    for name, wanted in _TYPES.items():
+        if name not in types or (name == "topic" and topic is not None):
+            continue
+        if types[name] not in wanted:
+            raise OptionError(
+                f"{name} attribute unsupported type {types[name]}. {name} must be a(n) "
+                f"{' or '.join(wanted)}: cast it"
+            )
+
+
+def types_of(schema: "pa.Schema") -> dict[str, str]:
+    """Spark's names of the types, as far as this sink takes them; Arrow's of others."""
+    import pyarrow as pa
+
+    def name(kind: "pa.DataType") -> str:
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            return "string"
+        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+            return "binary"
+        if pa.types.is_int32(kind):
+            return "int"
+        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            return f"array<{name(kind.value_type)}>"
+        if pa.types.is_struct(kind):
+            fields = (kind.field(index) for index in range(kind.num_fields))
+            return f"struct<{','.join(f'{each.name}:{name(each.type)}' for each in fields)}>"
+        return str(kind)
+
+    return {each.name: name(each.type) for each in schema}
+
+
+def portions(table: "pa.Table", topic: str | None) -> Iterator[Portion]:
+    """The records of a table; `topic` is that of all of them, whatever the column says.
+
+    Records that go to the same partition keep the order of their rows.
+    """
+    check_columns(types_of(table.schema), topic)
+    for start in range(0, table.num_rows, _ROWS):
+        rows = table.slice(start, _ROWS).combine_chunks()
+        if topic is not None:
+            yield from _of_topic(rows, topic)
+            continue
+        for name, some in _split(rows, "topic"):
+            if not isinstance(name, str):
+                raise PipelineError(
+                    "the data contains a null topic: use the option `topic` for one that holds "
+                    "for all rows, or leave such rows out"
+                )
+            yield from _of_topic(some, name)
+
+
+class Sending:
+    """Records on their way. Used by one thread."""
+
+    def __init__(self, producer: "Producer") -> None:
+        self.rows = 0
+        self._producer = producer
+        self._many: list[BulkFuture] = []
+        self._error: KafkaError | None = None
+
+    def send(self, records: Iterator[Portion], tick: Callable[[], None] | None = None) -> None:
+        """Hand records to the producer, which sends them later. `tick` is called in between."""
+        for each in records:
+            self.rows += len(each.values)
+            if each.headers is None:
+                self._many.append(
+                    self._producer.send_many(
+                        each.topic, each.values, each.keys, partition=each.partition
+                    )
+                )
+            else:
+                self._send_each(each, each.headers)
+            if tick is not None:
+                tick()
+
+    def _send_each(self, portion: Portion, all_headers: list[Headers]) -> None:
+        topic, partition = portion.topic, portion.partition
+        keys = portion.keys or [None] * len(portion.values)
+        for key, value, headers in zip(keys, portion.values, all_headers, strict=True):
+            self._producer.send(
+                topic,
+                value,
+                key=key,
+                headers=headers,
+                partition=partition,
+                on_delivery=self._delivered,
+            )
+
+    def _delivered(self, metadata: "RecordMetadata | None", error: KafkaError | None) -> None:
+        if error is not None and self._error is None:
+            self._error = error
+
+    def wait(self) -> None:
+        """Until all are acknowledged. Raises the first error there was."""
+        self._producer.flush()
+        if self._error is not None:
+            raise self._error
+        for each in self._many:
+            error = each.exception()
+            if error is not None:
+                raise error
+
+
+def _of_topic(rows: "pa.Table", topic: str) -> Iterator[Portion]:
+    if "partition" not in rows.column_names:
+        yield _portion(rows, topic, None)
+        return
+    # Where some rows name a partition and others leave it to their key, both may mean the same
+    # one: then rows can only be put together with their neighbours.
+    nulls = rows.column("partition").null_count
+    split = _split if nulls in (0, rows.num_rows) else _runs
+    for partition, some in split(rows, "partition"):
+        if isinstance(partition, int) and partition < 0:
+            raise PipelineError(
+                f"partition {partition} in the data: partitions are numbered from 0, and null "
+                "leaves the choice to the key"
+            )
+        yield _portion(some, topic, partition if isinstance(partition, int) else None)
+
+
+def _portion(rows: "pa.Table", topic: str, partition: int | None) -> Portion:
+    keys = _bytes(rows, "key") if "key" in rows.column_names else None
+    return Portion(topic, partition, _bytes(rows, "value"), keys, _headers(rows))
+
+
+def _split(rows: "pa.Table", column: str) -> "Iterator[tuple[object, pa.Table]]":
+    """Rows by the value of a column, in the order in which values come first."""
+    import pyarrow.compute as pc
+
+    values = rows.column(column)
+    distinct = pc.unique(values)
+    if len(distinct) <= 1:
+        if rows.num_rows:
+            yield distinct[0].as_py(), rows
+        return
+    codes = pc.index_in(values, value_set=distinct)
+    order = pc.sort_indices(codes)  # Stable: rows keep their order.
+    counts = pc.value_counts(pc.take(codes, order))
+    ordered = rows.take(order)
+    start = 0
+    for each in counts:
+        length = each["counts"].as_py()
+        yield distinct[each["values"].as_py()].as_py(), ordered.slice(start, length)
+        start += length
+
+
+def _runs(rows: "pa.Table", column: str) -> "Iterator[tuple[object, pa.Table]]":
+    """Neighbours with the same value."""
+    values = rows.column(column).to_pylist()
+    start = 0
+    for end in range(1, len(values) + 1):
+        if end == len(values) or values[end] != values[start]:
+            yield values[start], rows.slice(start, end - start)
+            start = end
+
+
+def _bytes(rows: "pa.Table", column: str) -> list[bytes | None]:
+    import pyarrow as pa
+
+    values = rows.column(column).cast(pa.large_binary())
+    found: list[bytes | None] = values.to_numpy(zero_copy_only=False).tolist()
+    return found
+
+
+def _headers(rows: "pa.Table") -> list[Headers] | None:
+    if "headers" not in rows.column_names:
+        return None
+    column = rows.column("headers")
+    if column.null_count == rows.num_rows:
+        return None
+    found: list[Headers] = []
+    for given in column.to_pylist():
+        headers = [_header(each) for each in given or ()]
+        found.append(headers)
+    return found if any(found) else None
+
+
+def _header(given: Mapping[str, object] | None) -> tuple[str, bytes | None]:
+    key = given["key"] if given is not None else None
+    if given is None or not isinstance(key, str):
+        raise PipelineError("the data contains a header without a key: every header needs one")
+    value = given["value"]
+    return key, value if isinstance(value, bytes) else None

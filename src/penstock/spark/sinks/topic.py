@@ -1,0 +1,201 @@
+"""A topic as the sink of a pipeline: one Kafka transaction for each micro-batch.
+
+Rows, dead letters and progress are committed together, so that readers with
+`isolation.level=read_committed` see every row exactly once.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from penstock.core.errors import KafkaError
+from penstock.core.ids import TopicPartition
+from penstock.spark.clients import new_admin
+from penstock.spark.errors import OptionError, PipelineError
+from penstock.spark.pipeline.model import TopicSinkSpec
+from penstock.spark.progress import Batch, Progress, Stored
+from penstock.spark.sinks.dead_letter_topic import (
+    SUFFIX,
+    advanced,
+    pipeline_of,
+    send_dead_letters,
+    unseen,
+)
+from penstock.spark.sinks.ledger import Entry
+from penstock.spark.sinks.port import Applied, DeadLetters, Sink
+from penstock.spark.sinks.rows import COLUMNS, Sending, check_columns, portions
+from penstock.spark.sinks.topic_options import TopicSinkOptions
+from penstock.spark.sinks.transactions import Tick, Transactions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from penstock.client.producer.producer import Producer
+
+
+class TopicSink(Sink):
+    """Writes through the driver: a batch must fit into its memory (`spark.driver.maxResultSize`).
+
+    `client` has Kafka's dotted names; `kafka.…` of `spec.options` comes on top.
+    """
+
+    def __init__(
+        self,
+        spec: TopicSinkSpec,
+        key: str,
+        client: Mapping[str, str],
+        *,
+        dead_letter_topic: str | None = None,
+    ) -> None:
+        options = TopicSinkOptions.of(spec.options)
+        self.takes_dead_letters = dead_letter_topic is not None
+        self._spec = spec
+        self._key = key
+        self._client = {**client, **options.client}
+        self._on_rebuild = options.on_rebuild
+        self._dead_letter_topic = dead_letter_topic
+        self._transactions = Transactions(self._client, key)
+        self._owner = ""
+        self._dead_letters: Entry | None = None
+
+    def open(self, owner: str) -> Stored | None:
+        self._owner = owner
+        entry = self._transactions.open()
+        if self._dead_letter_topic is not None:
+            self._dead_letters = self._transactions.ledger.read(self._key + SUFFIX)
+        if entry is not None and entry.clearing:
+            self._delete_records(entry.clearing)
+            return None
+        return None if entry is None else entry.stored
+
+    def begin_at(self, start: Progress) -> None:
+        self._transactions.run(
+            lambda producer, tick: None, {self._key: Entry(Stored(start), self._owner)}
+        )
+
+    def write(
+        self, rows: "DataFrame", batch: Batch, dead_letters: "DeadLetters | None" = None
+    ) -> Applied:
+        table = as_records(rows, self._spec).toArrow()
+        return self.write_table(table, batch, dead_letters() if dead_letters else None)
+
+    def write_table(
+        self, rows: "pa.Table", batch: Batch, dead_letters: "pa.Table | None" = None
+    ) -> Applied:
+        """As `write`, of rows that have the columns of Spark's Kafka sink."""
+        stored = Stored(batch.end, batch.query_id, batch.batch_id)
+        entries: dict[str, Entry | None] = {self._key: Entry(stored, self._owner, rows.num_rows)}
+        fresh: pa.Table | None = None
+        if dead_letters is not None and dead_letters.num_rows:
+            if self._dead_letter_topic is None:
+                raise OptionError(f"{self._key} has no dead-letter topic: name one")
+            fresh = unseen(dead_letters, self._dead_letters)
+        count = 0 if fresh is None else fresh.num_rows
+        letters = self._dead_letters
+        if count:
+            letters = advanced(letters, batch, self._owner, count)
+            entries[self._key + SUFFIX] = letters
+
+        def work(producer: "Producer", tick: Tick) -> None:
+            Sending(producer).send(portions(rows, self._spec.topic), tick)
+            if fresh is not None and self._dead_letter_topic is not None:
+                pipeline = pipeline_of(self._key)
+                send_dead_letters(producer, fresh, self._dead_letter_topic, pipeline)
+
+        self._transactions.run(work, entries)
+        self._dead_letters = letters
+        return Applied(rows.num_rows, count)
+
+    def clear(self) -> None:
+        """Progress is gone; the records are too, or stay, as the option `onRebuild` says.
+
+        A log cannot be unwritten, and the topic may have other writers: so nothing is done unless
+        the option says what is meant. Dead letters stay: those that are there are not written
+        again.
+        """
+        if self._on_rebuild == "refuse":
+            raise PipelineError(
+                f"{self._key} cannot be rebuilt as it is: readers of topic "
+                f"{self._spec.topic or 'its topics'} would see every row a second time. Set the "
+                "sink's option onRebuild: `delete` deletes all records of the topic first, those "
+                "of other writers too; `keep` writes the new ones behind them (right for a "
+                "compacted topic, where the new value of a key replaces the old)"
+            )
+        if self._on_rebuild == "keep":
+            self._put(None)
+            return
+        if self._spec.topic is None:
+            raise PipelineError(
+                f"{self._key} cannot delete records of topics that a column names: name the "
+                "topic in the sink, or set onRebuild to `keep` and delete them yourself"
+            )
+        ends = self._ends(self._spec.topic)
+        # From here on it is decided: whoever opens the sink next finishes it.
+        self._put(Entry(None, self._owner, clearing=ends))
+        self._delete_records(ends)
+
+    def close(self) -> None:
+        self._transactions.close()
+
+    def _put(self, entry: Entry | None) -> None:
+        self._transactions.run(lambda producer, tick: None, {self._key: entry})
+
+    def _ends(self, topic: str) -> dict[TopicPartition, int]:
+        from penstock.client.admin.model_topics import OffsetSpec
+
+        try:
+            with new_admin(self._client) as admin:
+                count = len(admin.describe_topics([topic])[topic].partitions)
+                asked = {TopicPartition(topic, each): OffsetSpec.LATEST for each in range(count)}
+                found = admin.list_offsets(asked)
+        except KafkaError as error:
+            raise PipelineError(f"{self._key} cannot be cleared: {error}") from error
+        return {partition: at.offset for partition, at in found.items()}
+
+    def _delete_records(self, ends: Mapping[TopicPartition, int]) -> None:
+        try:
+            with new_admin(self._client) as admin:
+                admin.delete_records(ends)
+        except KafkaError as error:
+            topics = ", ".join(sorted({each.topic for each in ends}))
+            raise PipelineError(
+                f"{self._key} is being rebuilt, and the records of {topics} could not be "
+                f"deleted: {error}. A topic with cleanup.policy=compact does not delete: set "
+                "onRebuild to `keep`. Then start again"
+            ) from error
+        self._put(None)
+
+
+def as_records(rows: "DataFrame", spec: TopicSinkSpec) -> "DataFrame":
+    """The columns that are written. `OptionError` where they cannot be, before anything runs."""
+    types = {each.name: each.dataType.simpleString() for each in rows.schema.fields}
+    if "value" in types:
+        if spec.key:
+            raise OptionError(
+                f"sink {spec.name}: `key` is for views without a column `value`; the view "
+                f"{spec.view} has one, so name its column for keys `key`"
+            )
+        check_columns(types, spec.topic)
+        return rows.select(*(each for each in COLUMNS if each in types))
+    if spec.topic is None:
+        raise OptionError(
+            f"sink {spec.name}: name a topic. The view {spec.view} has no column `value`: its "
+            "rows are written as JSON, and a column `topic` would be a part of that"
+        )
+    missing = [each for each in spec.key if each not in types]
+    if missing:
+        raise OptionError(
+            f"sink {spec.name}: the view {spec.view} has no column {', '.join(missing)} for the "
+            f"key: it has {', '.join(types)}"
+        )
+    from pyspark.sql.functions import col, struct, to_json
+
+    columns = [to_json(struct(*(col(_quoted(each)) for each in types))).alias("value")]
+    if spec.key:
+        key = struct(*(col(_quoted(each)) for each in spec.key))
+        columns.append(to_json(key, {"ignoreNullFields": "false"}).alias("key"))
+    return rows.select(*columns)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

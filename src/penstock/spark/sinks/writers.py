@@ -1,0 +1,234 @@
+"""`format("penstock")` as a sink: `df.write` and `df.writeStream`.
+
+Without more, tasks send their rows themselves, at least once, as Spark's own Kafka sink does. In
+transactions, tasks hand their rows to the driver (compressed Arrow in the commit message), and the
+driver writes all of them in one Kafka transaction. A stream that has a name (`pipeline`) is
+exactly-once: the same transaction has the number of the batch.
+"""
+
+import logging
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.taskcontext import TaskContext
+
+from penstock.spark.clients import new_producer
+from penstock.spark.errors import OptionError, PipelineError
+from penstock.spark.sinks.named_stream import NamedStream
+from penstock.spark.sinks.rows import COLUMNS, Sending, check_columns, portions
+from penstock.spark.sinks.topic_options import WriterOptions
+from penstock.spark.sinks.transactions import Tick, Transactions, Work
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from penstock.client.producer.producer import Producer
+
+log = logging.getLogger(__name__)
+
+_QUERY_ID: Final = "sql.streaming.queryId"
+
+
+@dataclass(frozen=True)
+class Sent(WriterCommitMessage):
+    """A task has sent its rows."""
+
+    rows: int
+
+
+@dataclass(frozen=True)
+class HandedOver(WriterCommitMessage):
+    """The rows of a task, to be sent by the driver."""
+
+    rows: int
+    arrow: bytes
+    """An Arrow stream, compressed; empty without rows."""
+    query_id: str
+    """Spark's; empty in a batch write."""
+
+
+def batch_writer(
+    options: Mapping[str, str], schema: "StructType", overwrite: bool = False
+) -> DataSourceArrowWriter:
+    """Of `df.write`: at least once; with `transactional=true` in one transaction."""
+    if overwrite:
+        raise OptionError(
+            "mode overwrite is not possible: a topic is only ever written behind its end. Use "
+            'mode("append")'
+        )
+    chosen = _checked(options, schema)
+    if chosen.is_transactional:
+        return TransactionalBatchWriter(chosen)
+    return DirectBatchWriter(chosen)
+
+
+def stream_writer(options: Mapping[str, str], schema: "StructType") -> DataSourceStreamArrowWriter:
+    """Of `df.writeStream`: exactly once with the option `pipeline`, else at least once.
+
+    In the output mode `complete` all rows are written again in every batch, as by Spark's own.
+    """
+    chosen = _checked(options, schema)
+    if chosen.pipeline is not None:
+        return TransactionalStreamWriter(chosen)
+    if chosen.is_transactional:
+        raise OptionError(
+            "transactional=true of a stream needs the option pipeline: a name under which the "
+            "broker remembers how far the query is"
+        )
+    return DirectStreamWriter(chosen)
+
+
+def _checked(options: Mapping[str, str], schema: "StructType") -> WriterOptions:
+    chosen = WriterOptions.of(options)
+    types = {each.name: each.dataType.simpleString() for each in schema.fields}
+    check_columns(types, chosen.topic)
+    return chosen
+
+
+class DirectBatchWriter(DataSourceArrowWriter):
+    """Tasks send; a task that is run again sends again."""
+
+    def __init__(self, options: WriterOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
+        return _send(self._options, iterator)
+
+
+class DirectStreamWriter(DataSourceStreamArrowWriter):
+    """As `DirectBatchWriter`; batches that are run again are written again."""
+
+    def __init__(self, options: WriterOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
+        return _send(self._options, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        if batchId == 0:
+            log.warning(
+                "this query writes at least once: rows can be doubled when a batch is run again. "
+                'With .option("pipeline", "<a name that stays>") it is exactly-once'
+            )
+
+
+class TransactionalBatchWriter(DataSourceArrowWriter):
+    """All rows become visible at once, or none does."""
+
+    def __init__(self, options: WriterOptions) -> None:
+        self._options = options
+        name = options.pipeline
+        self._name = f"write:{uuid.uuid4() if name is None else name}"
+
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
+        return _hand_over(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        handed_over = _with_rows(messages)
+        if not handed_over:
+            return
+        transactions = Transactions(self._options.client, self._name)
+        try:
+            transactions.fence()
+            transactions.run(_sending(handed_over, self._options.topic), {})
+        finally:
+            transactions.close()
+
+
+class TransactionalStreamWriter(DataSourceStreamArrowWriter):
+    """Each micro-batch is one transaction, fenced by pipeline and epoch."""
+
+    def __init__(self, options: WriterOptions) -> None:
+        assert options.pipeline is not None
+        self._options = options
+        self._pipeline = options.pipeline
+
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
+        return _hand_over(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        handed_over = _with_rows(messages)
+        if not handed_over:
+            return
+        query_ids = {each.query_id for each in handed_over}
+        if len(query_ids) > 1 or "" in query_ids:
+            raise PipelineError(
+                f"pipeline {self._pipeline}: tasks do not agree on the id of their query "
+                f"({', '.join(sorted(query_ids))})"
+            )
+        stream = NamedStream(self._options, self._pipeline)
+        try:
+            stream.commit(
+                query_ids.pop(),
+                batchId,
+                sum(each.rows for each in handed_over),
+                _sending(handed_over, self._options.topic),
+            )
+        finally:
+            stream.close()
+
+
+def _send(options: WriterOptions, batches: "Iterator[pa.RecordBatch]") -> Sent:
+    import pyarrow as pa
+
+    with new_producer(options.client) as producer:
+        sending = Sending(producer)
+        for batch in batches:
+            table = _needed(pa.Table.from_batches([batch]))
+            sending.send(portions(table, options.topic))
+        sending.wait()
+        return Sent(sending.rows)
+
+
+def _hand_over(batches: "Iterator[pa.RecordBatch]") -> HandedOver:
+    import pyarrow as pa
+
+    context = TaskContext.get()
+    query_id = "" if context is None else context.getLocalProperty(_QUERY_ID) or ""
+    sink = pa.BufferOutputStream()
+    writer: pa.RecordBatchStreamWriter | None = None
+    rows = 0
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        table = _needed(pa.Table.from_batches([batch]))
+        if writer is None:
+            options = pa.ipc.IpcWriteOptions(compression="lz4")
+            writer = pa.ipc.new_stream(sink, table.schema, options=options)
+        writer.write_table(table)
+        rows += batch.num_rows
+    if writer is None:
+        return HandedOver(0, b"", query_id)
+    writer.close()
+    return HandedOver(rows, sink.getvalue().to_pybytes(), query_id)
+
+
+def _needed(table: "pa.Table") -> "pa.Table":
+    return table.select([each for each in table.column_names if each in COLUMNS])
+
+
+def _table(handed_over: HandedOver) -> "pa.Table":
+    import pyarrow as pa
+
+    return pa.ipc.open_stream(handed_over.arrow).read_all()
+
+
+def _with_rows(messages: list[WriterCommitMessage | None]) -> list[HandedOver]:
+    return [each for each in messages if isinstance(each, HandedOver) and each.rows]
+
+
+def _sending(handed_over: list[HandedOver], topic: str | None) -> Work:
+    def work(producer: "Producer", tick: Tick) -> None:
+        sending = Sending(producer)
+        for each in handed_over:
+            sending.send(portions(_table(each), topic), tick)
+
+    return work

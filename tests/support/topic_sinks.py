@@ -1,0 +1,104 @@
+"""Topic sinks in tests: what readers see of them, and drivers that die in the middle."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from penstock.client import Consumer, ConsumerRecord, TopicPartition
+from penstock.spark.progress import Batch, Progress, SourceOffsets
+
+if TYPE_CHECKING:
+    import pytest
+
+    from penstock.spark.sinks.ledger import Entry
+    from penstock.spark.sinks.transactions import Transactions, Work
+
+SOURCE = "clicks"
+
+
+class Killed(BaseException):
+    """The driver is gone from here on: nothing is tidied up after this."""
+
+
+def client_of(bootstrap_servers: str) -> dict[str, str]:
+    return {"bootstrap.servers": bootstrap_servers}
+
+
+def committed(bootstrap_servers: str, topic: str) -> list[ConsumerRecord]:
+    """What a read_committed reader sees of a topic, up to now, partition by partition."""
+    with Consumer(
+        bootstrap_servers=bootstrap_servers,
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    ) as consumer:
+        partitions = [
+            TopicPartition(topic, each.partition) for each in consumer.partitions_for(topic)
+        ]
+        consumer.assign(partitions)
+        ends = consumer.end_offsets(partitions)
+        found: list[ConsumerRecord] = []
+        while any(consumer.position(each) < ends[each] for each in partitions):
+            found += consumer.poll(0.02)
+    return sorted(found, key=lambda each: (each.partition, each.offset))
+
+
+def values_of(bootstrap_servers: str, topic: str) -> list[str]:
+    return [(each.value or b"").decode() for each in committed(bootstrap_servers, topic)]
+
+
+def at(offset: int) -> Progress:
+    """A source of one partition, read up to here."""
+    return {SOURCE: SourceOffsets({TopicPartition("in", 0): offset}, {"in": "id-1"}, SOURCE)}
+
+
+def batch(start: int, end: int, batch_id: int = 0, query_id: str = "q") -> Batch:
+    return Batch(query_id, batch_id, at(start), at(end))
+
+
+@contextmanager
+def dying(
+    transactions: "Transactions", patch: "pytest.MonkeyPatch", step: str
+) -> Iterator[Mapping[str, bool]]:
+    """The driver is killed before, or after, one step of the next transaction.
+
+    Steps are `before:begin`, `after:rows`, `before:ledger`, `after:commit` and so on; `happened` is
+    set when it was. The block ends there, and leaves behind what a dead process would.
+    """
+    when, _, name = step.partition(":")
+    happened = {"happened": False}
+    run = transactions.run
+
+    def die() -> None:
+        happened["happened"] = True
+        raise Killed(step)
+
+    def run_and_die(work: "Work", entries: "Mapping[str, Entry | None]") -> None:
+        producer = transactions._producer
+        assert producer is not None
+        owner, method = {
+            "begin": (producer, "begin_transaction"),
+            "rows": (producer, "flush"),
+            "ledger": (transactions.ledger, "put"),
+            "commit": (producer, "commit_transaction"),
+        }[name]
+        real = getattr(owner, method)
+
+        def call(*arguments: object, **named: object) -> None:
+            if when == "before":
+                die()
+            real(*arguments, **named)
+            die()
+
+        with patch.context() as patched:
+            patched.setattr(owner, method, call)
+            patched.setattr(transactions, "_abort", lambda: False)
+            try:
+                run(work, entries)
+            finally:
+                producer.close(0)
+
+    with patch.context() as patched:
+        patched.setattr(transactions, "run", run_and_die)
+        with suppress(Killed):
+            yield happened

@@ -1,0 +1,179 @@
+"""Dead letters in a topic: each once, with where it is from and what is wrong with it (D5)."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+from penstock.core.ids import TopicPartition
+from penstock.spark.decode.dead_letters import SCHEMA, from_record
+from penstock.spark.errors import FencedError, OptionError
+from penstock.spark.pipeline.model import TopicSinkSpec
+from penstock.spark.progress import Batch, SourceOffsets, Stored
+from penstock.spark.sinks.dead_letter_topic import DeadLetterTopic, advanced, unseen
+from penstock.spark.sinks.ledger import Entry
+from penstock.spark.sinks.topic import TopicSink
+from penstock.testing import Broker
+from tests.support.topic_sinks import SOURCE, batch, committed, dying, values_of
+
+
+@pytest.fixture
+def new_topic(client: dict[str, str], topic: str) -> Iterator[Callable[[], DeadLetterTopic]]:
+    made: list[DeadLetterTopic] = []
+
+    def make() -> DeadLetterTopic:
+        made.append(DeadLetterTopic(topic, f"{topic}.out", client))
+        made[-1].open("owner")
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def letters(*offsets: int, topic_id: str = "id-1", partition: int = 0) -> pa.Table:
+    rows = [
+        {
+            "source": SOURCE,
+            "topic": "in",
+            "topic_id": topic_id,
+            "partition": partition,
+            "offset": offset,
+            "timestamp": datetime(2026, 1, 2, tzinfo=UTC),
+            "key": b"k",
+            "value": str(offset).encode(),
+            "headers": [{"key": "own", "value": b"h"}],
+            "reason": "not JSON",
+        }
+        for offset in offsets
+    ]
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def test_a_dead_letter_says_where_it_is_from(
+    new_topic: Callable[[], DeadLetterTopic], broker: Broker, topic: str
+) -> None:
+    assert new_topic().write(letters(7), batch(0, 9)) == 1
+    (record,) = committed(broker.bootstrap_servers, topic)
+    letter = from_record(record)
+    assert letter is not None
+    assert (letter.pipeline, letter.source, letter.reason) == (topic, SOURCE, "not JSON")
+    assert letter.origin == ("in", "id-1", 0, 7)
+    assert (letter.key, letter.value, letter.headers) == (b"k", b"7", [("own", b"h")])
+
+
+def test_what_was_written_is_left_out(
+    new_topic: Callable[[], DeadLetterTopic], broker: Broker, topic: str
+) -> None:
+    """The batch ran again; or everything did, in other batches, after a rebuild."""
+    assert new_topic().write(letters(1, 3), batch(0, 5)) == 2
+    again = new_topic()
+    assert again.write(letters(1, 3), batch(0, 5)) == 0
+    assert again.write(letters(1, 3, 6), batch(0, 8)) == 1
+    assert again.write(letters(), batch(8, 9)) == 0
+    assert again.write(letters(8), batch(8, 9)) == 1
+    assert values_of(broker.bootstrap_servers, topic) == ["1", "3", "6", "8"]
+
+
+@pytest.mark.parametrize("step", ["after:rows", "before:commit", "after:commit"])
+def test_a_driver_dies_between_dead_letters_and_results(
+    new_topic: Callable[[], DeadLetterTopic],
+    broker: Broker,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+) -> None:
+    first = new_topic()
+    with dying(first._transactions, monkeypatch, step) as death:
+        first.write(letters(1, 3), batch(0, 5))
+    assert death["happened"]
+    assert new_topic().write(letters(1, 3), batch(0, 5)) == (0 if step == "after:commit" else 2)
+    assert values_of(broker.bootstrap_servers, topic) == ["1", "3"]
+
+
+def test_an_owner_that_was_replaced_is_refused(
+    new_topic: Callable[[], DeadLetterTopic], broker: Broker, topic: str
+) -> None:
+    old = new_topic()
+    new_topic()
+    with pytest.raises(FencedError):
+        old.write(letters(1), batch(0, 5))
+    assert values_of(broker.bootstrap_servers, topic) == []
+
+
+def test_offsets_count_for_their_own_topic_and_partition() -> None:
+    progress = {SOURCE: SourceOffsets({TopicPartition("in", 0): 5}, {"in": "id-1"})}
+    entry = Entry(Stored(progress))
+    assert unseen(letters(4, 5), entry)["offset"].to_pylist() == [5]
+    assert unseen(letters(4, 5, partition=1), entry).num_rows == 2
+    assert unseen(letters(4, 5, topic_id="id-2"), entry).num_rows == 2
+    assert unseen(letters(4, 5), Entry(None)).num_rows == 2
+    assert unseen(letters(4, 5), Entry(Stored({}))).num_rows == 2
+
+
+def test_what_is_stored_never_goes_back() -> None:
+    """After a rebuild, batches end before offsets whose dead letters are in the topic."""
+
+    def reading(first: int, second: int, topic_id: str = "id-1") -> Batch:
+        offsets = {TopicPartition("in", 0): first, TopicPartition("in", 1): second}
+        return Batch("q", 0, {}, {SOURCE: SourceOffsets(offsets, {"in": topic_id}, SOURCE)})
+
+    entry = advanced(None, reading(10, 10), "me", 1)
+    entry = advanced(entry, reading(12, 3), "me", 1)
+    assert entry.stored is not None
+    assert list(entry.stored.progress[SOURCE].offsets.values()) == [12, 10]
+    assert unseen(letters(9, 10, partition=1), entry)["offset"].to_pylist() == [10]
+    entry = advanced(entry, reading(2, 3, "id-2"), "me", 1)
+    assert entry.stored is not None
+    assert entry.stored.progress[SOURCE] == reading(2, 3, "id-2").end[SOURCE]
+
+
+def test_a_rebuild_writes_no_dead_letter_twice(
+    client: dict[str, str], broker: Broker, topic: str
+) -> None:
+    broker.create_topic("letters-once")
+    spec = TopicSinkSpec(name="o", view="v", topic=topic, options={"onRebuild": "delete"})
+    rows = pa.table({"value": ["a"]})
+    with closing(TopicSink(spec, f"{topic}.o", client, dead_letter_topic="letters-once")) as sink:
+        sink.open("first")
+        sink.write_table(rows, batch(0, 10), letters(3, 7))
+        sink.clear()
+        assert sink.open("again") is None
+        assert sink.write_table(rows, batch(0, 5), letters(3)).dead_letters == 0
+        assert sink.write_table(rows, batch(5, 12), letters(7, 11)).dead_letters == 1
+    assert values_of(broker.bootstrap_servers, "letters-once") == ["3", "7", "11"]
+    assert values_of(broker.bootstrap_servers, topic) == ["a", "a"]
+
+
+def test_a_topic_sink_stores_them_with_its_rows(
+    client: dict[str, str], broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One transaction for rows, dead letters and progress."""
+    broker.create_topic("letters-of-sink")
+    spec = TopicSinkSpec(name="out", view="v", topic=topic)
+    rows = pa.table({"value": ["a"]})
+
+    def new_sink() -> TopicSink:
+        return TopicSink(spec, f"{topic}.out", client, dead_letter_topic="letters-of-sink")
+
+    with closing(new_sink()) as sink:
+        assert sink.takes_dead_letters
+        sink.open("first")
+        with dying(sink._transactions, monkeypatch, "before:commit"):
+            sink.write_table(rows, batch(0, 5), letters(1, 3))
+    assert values_of(broker.bootstrap_servers, "letters-of-sink") == []
+    with closing(new_sink()) as sink:
+        assert sink.open("second") is None
+        assert sink.write_table(rows, batch(0, 5), letters(1, 3)).dead_letters == 2
+        assert sink.write_table(rows, batch(5, 8, 1), letters(3, 6)).dead_letters == 1
+    assert values_of(broker.bootstrap_servers, topic) == ["a", "a"]
+    assert values_of(broker.bootstrap_servers, "letters-of-sink") == ["1", "3", "6"]
+
+
+def test_a_topic_sink_without_a_place_for_them_says_so(client: dict[str, str]) -> None:
+    with closing(TopicSink(TopicSinkSpec(name="o", view="v", topic="t"), "p.o", client)) as sink:
+        assert not sink.takes_dead_letters
+        with pytest.raises(OptionError, match="no dead-letter topic"):
+            sink.write_table(pa.table({"value": ["a"]}), batch(0, 5), letters(1))
