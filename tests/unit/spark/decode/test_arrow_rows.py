@@ -1,0 +1,293 @@
+"""Avro and Protobuf values become Arrow structs; bad ones have a reason and harm no other (D5)."""
+
+import io
+import json
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from fastavro import parse_schema, schemaless_writer
+from google.protobuf.json_format import ParseDict
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.spark.decode.arrow_rows import Read, arrow_type, decoded_batch
+from penstock.spark.decode.avro import _writers, avro_reader
+from penstock.spark.decode.avro_schema import avro_fields
+from penstock.spark.decode.datatypes import STRING, Field, StructOf
+from penstock.spark.decode.protobuf import protobuf_reader
+from penstock.spark.decode.protobuf_schema import message_in, protobuf_fields
+from penstock.spark.errors import OptionError
+from penstock.spark.progress import Json
+from tests.support.protobuf_messages import descriptors, order_class
+
+POINT: Json = {
+    "type": "record",
+    "name": "Point",
+    "fields": [
+        {"name": "x", "type": "int"},
+        {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-millis"}]},
+    ],
+}
+CLICK: Json = {
+    "type": "record",
+    "name": "Click",
+    "namespace": "shop",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}]},
+        {
+            "name": "price",
+            "type": {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2},
+        },
+        {"name": "uuid", "type": {"type": "string", "logicalType": "uuid"}},
+        {"name": "points", "type": {"type": "array", "items": POINT}},
+        {"name": "last", "type": ["null", "Point"]},
+        {
+            "name": "times",
+            "type": {"type": "map", "values": {"type": "long", "logicalType": "timestamp-micros"}},
+        },
+        {"name": "counts", "type": {"type": "map", "values": "int"}},
+    ],
+}
+NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
+GOOD: dict[str, object] = {
+    "id": 7,
+    "day": date(2026, 2, 3),
+    "price": Decimal("12.34"),
+    "uuid": "00000000-0000-0000-0000-000000000005",
+    "points": [{"x": 1, "at": NEW_YEAR}, {"x": 2, "at": None}],
+    "last": {"x": 3, "at": NEW_YEAR},
+    "times": {"a": NEW_YEAR},
+    "counts": {"b": 2},
+}
+
+
+def written(value: Mapping[str, object], schema: Json = CLICK) -> bytes:
+    stream = io.BytesIO()
+    schemaless_writer(stream, parse_schema(json.loads(json.dumps(schema))), value)
+    return stream.getvalue()
+
+
+def rows(
+    values: list[bytes | None], read: Read, fields: tuple[Field, ...], name: str = "Avro"
+) -> list[dict[str, object]]:
+    found = decoded_batch(pa.array(values, pa.binary()), read, fields, "reason", name)
+    found.validate(full=True)
+    assert found.type == arrow_type(StructOf((*fields, Field("reason", STRING))))
+    made: list[dict[str, object]] = found.to_pylist()
+    return made
+
+
+def avro_rows(
+    values: list[bytes | None], *, confluent: bool = False, required: tuple[str, ...] = ()
+) -> list[dict[str, object]]:
+    fields = tuple(
+        Field(each.name, each.type, each.name in required) for each in avro_fields(CLICK)
+    )
+    return rows(values, avro_reader(json.dumps(CLICK), confluent, ()), fields)
+
+
+def reasons(found: list[dict[str, object]]) -> list[str]:
+    for row in found:
+        if row["reason"] is not None:
+            assert all(value is None for name, value in row.items() if name != "reason")
+    return [str(row["reason"]) for row in found]
+
+
+def test_avro_values_have_their_types() -> None:
+    [row] = avro_rows([written(GOOD)])
+    assert row == {
+        **GOOD,
+        "times": [("a", NEW_YEAR)],
+        "counts": [("b", 2)],
+        "reason": None,
+    }
+
+
+def test_bad_avro_values_say_why_and_good_ones_between_them_are_kept() -> None:
+    good = written(GOOD)
+    far = written({**GOOD, "times": {"a": 10**18}})
+    other = written({**GOOD, "points": [{"x": 1, "at": 10**17}]})
+    values = [good, good[:-4], good, good + b"!", b"", None, b"\xff" * 40, far, other, good]
+    found = avro_rows(values)
+    assert [row["id"] for row in found if row["reason"] is None] == [7, 7, None, 7]
+    told = reasons(found)
+    assert told[1] == "not this Avro message: the value ends too early"
+    assert "1 bytes are left: was it written with this schema?" in told[3]
+    assert told[4] == "not this Avro message: the value ends too early"
+    assert told[5] == "None"
+    assert "is not between the years 1 and 9999" in told[7]
+    assert "is not between the years 1 and 9999" in told[8]
+
+
+def test_a_value_that_arrow_refuses_is_one_bad_record() -> None:
+    """Its decimal has more digits than the schema allows; Avro's bytes can hold them."""
+    wide = json.loads(json.dumps(CLICK).replace('"precision": 5', '"precision": 9'))
+    large = written({**GOOD, "price": Decimal("1234567.89")}, wide)
+    found = avro_rows([written(GOOD), large, written(GOOD)])
+    assert [row["id"] for row in found] == [7, None, 7]
+    assert reasons(found)[1].startswith("field price: ")
+
+
+def test_required_fields_of_avro() -> None:
+    found = avro_rows([written({**GOOD, "day": None}), written(GOOD)], required=("day", "id"))
+    assert reasons(found) == ["field day is missing or null", "None"]
+
+
+def test_confluents_prefix() -> None:
+    good = written(GOOD)
+    found = avro_rows([b"\0\0\0\0\7" + good, good, b"\0\0", None], confluent=True)
+    assert found[0]["id"] == 7
+    assert all("does not begin with a zero" in told for told in reasons(found)[1:3])
+    assert found[3]["reason"] is None
+
+
+def test_values_of_older_writers_are_resolved(tmp_path: Path) -> None:
+    def schema(*fields: dict[str, Json]) -> Json:
+        return {"type": "record", "name": "Click", "fields": [*fields]}
+
+    first: dict[str, Json] = {"name": "id", "type": "int"}
+    old = schema(first)
+    new = schema(
+        {"name": "by", "type": "string", "default": "nobody"}, {"name": "id", "type": "long"}
+    )
+    (tmp_path / "1.avsc").write_text(json.dumps(old))
+    (tmp_path / "2.avsc").write_text(json.dumps(new))
+    read = avro_reader(json.dumps(new), True, _writers(str(tmp_path)))
+    values: list[bytes | None] = [
+        b"\0\0\0\0\1" + written({"id": 5}, old),
+        b"\0\0\0\0\2" + written({"by": "me", "id": 6}, new),
+        b"\0\0\0\0\3" + written({"id": 5}, old),
+    ]
+    found = rows(values, read, avro_fields(new))
+    assert [(row["by"], row["id"]) for row in found] == [("nobody", 5), ("me", 6), (None, None)]
+    assert "there is no 3.avsc for the schema that wrote it" in reasons(found)[2]
+    (tmp_path / "x.avsc").write_text("{}")
+    with pytest.raises(OptionError, match=r"named <id>\.avsc, not x\.avsc"):
+        _writers(str(tmp_path))
+
+
+@cache
+def proto_read(confluent: bool) -> Read:
+    return protobuf_reader(descriptors(), "shop.Order", confluent)
+
+
+def proto_rows(values: list[bytes | None], *, confluent: bool = False) -> list[dict[str, object]]:
+    fields = protobuf_fields(message_in(descriptors(), "shop.Order"))
+    return rows(values, proto_read(confluent), fields, "Protobuf")
+
+
+def order(**values: object) -> bytes:
+    return ParseDict(values, order_class()()).SerializeToString()
+
+
+def test_protobuf_values_have_their_types() -> None:
+    full = order(
+        id=5,
+        at="2026-01-01T00:00:00.5Z",
+        color="BLUE",
+        tags=["x", "y"],
+        note="",
+        big=2**64 - 1,
+        rating=3,
+        lines=[{"sku": "a", "count": 2**32 - 1}],
+        attributes={"k": "BLUE"},
+        gift={},
+    )
+    found = proto_rows([full, b""])
+    assert found[0] == {
+        "id": 5,
+        "at": NEW_YEAR.replace(microsecond=500_000),
+        "color": "BLUE",
+        "tags": ["x", "y"],
+        "note": "",
+        "big": Decimal(2**64 - 1),
+        "rating": 3,
+        "lines": [{"sku": "a", "count": 2**32 - 1}],
+        "attributes": [("k", "BLUE")],
+        "gift": {"sku": "", "count": 0},
+        "reason": None,
+    }
+    # What is not there is null only where Protobuf tells it from a zero.
+    assert found[1] == {
+        "id": 0,
+        "at": None,
+        "color": "RED",
+        "tags": [],
+        "note": None,
+        "big": Decimal(0),
+        "rating": None,
+        "lines": [],
+        "attributes": [],
+        "gift": None,
+        "reason": None,
+    }
+
+
+def test_bad_protobuf_values_say_why() -> None:
+    good = order(id=5, note="hi")
+    unknown = good + b"\x18\x09"
+    found = proto_rows([good, good[:-1], unknown, b'{"id": 1}', b"*\x01\xff", None, good])
+    told = reasons(found)
+    assert [row["id"] for row in found] == [5, None, None, None, None, None, 5]
+    assert told[2] == "not this Protobuf message: field color: 9 is no value of shop.Color"
+    assert all(told[index].startswith("not this Protobuf message") for index in (1, 3, 4))
+    assert told[5] == "None"
+
+
+def test_confluents_prefix_of_protobuf() -> None:
+    good = order(id=5)
+    values = [b"\0\0\0\0\7\0" + good, b"\0\0\0\0\7\x04\x02\0" + good, good, b"\0\0\0\0\7\x80"]
+    found = proto_rows(list(values), confluent=True)
+    assert [row["id"] for row in found] == [5, 5, None, None]
+    assert "does not begin with a zero" in reasons(found)[2]
+    assert "the value ends too early" in reasons(found)[3]
+
+
+@given(st.lists(st.none() | st.binary(max_size=60), max_size=20))
+def test_no_bytes_at_all_end_the_job(values: list[bytes | None]) -> None:
+    """Whatever comes: one row for each value, and a reason for each that is bad (D5)."""
+    for found in (avro_rows(values), proto_rows(values)):
+        assert len(found) == len(values)
+        reasons(found)
+
+
+times = st.integers(-(10**10), 10**10).map(lambda second: datetime.fromtimestamp(second, UTC))
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            "id": st.integers(-(2**63), 2**63 - 1),
+            "day": st.none() | st.dates(),
+            "price": st.decimals(-999, 999, places=2),
+            "uuid": st.uuids().map(str),
+            "points": st.lists(
+                st.fixed_dictionaries(
+                    {
+                        "x": st.integers(-(2**31), 2**31 - 1),
+                        "at": st.none() | times,
+                    }
+                ),
+                max_size=3,
+            ),
+            "last": st.none(),
+            "times": st.dictionaries(st.text(max_size=3), st.just(NEW_YEAR), max_size=3),
+            "counts": st.dictionaries(st.text(max_size=3), st.integers(-9, 9), max_size=3),
+        }
+    )
+)
+def test_what_avro_wrote_is_read_as_it_was(value: dict[str, object]) -> None:
+    [row] = avro_rows([written(value)])
+    maps = {name: list(as_map(value[name]).items()) for name in ("times", "counts")}
+    assert row == {**value, **maps, "reason": None}
+
+
+def as_map(value: object) -> Mapping[str, object]:
+    assert isinstance(value, Mapping)
+    return value

@@ -1,0 +1,262 @@
+"""Dead letters are sent again exactly once, whatever happens on the way (D5)."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from penstock.client import Admin
+from penstock.spark.decode import replay_table, replay_topic
+from penstock.spark.decode.replay import replay
+from penstock.spark.errors import FencedError, PipelineError
+from penstock.spark.pipeline.model import PipelineSpec
+from penstock.spark.sinks.database.engines import open_engine
+from penstock.testing import Broker
+from tests.support.replaying import (
+    KILLED,
+    TABLE,
+    TIME,
+    dead_letters,
+    put_in_table,
+    put_in_topic,
+    read_all,
+    replay_and_die,
+    table_pipeline,
+    topic_pipeline,
+)
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    return "".join(each if each.isalnum() else "-" for each in request.node.name)[:80]
+
+
+@pytest.fixture
+def origin(broker: Broker, name: str) -> str:
+    topic = f"{name}-origin"
+    broker.create_topic(topic, partitions=2)
+    return topic
+
+
+@pytest.fixture
+def dead(broker: Broker, name: str) -> str:
+    topic = f"{name}-dead"
+    broker.create_topic(topic, partitions=2)
+    return topic
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay_topic, "CHUNK_RECORDS", 3)
+    monkeypatch.setattr(replay_table, "CHUNK_RECORDS", 3)
+
+
+def values(broker: Broker, topic: str) -> list[str]:
+    return [each.value.decode() for each in read_all(broker.bootstrap_servers, topic)]
+
+
+def sqlite(folder: Path, name: str = "results") -> str:
+    return f"sqlite:///{folder / name}.sqlite"
+
+
+def replayed_rows(address: str) -> Counter[bool]:
+    engine = open_engine(address, 10)
+    with engine.connect() as connection:
+        found = connection.execute(text(f"SELECT replayed_at IS NOT NULL FROM {TABLE}"))
+        counted = Counter(bool(each) for each in found.scalars())
+    engine.dispose()
+    return counted
+
+
+def test_records_of_a_topic_go_back_as_they_were(
+    broker: Broker, name: str, origin: str, dead: str
+) -> None:
+    spec = topic_pipeline(broker.bootstrap_servers, name, dead)
+    put_in_topic(broker.bootstrap_servers, dead, dead_letters(origin, [4, 7], partition=1), name)
+    assert replay(spec, dry_run=True).by_reason == {"even": 1, "odd": 1}
+    assert read_all(broker.bootstrap_servers, origin) == []
+    result = replay(spec)
+    assert (result.replayed, result.by_topic) == (2, {origin: 2})
+    found = read_all(broker.bootstrap_servers, origin)
+    assert [each.value.decode() for each in found] == [f"{origin}-1@4", f"{origin}-1@7"]
+    for record, offset in zip(found, (4, 7), strict=True):
+        assert record.key == b"key"
+        assert record.partition == 1
+        assert record.timestamp == round(TIME.timestamp() * 1000)
+        from_text = f"{origin}-1@{offset}".encode()
+        assert record.headers == (("trace", b"7"), ("penstock.replayed-from", from_text))
+    assert replay(spec).replayed == 0
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        group = f"{name}.replay-dlq"
+        committed = admin.list_group_offsets([group])[group]
+    assert sum(each.offset for each in committed.values() if each is not None) == 2
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_a_topic_is_replayed_in_chunks_up_to_a_limit(
+    broker: Broker, name: str, origin: str, dead: str
+) -> None:
+    spec = topic_pipeline(broker.bootstrap_servers, name, dead)
+    put_in_topic(broker.bootstrap_servers, dead, dead_letters(origin, range(10)), name)
+    assert replay(spec, limit=4).replayed == 4
+    assert replay(spec, limit=4, dry_run=True).replayed == 4
+    assert replay(spec, limit=0).replayed == 0
+    assert replay(spec).replayed == 6
+    assert sorted(values(broker, origin)) == sorted(f"{origin}-0@{at}" for at in range(10))
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_what_two_sinks_could_not_read_is_sent_once(
+    broker: Broker, name: str, origin: str, dead: str
+) -> None:
+    """Also when the second dead letter comes after the first was replayed."""
+    spec = topic_pipeline(broker.bootstrap_servers, name, dead)
+    servers = broker.bootstrap_servers
+    put_in_topic(servers, dead, dead_letters(origin, range(5)), name)
+    put_in_topic(servers, dead, dead_letters(origin, range(2)), name)
+    assert (replay(spec).replayed, values(broker, origin).count(f"{origin}-0@1")) == (5, 1)
+    put_in_topic(servers, dead, dead_letters(origin, range(6)), name)
+    put_in_topic(servers, dead, dead_letters(origin, [1], topic_id="made again"), name)
+    result = replay(spec)
+    assert (result.replayed, result.repeated) == (2, 5)
+    assert Counter(values(broker, origin))[f"{origin}-0@1"] == 2
+
+
+def test_other_records_of_a_shared_topic_are_left_alone(
+    broker: Broker, name: str, origin: str, dead: str
+) -> None:
+    spec = topic_pipeline(broker.bootstrap_servers, name, dead)
+    servers = broker.bootstrap_servers
+    put_in_topic(servers, dead, dead_letters(origin, [1, 2]), "another")
+    put_in_topic(servers, dead, dead_letters(origin, [3]), name)
+    result = replay(spec)
+    assert (result.replayed, result.foreign) == (1, 2)
+    assert values(broker, origin) == [f"{origin}-0@3"]
+    assert replay(topic_pipeline(servers, "another", dead)).replayed == 2
+
+
+def test_a_dead_letter_topic_that_was_made_again_is_new(
+    broker: Broker, name: str, origin: str, dead: str
+) -> None:
+    spec = topic_pipeline(broker.bootstrap_servers, name, dead)
+    put_in_topic(broker.bootstrap_servers, dead, dead_letters(origin, range(4)), name)
+    assert replay(spec).replayed == 4
+    broker.delete_topic(dead)
+    broker.create_topic(dead, partitions=2)
+    put_in_topic(broker.bootstrap_servers, dead, dead_letters(origin, [9]), name)
+    assert replay(spec).replayed == 1
+
+
+def test_another_topic_takes_them(broker: Broker, name: str, dead: str) -> None:
+    spec = topic_pipeline(broker.bootstrap_servers, name, dead)
+    put_in_topic(broker.bootstrap_servers, dead, dead_letters(f"{name}-gone", [1]), name)
+    with pytest.raises(PipelineError, match=f"there is no topic {name}-gone.* with --to"):
+        replay(spec)
+    broker.create_topic(f"{name}-fixed")
+    assert replay(spec, to=f"{name}-fixed").by_topic == {f"{name}-fixed": 1}
+    assert values(broker, f"{name}-fixed") == [f"{name}-gone-0@1"]
+
+
+def test_there_must_be_dead_letters(broker: Broker, name: str, tmp_path: Path) -> None:
+    spec = topic_pipeline(broker.bootstrap_servers, name, f"{name}-none")
+    with pytest.raises(PipelineError, match=f"there is no dead-letter topic {name}-none"):
+        replay(spec)
+    with pytest.raises(PipelineError, match="has no dead-letter topic or table"):
+        replay(PipelineSpec(**{**vars(spec), "dead_letters": None}))
+    with pytest.raises(PipelineError, match="no sink with a database"):
+        replay(table_pipeline(broker.bootstrap_servers, name, []))
+    assert replay(table_pipeline(broker.bootstrap_servers, name, [sqlite(tmp_path)])).replayed == 0
+
+
+@pytest.mark.parametrize(("step", "time"), [("sent", 1), ("offsets", 1), ("committed", 1)])
+def test_a_topics_replay_that_was_killed_goes_on(
+    broker: Broker, name: str, origin: str, dead: str, step: str, time: int
+) -> None:
+    """kill -9 before and after each step: nothing is lost or doubled (D5, P4)."""
+    spec = topic_pipeline(broker.bootstrap_servers, name, dead)
+    put_in_topic(broker.bootstrap_servers, dead, dead_letters(origin, range(20)), name)
+    assert replay_and_die(spec, step, time) == KILLED
+    replay(spec)
+    assert sorted(values(broker, origin)) == sorted(f"{origin}-0@{at}" for at in range(20))
+    assert replay(spec).replayed == 0
+
+
+@pytest.mark.parametrize("step", ["sent", "committed", "marked"])
+def test_a_tables_replay_that_was_killed_goes_on(
+    broker: Broker, name: str, origin: str, tmp_path: Path, step: str
+) -> None:
+    """Between the transaction and the database's knowledge of it too."""
+    addresses = [sqlite(tmp_path, "a"), sqlite(tmp_path, "b")]
+    spec = table_pipeline(broker.bootstrap_servers, name, addresses)
+    put_in_table(spec, 0, dead_letters(origin, range(20)))
+    put_in_table(spec, 1, dead_letters(origin, range(15, 25)))
+    assert replay_and_die(spec, step, 1) == KILLED
+    replay(spec)
+    assert sorted(values(broker, origin)) == sorted(f"{origin}-0@{at}" for at in range(25))
+    assert replay(spec).replayed == 0
+    assert replayed_rows(addresses[0]) == {True: 20}
+    assert replayed_rows(addresses[1]) == {True: 10}
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_tables_are_replayed_in_chunks_each_record_once(
+    broker: Broker, name: str, origin: str, tmp_path: Path
+) -> None:
+    address = sqlite(tmp_path)
+    spec = table_pipeline(broker.bootstrap_servers, name, [address, address])
+    put_in_table(spec, 0, dead_letters(origin, range(8)))
+    put_in_table(spec, 0, dead_letters(origin, [3], partition=1))
+    put_in_table(spec, 1, dead_letters(origin, [1, 2]))
+    look = replay(spec, dry_run=True, limit=5)
+    assert (look.replayed, look.is_dry_run) == (5, True)
+    assert replayed_rows(address) == {False: 11}
+    assert replay(spec, limit=4).replayed == 4
+    put_in_table(spec, 1, dead_letters(origin, [0, 7]))
+    result = replay(spec)
+    assert (result.replayed, result.repeated) == (5, 2)
+    assert result.by_reason == {"even": 2, "odd": 3}
+    expected = [*(f"{origin}-0@{at}" for at in range(8)), f"{origin}-1@3"]
+    assert sorted(values(broker, origin)) == sorted(expected)
+    found = read_all(broker.bootstrap_servers, origin)
+    assert {each.headers[0] for each in found} == {("trace", b"7")}
+    assert {each.timestamp for each in found} == {round(TIME.timestamp() * 1000)}
+    assert replayed_rows(address) == {True: 13}
+
+
+def test_a_row_of_a_topic_that_was_made_again_is_another_record(
+    broker: Broker, name: str, origin: str, tmp_path: Path
+) -> None:
+    address = sqlite(tmp_path)
+    spec = table_pipeline(broker.bootstrap_servers, name, [address])
+    put_in_table(spec, 0, dead_letters(origin, [1], topic_id="old"))
+    assert replay(spec).replayed == 1
+    put_in_table(spec, 0, dead_letters(origin, [1], topic_id="new"))
+    assert replay(spec).replayed == 1
+
+
+def test_of_two_replays_at_once_one_is_refused(
+    broker: Broker, name: str, origin: str, dead: str
+) -> None:
+    spec = topic_pipeline(broker.bootstrap_servers, name, dead)
+    put_in_topic(broker.bootstrap_servers, dead, dead_letters(origin, range(5)), name)
+    taken_over: list[int] = []
+
+    def step(done: str) -> None:
+        if done == "sent" and not taken_over:
+            taken_over.append(0)
+            taken_over[0] = replay(spec).replayed
+
+    with pytest.raises(FencedError, match="another driver has taken over"):
+        replay(spec, step=step)
+    assert taken_over == [5]
+    assert len(values(broker, origin)) == 5
+
+
+def test_a_partition_that_is_no_more_is_chosen_by_the_key(
+    broker: Broker, name: str, origin: str, dead: str
+) -> None:
+    spec = topic_pipeline(broker.bootstrap_servers, name, dead)
+    put_in_topic(broker.bootstrap_servers, dead, dead_letters(origin, [1], partition=7), name)
+    assert replay(spec).replayed == 1
+    assert values(broker, origin) == [f"{origin}-7@1"]
