@@ -80,7 +80,7 @@ class StepSpec:
 
     name: str
     sql: str | None = None
-    function: StepFunction | str | None = None
+    function: "StepFunction | str | None" = None
     """In a file: `module:function`, or `path/to/file.py:function`."""
     deduplicate: tuple[str, ...] = ()
     """Columns that make a row the same as another, within the watermark."""
@@ -93,6 +93,8 @@ class StepSpec:
     line: int | None = None
     sql_line: int | None = None
     """Where the first line of the SQL is."""
+    sql_indent: int = 0
+    """How far the SQL is moved to the right in the file."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from urllib.request import urlopen
 
 import pytest
@@ -14,7 +15,7 @@ from penstock.spark.pipeline.lag import Behind, GroupLag
 from penstock.spark.pipeline.metrics import Metrics
 from penstock.spark.pipeline.progress_line import ProgressLine, line_of
 from penstock.spark.pipeline.report import BatchReport, report_of
-from penstock.spark.progress import Progress, SourceOffsets
+from penstock.spark.progress import Batch, Progress, SourceOffsets
 from penstock.spark.sinks.port import Applied
 from penstock.testing import Broker
 
@@ -97,7 +98,7 @@ def test_a_terminal_has_one_line_and_a_file_one_for_each_batch_that_read() -> No
     for stream in (terminal, file):
         line = ProgressLine(stream)
         for report in (REPORT, idle):
-            line.show(report)
+            line.finished(report)
         line.close()
         line.close()
     assert file.getvalue() == line_of(REPORT) + "\n"
@@ -110,7 +111,7 @@ def test_metrics_are_served_for_prometheus() -> None:
         port = metrics.serve(0)
         metrics.finished(REPORT)
         metrics.finished(REPORT)
-        metrics.stored("shop.main", Applied(rows=70, dead_letters=3))
+        metrics.stored("shop.main", Batch("id", 3, {}, {}), Applied(rows=70, dead_letters=3))
         with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             lines = answer.read().decode().splitlines()
         of = 'pipeline="shop",query="shop.main"'
@@ -152,9 +153,8 @@ def test_every_kafka_tool_sees_the_lag() -> None:
         with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
             admin.create_topics([NewTopic("orders", 2)])
             with GroupLag("shop", client) as lag:
-                lag.finished("shop.main", at(5, 9))
-                lag.finished("shop.main", at(6, 9))
-                lag.finished("shop.main", {})
+                for end in (at(5, 9), at(6, 9), {}):
+                    lag.finished(replace(REPORT, end=end))
             found = admin.list_group_offsets(["shop"])["shop"]
     assert {each: found[each].offset for each in found if found[each]} == {  # type: ignore[union-attr]
         ORDERS_0: 6,
@@ -168,5 +168,5 @@ def test_a_broker_that_is_away_does_not_stop_the_pipeline(
     client = {"bootstrap.servers": "127.0.0.1:1", "default.api.timeout.ms": "300"}
     client["request.timeout.ms"] = "200"
     with GroupLag("shop", client) as lag:
-        lag.finished("shop.main", at(5))
+        lag.finished(REPORT)
     assert "the lag of group shop is not up to date" in caplog.text

@@ -1,0 +1,344 @@
+"""`pipeline.yml`: a pipeline in a file, read with the line of every part.
+
+The keys are the names of `model.py`, but for `from`, which is the view that a sink or a
+deduplication reads, and `topic` for a single one. Paths are relative to the file.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar, cast
+
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from penstock.spark.errors import PipelineError
+from penstock.spark.pipeline.model import (
+    DEFAULT_BATCH_RECORDS,
+    DatabaseSinkSpec,
+    DeadLetterSpec,
+    Format,
+    Mode,
+    OutputMode,
+    ParquetSinkSpec,
+    PipelineSpec,
+    Problem,
+    SinkSpec,
+    SinkWriting,
+    SourceSpec,
+    StepSpec,
+    TableSpec,
+    TopicSinkSpec,
+    Watermark,
+)
+from penstock.spark.pipeline.yaml_nodes import Document, Part, compose, entries, environment
+
+_PIPELINE = (
+    "name", "bootstrap_servers", "checkpoint", "trigger", "max_batch_records", "kafka", "spark",
+    "sources", "tables", "steps", "sinks", "dead_letters",
+)  # fmt: skip
+_SOURCE = (
+    "name", "topic", "topics", "pattern", "format", "schema", "schema_file", "message", "required",
+    "watermark", "starting", "headers", "options",
+)  # fmt: skip
+_TABLE = ("name", "database", "table", "path", "schema")
+_STEP = ("name", "sql", "function", "deduplicate", "from", "watermark", "unbounded_state")
+_DATABASE = (
+    "database", "table", "mode", "key", "order_by", "delete_when", "writing", "create_table",
+)  # fmt: skip
+_TOPIC = ("topic", "key", "options")
+_PARQUET = ("path", "partition_by")
+_SINK = ("name", "from", "output_mode", *dict.fromkeys((*_DATABASE, *_TOPIC, *_PARQUET)))
+_DEAD_LETTERS = ("topic", "table", "max_count", "max_share")
+_FORMATS = ("json", "avro", "protobuf", "csv", "raw")
+
+_T = TypeVar("_T")
+
+
+class PipelineFileError(PipelineError):
+    """A file that is no pipeline; `problems` are all that was found."""
+
+    def __init__(self, file: str, problems: list[Problem]) -> None:
+        found = "\n".join(f"  {each}" for each in problems)
+        super().__init__(f"{file} is not a pipeline that can run:\n{found}")
+        self.problems = problems
+
+
+def load(path: str | Path) -> PipelineSpec:
+    """The pipeline of a file; `PipelineFileError` if it cannot be read as one."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise PipelineError(f"there is no file {path}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise PipelineError(f"{path} cannot be read: {error}") from error
+    spec, problems = parse(text, str(path))
+    if spec is None or problems:
+        raise PipelineFileError(str(path), problems)
+    return spec
+
+
+def parse(
+    text: str, file: str, *, variables: Mapping[str, str] | None = None
+) -> tuple[PipelineSpec | None, list[Problem]]:
+    """The pipeline, as far as it can be read, and what is wrong with the file.
+
+    `variables` stand in for the environment.
+    """
+    document = Document(text, environment() if variables is None else variables)
+    root = compose(document)
+    if root is None:
+        return None, document.problems
+    spec = _Reader(document, Path(file).parent).pipeline(root, file)
+    return spec, sorted(document.problems, key=lambda each: (each.line or 0, each.where))
+
+
+class _Reader:
+    def __init__(self, document: Document, folder: Path) -> None:
+        self._document = document
+        self._folder = folder
+
+    def pipeline(self, root: MappingNode, file: str) -> PipelineSpec | None:
+        part = Part(self._document, root, "pipeline", _PIPELINE)
+        name = part.text("name", required=True)
+        servers = part.text("bootstrap_servers", required=True)
+        sources = self._named(part, "sources", _SOURCE, self._source)
+        tables = self._named(part, "tables", _TABLE, self._table)
+        steps = self._named(part, "steps", _STEP, self._step)
+        sinks: tuple[SinkSpec, ...] = self._named(part, "sinks", _SINK, self._sink)
+        for key in ("sources", "sinks"):
+            if key not in part:
+                part.add("", f"{key} are missing: a pipeline needs at least one")
+        checkpoint = part.text("checkpoint") or PipelineSpec.checkpoint
+        trigger = self._duration(part, "trigger") or PipelineSpec.trigger
+        records = part.number("max_batch_records")
+        dead_letters = self._dead_letters(part)
+        if name is None or servers is None:
+            return None
+        return PipelineSpec(
+            name=name,
+            bootstrap_servers=servers,
+            sources=sources,
+            tables=tables,
+            steps=steps,
+            sinks=sinks,
+            kafka=part.settings("kafka"),
+            spark=part.settings("spark"),
+            dead_letters=dead_letters,
+            checkpoint=self._path(checkpoint) or "",
+            trigger=trigger,
+            max_batch_records=DEFAULT_BATCH_RECORDS if records is None else records,
+            file=file,
+            line=part.line,
+        )
+
+    def _named(
+        self,
+        part: Part,
+        key: str,
+        keys: tuple[str, ...],
+        read: Callable[[Part, str], _T | None],
+    ) -> tuple[_T, ...]:
+        """Parts that have a name: as a mapping by it, or as a list with `name`."""
+        node = part.get(key)
+        found: list[_T | None] = []
+        if isinstance(node, MappingNode):
+            for name, (at_key, value) in entries(self._document, node, key).items():
+                one = self._part(value, f"{key}.{name}", keys, at_key)
+                if one is not None:
+                    found.append(read(one, name))
+        elif isinstance(node, SequenceNode):
+            for at, value in enumerate(node.value):
+                one = self._part(value, f"{key}[{at}]", keys, value)
+                given = one.text("name", required=True) if one is not None else None
+                if one is not None and given is not None:
+                    one.where = f"{key}.{given}"
+                    found.append(read(one, given))
+        elif node is not None:
+            part.add(key, "must be a mapping by name, as in `clicks: {…}`")
+        return tuple(each for each in found if each is not None)
+
+    def _part(self, node: Node, where: str, keys: tuple[str, ...], key: Node | None) -> Part | None:
+        if isinstance(node, MappingNode):
+            return Part(self._document, node, where, keys, key)
+        self._document.add(
+            node, where, f"must be a mapping with keys such as {', '.join(keys[:4])}"
+        )
+        return None
+
+    def _source(self, part: Part, name: str) -> SourceSpec:
+        if "topic" in part and "topics" in part:
+            part.add("topic", "say either topic or topics")
+        return SourceSpec(
+            name=name,
+            topics=part.texts("topics") or part.texts("topic"),
+            pattern=part.text("pattern"),
+            schema=_stripped(part.text("schema")),
+            schema_file=self._path(part.text("schema_file")),
+            message=part.text("message"),
+            required=part.texts("required"),
+            watermark=self._watermark(part),
+            options=self._options(part),
+            format=cast("Format | None", part.choice("format", _FORMATS)) or SourceSpec.format,
+            starting=part.text("starting") or SourceSpec.starting,
+            headers=part.flag("headers") is True,
+            line=part.line,
+        )
+
+    def _table(self, part: Part, name: str) -> TableSpec:
+        return TableSpec(
+            name=name,
+            database=self._database(part.text("database")),
+            table=part.text("table"),
+            path=self._path(part.text("path")),
+            schema=_stripped(part.text("schema")),
+            line=part.line,
+        )
+
+    def _step(self, part: Part, name: str) -> StepSpec:
+        sql, line, indent = self._sql(part)
+        return StepSpec(
+            name=name,
+            sql=sql,
+            function=part.text("function"),
+            deduplicate=part.texts("deduplicate"),
+            source=part.text("from"),
+            watermark=self._watermark(part),
+            line=part.line,
+            sql_line=line,
+            sql_indent=indent,
+            unbounded_state=part.flag("unbounded_state") is True,
+        )
+
+    def _sink(self, part: Part, name: str) -> SinkSpec | None:
+        view = part.text("from", required=True)
+        output = cast("OutputMode | None", part.choice("output_mode", ("append", "update")))
+        kinds = [each for each in ("database", "topic", "path") if each in part]
+        if len(kinds) != 1:
+            said = f" and not {' and '.join(kinds)}" if kinds else ""
+            part.add("", f"a sink has either database and table, or topic, or path{said}")
+            return None
+        known = {"database": _DATABASE, "topic": _TOPIC, "path": _PARQUET}[kinds[0]]
+        for key in _SINK:
+            if key in part and key not in ("name", "from", "output_mode", *known):
+                part.add(key, f"{key} does not go with {kinds[0]}")
+        if kinds[0] == "database":
+            return self._database_sink(part, name, view or "", output)
+        if kinds[0] == "topic":
+            return TopicSinkSpec(
+                name=name,
+                view=view or "",
+                topic=part.text("topic", optional=True),
+                key=part.texts("key"),
+                output_mode=output,
+                options=part.settings("options"),
+                line=part.line,
+            )
+        return ParquetSinkSpec(
+            name=name,
+            view=view or "",
+            path=self._path(part.text("path")) or "",
+            partition_by=part.texts("partition_by"),
+            output_mode=output,
+            line=part.line,
+        )
+
+    def _database_sink(
+        self, part: Part, name: str, view: str, output: OutputMode | None
+    ) -> DatabaseSinkSpec:
+        return DatabaseSinkSpec(
+            name=name,
+            view=view,
+            database=self._database(part.text("database")) or "",
+            table=part.text("table", required=True) or "",
+            key=part.texts("key"),
+            order_by=part.texts("order_by"),
+            delete_when=part.text("delete_when", raw=True),
+            output_mode=output,
+            mode=cast("Mode | None", part.choice("mode", ("append", "upsert")))
+            or DatabaseSinkSpec.mode,
+            writing=cast("SinkWriting | None", part.choice("writing", ("driver", "staged")))
+            or DatabaseSinkSpec.writing,
+            create_table=part.flag("create_table") is not False,
+            line=part.line,
+        )
+
+    def _dead_letters(self, pipeline: Part) -> DeadLetterSpec | None:
+        node = pipeline.get("dead_letters")
+        part = (
+            None
+            if node is None
+            else self._part(node, "dead_letters", _DEAD_LETTERS, pipeline.key("dead_letters"))
+        )
+        if part is None:
+            return None
+        return DeadLetterSpec(
+            topic=part.text("topic"),
+            table=part.text("table"),
+            max_count=part.number("max_count"),
+            max_share=part.share("max_share"),
+            line=part.line,
+        )
+
+    def _watermark(self, parent: Part) -> Watermark | None:
+        node = parent.get("watermark")
+        if node is None:
+            return None
+        part = self._part(
+            node, f"{parent.where}.watermark", ("column", "delay"), parent.key("watermark")
+        )
+        if part is None:
+            return None
+        column = part.text("column", required=True)
+        delay = self._duration(part, "delay", required=True)
+        if column is None or delay is None:
+            return None
+        return Watermark(column=column, delay=delay, line=part.line)
+
+    def _duration(self, part: Part, key: str, *, required: bool = False) -> str | None:
+        node = part.get(key)
+        if isinstance(node, ScalarNode) and node.tag.endswith((":int", ":float")):
+            part.add(key, f"{node.value} has no unit: write `{node.value} seconds`")
+            return None
+        return part.text(key, required=required)
+
+    def _sql(self, part: Part) -> tuple[str | None, int | None, int]:
+        """The SQL, its first line in the file, and by how much it is indented there."""
+        text = part.text("sql", raw=True)
+        node = part.get("sql")
+        if text is None or not isinstance(node, ScalarNode):
+            return None, None, 0
+        start = node.start_mark
+        if node.style in ("|", ">"):
+            # Lines of a folded text are kept apart: for SQL that is the same, and lines can be
+            # told. Besides, a comment up to the end of its line would take the rest with it.
+            lines = self._document.text[start.index : node.end_mark.index].splitlines()[1:]
+            indent = min((len(one) - len(one.lstrip()) for one in lines if one.strip()), default=0)
+            block = text if node.style == "|" else "\n".join(one[indent:] for one in lines)
+            return block.rstrip(), start.line + 2, indent
+        if node.style is None:
+            raw = self._document.text[start.index : node.end_mark.index].rstrip()
+            several = "\n" in raw
+            return (raw if several else text), start.line + 1, 0 if several else start.column
+        return text.rstrip(), start.line + 1, start.column + 1
+
+    def _options(self, part: Part) -> dict[str, str]:
+        found = part.settings("options")
+        schemas = self._path(found.get("avro.schemas"))
+        return found if schemas is None else {**found, "avro.schemas": schemas}
+
+    def _path(self, path: str | None) -> str | None:
+        """Relative to the file."""
+        if path is None or "://" in path or path.startswith("file:"):
+            return path
+        return os.path.normpath(self._folder / Path(path).expanduser())
+
+    def _database(self, url: str | None) -> str | None:
+        """SQLite's files are relative to the pipeline's, too."""
+        scheme, found, path = (url or "").partition(":///")
+        if not found or scheme.split("+")[0] != "sqlite" or path.startswith((":memory:", "/")):
+            return url
+        return f"{scheme}:///{self._path(path)}" if path else url
+
+
+def _stripped(text: str | None) -> str | None:
+    return None if text is None else text.strip()

@@ -1,0 +1,277 @@
+"""Reading a YAML file part by part, with the line of everything, and problems in plain words."""
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import yaml
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from penstock.spark.pipeline.model import Problem
+from penstock.spark.pipeline.nearest import meant
+
+_TAG = "tag:yaml.org,2002:"
+_VARIABLE = re.compile(r"\$(\$\{)|\$\{([^}:]*)(?::-([^}]*))?\}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_T = TypeVar("_T")
+_AS_WRITTEN = frozenset(["str", "timestamp"])
+
+
+@dataclass
+class Document:
+    """The file, what is wrong with it so far, and the environment that values may name."""
+
+    text: str
+    environment: Mapping[str, str]
+    problems: list[Problem] = field(default_factory=list)
+
+    def add(self, node: Node | None, where: str, message: str) -> None:
+        line = None if node is None else node.start_mark.line + 1
+        self.problems.append(Problem(line, where, message))
+
+    def substituted(self, value: str, node: Node, where: str) -> str:
+        """With environment variables in place: `${NAME}`, `${NAME:-default}`; `$${` is `${`."""
+
+        def one(found: re.Match[str]) -> str:
+            if found[1]:
+                return "${"
+            name, default = found[2], found[3]
+            if not _NAME.fullmatch(name):
+                self.add(node, where, f"{found[0]} does not name an environment variable")
+            elif name in self.environment:
+                return self.environment[name]
+            elif default is None:
+                self.add(
+                    node,
+                    where,
+                    f"the environment variable {name} is not set: set it, or give a default, as "
+                    f"in ${{{name}:-default}}",
+                )
+            return default or ""
+
+        return _VARIABLE.sub(one, value)
+
+
+def compose(document: Document) -> MappingNode | None:
+    """The file as a tree; None if it is no YAML, or no mapping."""
+    try:
+        root = yaml.compose(document.text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        document.problems.append(_syntax(error, document.text))
+        return None
+    if not isinstance(root, MappingNode):
+        what = "is empty" if root is None else "is not a mapping of `key: value`"
+        document.add(root, "file", f"the file {what}: it begins with `name: …`")
+        return None
+    return root
+
+
+def _syntax(error: yaml.YAMLError, text: str) -> Problem:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    said = str(getattr(error, "problem", None) or error)
+    line = None if mark is None else mark.line + 1
+    lines = text.splitlines()
+    here = lines[mark.line] if mark is not None and mark.line < len(lines) else ""
+    if "\t" in here[: len(here) - len(here.lstrip())] or "'\\t'" in said:
+        return Problem(line, "file", "there is a tab: YAML is indented with spaces only")
+    if "mapping values are not allowed" in said:
+        said = "a `:` is not expected here: put the value in quotes, or look at the indentation"
+    elif "expected <block end>" in said:
+        said = "the indentation is not that of the lines above, or a quote is not closed"
+    elif "found undefined alias" in said or "another document" in said:
+        said = f"{said.split('but ')[-1]}: a pipeline is one document"
+    elif "could not find expected ':'" in said:
+        said = "a `:` is missing after a key"
+    elif "while scanning a quoted" in str(error) or "unexpected end of stream" in said:
+        said = "a quote is never closed"
+    return Problem(line, "file", f"not readable as YAML: {said}")
+
+
+@dataclass
+class Part:
+    """A mapping of the file, such as one source; `where` is its name in problems."""
+
+    document: Document
+    node: MappingNode
+    where: str
+    keys: Sequence[str]
+    """Those that may be there."""
+    head: Node | None = None
+    """What its line is told by: its name, if it has one."""
+    _values: "dict[str, tuple[Node, Node]]" = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._values = entries(self.document, self.node, self.where)
+        for name, (key, _) in self._values.items():
+            if name not in self.keys:
+                self.document.add(
+                    key, f"{self.where}.{name}", f"unknown key {name}{meant(name, self.keys)}"
+                )
+
+    @property
+    def line(self) -> int:
+        return (self.head or self.node).start_mark.line + 1
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._values
+
+    def get(self, key: str) -> Node | None:
+        """The value."""
+        found = self._values.get(key)
+        return None if found is None else found[1]
+
+    def key(self, key: str) -> Node | None:
+        """The key itself, for its line."""
+        found = self._values.get(key)
+        return None if found is None else found[0]
+
+    def add(self, key: str, message: str) -> None:
+        where = f"{self.where}.{key}" if key else self.where
+        self.document.add(self.key(key) or self.head or self.node, where, message)
+
+    def text(
+        self, key: str, *, required: bool = False, raw: bool = False, optional: bool = False
+    ) -> str | None:
+        """A text. `raw`: `${…}` is left alone; `optional`: it may be empty."""
+        node = self.get(key)
+        if node is None:
+            if required:
+                self.add("", f"{key} is missing")
+            return None
+        if optional and node.tag == f"{_TAG}null":
+            return None
+        return self._text(node, f"{self.where}.{key}", raw=raw)
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of texts, or one text."""
+        node = self.get(key)
+        if node is None:
+            return ()
+        where = f"{self.where}.{key}"
+        items = node.value if isinstance(node, SequenceNode) else [node]
+        return tuple(found for each in items if (found := self._text(each, where)) is not None)
+
+    def number(self, key: str) -> int | None:
+        return self._converted(key, lambda text: int(text.replace("_", "")), "a whole number")
+
+    def share(self, key: str) -> float | None:
+        return self._converted(key, float, "a number such as 0.01")
+
+    def flag(self, key: str) -> bool | None:
+        found = self._converted(key, str.lower, "true or false")
+        if found is None or found in ("true", "false"):
+            return None if found is None else found == "true"
+        self.add(key, f"{found} is neither true nor false")
+        return None
+
+    def choice(self, key: str, choices: Sequence[str]) -> str | None:
+        found = self.text(key)
+        if found is None or found in choices:
+            return found
+        self.add(
+            key, f"{found!r} is not one of {', '.join(choices)}{_did_you_mean(found, choices)}"
+        )
+        return None
+
+    def settings(self, key: str) -> dict[str, str]:
+        """Names and values as text; numbers, true and false need no quotes."""
+        node = self.get(key)
+        if node is None:
+            return {}
+        where = f"{self.where}.{key}"
+        if not isinstance(node, MappingNode):
+            self.add(key, "must be a mapping of names and values")
+            return {}
+        found: dict[str, str] = {}
+        for name, (_, value) in entries(self.document, node, where).items():
+            text = self._text(value, f"{where}.{name}", scalars=True)
+            if text is not None:
+                found[name] = text
+        return found
+
+    def _converted(self, key: str, convert: "Callable[[str], _T]", what: str) -> "_T | None":
+        node = self.get(key)
+        if node is None:
+            return None
+        where = f"{self.where}.{key}"
+        text = self._text(node, where, scalars=True)
+        if text is None:
+            return None
+        try:
+            return convert(text)
+        except ValueError:
+            self.document.add(node, where, f"{text!r} is not {what}")
+            return None
+
+    def _text(
+        self, node: Node, where: str, *, raw: bool = False, scalars: bool = False
+    ) -> str | None:
+        if not isinstance(node, ScalarNode):
+            what = "a list" if isinstance(node, SequenceNode) else "a mapping"
+            self.document.add(node, where, f"must be a text, not {what}")
+            return None
+        value: str = node.value
+        kind = node.tag.removeprefix(_TAG)
+        if kind == "null":
+            self.document.add(node, where, "is empty: give it a value, or leave the key out")
+            return None
+        if kind == "bool":
+            if scalars and value.lower() in ("true", "false"):
+                return value.lower()
+            self.document.add(
+                node,
+                where,
+                f"YAML reads {value} as {_yaml_bool(value)}: put it in quotes if the text is meant"
+                + (", or write true or false" if scalars else ""),
+            )
+            return None
+        if kind in ("int", "float") and not scalars:
+            self.document.add(
+                node, where, f'must be a text, and {value} is a number: write "{value}"'
+            )
+            return None
+        if kind not in _AS_WRITTEN and kind not in ("int", "float"):
+            self.document.add(node, where, f"the tag {node.tag} is not known here")
+            return None
+        return value if raw else self.document.substituted(value, node, where)
+
+
+def entries(document: Document, node: MappingNode, where: str) -> dict[str, tuple[Node, Node]]:
+    """Keys and values, merged ones (`<<`) included; a key that is there twice is a problem."""
+    found: dict[str, tuple[Node, Node]] = {}
+    merged: dict[str, tuple[Node, Node]] = {}
+    for key, value in node.value:
+        if key.tag == f"{_TAG}merge":
+            for each in value.value if isinstance(value, SequenceNode) else [value]:
+                if isinstance(each, MappingNode):
+                    merged = {**entries(document, each, where), **merged}
+            continue
+        if not isinstance(key, ScalarNode):
+            document.add(key, where, "a key must be a text")
+            continue
+        name = str(key.value)
+        if key.tag == f"{_TAG}bool":
+            document.add(
+                key, f"{where}.{name}", f"YAML reads the key {name} as {_yaml_bool(name)}: quote it"
+            )
+        elif name in found:
+            first = found[name][0].start_mark.line + 1
+            document.add(key, f"{where}.{name}", f"{name} is there twice (first in line {first})")
+        else:
+            found[name] = (key, value)
+    return {**merged, **found}
+
+
+def environment() -> Mapping[str, str]:
+    return os.environ
+
+
+def _yaml_bool(word: str) -> str:
+    return "true" if word.lower() in ("yes", "on", "true", "y") else "false"
+
+
+def _did_you_mean(word: str, words: Sequence[str]) -> str:
+    found = meant(word, words)
+    return found if found.startswith(":") else ""

@@ -1,0 +1,139 @@
+"""Spark itself is asked about the statements that `validate` accepts and refuses."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.spark.pipeline.model import PipelineSpec
+from penstock.spark.pipeline.plan_facts import facts_of
+from penstock.spark.pipeline.shape import cannot_append, cannot_update, output_mode, stateful
+from penstock.spark.pipeline.views import analyse
+from tests.support.sql_corpus import (
+    BARE,
+    CLICKS,
+    CUSTOMERS,
+    GOOD,
+    REFUSED,
+    UNBOUNDED,
+    VIEWS,
+    pipeline,
+)
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
+    from pyspark.sql import DataFrame, SparkSession
+
+_RECORD = "_key binary, _topic string, _partition int, _offset bigint, _timestamp timestamp"
+
+
+@pytest.fixture(scope="module")
+def views(spark: "SparkSession") -> "SparkSession":
+    """A session with the views of the corpus, as streams that have no rows."""
+    from pyspark.sql import functions
+
+    spark = spark.newSession()
+    for name, schema, watermark in (
+        ("clicks", CLICKS, ("at", "10 minutes")),
+        ("views", VIEWS, ("seen", "20 minutes")),
+        ("bare", BARE, None),
+    ):
+        columns = spark.createDataFrame([], f"{schema}, {_RECORD}").schema
+        rate = spark.readStream.format("rate").option("sourceName", name).load()
+        stream = rate.select(
+            *(functions.lit(None).cast(each.dataType).alias(each.name) for each in columns)
+        )
+        if watermark is not None:
+            stream = stream.withWatermark(*watermark)
+        stream.createOrReplaceTempView(name)
+    spark.createDataFrame([], CUSTOMERS).createOrReplaceTempView("customers")
+    return spark
+
+
+def _refusal(spark: "SparkSession", frame: "DataFrame", mode: str) -> str | None:
+    """Why Spark would not start the query in this output mode."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import AnalysisException
+
+    jvm: JavaObject = spark._jvm
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    modes = jvm.org.apache.spark.sql.streaming.OutputMode
+    wanted = modes.Append() if mode == "append" else modes.Update()
+    try:
+        checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), wanted)
+    except (AnalysisException, Py4JJavaError) as error:
+        return str(error)
+    return None
+
+
+def _problems(spec: PipelineSpec) -> list[str]:
+    return [each.message for each in analyse(spec).problems]
+
+
+@pytest.mark.parametrize("sql", GOOD)
+def test_spark_agrees_with_what_is_known_of_a_good_statement(
+    views: "SparkSession", sql: str
+) -> None:
+    """D2: columns, event time, state and output modes are those of Spark's own analysis."""
+    spec = pipeline(sql)
+    analysis = analyse(spec)
+    relation = analysis.view("s0")
+    assert not analysis.problems
+    assert relation.streaming is not None or relation.opaque
+
+    frame = views.sql(sql)
+
+    assert relation.streaming in (frame.isStreaming, None)
+    if relation.complete:
+        assert [each.name or "?" for each in relation.columns] == [
+            each.name if known.name else "?"
+            for each, known in zip(frame.schema, relation.columns, strict=True)
+        ]
+        assert [each.event_time for each in relation.columns] == [
+            "spark.watermarkDelayMs" in each.metadata for each in frame.schema
+        ]
+    if not frame.isStreaming or relation.opaque:
+        return
+    appended, updated = (_refusal(views, frame, mode) for mode in ("append", "update"))
+    assert (cannot_append(relation) is None) == (appended is None), appended
+    assert (cannot_update(relation) is None) == (updated is None), updated
+    mode = output_mode(spec, spec.sinks[0])
+    assert mode is not None
+    assert _refusal(views, frame, mode) is None
+    assert stateful(spec, spec.sinks[0]) is facts_of(frame).stateful
+
+
+@pytest.mark.parametrize(("sql", "said"), REFUSED)
+def test_spark_refuses_what_validate_refuses(views: "SparkSession", sql: str, said: str) -> None:
+    from pyspark.errors import AnalysisException
+
+    assert any(said in each for each in _problems(pipeline(sql)))
+
+    try:
+        frame = views.sql(sql)
+    except AnalysisException:
+        return
+    assert _refusal(views, frame, "append") is not None
+    assert _refusal(views, frame, "update") is not None
+
+
+@pytest.mark.parametrize(("sql", "said"), UNBOUNDED)
+def test_spark_would_run_what_keeps_state_for_ever(
+    views: "SparkSession", sql: str, said: str
+) -> None:
+    """That is why `validate` refuses it, unless it is meant."""
+    assert any(said in each for each in _problems(pipeline(sql)))
+    assert not _problems(pipeline(sql, unbounded_state=True))
+
+    assert _refusal(views, views.sql(sql), "update") is None
+
+
+def test_spark_joins_streams_by_equality_only(views: "SparkSession") -> None:
+    """It says so only once the query has started."""
+    from pyspark.errors import StreamingQueryException
+
+    sql = "SELECT c.user FROM clicks c JOIN views v ON c.at > v.seen"
+    assert any("without an equality" in each for each in _problems(pipeline(sql)))
+
+    query = views.sql(sql).writeStream.format("noop").trigger(availableNow=True).start()
+    with pytest.raises(StreamingQueryException, match="equality predicate"):
+        query.awaitTermination(60)

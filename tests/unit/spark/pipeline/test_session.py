@@ -1,0 +1,67 @@
+"""The settings of a pipeline's session."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from penstock.spark.pipeline.model import PipelineSpec
+from penstock.spark.pipeline.session import is_local, settings
+
+
+def pipeline(**spark: str) -> PipelineSpec:
+    return PipelineSpec(
+        name="p", bootstrap_servers="localhost:9092", sources=(), sinks=(), spark=spark
+    )
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def test_state_is_kept_in_rocksdb_with_a_changelog() -> None:
+    found = settings(pipeline())
+    assert found["spark.sql.streaming.stateStore.providerClass"].endswith(
+        "RocksDBStateStoreProvider"
+    )
+    changelog = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+    assert found[changelog] == "true"
+
+
+def test_there_are_as_many_partitions_as_cores() -> None:
+    name = "spark.sql.shuffle.partitions"
+    assert settings(pipeline())[name] == str(os.cpu_count())
+    assert settings(pipeline(), "local[3]")[name] == "3"
+    assert settings(pipeline(), "local[3,2]")[name] == "3"
+    assert settings(pipeline(), "local")[name] == "1"
+    assert name not in settings(pipeline(), "spark://host:7077")
+
+
+@pytest.mark.parametrize("master", ["spark://a:7077,b:7077", "yarn", "k8s://https://a:6443"])
+def test_a_master_is_passed_on_as_it_is(master: str) -> None:
+    found = settings(pipeline(), master)
+    assert found["spark.master"] == master
+    assert "spark.driver.host" not in found
+    assert not is_local(master)
+
+
+def test_settings_of_the_pipeline_win() -> None:
+    spec = pipeline(
+        **{
+            "spark.master": "local[1]",
+            "spark.sql.shuffle.partitions": "7",
+            "spark.driver.extraJavaOptions": "-Dmine=1",
+        }
+    )
+    found = settings(spec)
+    assert found["spark.master"] == "local[1]"
+    assert settings(spec, "local[4]")["spark.master"] == "local[4]"
+    assert found["spark.sql.shuffle.partitions"] == "7"
+    assert found["spark.driver.extraJavaOptions"].endswith(" -Dmine=1")
+
+
+def test_short_jobs_do_without_the_second_compiler() -> None:
+    name = "spark.driver.extraJavaOptions"
+    assert "TieredStopAtLevel=1" in settings(pipeline(), short=True)[name]
+    assert "TieredStopAtLevel" not in settings(pipeline())[name]
