@@ -2,7 +2,8 @@
 
 Both read the same topics of one broker, in one session, in turns, so that what disturbs the machine
 disturbs both; a figure is the median of the rounds behind a warm-up, which is long because the JVM
-compiles what it runs often. Two cores have the broker, the JVM and, for ours, two Python workers.
+compiles what it runs often. Two cores have the broker, the JVM and, for ours, two Python workers;
+processor time is that of all of them, and says most where other programs run beside.
 """
 
 import os
@@ -12,11 +13,11 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from bench.broker_process import start_broker
+from bench.broker_process import Server, start_broker
 from bench.report import Row, at_least
 from penstock.client import Admin, Producer
 from penstock.client.admin import NewTopic
@@ -24,7 +25,7 @@ from penstock.client.admin import NewTopic
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ROUNDS: Final = 7
+ROUNDS: Final = 5
 WARM_UP: Final = 3
 PARTITIONS: Final = 2
 RECORDS: Final = {100: 2_000_000, 1000: 400_000}
@@ -47,11 +48,19 @@ SETTINGS: Final = {
 }
 
 
+class Cost(NamedTuple):
+    seconds: float
+    cpu: float
+
+
+Action = Callable[[], None]
+
+
 def run() -> list[Row]:
     with (
         tempfile.TemporaryDirectory() as folder,
         start_broker(Path(folder), {"log.segment.bytes": str(1 << 30)}) as broker,
-        _session() as spark,
+        _session() as (spark, jvm),
     ):
         # The broker is on one core while others measure it; here all share what there is.
         os.sched_setaffinity(broker.pid, os.sched_getaffinity(0))
@@ -60,32 +69,24 @@ def run() -> list[Row]:
         for size, count in RECORDS.items():
             _fill(address, f"values-{size}", size, count)
             for sink, act in (("noop", _noop), ("aggregation", _aggregation)):
-                rows += _compare(
-                    f"batch, {size} bytes, {sink}",
-                    count,
-                    {
-                        name: _reading(spark, name, address, f"values-{size}", act)
-                        for name in FORMATS
-                    },
-                )
+                actions = {
+                    name: _reading(spark, name, address, f"values-{size}", act) for name in FORMATS
+                }
+                rows += _compare(f"{size} bytes, {sink}", count, _medians(broker, jvm, actions))
+        actions = {name: _streaming(spark, name, address, Path(folder)) for name in FORMATS}
         rows += _compare(
-            "AvailableNow, 100 bytes, noop",
-            RECORDS[100],
-            {name: _streaming(spark, name, address, Path(folder)) for name in FORMATS},
-            is_target=False,
+            "100 bytes, AvailableNow", RECORDS[100], _medians(broker, jvm, actions), is_target=False
         )
         _fill(address, "small", 100, SMALL)
-        rows += [
-            Row(f"batch of {SMALL} records: {name}", seconds * 1000, "ms")
-            for name, seconds in _medians(
-                {name: _reading(spark, name, address, "small", _noop) for name in FORMATS}
-            ).items()
-        ]
+        actions = {name: _reading(spark, name, address, "small", _noop) for name in FORMATS}
+        for name, cost in _medians(broker, jvm, actions).items():
+            rows.append(Row(f"{SMALL} records, noop: {name}", cost.seconds * 1000, "ms"))
         return rows
 
 
 @contextmanager
-def _session() -> "Iterator[SparkSession]":
+def _session() -> "Iterator[tuple[SparkSession, int]]":
+    """And the id of its JVM's process."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     with warnings.catch_warnings():
@@ -99,8 +100,9 @@ def _session() -> "Iterator[SparkSession]":
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     gateway = session.sparkContext._gateway
+    assert gateway is not None
     try:
-        yield session
+        yield session, gateway.proc.pid
     finally:
         session.stop()
         gateway.shutdown()
@@ -133,7 +135,7 @@ def _aggregation(frame: "DataFrame") -> None:
 
 def _reading(
     spark: "SparkSession", name: str, address: str, topic: str, act: "Callable[[DataFrame], None]"
-) -> Callable[[], None]:
+) -> Action:
     def read() -> None:
         options = {"kafka.bootstrap.servers": address, "subscribe": topic}
         act(spark.read.format(name).options(**options).load())
@@ -141,7 +143,7 @@ def _reading(
     return read
 
 
-def _streaming(spark: "SparkSession", name: str, address: str, folder: Path) -> Callable[[], None]:
+def _streaming(spark: "SparkSession", name: str, address: str, folder: Path) -> Action:
     def read() -> None:
         options = {
             "kafka.bootstrap.servers": address,
@@ -163,24 +165,45 @@ def _streaming(spark: "SparkSession", name: str, address: str, folder: Path) -> 
     return read
 
 
-def _medians(actions: dict[str, Callable[[], None]]) -> dict[str, float]:
-    taken: dict[str, list[float]] = {name: [] for name in actions}
+def _medians(broker: Server, jvm: int, actions: dict[str, Action]) -> dict[str, Cost]:
+    taken: dict[str, list[Cost]] = {name: [] for name in actions}
     for number in range(WARM_UP + ROUNDS):
         for name, action in actions.items():
+            cpu = broker.cpu_seconds() + _cpu_of_tree(jvm)
             start = time.perf_counter()
             action()
+            seconds = time.perf_counter() - start
+            cpu = broker.cpu_seconds() + _cpu_of_tree(jvm) - cpu
             if number >= WARM_UP:
-                taken[name].append(time.perf_counter() - start)
-    return {name: statistics.median(each) for name, each in taken.items()}
+                taken[name].append(Cost(seconds, cpu))
+    return {
+        name: Cost(*(statistics.median(each) for each in zip(*costs, strict=True)))
+        for name, costs in taken.items()
+    }
 
 
-def _compare(
-    what: str, count: int, actions: dict[str, Callable[[], None]], *, is_target: bool = True
-) -> list[Row]:
-    rates = {name: count / seconds for name, seconds in _medians(actions).items()}
-    ratio = rates["penstock"] / rates["kafka"]
+def _cpu_of_tree(root: int) -> float:
+    """Processor seconds of a process and all that it has started, also of what has ended since."""
+    ticks: dict[int, int] = {}
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            stat = entry.read_text().rpartition(")")[2].split()
+            pid = int(entry.parent.name)
+            ticks[pid] = sum(map(int, stat[11:15]))
+            children.setdefault(int(stat[1]), []).append(pid)
+    tree = [root]
+    for pid in tree:
+        tree += children.get(pid, ())
+    return sum(ticks.get(pid, 0) for pid in tree) / os.sysconf("SC_CLK_TCK")
+
+
+def _compare(what: str, count: int, costs: dict[str, Cost], *, is_target: bool = True) -> list[Row]:
+    ours, theirs = (costs[name] for name in FORMATS)
     name = f"{what}: penstock against kafka"
+    ratio = theirs.seconds / ours.seconds
     return [
-        *(Row(f"{what}: {name}", rate, "rows/s") for name, rate in rates.items()),
+        *(Row(f"{what}: {name}", count / cost.seconds, "rows/s") for name, cost in costs.items()),
         at_least(name, ratio, "times", 1) if is_target else Row(name, ratio, "times"),
+        Row("  in processor time", theirs.cpu / ours.cpu, "times"),
     ]

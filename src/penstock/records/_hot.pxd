@@ -9,7 +9,7 @@ from penstock.records._inline cimport (
     wrapping_add,
 )
 
-cdef int64_t _NO_TIMESTAMP, _MAX_INT64
+cdef int64_t _NO_TIMESTAMP, _MAX_INT64, _LATEST_MS
 cdef uint64_t _MASK_32, _MASK_64
 cdef Py_ssize_t _BAD_LENGTH, _TOO_LONG, _BAD_FIELD, _BAD_HEADERS, _NOT_FILLED
 
@@ -120,3 +120,6 @@ cpdef object fill_columns(
     int64_t base_timestamp, int64_t append_time, bint has_append_time, int64_t from_offset,
     int64_t to_offset, tuple columns, object cursor
 )
+
+@cython.locals(t=int64s_t, index=Py_ssize_t, value=int64_t)
+cpdef object to_microseconds(object timestamps)

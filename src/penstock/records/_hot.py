@@ -61,6 +61,7 @@ T = TypeVar("T", bound=tuple[object, ...])
 
 _NO_TIMESTAMP = -1
 _MAX_INT64 = 2**63 - 1
+_LATEST_MS = (2**63 - 1) // 1000
 _MASK_32 = 2**32 - 1
 _MASK_64 = 2**64 - 1
 
@@ -612,3 +613,15 @@ def fill_columns(
         raise _left_over(count, end - pos)
     at[0], at[1], at[2], at[3] = row, key_pos, value_pos, head_row
     at[4], at[5] = name_pos, head_pos
+
+
+def to_microseconds(timestamps: memoryview) -> None:
+    """Milliseconds (int64) into microseconds, in place; what is beyond them becomes the last."""
+    t = int64s_of(timestamps)
+    for index in range(len(timestamps)):
+        value = t[index]
+        if value > _LATEST_MS:
+            value = _LATEST_MS
+        elif value < -_LATEST_MS:
+            value = -_LATEST_MS
+        t[index] = value * 1000

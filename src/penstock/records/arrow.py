@@ -65,7 +65,8 @@ class ArrowDecoder:
     `keep` is asked for each data batch, by its header, whether to decode it: a consumer that reads
     committed data leaves out what was aborted. Control batches are always left out.
     `max_bytes` bounds what the compressed batches of one result unpack to, all together.
-    Without `headers` that column is left out.
+    Without `headers` that column is left out. With `microseconds` the timestamps are Arrow's, in
+    microseconds UTC.
     """
 
     def __init__(
@@ -75,8 +76,10 @@ class ArrowDecoder:
         check_crcs: bool = True,
         max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT,
         headers: bool = True,
+        microseconds: bool = False,
     ) -> None:
         self._headers = headers
+        self._microseconds = microseconds
         self._keep = keep
         self._check_crcs = check_crcs
         self._max_bytes = max_bytes
@@ -203,6 +206,8 @@ class ArrowDecoder:
                 cursor,
             )
         self._reset()
+        if self._microseconds:
+            columns.count_microseconds()
         return columns.record_batch()
 
 
@@ -252,6 +257,7 @@ class _Columns:
             totals = totals._replace(headers=0, name_bytes=0, header_value_bytes=0)
         self._totals = totals
         rows = totals.rows
+        self._timestamp_type = pa.int64()
         self._offsets = pa.allocate_buffer(8 * rows)
         self._timestamps = pa.allocate_buffer(8 * rows)
         self._keys = self._binary(rows, totals.key_bytes, totals.null_keys)
@@ -305,19 +311,24 @@ class _Columns:
         validity = self._pa.py_buffer(bits) if nulls else None
         return self._pa.Array.from_buffers(kind, items, [validity, ends, data], nulls)
 
+    def count_microseconds(self) -> None:
+        """Of the timestamps, once they are filled."""
+        _hot.to_microseconds(self.views[1])
+        self._timestamp_type = self._pa.timestamp("us", tz="UTC")
+
     def record_batch(self) -> "pa.RecordBatch":
         """The columns, once they are filled."""
         pa, totals = self._pa, self._totals
         rows = totals.rows
         arrays = [
             pa.Array.from_buffers(pa.int64(), rows, [None, self._offsets], 0),
-            pa.Array.from_buffers(pa.int64(), rows, [None, self._timestamps], 0),
+            pa.Array.from_buffers(self._timestamp_type, rows, [None, self._timestamps], 0),
             self._array(pa.binary(), rows, self._keys, totals.null_keys),
             self._array(pa.binary(), rows, self._values, totals.null_values),
         ]
         fields = [
             pa.field("offset", pa.int64(), nullable=False),
-            pa.field("timestamp", pa.int64(), nullable=False),
+            pa.field("timestamp", self._timestamp_type, nullable=False),
             pa.field("key", pa.binary()),
             pa.field("value", pa.binary()),
         ]

@@ -206,3 +206,46 @@ def test_columns_that_are_too_small_are_refused() -> None:
 def test_pyarrow_is_imported_only_when_it_is_used() -> None:
     code = "import sys, penstock.records.arrow; sys.exit('pyarrow' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_without_headers() -> None:
+    """D1: columns that nobody asked for cost nothing."""
+    log = V2["plain"] + V2["zstd"]
+    decoder = ArrowDecoder(headers=False)
+    decoder.add(log)
+    whole = decode_to_arrow([log])
+    assert any(whole.column("headers").to_pylist())
+    bare = decoder.finish()
+    bare.validate(full=True)
+    assert bare.equals(whole.drop_columns(["headers"]))
+
+
+def test_microseconds() -> None:
+    """D1: as Spark has timestamps; what does not fit is cut, not wrapped."""
+    times = [-1, 0, 1_700_000_000_123, 2**62, -(2**62)]
+    records = [Record(index, time, None, b"v") for index, time in enumerate(times)]
+    decoder = ArrowDecoder(microseconds=True)
+    decoder.add(build_batch(records, base_offset=0))
+    column = decoder.finish().column("timestamp")
+    latest = (2**63 - 1) // 1000 * 1000
+    assert column.type == pa.timestamp("us", tz="UTC")
+    assert column.cast(pa.int64()).to_pylist() == [
+        -1000,
+        0,
+        1_700_000_000_123_000,
+        latest,
+        -latest,
+    ]
+
+
+def test_what_was_gathered() -> None:
+    decoder = ArrowDecoder()
+    assert (decoder.rows, decoder.size, decoder.timestamp_types) == (0, 0, [])
+    records = [Record(0, T, b"key", b"value", (("name", b"x"),)), Record(1, T, None, None)]
+    decoder.add(build_batch(records, base_offset=0))
+    decoder.add(build_batch(records, base_offset=0), start_offset=1)
+    assert (decoder.rows, decoder.size, decoder.timestamp_types) == (3, 13, [(0, 3)])
+    decoder.add(V2["log_append_time"])
+    assert decoder.timestamp_types == [(0, 3), (1, decoder.rows - 3)]
+    decoder.finish()
+    assert (decoder.rows, decoder.size, decoder.timestamp_types) == (0, 0, [])

@@ -5,6 +5,7 @@ import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import ModuleType
+from typing import Literal
 
 import pytest
 
@@ -93,3 +94,41 @@ def test_only_bytes_are_written(fill: ModuleType, data: object) -> None:
             fill.encode_records([record], 61, 0, 0)
     with pytest.raises(TypeError):
         fill.append_record(bytearray(99), 0, 0, 0, None, None, (("name", data),))
+
+
+@READING
+def test_microseconds(hot: ModuleType) -> None:
+    latest = (2**63 - 1) // 1000
+    times = memoryview(bytearray(8 * 6)).cast("q")
+    for index, time in enumerate((0, -1, 5, latest, latest + 1, -(2**63))):
+        times[index] = time
+    hot.to_microseconds(times)
+    assert times.tolist() == [0, -1000, 5000, latest * 1000, latest * 1000, -latest * 1000]
+    with pytest.raises(TypeError):
+        hot.to_microseconds(b"12345678")
+
+
+@READING
+def test_columns_without_headers(hot: ModuleType) -> None:
+    def column(kind: Literal["B", "i", "q"], size: int) -> memoryview:
+        return memoryview(bytearray(size)).cast(kind)
+
+    none, no_ends = column("B", 0), column("i", 0)
+    columns = (
+        column("q", 40),
+        column("q", 40),
+        *(column("i", 24), column("B", 1000), column("B", 1)),
+        *(column("i", 24), column("B", 1000), column("B", 1)),
+        no_ends,
+        *(column("i", 4), none),
+        *(column("i", 4), none, none),
+    )
+    cursor = column("q", 48)
+    hot.fill_columns(
+        BATCH, 61, len(BATCH), 5, 0, 1_700_000_000_000, 0, False, 0, 2**62, columns, cursor
+    )
+    expected = golden_records(range(5))
+    assert columns[0].tolist() == [0, 1, 2, 3, 4]
+    assert columns[1].tolist() == [record.timestamp for record in expected]
+    assert bytes(columns[6][: cursor[2]]) == b"".join(record.value or b"" for record in expected)
+    assert cursor.tolist()[3:] == [0, 0, 0]

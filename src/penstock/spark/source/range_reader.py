@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCH_BYTES: Final = 2 * 1024 * 1024
-"""Of keys, values and headers in a batch for Spark, about. Worker and JVM take turns with each, so
-that smaller ones cost more where processors are busy; larger ones bring nothing."""
+"""Of keys, values and headers in a batch for Spark, about. Fewer and larger ones cost the worker a
+little less; what bounds them is memory on both sides."""
 
 
 @dataclass(frozen=True)

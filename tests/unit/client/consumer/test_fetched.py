@@ -308,3 +308,19 @@ def test_deserializers() -> None:
         IntegerDeserializer().deserialize("t", (), b"1")
     with pytest.raises(ConfigError, match="key_deserializer=7"):
         deserialize_with(7, "key_deserializer")
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+@given(start=st.integers(0, 30), end=st.integers(0, 40), max_bytes=st.integers(1, 60))
+def test_a_part_as_arrow(codec: Compression, start: int, end: int, max_bytes: int) -> None:
+    """D1: nothing from the end on, and no batch more once there is enough."""
+    log = b"".join(batch(first, 6, codec=codec) for first in range(0, 30, 6))
+    fetch = CompletedFetch(TP, start, FetchPartitionData(records=memoryview(log)), Decoding())
+    offsets: list[int] = []
+    while not fetch.is_consumed and fetch.next_offset < end:
+        decoder = ArrowDecoder()
+        rows = fetch.take_arrow(decoder, end_offset=end, max_bytes=max_bytes)
+        assert rows == decoder.rows
+        assert decoder.size < max_bytes + 6 * 6
+        offsets += decoder.finish().column("offset").to_pylist()
+    assert offsets == list(range(start, min(end, 30)))

@@ -98,7 +98,7 @@ def test_interleaved_transactions(kind: str, level: str, request: pytest.Fixture
     """Steps of three consumers in random order; partitions often have two owners, or none."""
     url: URL = request.getfixturevalue(kind).fresh()
     with engine_for(url, isolation_level=level) as engine:
-        for seed in range(12):
+        for seed in range(6):
             RESULTS.create(engine)
             rng = Random(seed)
             logs: Logs = {partition: ["value"] * RECORDS for partition in PARTITIONS}

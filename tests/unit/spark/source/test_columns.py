@@ -14,7 +14,7 @@ from tests.support.ranges import Row, rows_of
 def decoded(
     columns: SparkColumns, *batches: bytes, headers: bool = False
 ) -> tuple[list[Row], pa.RecordBatch]:
-    decoder = ArrowDecoder(headers=headers)
+    decoder = ArrowDecoder(headers=headers, microseconds=True)
     for batch in batches:
         decoder.add(batch)
     types = decoder.timestamp_types
@@ -58,6 +58,7 @@ def test_lengths_that_grow_and_shrink() -> None:
         ((2**63 - 1) // 1000, (2**63 - 1) // 1000 * 1000),
         (2**63 - 1, (2**63 - 1) // 1000 * 1000),
         (2**60, (2**63 - 1) // 1000 * 1000),
+        (-(2**62), -((2**63 - 1) // 1000 * 1000)),
     ],
 )
 def test_times_at_the_edges(milliseconds: int, microseconds: int) -> None:
