@@ -19,6 +19,7 @@ SUITES = (
     "soak",
     "sim",
     "spark",
+    "sinks",
 )
 
 

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.testing import Broker
+from tests.support.databases import mariadb, postgresql
 from tests.support.spark import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+__all__ = ["mariadb", "postgresql"]
 
 
 @pytest.fixture(scope="session")

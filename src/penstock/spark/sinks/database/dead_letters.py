@@ -1,0 +1,96 @@
+"""The table of dead letters: records that could not be read, with where they are from and why.
+
+They are written in the same transaction as the results of their batch. A record that is read again
+(`replay-dlq`) and is still bad replaces its row.
+"""
+
+import base64
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlalchemy import Connection, Engine, Table, delete
+
+from penstock.spark.sinks.database.engines import kind_of, needs_merge
+from penstock.spark.sinks.database.statements import Target
+from penstock.spark.sinks.database.tables import create_missing, dead_letter_table, split_name
+from penstock.spark.sinks.database.writers import RowWriter, writer_for
+
+_KEY: Final = ("pipeline", "source", "topic", "topic_id", "partition", "offset")
+
+
+class DeadLetterTable:
+    """`key` names the query that they are of."""
+
+    def __init__(self, engine: Engine, name: str, key: str) -> None:
+        schema, table = split_name(name)
+        self.name = name
+        self._engine = engine
+        self._kind = kind_of(engine)
+        self._key = key
+        self._table: Table = dead_letter_table(table, schema)
+        self._writer: RowWriter = writer_for(self._kind)
+        self._target = Target(self._kind, schema, table, tuple(self._table.columns.keys()), _KEY)
+
+    def create(self) -> None:
+        """If it is missing; to be called before anything is written."""
+        create_missing(self._engine, [self._table])
+        self._target = replace(self._target, merge=needs_merge(self._engine))
+
+    def write(self, connection: Connection, letters: pa.Table) -> None:
+        """Letters as in `penstock.spark.decode.dead_letters.SCHEMA`."""
+        if not letters.num_rows:
+            return
+        now = datetime.now(UTC)
+        count = letters.num_rows
+        columns = {
+            "pipeline": pa.array([self._key] * count, pa.string()),
+            **{name: letters[name] for name in ("source", "topic", "partition", "offset")},
+            # Brokers before Kafka 2.8 have no ids.
+            "topic_id": pc.fill_null(letters["topic_id"], ""),
+            "timestamp": letters["timestamp"].cast(pa.timestamp("us", "UTC")),
+            "key": letters["key"],
+            "value": letters["value"],
+            "headers": pa.array(map(headers_to_json, letters["headers"].to_pylist()), pa.string()),
+            # A parser may quote what it could not read.
+            "reason": pc.replace_substring(letters["reason"], "\0", "\N{REPLACEMENT CHARACTER}"),
+            "at": pa.array([now] * count, pa.timestamp("us", "UTC")),
+            "replayed_at": pa.nulls(count, pa.timestamp("us", "UTC")),
+        }
+        rows = pa.table({name: columns[name] for name in self._target.columns})
+        self._writer.upsert(connection, self._target, rows)
+
+    def clear(self, connection: Connection) -> None:
+        """Those of this query."""
+        connection.execute(delete(self._table).where(self._table.c.pipeline == self._key))
+
+
+def headers_to_json(headers: list[dict[str, object]] | None) -> str | None:
+    """`[{"key": …, "value": base64 or null}, …]`"""
+    if headers is None:
+        return None
+    written = [
+        {
+            "key": each["key"],
+            "value": base64.b64encode(each["value"]).decode()
+            if isinstance(each["value"], bytes)
+            else None,
+        }
+        for each in headers
+    ]
+    return json.dumps(written)
+
+
+def headers_from_json(text: str | None) -> list[dict[str, object]] | None:
+    if text is None:
+        return None
+    return [
+        {
+            "key": each["key"],
+            "value": None if each["value"] is None else base64.b64decode(each["value"]),
+        }
+        for each in json.loads(text)
+    ]

@@ -1,0 +1,190 @@
+"""Connections to the databases, set up so that all of them behave alike.
+
+Times are UTC, a value that does not fit is an error and is not cut off, transactions see what is
+committed when a statement begins, and nobody waits for a lock without end.
+"""
+
+import sqlite3
+from enum import Enum
+from typing import Final, Protocol
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.dialects.postgresql.base import PGDialect
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+from penstock.spark.errors import MissingPartError, PipelineError
+
+CONNECT_SECONDS: Final = 10
+
+_STRICT: Final = "TRADITIONAL"
+"""MySQL's SQL mode: errors in place of values that were changed to fit."""
+
+
+class Kind(Enum):
+    """What the databases differ by."""
+
+    SQLITE = "SQLite"
+    POSTGRESQL = "PostgreSQL"
+    MYSQL = "MySQL/MariaDB"
+
+
+class _Cursor(Protocol):
+    def execute(self, statement: str) -> object: ...
+    def close(self) -> object: ...
+
+
+class _DriverConnection(Protocol):
+    def cursor(self) -> _Cursor: ...
+    def commit(self) -> object: ...
+
+
+def kind_of(engine: Engine) -> Kind:
+    if engine.dialect.name == "sqlite":
+        return Kind.SQLITE
+    if engine.dialect.name in ("mysql", "mariadb"):
+        return Kind.MYSQL
+    return Kind.POSTGRESQL
+
+
+def needs_merge(engine: Engine) -> bool:
+    """Whether upserts are written with MERGE: GaussDB speaks as PostgreSQL without ON CONFLICT."""
+    if kind_of(engine) is not Kind.POSTGRESQL:
+        return False
+    with engine.connect() as connection:
+        version = str(connection.execute(text("SELECT version()")).scalar())
+    return "gauss" in version.lower()
+
+
+def open_engine(address: str, lock_wait_seconds: float) -> Engine:
+    """An engine for SQLAlchemy's address of a database. Nothing is connected yet."""
+    url = _with_driver(address)
+    shown = url.render_as_string(hide_password=True)
+    backend = url.get_backend_name()
+    if backend == "sqlite" and url.database in (None, "", ":memory:"):
+        raise PipelineError(
+            f"{shown} is a database in memory, which ends with the process and its exactly-once "
+            "with it: give the path of a file (sqlite:////var/lib/results.sqlite)"
+        )
+    arguments = _connect_arguments(url, lock_wait_seconds)
+    try:
+        if backend == "sqlite":
+            engine = create_engine(url, connect_args=arguments)
+        else:
+            engine = create_engine(
+                url,
+                connect_args=arguments,
+                pool_pre_ping=True,
+                isolation_level="READ COMMITTED",
+            )
+    except NoSuchModuleError as error:
+        raise PipelineError(
+            f"{shown}: there is no such kind of database: use sqlite:///…, "
+            "postgresql+psycopg://… or mysql+pymysql://…"
+        ) from error
+    except ModuleNotFoundError as error:
+        raise MissingPartError(
+            f"{shown} needs the Python package {error.name}: pip install 'penstock[sql]'"
+        ) from error
+    _check_dialect(engine, shown)
+    _set_up(engine, lock_wait_seconds)
+    return engine
+
+
+def _with_driver(address: str) -> URL:
+    try:
+        url = make_url(address)
+    except ArgumentError as error:
+        raise PipelineError(
+            "the address of the database cannot be read: it must look like "
+            "postgresql+psycopg://user:password@host/database"
+        ) from error
+    drivers = {
+        "postgresql": "postgresql+psycopg",
+        "mysql": "mysql+pymysql",
+        "mariadb": "mariadb+pymysql",
+    }
+    return url.set(drivername=drivers.get(url.drivername, url.drivername))
+
+
+def _connect_arguments(url: URL, lock_wait_seconds: float) -> dict[str, object]:
+    """Those that the address does not give itself."""
+    wanted: dict[str, object]
+    backend = url.get_backend_name()
+    if backend == "sqlite":
+        # Spark calls from a thread of its own.
+        wanted = {"timeout": lock_wait_seconds, "check_same_thread": False}
+    elif backend in ("mysql", "mariadb"):
+        wanted = {"connect_timeout": CONNECT_SECONDS, "charset": "utf8mb4"}
+    else:
+        # A server that is gone without a word is noticed within a minute.
+        wanted = {
+            "connect_timeout": CONNECT_SECONDS,
+            "keepalives_idle": 30,
+            "keepalives_interval": 10,
+            "keepalives_count": 3,
+            "client_encoding": "utf8",
+        }
+    return {name: value for name, value in wanted.items() if name not in url.query}
+
+
+def _check_dialect(engine: Engine, shown: str) -> None:
+    dialect = engine.dialect
+    if dialect.is_async:
+        raise PipelineError(
+            f"{shown}: {dialect.driver} is for asyncio: use psycopg, pymysql or sqlite"
+        )
+    if dialect.name in ("sqlite", "mysql", "mariadb"):
+        return
+    if not isinstance(dialect, PGDialect):
+        raise PipelineError(
+            f"{shown}: results can be stored exactly once in SQLite, PostgreSQL, MySQL, MariaDB "
+            f"and GaussDB, not in {dialect.name}"
+        )
+    if not hasattr(getattr(dialect.dbapi, "Cursor", None), "copy"):
+        raise PipelineError(
+            f"{shown}: the driver {dialect.driver} cannot be used: take postgresql+psycopg://… "
+            "(psycopg 3)"
+        )
+
+
+def _set_up(engine: Engine, lock_wait_seconds: float) -> None:
+    kind = kind_of(engine)
+    if kind is Kind.SQLITE:
+        event.listen(engine, "connect", _leave_transactions_to_us)
+        event.listen(engine, "begin", _begin_to_write)
+        return
+    if kind is Kind.MYSQL:
+        wait = max(1, round(lock_wait_seconds))
+        settings = [
+            f"SET SESSION sql_mode = '{_STRICT}', time_zone = '+00:00', "
+            f"innodb_lock_wait_timeout = {wait}, lock_wait_timeout = {wait}"
+        ]
+    else:
+        settings = [
+            "SET TIME ZONE 'UTC'",
+            "SET datestyle = 'ISO'",
+            f"SET lock_timeout = {max(1, round(lock_wait_seconds * 1000))}",
+            # The server lets go of the locks of a driver whose machine is gone within a minute.
+            "SET tcp_keepalives_idle = 30",
+            "SET tcp_keepalives_interval = 10",
+            "SET tcp_keepalives_count = 3",
+        ]
+
+    def on_connect(connection: _DriverConnection, record: object) -> None:
+        cursor = connection.cursor()
+        for setting in settings:
+            cursor.execute(setting)
+        cursor.close()
+        connection.commit()
+
+    event.listen(engine, "connect", on_connect)
+
+
+def _leave_transactions_to_us(connection: sqlite3.Connection, record: object) -> None:
+    # Python would begin a transaction with the first change only.
+    connection.isolation_level = None
+
+
+def _begin_to_write(connection: Connection) -> None:
+    # One that begins to read cannot always go on to write.
+    connection.exec_driver_sql("BEGIN IMMEDIATE")

@@ -1,0 +1,292 @@
+"""The table of the results: made for the first rows, or checked if it is there."""
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from sqlalchemy import Column, Connection, Engine, MetaData, Table, inspect, text
+from sqlalchemy.engine.interfaces import ReflectedColumn, ReflectedIndex
+from sqlalchemy.sql.elements import quoted_name
+
+from penstock.spark.errors import PipelineError
+from penstock.spark.pipeline.model import DatabaseSinkSpec
+from penstock.spark.sinks.database.column_types import SqlType, new_type, why_not
+from penstock.spark.sinks.database.engines import Kind, kind_of, needs_merge
+from penstock.spark.sinks.database.rows import DELETE_COLUMN, is_nested, simple_type
+from penstock.spark.sinks.database.statements import Target, full_name
+from penstock.spark.sinks.database.tables import create, split_name
+
+_LONGEST_NAME: Final = {Kind.POSTGRESQL: 63, Kind.MYSQL: 64}
+
+
+@dataclass(frozen=True)
+class Results:
+    """The result table as it is, for frames of one schema."""
+
+    schema: pa.Schema
+    target: Target
+    columns: tuple[str, ...]
+    """Of the frame, those that are stored, in the order of `target.columns`."""
+    types: Mapping[str, SqlType]
+    """Of the frame's columns in the database, also of those that are not stored."""
+
+
+class ResultTable:
+    def __init__(self, engine: Engine, spec: DatabaseSinkSpec) -> None:
+        self._engine = engine
+        self._kind = kind_of(engine)
+        self._spec = spec
+        self._schema, self._table = split_name(spec.table)
+        check_length(self._kind, self._table, "table")
+
+    @property
+    def sql(self) -> str:
+        """Its name, for statements."""
+        return full_name(self._kind, self._schema, self._table)
+
+    def exists(self) -> bool:
+        return inspect(self._engine).has_table(self._table, schema=self._schema)
+
+    def check(self) -> None:
+        """What can be said of a table that is there without knowing the rows."""
+        if self._kind is Kind.MYSQL:
+            with self._engine.connect() as connection:
+                check_transactional(connection, self._schema, self._table)
+        if self._spec.mode == "upsert":
+            self._check_unique([column["name"] for column in self._columns()])
+
+    def prepare(self, schema: pa.Schema) -> Results:
+        """Make the table if it is missing, else check that such rows can be stored in it."""
+        self._check_frame(schema)
+        if not self.exists():
+            self._create(schema)
+        self.check()
+        there = {self._fold(column["name"]): column for column in self._columns()}
+        stored: list[str] = []
+        types: dict[str, SqlType] = {}
+        problems: list[str] = []
+        for field in schema:
+            if field.name == DELETE_COLUMN:
+                continue
+            column = there.get(self._fold(field.name))
+            if column is not None:
+                stored.append(field.name)
+                types[field.name] = column["type"]
+                problem = why_not(field.type, column["type"], self._kind)
+                if problem:
+                    problems.append(f"column {field.name}: {problem}")
+            elif self._is_only_to_decide(field.name):
+                types[field.name] = new_type(field, self._kind)
+            else:
+                problems.append(
+                    f"column {field.name}: the table has none of this name: add it "
+                    f"(ALTER TABLE … ADD COLUMN), or leave it out of the query"
+                )
+        problems += self._not_filled(there, stored)
+        if problems:
+            raise PipelineError(
+                f"the rows do not go into the table {self._spec.table}: {'; '.join(problems)}"
+            )
+        key = self._spec.key if self._spec.mode == "upsert" else ()
+        target = Target(
+            self._kind,
+            self._schema,
+            self._table,
+            tuple(there[self._fold(name)]["name"] for name in stored),
+            tuple(there[self._fold(name)]["name"] for name in key),
+            merge=needs_merge(self._engine),
+        )
+        return Results(schema, target, tuple(stored), types)
+
+    def _check_frame(self, schema: pa.Schema) -> None:
+        for field in schema:
+            simple_type(field)
+            check_length(self._kind, field.name, "column")
+        for what, names in (("key", self._spec.key), ("order_by", self._spec.order_by)):
+            for name in names:
+                if name not in schema.names:
+                    raise PipelineError(
+                        f"`{what}` names the column {name}, and the view {self._spec.view} has "
+                        f"only {', '.join(each for each in schema.names if each != DELETE_COLUMN)}"
+                    )
+                if is_nested(schema.field(name).type):
+                    raise PipelineError(
+                        f"`{what}` names the column {name}, whose type is "
+                        f"{schema.field(name).type}: name columns with single values"
+                    )
+
+    def _create(self, schema: pa.Schema) -> None:
+        if not self._spec.create_table:
+            raise PipelineError(
+                f"the table {self._spec.table} is missing, and `create_table` is off: create it"
+            )
+        key = self._spec.key if self._spec.mode == "upsert" else ()
+        key_types = [schema.field(name).type for name in key]
+        columns: list[Column[object]] = [
+            Column(
+                quoted_name(field.name, quote=True),
+                new_type(field, self._kind, key_types if field.name in key else ()),
+                nullable=field.name not in key,
+                primary_key=field.name in key,
+                autoincrement=False,
+            )
+            # The primary key's columns in the order of the key.
+            for field in [
+                *(schema.field(name) for name in key),
+                *(each for each in schema if each.name not in key),
+            ]
+            if field.name != DELETE_COLUMN
+        ]
+        create(
+            self._engine,
+            Table(
+                quoted_name(self._table, quote=True),
+                MetaData(),
+                *columns,
+                schema=self._schema,
+                **table_options(self._engine),
+            ),
+        )
+
+    def _columns(self) -> list[ReflectedColumn]:
+        return inspect(self._engine).get_columns(self._table, schema=self._schema)
+
+    def _fold(self, name: str) -> str:
+        """Names that are the same to the database."""
+        return name if self._kind is Kind.POSTGRESQL else name.casefold()
+
+    def _is_only_to_decide(self, name: str) -> bool:
+        """Columns that say which row counts, or whether it is a delete, need not be stored."""
+        condition = self._spec.delete_when or ""
+        return name in self._spec.order_by or bool(
+            re.search(rf"(?<!\w){re.escape(name)}(?!\w)", condition)
+        )
+
+    def _not_filled(
+        self, there: Mapping[str, ReflectedColumn], stored: Collection[str]
+    ) -> list[str]:
+        filled = {self._fold(name) for name in stored}
+        return [
+            f"the table's column {column['name']} is NOT NULL, has no default, and is not in the "
+            "query: add it there, or give it a default"
+            for name, column in there.items()
+            if name not in filled
+            and not column["nullable"]
+            and column.get("default") is None
+            and column.get("autoincrement") is not True
+            and not column.get("identity")
+            and not column.get("computed")
+            and not self._is_row_id(column)
+        ]
+
+    def _is_row_id(self, column: ReflectedColumn) -> bool:
+        """SQLite counts an INTEGER PRIMARY KEY by itself, and says nowhere that it does."""
+        return self._kind is Kind.SQLITE and bool(column.get("primary_key"))
+
+    def _check_unique(self, columns: Collection[str]) -> None:
+        names = {self._fold(name): name for name in columns}
+        key = {self._fold(name) for name in self._spec.key}
+        missing = [name for name in self._spec.key if self._fold(name) not in names]
+        if missing:
+            raise PipelineError(
+                f"the table {self._spec.table} has no column {', '.join(missing)}, which `key` "
+                "names: add it, or name other columns"
+            )
+        unique = self._unique_sets()
+        shown = ", ".join(self._spec.key)
+        if key not in unique:
+            raise PipelineError(
+                f"the table {self._spec.table} has no primary key or unique index on exactly "
+                f"({shown}), which `mode: upsert` needs: "
+                f"CREATE UNIQUE INDEX … ON {self._spec.table} ({shown})"
+            )
+        others = [each for each in unique if each != key]
+        if self._kind is Kind.MYSQL and others and not self._are_own_numbers(others):
+            raise PipelineError(
+                f"the table {self._spec.table} has, besides the key ({shown}), a unique index on "
+                f"({', '.join(sorted(others[0]))}): MySQL would replace rows by that one too, "
+                "whatever their key. Drop it, or make it an index that is not unique"
+            )
+
+    def _are_own_numbers(self, sets: Collection[set[str]]) -> bool:
+        """Whether the database alone gives these values."""
+        counted = {
+            self._fold(column["name"])
+            for column in self._columns()
+            if column.get("autoincrement") is True
+        }
+        return all(each <= counted for each in sets)
+
+    def _unique_sets(self) -> list[set[str]]:
+        inspector = inspect(self._engine)
+        found = [inspector.get_pk_constraint(self._table, self._schema)["constrained_columns"]]
+        found += [
+            each["column_names"]
+            for each in inspector.get_unique_constraints(self._table, self._schema)
+        ]
+        indexes = inspector.get_indexes(self._table, self._schema)
+        found += [_whole_index(each) for each in indexes]
+        sets: list[set[str]] = []
+        for names in found:
+            folded = {self._fold(name) for name in names}
+            if folded and folded not in sets:
+                sets.append(folded)
+        return sets
+
+
+def _whole_index(index: ReflectedIndex) -> list[str]:
+    """The columns of a unique index; none if it holds for some rows or for expressions."""
+    options = index.get("dialect_options", {})
+    names = [name for name in index["column_names"] if name is not None]
+    partial = any(name.endswith("_where") for name in options) or "expressions" in index
+    return names if index["unique"] and not partial else []
+
+
+def table_options(engine: Engine) -> dict[str, Any]:
+    """For CREATE TABLE: transactions, and text that is equal only if all its characters are."""
+    if kind_of(engine) is not Kind.MYSQL:
+        return {}
+    name = engine.dialect.name
+    return {
+        f"{name}_engine": "InnoDB",
+        f"{name}_charset": "utf8mb4",
+        f"{name}_collate": _exact_collation(engine),
+    }
+
+
+def _exact_collation(engine: Engine) -> str:
+    """The one to which 'a' and 'a ' are two keys, if the server has one."""
+    asked = text(
+        "SELECT collation_name FROM information_schema.collations WHERE collation_name IN "
+        "('utf8mb4_nopad_bin', 'utf8mb4_0900_bin') ORDER BY collation_name"
+    )
+    with engine.connect() as connection:
+        found = connection.execute(asked).scalar()
+    return str(found) if found else "utf8mb4_bin"
+
+
+def check_transactional(connection: Connection, schema: str | None, table: str) -> None:
+    """`PipelineError` for MySQL's tables that know no transactions."""
+    asked = text(
+        "SELECT t.engine FROM information_schema.tables t JOIN information_schema.engines e "
+        "ON e.engine = t.engine WHERE t.table_schema = coalesce(:schema, database()) "
+        "AND t.table_name = :table AND e.transactions <> 'YES'"
+    )
+    engine = connection.execute(asked, {"schema": schema, "table": table}).scalar()
+    if engine is not None:
+        raise PipelineError(
+            f"the table {table} is kept by {engine}, which has no transactions: "
+            f"ALTER TABLE {table} ENGINE = InnoDB"
+        )
+
+
+def check_length(kind: Kind, name: str, what: str) -> None:
+    """`PipelineError` for a name that the database would cut off."""
+    longest = _LONGEST_NAME.get(kind)
+    if longest is not None and len(name.encode()) > longest:
+        raise PipelineError(
+            f"the name of the {what} {name} has more than {longest} bytes, which is all that "
+            f"{kind.value} keeps of a name: make it shorter"
+        )

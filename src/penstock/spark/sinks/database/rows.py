@@ -1,0 +1,202 @@
+"""Rows on their way to a table: Arrow in the few types that databases know, each key once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.spark.errors import PipelineError
+
+DELETE_COLUMN: Final = "__penstock_delete"
+"""Boolean: the row deletes its key."""
+
+_ORDER: Final = "__penstock_order"
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a batch does to a table. A key is in one of the two at most, and once."""
+
+    puts: pa.Table
+    deletes: pa.Table | None = None
+    """Keys only."""
+
+    @property
+    def rows(self) -> int:
+        deleted = self.deletes.num_rows if self.deletes is not None else 0
+        return int(self.puts.num_rows + deleted)
+
+
+def simple_schema(schema: pa.Schema) -> pa.Schema:
+    """The types that `simple` makes of these."""
+    return pa.schema([pa.field(each.name, simple_type(each), each.nullable) for each in schema])
+
+
+def simple_type(field: pa.Field) -> pa.DataType:
+    """The type that a column has on its way; nested ones are JSON, which is text.
+
+    `PipelineError` for one that no database has.
+    """
+    kind = plain(field.type)
+    if is_nested(kind):
+        if (field.metadata or {}).get(b"variant") or _is_variant(kind):
+            raise PipelineError(
+                f"the column {field.name} is a VARIANT, which no database can keep: make it text "
+                f"in the query: to_json({field.name})"
+            )
+        return pa.string()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", None if kind.tz is None else "UTC")
+    if pa.types.is_time(kind):
+        return pa.time64("us")
+    if pa.types.is_date(kind):
+        return pa.date32()
+    if pa.types.is_duration(kind):
+        return pa.int64()
+    if (
+        pa.types.is_boolean(kind)
+        or pa.types.is_signed_integer(kind)
+        or pa.types.is_float32(kind)
+        or pa.types.is_float64(kind)
+        or pa.types.is_decimal128(kind)
+        or is_text(kind)
+        or is_bytes(kind)
+    ):
+        return kind
+    hint = "it is NULL in every row" if pa.types.is_null(kind) else f"its type is {kind}"
+    raise PipelineError(
+        f"the column {field.name} cannot be stored: {hint}. Cast it in the query: "
+        f"CAST({field.name} AS STRING)"
+    )
+
+
+def plain(kind: pa.DataType) -> pa.DataType:
+    """Of the values, where a column keeps each of them once."""
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def is_nested(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_nested(kind))
+
+
+def _is_variant(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_struct(kind)
+        and any((field.metadata or {}).get(b"variant") == b"true" for field in kind)
+    )
+
+
+def simple(rows: pa.Table) -> pa.Table:
+    """The rows in simple types: nested values as JSON, times in UTC and microseconds."""
+    repeated = {name for name in rows.column_names if rows.column_names.count(name) > 1}
+    if repeated:
+        raise PipelineError(
+            f"there are several columns {', '.join(sorted(repeated))}: name them apart in the query"
+        )
+    schema = simple_schema(rows.schema)
+    columns = [
+        _simple_column(column, old, new)
+        for column, old, new in zip(rows.columns, rows.schema, schema, strict=True)
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def _simple_column(column: pa.ChunkedArray, old: pa.Field, new: pa.Field) -> pa.ChunkedArray:
+    if old.type == new.type:
+        return column
+    if is_nested(old.type):
+        return as_json(column)
+    if pa.types.is_duration(old.type):
+        column = column.cast(pa.duration("us"))
+    try:
+        return column.cast(new.type)
+    except pa.ArrowInvalid as error:
+        raise PipelineError(
+            f"the column {old.name} is finer than microseconds, which databases are not: {error}. "
+            "Round it in the query"
+        ) from error
+
+
+def as_json(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Maps as objects, decimals as numbers, times as in RFC 3339, bytes in base64."""
+    encoder = msgspec.json.Encoder(decimal_format="number")
+    chunks = []
+    for chunk in column.chunks:
+        values = chunk.to_pylist(maps_as_pydicts="strict")
+        texts = [None if value is None else encoder.encode(value).decode() for value in values]
+        chunks.append(pa.array(texts, pa.string()))
+    return pa.chunked_array(chunks, pa.string())
+
+
+def settle(
+    rows: pa.Table, key: Sequence[str], order_by: Sequence[str], *, append: bool = False
+) -> Changes:
+    """What simple rows do to a table. Of several with one key the last in order counts."""
+    if append:
+        return Changes(rows)
+    check_keys(rows, key)
+    rows = _last_of_each_key(rows, key, order_by)
+    if DELETE_COLUMN not in rows.column_names:
+        return Changes(rows)
+    deleted = pc.fill_null(rows[DELETE_COLUMN], False)
+    puts = rows.filter(pc.invert(deleted)).drop_columns([DELETE_COLUMN])
+    return Changes(puts, rows.filter(deleted).select(list(key)))
+
+
+def check_keys(rows: pa.Table, key: Sequence[str]) -> None:
+    """`PipelineError` where a key is NULL."""
+    for name in key:
+        count = rows[name].null_count
+        if count:
+            raise PipelineError(
+                f"the key column {name} is NULL in {count} of {rows.num_rows} rows, and a row "
+                "without a key cannot be found again. Nothing of the batch was stored. Leave such "
+                f"rows out in the query (WHERE {name} IS NOT NULL), or fill them with coalesce"
+            )
+
+
+def _last_of_each_key(rows: pa.Table, key: Sequence[str], order_by: Sequence[str]) -> pa.Table:
+    numbered = pa.table(
+        [*(rows[name] for name in key), pa.array(range(rows.num_rows), pa.int64())],
+        names=[*(f"k{number}" for number in range(len(key))), _ORDER],
+    )
+    keys = numbered.column_names[:-1]
+    if not order_by:
+        counted = numbered.group_by(keys).aggregate([(_ORDER, "count")])
+        if counted.num_rows != rows.num_rows:
+            raise several_rows(_some_repeated(counted, key))
+        return rows
+    # Newest first, where Arrow has NULL last; of rows at one place, the one that came last.
+    newest = rows.select(list(order_by)).append_column(_ORDER, numbered[_ORDER])
+    order = pc.sort_indices(newest, [(name, "descending") for name in newest.column_names])
+    numbered = numbered.select(keys).take(order).append_column(_ORDER, numbered[_ORDER])
+    first = numbered.group_by(keys).aggregate([(_ORDER, "min")])
+    if first.num_rows == rows.num_rows:
+        return rows
+    return rows.take(order.take(first[f"{_ORDER}_min"]))
+
+
+def _some_repeated(counted: pa.Table, key: Sequence[str]) -> str:
+    repeated = counted.filter(pc.greater(counted[f"{_ORDER}_count"], 1)).slice(0, 1)
+    values = [repeated[f"k{number}"][0].as_py() for number in range(len(key))]
+    return ", ".join(f"{name} = {value!r}" for name, value in zip(key, values, strict=True))
+
+
+def several_rows(example: str) -> PipelineError:
+    return PipelineError(
+        f"several rows of the batch have the same key ({example}), and nothing says which of them "
+        "counts. Nothing of the batch was stored. Set `order_by` of the sink to the columns that "
+        "say which is the newest (an `updated_at`, or `_offset` where all rows of a key come from "
+        "one partition), or aggregate by the key in the query"
+    )

@@ -1,0 +1,280 @@
+"""The sink: results, dead letters and offsets of a query in one transaction of a database."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import pyarrow as pa
+from sqlalchemy import Connection, Engine
+
+from penstock.spark.errors import PipelineError, ProgressError
+from penstock.spark.exactly_once import Decision, decide
+from penstock.spark.pipeline.model import DatabaseSinkSpec
+from penstock.spark.progress import Batch, Progress, Stored
+from penstock.spark.sinks.database.bookkeeping import Bookkeeping
+from penstock.spark.sinks.database.dead_letters import DeadLetterTable
+from penstock.spark.sinks.database.engines import Kind, kind_of, open_engine
+from penstock.spark.sinks.database.result_table import Results, ResultTable, check_transactional
+from penstock.spark.sinks.database.rows import DELETE_COLUMN, Changes, settle, simple
+from penstock.spark.sinks.database.staged import Staged, Stager, Staging
+from penstock.spark.sinks.database.statements import execute
+from penstock.spark.sinks.database.tables import OWN_TABLES, create_missing
+from penstock.spark.sinks.database.transactions import LockedError, Transactions
+from penstock.spark.sinks.database.writers import writer_for
+from penstock.spark.sinks.port import Applied, DeadLetters, Sink
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+T = TypeVar("T")
+
+LOCK_WAIT_SECONDS: Final = 60.0
+PATIENCE_SECONDS: Final = 60.0
+
+
+class DatabaseSink(Sink):
+    """Into SQLite, PostgreSQL, MySQL, MariaDB or GaussDB.
+
+    A database that goes away is waited for, for `patience_seconds`; a lock, for
+    `lock_wait_seconds`. With a `dead_letter_table` the sink takes dead letters.
+    """
+
+    def __init__(
+        self,
+        spec: DatabaseSinkSpec,
+        key: str,
+        *,
+        dead_letter_table: str | None = None,
+        lock_wait_seconds: float = LOCK_WAIT_SECONDS,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        _check(spec)
+        self._spec = spec
+        self._key = key
+        self._lock_wait = lock_wait_seconds
+        self._patience = patience_seconds
+        self._books = Bookkeeping(key)
+        self._engine: Engine = open_engine(spec.database, lock_wait_seconds)
+        self._kind = kind_of(self._engine)
+        if spec.writing == "staged" and self._kind is Kind.SQLITE:
+            raise PipelineError(
+                f"{key}: `writing: staged` needs a database that several machines can write to at "
+                "once: SQLite cannot. Leave it at `driver`"
+            )
+        self._transactions = Transactions(self._engine, key, patience_seconds)
+        self._table = ResultTable(self._engine, spec)
+        self._writer = writer_for(self._kind)
+        self._letters = (
+            DeadLetterTable(self._engine, dead_letter_table, key) if dead_letter_table else None
+        )
+        self.takes_dead_letters = self._letters is not None
+        self._results: Results | None = None
+        self._staging: Staging | None = None
+        self._epoch: int | None = None
+
+    def open(self, owner: str) -> Stored | None:
+        self._attempt("creating Penstock's tables", self._create_tables)
+
+        def take_over(connection: Connection) -> tuple[int, Stored | None]:
+            epoch = self._books.take_over(connection, owner)
+            return epoch, self._books.read(connection)
+
+        try:
+            self._epoch, stored = self._run("taking over", take_over)
+        except LockedError as error:
+            raise PipelineError(f"{error}{self._shown_owner()}") from error.__cause__
+        return stored
+
+    def begin_at(self, start: Progress) -> None:
+        epoch = self._owned()
+
+        def begin(connection: Connection) -> None:
+            self._books.lock(connection, epoch)
+            stored = self._books.read(connection)
+            if stored is None:
+                self._books.begin_at(connection, start, epoch)
+            elif stored.query_id or decide(stored, _from(start)) is not Decision.APPLY:
+                raise ProgressError(f"{self._key}: the query has begun already")
+
+        self._run("storing where to begin", begin)
+
+    def write(
+        self, rows: "DataFrame", batch: Batch, dead_letters: "DeadLetters | None" = None
+    ) -> Applied:
+        self._owned()
+        frame = self._with_deletes(rows)
+        if self._spec.writing == "staged":
+            return self._write_staged(frame, batch, dead_letters)
+        table = frame.toArrow()
+        return self.write_table(table, batch, dead_letters() if dead_letters else None)
+
+    def write_table(
+        self, rows: pa.Table, batch: Batch, dead_letters: pa.Table | None = None
+    ) -> Applied:
+        """`write` for rows that are here already.
+
+        With `delete_when` they have the boolean column `rows.DELETE_COLUMN`.
+        """
+        self._owned()
+        results = self._prepare(rows.schema)
+        append = self._spec.mode == "append"
+        changes = settle(simple(rows), self._spec.key, self._spec.order_by, append=append)
+        puts = changes.puts.select(list(results.columns)).rename_columns(results.target.columns)
+        deletes = changes.deletes
+        if deletes is not None:
+            deletes = deletes.rename_columns(results.target.key)
+        settled = Changes(puts, deletes)
+
+        def put(connection: Connection) -> int:
+            if settled.deletes is not None:
+                self._writer.delete(connection, results.target, settled.deletes)
+            write = self._writer.append if append else self._writer.upsert
+            write(connection, results.target, settled.puts)
+            return settled.rows
+
+        return self._apply(batch, put, dead_letters)
+
+    def clear(self) -> None:
+        epoch = self._owned()
+        there = self._attempt("looking for the result table", self._table.exists)
+
+        def clear(connection: Connection) -> None:
+            self._books.lock(connection, epoch)
+            if there:
+                execute(connection, f"DELETE FROM {self._table.sql}")
+            if self._letters is not None:
+                self._letters.clear(connection)
+            self._books.clear(connection)
+
+        self._run("clearing results and offsets", clear)
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def _create_tables(self) -> None:
+        create_missing(self._engine, OWN_TABLES)
+        if self._letters is not None:
+            self._letters.create()
+        if self._kind is Kind.MYSQL:
+            with self._engine.connect() as connection:
+                for table in OWN_TABLES:
+                    check_transactional(connection, None, table.name)
+        if self._table.exists():
+            self._table.check()
+
+    def _prepare(self, schema: pa.Schema) -> Results:
+        if self._results is None or not self._results.schema.equals(schema):
+            self._results = self._attempt(
+                "preparing the result table", lambda: self._table.prepare(schema)
+            )
+        return self._results
+
+    def _apply(
+        self, batch: Batch, put: Callable[[Connection], int], dead_letters: pa.Table | None
+    ) -> Applied:
+        epoch = self._owned()
+        letters = dead_letters.num_rows if dead_letters is not None else 0
+        if letters and self._letters is None:
+            raise PipelineError(f"{self._key}: there is no table for dead letters")
+
+        def apply(connection: Connection) -> Applied:
+            self._books.lock(connection, epoch)
+            stored = self._books.read(connection) or Stored({})
+            # Also how a try whose commit was not answered is found to be done.
+            if decide(stored, batch) is Decision.SKIP:
+                return self._books.applied(connection, batch)
+            applied = Applied(put(connection), letters)
+            if self._letters is not None and letters:
+                self._letters.write(connection, dead_letters)
+            self._books.advance(connection, batch, applied, epoch, stored)
+            return applied
+
+        return self._run(f"writing batch {batch.batch_id} into {self._spec.table}", apply)
+
+    def _write_staged(
+        self, frame: "DataFrame", batch: Batch, dead_letters: "DeadLetters | None"
+    ) -> Applied:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        results = self._prepare(to_arrow_schema(frame.schema, timezone="UTC"))
+        if self._staging is None:
+            self._staging = Staging(self._engine, self._key, results)
+            self._attempt("creating the staging table", self._staging.create)
+        staging = self._staging
+        stager = Stager(
+            self._spec.database,
+            self._key,
+            staging.table,
+            self._spec.key if self._spec.mode == "upsert" else (),
+            self._lock_wait,
+            self._patience,
+        )
+        chosen = [*results.columns, *([DELETE_COLUMN] if self._spec.delete_when else [])]
+        frame = self._last_of_each_key(frame).select(*(_column(name) for name in chosen))
+        staged: Staged = staging.stage(frame, stager)
+
+        def put(connection: Connection) -> int:
+            staging.merge(connection, staged)
+            return staged.rows
+
+        return self._apply(batch, put, dead_letters() if dead_letters else None)
+
+    def _with_deletes(self, frame: "DataFrame") -> "DataFrame":
+        if self._spec.delete_when is None:
+            return frame
+        from pyspark.sql import functions
+
+        condition = functions.expr(f"coalesce(({self._spec.delete_when}), false)")
+        return frame.withColumn(DELETE_COLUMN, condition)
+
+    def _last_of_each_key(self, frame: "DataFrame") -> "DataFrame":
+        """The same as `settle` does, where the rows are."""
+        if self._spec.mode != "upsert" or not self._spec.order_by:
+            return frame
+        from pyspark.sql import Window, functions
+
+        newest = Window.partitionBy(*(_column(name) for name in self._spec.key)).orderBy(
+            *(_column(name).desc_nulls_last() for name in self._spec.order_by)
+        )
+        place = "__penstock_place"
+        return frame.withColumn(place, functions.row_number().over(newest)).where(f"{place} = 1")
+
+    def _owned(self) -> int:
+        if self._epoch is None:
+            raise PipelineError(f"{self._key}: `open` the sink first")
+        return self._epoch
+
+    def _shown_owner(self) -> str:
+        if self._kind is Kind.SQLITE:
+            # Who waits there cannot read either.
+            return ""
+        owner = self._run("reading the owner", self._books.peek)
+        return f". The owner is {owner.name!r} since {owner.since}" if owner else ""
+
+    def _run(self, doing: str, action: Callable[[Connection], T]) -> T:
+        return self._transactions.run(doing, self._spec.table, action)
+
+    def _attempt(self, doing: str, action: Callable[[], T]) -> T:
+        return self._transactions.attempt(doing, self._spec.table, action)
+
+
+def _check(spec: DatabaseSinkSpec) -> None:
+    if spec.mode == "upsert" and not spec.key:
+        raise PipelineError(
+            f"the sink {spec.name} has `mode: upsert` and no `key`: name the columns that make "
+            "rows the same"
+        )
+    if spec.mode == "append" and spec.delete_when:
+        raise PipelineError(
+            f"the sink {spec.name} has `delete_when`, which needs `mode: upsert` and `key`: "
+            "otherwise it is not known what to delete"
+        )
+
+
+def _from(start: Progress) -> Batch:
+    return Batch("", 0, start, start)
+
+
+def _column(name: str) -> "Column":
+    from pyspark.sql import functions
+
+    return functions.col("`" + name.replace("`", "``") + "`")

@@ -1,0 +1,175 @@
+"""The tables that Penstock keeps next to the results, and how they come to be."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    DateTime,
+    Engine,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    inspect,
+)
+from sqlalchemy.dialects import mysql
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.sql.elements import quoted_name
+from sqlalchemy.types import TypeEngine
+
+from penstock.spark.errors import PipelineError
+
+MAX_NAME: Final = 200
+"""Characters of a key or of a source's name: MySQL's keys have 3,072 bytes, four a character."""
+
+_MAX_TOPIC: Final = 249
+_TOPIC_ID: Final = 40
+_MYSQL: Final[Mapping[str, Any]] = {
+    "mysql_engine": "InnoDB",
+    "mariadb_engine": "InnoDB",
+    "mysql_charset": "utf8mb4",
+    "mariadb_charset": "utf8mb4",
+}
+
+
+def _name(length: int) -> String:
+    # Names in Kafka differ by case; in MySQL they do so only when told.
+    exact = mysql.VARCHAR(length, collation="utf8mb4_bin")
+    return String(length).with_variant(exact, "mysql", "mariadb")
+
+
+def _text() -> Text:
+    return Text().with_variant(mysql.LONGTEXT(collation="utf8mb4_bin"), "mysql", "mariadb")
+
+
+def _bytes() -> LargeBinary:
+    return LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
+
+
+def _time() -> DateTime:
+    return DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
+
+
+def _column(
+    name: str, kind: TypeEngine[Any], *, primary_key: bool = False, nullable: bool = False
+) -> Column[object]:
+    # Some of the names are words of SQL in one database or the other.
+    return Column(
+        quoted_name(name, quote=True),
+        kind,
+        primary_key=primary_key,
+        nullable=nullable,
+        autoincrement=False,
+    )
+
+
+_METADATA: Final = MetaData()
+
+PIPELINE: Final = Table(
+    "penstock_pipeline",
+    _METADATA,
+    _column("pipeline", _name(MAX_NAME), primary_key=True),
+    _column("epoch", BigInteger()),
+    _column("owner", _name(255)),
+    _column("query_id", _name(100), nullable=True),
+    _column("since", _time()),
+    **_MYSQL,
+)
+"""Who owns a query. `query_id`: of the last batch; empty before the first; NULL: never begun."""
+
+OFFSET: Final = Table(
+    "penstock_offset",
+    _METADATA,
+    _column("pipeline", _name(MAX_NAME), primary_key=True),
+    _column("source", _name(MAX_NAME), primary_key=True),
+    _column("topic", _name(_MAX_TOPIC), primary_key=True),
+    _column("topic_id", _name(_TOPIC_ID)),
+    _column("part", Integer(), primary_key=True),
+    _column("next_offset", BigInteger()),
+    _column("batch_id", BigInteger()),
+    _column("epoch", BigInteger()),
+    **_MYSQL,
+)
+
+BATCH: Final = Table(
+    "penstock_batch",
+    _METADATA,
+    _column("pipeline", _name(MAX_NAME), primary_key=True),
+    _column("query_id", _name(100), primary_key=True),
+    _column("batch_id", BigInteger(), primary_key=True),
+    _column("epoch", BigInteger()),
+    _column("end_offsets", _text()),
+    _column("rows", BigInteger()),
+    _column("dead_letters", BigInteger()),
+    _column("at", _time()),
+    **_MYSQL,
+)
+
+OWN_TABLES: Final = (PIPELINE, OFFSET, BATCH)
+
+
+def dead_letter_table(name: str, schema: str | None = None) -> Table:
+    """Records that could not be read, each once for a pipeline."""
+    return Table(
+        name,
+        MetaData(),
+        _column("pipeline", _name(MAX_NAME), primary_key=True),
+        _column("source", _name(MAX_NAME), primary_key=True),
+        _column("topic", _name(_MAX_TOPIC), primary_key=True),
+        _column("topic_id", _name(_TOPIC_ID), primary_key=True),
+        _column("partition", Integer(), primary_key=True),
+        _column("offset", BigInteger(), primary_key=True),
+        _column("timestamp", _time(), nullable=True),
+        _column("key", _bytes(), nullable=True),
+        _column("value", _bytes(), nullable=True),
+        _column("headers", _text(), nullable=True),
+        _column("reason", _text()),
+        _column("at", _time()),
+        _column("replayed_at", _time(), nullable=True),
+        schema=schema,
+        **_MYSQL,
+    )
+
+
+def split_name(name: str) -> tuple[str | None, str]:
+    """Schema and table of `schema.table`."""
+    schema, dot, table = name.rpartition(".")
+    return (schema if dot else None), table
+
+
+def create_missing(engine: Engine, tables: Sequence[Table]) -> None:
+    """Creates those that are not there, all of one schema."""
+    there = _columns(engine, tables)
+    for table in tables:
+        if table.name not in there:
+            create(engine, table)
+    if any(table.name not in there for table in tables):
+        there = _columns(engine, tables)
+    for table in tables:
+        missing = [each.name for each in table.columns if each.name not in there[table.name]]
+        if missing:
+            raise PipelineError(
+                f"the table {table.fullname} is there but is not Penstock's: it lacks "
+                f"{', '.join(missing)}. Rename it, or give the pipeline another database or schema"
+            )
+
+
+def create(engine: Engine, table: Table) -> None:
+    """Another driver may do the same at this moment."""
+    try:
+        table.create(engine, checkfirst=False)
+    except DBAPIError:
+        if not inspect(engine).has_table(table.name, schema=table.schema):
+            raise
+
+
+def _columns(engine: Engine, tables: Sequence[Table]) -> dict[str, set[str]]:
+    """By the name of those tables that are there."""
+    found = inspect(engine).get_multi_columns(
+        schema=tables[0].schema, filter_names=[table.name for table in tables]
+    )
+    return {name: {column["name"] for column in columns} for (_, name), columns in found.items()}

@@ -1,0 +1,164 @@
+"""Writers that die at every step of a batch, replaced ones, and databases that die (D3).
+
+Whatever dies when: each record is stored once, as a result or as a dead letter, up to the offset
+that is stored with them.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import URL, text
+
+from tests.support.database_worker import FENCED, Task, Workers
+from tests.support.databases import (
+    DatabaseServer,
+    MariaDbServer,
+    PostgreSqlServer,
+    engine_for,
+    sqlite_url,
+)
+
+KILLED = -9
+STEPS = 32
+"""More than opening and a batch have."""
+
+FIRST_STEPS = (1, 2, 4, 6, 9, 13, 17, 21)
+"""When the tables are made, and the first batch is written."""
+
+
+@pytest.fixture(scope="module")
+def servers(postgresql: PostgreSqlServer, mariadb: MariaDbServer) -> dict[str, DatabaseServer]:
+    return {"postgresql": postgresql, "mariadb": mariadb}
+
+
+@pytest.fixture(scope="module", params=["postgresql", "mariadb"])
+def durable(request: pytest.FixtureRequest) -> Iterator[DatabaseServer]:
+    """One that keeps what is committed when it is killed."""
+    kind = PostgreSqlServer if request.param == "postgresql" else MariaDbServer
+    with kind(durable=True) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def workers(
+    tmp_path_factory: pytest.TempPathFactory, servers: dict[str, DatabaseServer]
+) -> Iterator[Workers]:
+    folder = tmp_path_factory.mktemp("workers")
+    with Workers(folder / "workers.log") as workers:
+        for url in [sqlite_url(folder), *(server.fresh() for server in servers.values())]:
+            workers.rehearse(task_for(url, 20))
+        yield workers
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
+def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], URL]:
+    """A new database of each kind, as often as wanted."""
+    if request.param == "sqlite":
+
+        def new_folder() -> URL:
+            folder = tmp_path / str(len(list(tmp_path.iterdir())))
+            folder.mkdir()
+            return sqlite_url(folder)
+
+        return new_folder
+    servers: dict[str, DatabaseServer] = request.getfixturevalue("servers")
+    return servers[request.param].fresh
+
+
+def task_for(url: URL, end: int) -> Task:
+    return Task(url.render_as_string(hide_password=False), end)
+
+
+def check(url: URL, where: str) -> int:
+    """Counts are distinct counts are what was produced up to the offset. That offset."""
+    with engine_for(url) as engine, engine.connect() as connection:
+
+        def numbers(asked: str) -> list[int]:
+            return [int(row[0]) for row in connection.execute(text(asked))]
+
+        (end,) = numbers("SELECT next_offset FROM penstock_offset")
+        results = numbers("SELECT n FROM results ORDER BY n") if end else []
+        column = "`offset`" if engine.dialect.name == "mysql" else '"offset"'
+        letters = numbers(f"SELECT {column} FROM letters ORDER BY 1")
+    assert results == [n for n in range(end) if n % 5], where
+    assert letters == [n for n in range(end) if n % 5 == 0], where
+    return end
+
+
+def test_a_writer_killed_at_every_step(workers: Workers, fresh: Callable[[], URL]) -> None:
+    url = fresh()
+    task = task_for(url, 30)
+    assert workers.run(task) == 0, workers.said()
+    task.end = 100_000
+    for task.kill_at in range(1, STEPS + 1):
+        where = f"killed at step {task.kill_at}"
+        assert workers.run(task) == KILLED, f"not {where}: {workers.said()}"
+        end = check(url, where)
+    # The later ones have come to a second batch.
+    assert end >= 30 + 2 * 10
+    task.kill_at, task.end, task.size = 0, end + 20, 20
+    assert workers.run(task) == 0, workers.said()
+    assert check(url, "at the end") == task.end
+
+
+def test_a_first_writer_killed(workers: Workers, fresh: Callable[[], URL]) -> None:
+    """Also while it makes the tables."""
+    for step in FIRST_STEPS:
+        url = fresh()
+        task = task_for(url, 20)
+        task.kill_at = step
+        assert workers.run(task) == KILLED, workers.said()
+        task.kill_at = 0
+        assert workers.run(task) == 0, workers.said()
+        assert check(url, f"killed at step {step} of the first run") == 20
+
+
+def hold(workers: Workers, task: Task, point: str, file: Path) -> int:
+    """Starts a writer and waits until it holds there."""
+    task.hold_at, task.hold = point, str(file)
+    worker = workers.start(task)
+    while not file.exists():
+        assert Path(f"/proc/{worker}").exists(), workers.said()
+        time.sleep(0.005)
+    return worker
+
+
+@pytest.mark.parametrize("point", ["rows", "before commit", "after commit"])
+def test_a_second_owner_in_the_middle(
+    workers: Workers, fresh: Callable[[], URL], point: str, tmp_path: Path
+) -> None:
+    """It waits for the transaction of the first, or the first is refused; nothing is lost."""
+    url = fresh()
+    task = task_for(url, 200)
+    file = tmp_path / "hold"
+    first = hold(workers, task, point, file)
+    task.hold_at = ""
+    second = workers.start(task)
+    if point == "after commit":
+        assert workers.wait(second) == 0, workers.said()
+        file.unlink()
+    else:
+        file.unlink()
+        assert workers.wait(second) == 0, workers.said()
+    # It may have been done before the second was there.
+    assert workers.wait(first) in ((FENCED,) if point == "after commit" else (FENCED, 0))
+    assert check(url, "at the end") == 200
+
+
+@pytest.mark.parametrize("point", ["rows", "before commit", "after commit"])
+def test_a_server_killed_in_the_middle(
+    workers: Workers, durable: DatabaseServer, point: str, tmp_path: Path
+) -> None:
+    """The writer goes on when the server is back, from what it has recovered."""
+    url = durable.fresh()
+    task = task_for(url, 60)
+    file = tmp_path / "hold"
+    worker = hold(workers, task, point, file)
+    durable.kill()
+    durable.start()
+    assert check(url, "recovered") == (30 if point == "after commit" else 20)
+    file.unlink()
+    assert workers.wait(worker) == 0, workers.said()
+    assert check(url, "at the end") == 60

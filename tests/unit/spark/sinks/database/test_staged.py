@@ -1,0 +1,142 @@
+"""Staged rows: exactly those whose tokens are handed back are moved (D3)."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from sqlalchemy import URL, Connection, text
+
+from penstock.spark.errors import FencedError, PipelineError
+from penstock.spark.sinks.database import DatabaseSink
+from penstock.spark.sinks.database.staged import Staged, Stager, Staging
+from penstock.spark.sinks.port import Applied
+from tests.support.cutting_proxy import CuttingProxy, socket_of, through
+from tests.support.database_sinks import batch_of, begin, count_of, rows_of, sink_for, spec_for
+from tests.support.databases import DatabaseServer, engine_for
+
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
+
+
+@pytest.fixture(params=["postgresql", "mariadb"])
+def url(request: pytest.FixtureRequest) -> URL:
+    server: DatabaseServer = request.getfixturevalue(request.param)
+    return server.fresh()
+
+
+def batches(*parts: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    for part in parts:
+        yield pa.record_batch([list(part), [f"n{n}" for n in part]], schema=SCHEMA)
+
+
+class Driver:
+    """The driver's side of a batch, with tasks that run here."""
+
+    def __init__(self, sink: DatabaseSink, url: URL) -> None:
+        self.sink = sink
+        self.staging = Staging(sink._engine, sink._key, sink._prepare(SCHEMA))
+        self.staging.create()
+        self._url = url
+
+    def stage(self, *parts: Sequence[int], url: URL | None = None) -> Staged:
+        """One attempt of a task."""
+        address = (url or self._url).render_as_string(hide_password=False)
+        key = self.sink._spec.key
+        stager = Stager(address, "q", self.staging.table, key, 20, 20)
+        handed = [row for found in stager(batches(*parts)) for row in found.to_pylist()]
+        assert [row["error"] for row in handed] == [None] * len(handed)
+        return Staged(tuple(row["token"] for row in handed), sum(row["rows"] for row in handed))
+
+    def merge(self, number: int, staged: Staged) -> Applied:
+        def put(connection: Connection) -> int:
+            self.staging.merge(connection, staged)
+            return staged.rows
+
+        return self.sink._apply(batch_of(number), put, None)
+
+
+def test_only_the_tokens_handed_back_are_moved(url: URL) -> None:
+    with sink_for(spec_for(url, writing="staged")) as sink, engine_for(url) as engine:
+        begin(sink)
+        driver = Driver(sink, url)
+        failed = driver.stage([1, 2])
+        staged = driver.stage([1], [], [2, 3])
+        assert len(staged.tokens) == 2
+        assert not set(failed.tokens) & set(staged.tokens)
+        assert driver.merge(0, staged) == Applied(3)
+        assert sorted(str(row["name"]) for row in rows_of(engine)) == ["n1", "n2", "n3"]
+        assert count_of(engine, driver.staging.table.table) == 0
+        assert driver.merge(1, Staged((), 0)) == Applied(0)
+
+
+def test_a_task_that_still_writes_keeps_nobody_waiting(url: URL) -> None:
+    """Its rows are removed with the batch after."""
+    spec = spec_for(url, writing="staged")
+    with sink_for(spec, lock_wait_seconds=2) as sink, engine_for(url) as engine:
+        begin(sink)
+        driver = Driver(sink, url)
+        name = driver.staging.table.table
+        staged = driver.stage([1])
+        with engine.begin() as zombie:
+            zombie.execute(text(f"INSERT INTO {name} VALUES (7, 'x', 'zombie')"))
+            assert driver.merge(0, staged) == Applied(1)
+        assert count_of(engine, name) == 1
+        assert driver.merge(1, driver.stage([2])) == Applied(1)
+        assert count_of(engine, name) == 0
+        assert count_of(engine, "results") == 2
+
+
+@pytest.mark.parametrize("done", [True, False], ids=["done", "not done"])
+def test_a_task_whose_commit_was_not_answered(
+    url: URL, done: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("sqlalchemy.pool"), "disabled", True)
+    path = socket_of(url)
+    with (
+        CuttingProxy(path, tmp_path / path.name) as proxy,
+        sink_for(spec_for(url, writing="staged")) as sink,
+        engine_for(url) as engine,
+    ):
+        begin(sink)
+        driver = Driver(sink, url)
+        behind = through(url, proxy)
+        # The setting up of a connection has commits as well.
+        rows = b"INSERT" if url.get_backend_name() == "mysql" else b"COPY"
+        proxy.cut_next(b"COMMIT", forward=done, after=rows)
+        staged = driver.stage([1, 2], url=behind)
+        assert proxy.has_cut
+        assert driver.merge(0, staged) == Applied(2)
+        assert count_of(engine, "results") == 2
+        assert count_of(engine, driver.staging.table.table) == 0
+
+
+def test_rows_that_are_gone(url: URL) -> None:
+    with sink_for(spec_for(url, writing="staged")) as sink, engine_for(url) as engine:
+        begin(sink)
+        driver = Driver(sink, url)
+        staged = driver.stage([1, 2])
+        with engine.begin() as connection:
+            connection.execute(text(f"DELETE FROM {driver.staging.table.table} WHERE id = 1"))
+        with pytest.raises(
+            PipelineError, match=r"written 2 rows to the staging table.*1 are there"
+        ):
+            driver.merge(0, staged)
+        assert count_of(engine, "results") == 0
+
+
+def test_a_replaced_driver_removes_nothing(url: URL) -> None:
+    """The rows of its successor's batch are safe from it."""
+    spec = spec_for(url, mode="upsert", key=["id"], writing="staged")
+    with sink_for(spec) as old, sink_for(spec) as new, engine_for(url) as engine:
+        begin(old)
+        replaced = Driver(old, url)
+        stale = replaced.stage([1])
+        new.open("two")
+        driver = Driver(new, url)
+        staged = driver.stage([1, 2])
+        with pytest.raises(FencedError):
+            replaced.merge(0, stale)
+        assert driver.merge(0, staged) == Applied(2)
+        assert count_of(engine, "results") == 2
+        assert count_of(engine, driver.staging.table.table) == 0

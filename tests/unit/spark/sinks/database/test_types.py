@@ -1,0 +1,205 @@
+"""Values of every type go in and come out the same, in each database (D3)."""
+
+import json
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from sqlalchemy import URL, Engine, text
+
+from penstock.spark.errors import PipelineError
+from tests.support.database_sinks import batch_of, begin, rows_of, sink_for, spec_for
+
+NOW = datetime(2026, 3, 29, 1, 30, 0, 123456, tzinfo=UTC)
+FIRST, LAST = datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999)
+
+COLUMNS: dict[str, pa.Array] = {
+    "id": pa.array([1, 2, 3], pa.int64()),
+    "flag": pa.array([True, False, None]),
+    "i8": pa.array([127, -128, None], pa.int8()),
+    "i16": pa.array([32767, -32768, None], pa.int16()),
+    "i32": pa.array([2**31 - 1, -(2**31), None], pa.int32()),
+    "i64": pa.array([2**63 - 1, -(2**63), None], pa.int64()),
+    "f32": pa.array([1.5, -0.25, None], pa.float32()),
+    "f64": pa.array([0.1, 1.7976931348623157e308, None], pa.float64()),
+    "price": pa.array([Decimal("12.30"), Decimal("-99999999.99"), None], pa.decimal128(10, 2)),
+    "wide": pa.array(
+        [Decimal("1234567890123456789012345678.0123456789"), Decimal("0.0000000001"), None],
+        pa.decimal128(38, 10),
+    ),
+    "text": pa.array(["ä 🎉 'x' \"y\" \\ %s %(a)s\n\r\t,;--", "", None]),
+    "long": pa.array(["x" * 70_000, "NULL", None], pa.large_string()),
+    "raw": pa.array([bytes(range(256)), b"", None], pa.binary()),
+    "day": pa.array([date(1, 1, 1), date(9999, 12, 31), None]),
+    "moment": pa.array([NOW, FIRST, None], pa.timestamp("us", "Europe/Berlin")),
+    "local": pa.array([LAST, FIRST, None], pa.timestamp("us")),
+    "clock": pa.array([time(23, 59, 59, 999999), time(0), None], pa.time64("ns")),
+    "took": pa.array([timedelta(days=1, microseconds=1), timedelta(0), None], pa.duration("us")),
+    "items": pa.array([[1, None, 3], [], None], pa.list_(pa.int32())),
+    "who": pa.array(
+        [{"name": "o'x", "at": NOW}, {"name": None, "at": None}, None],
+        pa.struct([("name", pa.string()), ("at", pa.timestamp("us", "UTC"))]),
+    ),
+    "tags": pa.array([[("a", 1)], [("b", 2)], None], pa.map_(pa.string(), pa.int64())),
+    "order by": pa.array(["a", "b", None]).dictionary_encode(),
+    'q"%': pa.array([1, 2, None], pa.int32()),
+}
+
+
+def test_every_type_comes_back(database_url: URL, engine: Engine) -> None:
+    with sink_for(spec_for(database_url, mode="upsert", key=["id"])) as sink:
+        begin(sink)
+        assert sink.write_table(pa.table(COLUMNS), batch_of(0)).rows == 3
+        # They are found again by what the first batch has stored.
+        assert sink.write_table(pa.table(COLUMNS), batch_of(1)).rows == 3
+    first, second, third = sorted(rows_of(engine), key=lambda row: str(row["id"]))
+    assert [value for name, value in third.items() if name != "id"] == [None] * (len(COLUMNS) - 1)
+    for number, row in enumerate((first, second)):
+        for name, column in COLUMNS.items():
+            wanted = column[number].as_py()
+            if isinstance(wanted, float):
+                assert float(str(row[name])) == wanted, name
+            else:
+                assert comparable(row[name]) == expected(wanted), name
+
+
+def comparable(value: object) -> object:
+    """Databases without a type for it keep times in UTC, and documents as text."""
+    if isinstance(value, datetime):
+        return str(value.replace(tzinfo=None) if value.tzinfo is None else in_utc(value))
+    if isinstance(value, date | time):
+        return str(value)
+    if isinstance(value, float | int | Decimal):
+        return Decimal(repr(value) if isinstance(value, float) else value)
+    if isinstance(value, str):
+        return comparable_text(value)
+    return value
+
+
+def in_utc(value: datetime) -> datetime:
+    return value.astimezone(UTC).replace(tzinfo=None)
+
+
+def comparable_text(value: str) -> object:
+    try:
+        found = json.loads(value)
+    except ValueError:
+        return value.removesuffix(".000000")
+    if isinstance(found, dict | list):
+        return found
+    try:
+        return Decimal(value)
+    except ArithmeticError:
+        return value
+
+
+def expected(value: object) -> object:
+    if isinstance(value, datetime):
+        return str(in_utc(value) if value.tzinfo else value)
+    if isinstance(value, timedelta):
+        return Decimal(value // timedelta(microseconds=1))
+    if isinstance(value, list) and value and isinstance(value[0], tuple):
+        return dict(value)
+    if isinstance(value, dict):
+        return {
+            name: each.isoformat().replace("+00:00", "Z") if isinstance(each, datetime) else each
+            for name, each in value.items()
+        }
+    if isinstance(value, list | bytes):
+        return value
+    return comparable(value)
+
+
+def test_an_empty_map_is_an_object(database_url: URL, engine: Engine) -> None:
+    rows = pa.table({"tags": pa.array([[]], pa.map_(pa.string(), pa.int64()))})
+    with sink_for(spec_for(database_url)) as sink:
+        begin(sink)
+        sink.write_table(rows, batch_of(0))
+    assert comparable(rows_of(engine)[0]["tags"]) == {}
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (pa.nulls(1), "NULL in every row"),
+        (pa.array([1], pa.uint64()), "its type is uint64"),
+        (pa.array([1], pa.timestamp("ns")), "finer than microseconds"),
+    ],
+)
+def test_columns_that_cannot_be_stored(database_url: URL, column: pa.Array, message: str) -> None:
+    with sink_for(spec_for(database_url)) as sink:
+        begin(sink)
+        with pytest.raises(PipelineError, match=message):
+            sink.write_table(pa.table({"x": column}), batch_of(0))
+
+
+CREATE = {
+    "missing": ("CREATE TABLE results (id bigint)", "column name: the table has none"),
+    "other type": (
+        "CREATE TABLE results (id bigint, name integer)",
+        "column name: its values are string and the column is INTEGER",
+    ),
+    "not filled": (
+        "CREATE TABLE results (id bigint, name varchar(9), must integer NOT NULL)",
+        "column must is NOT NULL",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CREATE)
+def test_a_table_that_does_not_fit(database_url: URL, engine: Engine, case: str) -> None:
+    statement, message = CREATE[case]
+    with engine.begin() as connection:
+        connection.execute(text(statement))
+    with sink_for(spec_for(database_url)) as sink:
+        begin(sink)
+        with pytest.raises(PipelineError, match=message):
+            sink.write_table(pa.table({"id": [1], "name": ["a"]}), batch_of(0))
+
+
+def test_digits_are_not_rounded_away(database_url: URL, engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE results (price decimal(10, 2))"))
+    rows = pa.table({"price": pa.array([Decimal("1.005")], pa.decimal128(10, 3))})
+    with sink_for(spec_for(database_url)) as sink:
+        begin(sink)
+        with pytest.raises(PipelineError, match=r"CAST\(… AS DECIMAL\(10, 2\)\)"):
+            sink.write_table(rows, batch_of(0))
+
+
+def test_a_table_with_more_columns(database_url: URL, engine: Engine) -> None:
+    """Columns with a default, that may be NULL, or that the database counts, are left to it."""
+    counted = {
+        "sqlite": "n integer PRIMARY KEY",
+        "postgresql": "n serial PRIMARY KEY",
+        "mysql": "n integer AUTO_INCREMENT PRIMARY KEY",
+    }[engine.dialect.name]
+    with engine.begin() as connection:
+        connection.execute(
+            text(f"CREATE TABLE results ({counted}, ID bigint, note text, d integer DEFAULT 7)")
+        )
+    name = "id"
+    with sink_for(spec_for(database_url)) as sink:
+        begin(sink)
+        sink.write_table(pa.table({name: [5, 6]}), batch_of(0))
+    found = [(row["n"], row.get("ID", row.get("id")), row["d"]) for row in rows_of(engine)]
+    assert sorted(found) == [(1, 5, 7), (2, 6, 7)]
+
+
+def test_a_table_is_only_made_if_wanted(database_url: URL) -> None:
+    with sink_for(spec_for(database_url, create_table=False)) as sink:
+        begin(sink)
+        with pytest.raises(PipelineError, match="table results is missing"):
+            sink.write_table(pa.table({"id": [1]}), batch_of(0))
+
+
+def test_names_that_would_be_cut_off(database_url: URL, engine: Engine) -> None:
+    name = "n" * 70
+    with sink_for(spec_for(database_url)) as sink:
+        begin(sink)
+        if engine.dialect.name == "sqlite":
+            assert sink.write_table(pa.table({name: [1]}), batch_of(0)).rows == 1
+        else:
+            with pytest.raises(PipelineError, match=r"more than 6. bytes"):
+                sink.write_table(pa.table({name: [1]}), batch_of(0))
