@@ -25,6 +25,7 @@ COMMANDS = {
     "produce": "produce",
     "consume": "consume",
     "perf": "perf",
+    "pipeline": "pipeline",
     "doctor": "doctor",
     "dump-log": "dump_log",
 }

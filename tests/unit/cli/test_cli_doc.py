@@ -12,7 +12,10 @@ import typer
 from penstock.cli.app import new_app
 
 DOC = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
-HERE = (*("topic", "group", "offsets", "config", "quota", "user", "acl", "txn", "cluster", "log"),)
+HERE = (
+    *("topic", "group", "offsets", "config", "quota", "user", "acl", "txn", "cluster", "log"),
+    "pipeline",
+)
 EXAMPLES = list(dict.fromkeys(re.findall(r"^\$ penstock (.+)$", DOC, re.MULTILINE)))
 
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Self
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.spark.clients import new_admin
+from penstock.spark.pipeline.report import BatchReport
+from penstock.spark.pipeline.watching import RunListener
 from penstock.spark.progress import Progress
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ class Behind:
         }
 
 
-class GroupLag:
+class GroupLag(RunListener):
     """Commits finished batches to the group. Its methods never raise what a broker does."""
 
     def __init__(self, pipeline: str, client: Mapping[str, str]) -> None:
@@ -61,9 +63,8 @@ class GroupLag:
     ) -> None:
         self.close()
 
-    def finished(self, query: str, end: Progress) -> None:
-        """A batch of this query, up to `end`, is stored."""
-        offsets = self._behind.moved(query, end)
+    def finished(self, report: BatchReport) -> None:
+        offsets = self._behind.moved(report.query, report.end)
         if not offsets:
             return
         try:

@@ -6,17 +6,19 @@ from typing import TYPE_CHECKING, Self
 
 from penstock.spark.errors import MissingPartError, PipelineError
 from penstock.spark.pipeline.report import BatchReport, lag_by_partition
+from penstock.spark.pipeline.watching import RunListener
 
 if TYPE_CHECKING:
     from threading import Thread
     from wsgiref.simple_server import WSGIServer
 
+    from penstock.spark.progress import Batch
     from penstock.spark.sinks.port import Applied
 
 _SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 
-class Metrics:
+class Metrics(RunListener):
     """Counts what finished batches report. Serves it once `serve` was called."""
 
     def __init__(self, pipeline: str) -> None:
@@ -67,7 +69,6 @@ class Metrics:
         self.close()
 
     def finished(self, report: BatchReport) -> None:
-        """A batch is done, as Spark reports it."""
         of = (self._pipeline, report.query)
         self._records.labels(*of).inc(report.records)
         self._late.labels(*of).inc(report.late_rows)
@@ -79,8 +80,7 @@ class Metrics:
         for (source, partition), lag in lag_by_partition(report.end, report.latest).items():
             self._lag.labels(*of, source, partition.topic, str(partition.partition)).set(lag)
 
-    def stored(self, query: str, applied: "Applied") -> None:
-        """The sink has taken a batch."""
+    def stored(self, query: str, batch: "Batch", applied: "Applied") -> None:
         self._rows.labels(self._pipeline, query).inc(applied.rows)
         self._dead.labels(self._pipeline, query).inc(applied.dead_letters)
 

@@ -4,6 +4,7 @@ import sys
 from typing import TextIO
 
 from penstock.spark.pipeline.report import BatchReport
+from penstock.spark.pipeline.watching import RunListener
 
 _CLEAR = "\r\x1b[K"
 
@@ -26,7 +27,7 @@ def line_of(report: BatchReport) -> str:
     return "  ".join(parts)
 
 
-class ProgressLine:
+class ProgressLine(RunListener):
     """On a terminal one line that is written over; elsewhere a line for each batch that read."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -34,7 +35,7 @@ class ProgressLine:
         self._on_terminal = self._stream.isatty()
         self._shown = False
 
-    def show(self, report: BatchReport) -> None:
+    def finished(self, report: BatchReport) -> None:
         if self._on_terminal:
             print(_CLEAR + line_of(report), end="", file=self._stream, flush=True)
             self._shown = True

@@ -43,6 +43,13 @@ def test_a_second_driver_on_the_same_checkpoint(said: str) -> None:
     assert isinstance(failure_of("p.s", SparkSaysError(said)), FencedError)
 
 
+def test_spark_stopped_by_its_cluster() -> None:
+    said = "Job 3 cancelled because SparkContext was shut down\n at x"
+    found = failure_of("p.s", SparkSaysError(said))
+    assert type(found) is PipelineError
+    assert str(found).startswith("p.s: Spark was stopped while the query ran")
+
+
 def test_what_the_clients_say_is_said() -> None:
     text = "Traceback\n  File x\npenstock.client.errors.UnknownTopicError: a: no such topic\n more"
     assert str(failure_of("p.s", SparkSaysError(text))) == "p.s: a: no such topic"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.spark.pipeline.model import PipelineSpec
-from penstock.spark.pipeline.session import is_local, settings
+from penstock.spark.pipeline.session import settings
 
 
 def pipeline(**spark: str) -> PipelineSpec:
@@ -38,12 +38,31 @@ def test_there_are_as_many_partitions_as_cores() -> None:
     assert name not in settings(pipeline(), "spark://host:7077")
 
 
-@pytest.mark.parametrize("master", ["spark://a:7077,b:7077", "yarn", "k8s://https://a:6443"])
+@pytest.mark.parametrize(
+    "master", ["spark://a:7077,b:7077", "yarn", "k8s://https://a:6443", "local[4]", "local[2,3]"]
+)
 def test_a_master_is_passed_on_as_it_is(master: str) -> None:
+    """From the command line, or from the pipeline's file; so is whatever Spark's scripts take."""
+    given = {
+        "spark.submit.deployMode": "client",
+        "spark.submit.pyFiles": "helpers.zip",
+        "spark.archives": "environment.tar.gz#environment",
+        "spark.yarn.queue": "nights",
+        "spark.kubernetes.container.image": "registry/penstock:1",
+        "spark.executor.instances": "3",
+    }
+    for found in (
+        settings(pipeline(**given), master),
+        settings(pipeline(**given, **{"spark.master": master})),
+    ):
+        assert found["spark.master"] == master
+        assert {name: found[name] for name in given} == given
+
+
+@pytest.mark.parametrize("master", ["spark://a:7077,b:7077", "yarn", "k8s://https://a:6443"])
+def test_on_a_cluster_addresses_and_memory_are_left_to_spark(master: str) -> None:
     found = settings(pipeline(), master)
-    assert found["spark.master"] == master
-    assert "spark.driver.host" not in found
-    assert not is_local(master)
+    assert not {"spark.driver.host", "spark.driver.bindAddress", "spark.driver.memory"} & set(found)
 
 
 def test_settings_of_the_pipeline_win() -> None:

@@ -1,10 +1,14 @@
 """Functions that a pipeline's file names."""
 
+import json
+import pickle
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from pyspark import cloudpickle
 
 from penstock.spark.errors import PipelineError
 from penstock.spark.pipeline.model import StepSpec
@@ -36,6 +40,22 @@ def test_a_function_in_a_file_next_to_the_pipeline(tmp_path: Path) -> None:
 def test_a_function_in_a_module_next_to_the_pipeline(tmp_path: Path) -> None:
     (tmp_path / "my_steps_module.py").write_text("def clean(views):\n    return 'cleaned'\n")
     assert str(function_of(step("my_steps_module:clean"), tmp_path)({})) == "cleaned"
+
+
+def test_what_executors_cannot_import_is_sent_to_them(tmp_path: Path) -> None:
+    """A package next to the pipeline as well as a file; not what is installed."""
+    (tmp_path / "my_steps_package").mkdir()
+    (tmp_path / "my_steps_package" / "__init__.py").write_text("")
+    (tmp_path / "my_steps_package" / "words.py").write_text("WORD = 'done'\n")
+    text = "from my_steps_package import words\ndef clean(views):\n    return words.WORD\n"
+    (tmp_path / "my_steps_package" / "steps.py").write_text(text)
+    pickled: Callable[[object], bytes] = cloudpickle.dumps
+    sent = pickled(function_of(step("my_steps_package.steps:clean"), tmp_path))
+    there = [sys.executable, "-c", "import pickle, sys; print(pickle.load(sys.stdin.buffer)({}))"]
+    done = subprocess.run(there, input=sent, cwd="/", capture_output=True, check=False)
+    assert done.stdout.strip() == b"done", done.stderr.decode()
+    installed = function_of(step("json:dumps"), tmp_path)
+    assert pickle.loads(pickled(installed)) is json.dumps
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,195 @@
+"""Broker, topics, a live generator and a Spark pipeline, from one command: the demo.
+
+    make demo
+
+Page views come in while a pipeline on Spark joins them with customers from SQLite, counts them in
+windows of a minute, and keeps the counts in SQLite, exactly once. What is shown while it runs: how
+much was sent, how far the pipeline is, and the table as it grows. It ends by itself, and its exit
+code is 0 only if every view that was sent was counted exactly once.
+
+The pipeline is the file examples/clickstream/pipeline.yml.
+"""
+
+import os
+import sqlite3
+import sys
+import tempfile
+import time
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Event, Thread
+
+from examples.clickstream.generate import TOPIC, Counts, make_customers, make_topic, send_views
+from penstock.client import Admin
+from penstock.client.admin import OffsetSpec
+from penstock.core.ids import TopicPartition
+from penstock.spark.errors import MissingPartError
+from penstock.spark.pipeline.lag import GroupLag
+from penstock.spark.pipeline.model import PipelineSpec
+from penstock.spark.pipeline.report import BatchReport
+from penstock.spark.pipeline.run import RunResult, run
+from penstock.spark.pipeline.session import session
+from penstock.spark.pipeline.watching import RunListener
+from penstock.spark.pipeline.yaml_file import load
+from penstock.testing import Broker
+
+PIPELINE = Path(__file__).parent / "clickstream" / "pipeline.yml"
+CUSTOMERS = 50
+VIEWS = 30_000
+SECONDS = 15.0
+"""How long the generator takes."""
+PATIENCE_S = 120.0
+"""After that the demo has failed."""
+
+
+@dataclass
+class Generator:
+    """Sends page views at an even pace, in a thread of its own."""
+
+    servers: str
+    sent: int = 0
+    counts: Counts = field(default_factory=dict)
+    broken: int = 0
+    done: Event = field(default_factory=Event)
+
+    def start(self) -> Thread:
+        thread = Thread(target=self._send, name="generator", daemon=True)
+        thread.start()
+        return thread
+
+    def _send(self) -> None:
+        begin = time.monotonic()
+
+        def pace(number: int) -> None:
+            self.sent = number
+            ahead = number * SECONDS / VIEWS - (time.monotonic() - begin)
+            if ahead > 0.01:
+                time.sleep(ahead)
+
+        try:
+            now = datetime.now(UTC).replace(microsecond=0)
+            self.counts, self.broken = send_views(self.servers, VIEWS, 1, CUSTOMERS, now, pace)
+            self.sent = VIEWS
+        finally:
+            self.done.set()
+
+
+class Screen(RunListener):
+    """A line for each batch that read something."""
+
+    def __init__(self, generator: Generator, database: Path) -> None:
+        self._generator = generator
+        self._database = database
+        self._read = 0
+
+    def finished(self, report: BatchReport) -> None:
+        self._read += report.records
+        if report.records:
+            table = counted(self._database)
+            say(
+                f"{self._generator.sent:8,} sent  {self._read:8,} read  lag {report.lag:6,}  "
+                f"{report.records_per_second:8,.0f}/s  batch {report.duration_ms:5,} ms  "
+                f"{len(table):3} rows  {sum(views for views, _ in table.values()):8,} views"
+            )
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def counted(database: Path) -> Counts:
+    """The result, as anybody would read it."""
+    with closing(sqlite3.connect(database, timeout=60)) as connection:
+        if not connection.execute(
+            "SELECT 1 FROM sqlite_master WHERE name = 'views_per_minute'"
+        ).fetchone():
+            return {}
+        rows = connection.execute(
+            "SELECT minute, segment, views, checkouts FROM views_per_minute"
+        ).fetchall()
+    return {(str(minute)[:16], segment): (views, done) for minute, segment, views, done in rows}
+
+
+def lag_of(servers: str, group: str) -> int:
+    """As every Kafka tool computes it: from the group's offsets and the ends of the partitions."""
+    with Admin(bootstrap_servers=servers) as admin:
+        partitions = len(admin.describe_topics([TOPIC])[TOPIC].partitions)
+        every = [TopicPartition(TOPIC, each) for each in range(partitions)]
+        ends = admin.list_offsets(dict.fromkeys(every, OffsetSpec.LATEST))
+        read = admin.list_group_offsets([group]).get(group, {})
+    found = 0
+    for each in every:
+        committed = read.get(each)
+        found += ends[each].offset - (committed.offset if committed is not None else 0)
+    return found
+
+
+def run_live(spec: PipelineSpec, servers: str, database: Path) -> tuple[Generator, RunResult]:
+    generator = Generator(servers)
+    stop = Event()
+
+    def stop_when_all_is_read() -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            if generator.done.wait(0.2) and lag_of(servers, spec.name) == 0:
+                break
+            time.sleep(0.3)
+        stop.set()
+
+    say("spark    starts …")
+    began = time.monotonic()
+    spark = session(spec, short=True)
+    try:
+        say(f"spark    {spark.version}, {time.monotonic() - began:.1f} s")
+        sender = generator.start()
+        watcher = Thread(target=stop_when_all_is_read, name="watcher", daemon=True)
+        watcher.start()
+        with GroupLag(spec.name, {"bootstrap.servers": servers}) as lag:
+            screen = Screen(generator, database)
+            result = run(spec, spark=spark, listeners=[lag, screen], stop=stop)
+        sender.join()
+        watcher.join()
+    finally:
+        spark.stop()
+    return generator, result
+
+
+def summary(generator: Generator, result: RunResult, found: Counts, lag: int) -> bool:
+    say("\nMINUTE            SEGMENT       VIEWS  CHECKOUTS")
+    for (minute, segment), (views, checkouts) in sorted(found.items())[-8:]:
+        say(f"{minute}  {segment:10} {views:8,} {checkouts:10,}")
+    total = sum(views for views, _ in found.values())
+    good = found == generator.counts and result.dead_letters == generator.broken and lag == 0
+    say(
+        f"\n{generator.sent:,} views sent, {total:,} counted in {len(found)} rows, "
+        f"{result.dead_letters} of {generator.broken} broken records in the dead letters, "
+        f"lag {lag}: {'every view exactly once' if good else 'THIS IS WRONG'}"
+    )
+    return good
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory() as folder, Broker() as broker:
+        servers = broker.bootstrap_servers
+        os.environ["PENSTOCK_BOOTSTRAP_SERVERS"] = servers
+        os.environ["CLICKSTREAM_FOLDER"] = folder
+        database = Path(folder) / "shop.db"
+        say(f"broker   {servers}")
+        make_customers(database, CUSTOMERS)
+        make_topic(servers)
+        say(f"topic    {TOPIC}; {CUSTOMERS} customers in SQLite")
+        try:
+            spec = load(PIPELINE)
+            say(f"pipeline {spec.name}, from {PIPELINE.relative_to(Path.cwd())}")
+            generator, result = run_live(spec, servers, database)
+        except MissingPartError as error:
+            print(error, file=sys.stderr)
+            return 1
+        good = summary(generator, result, counted(database), lag_of(servers, spec.name))
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,289 @@
+"""`penstock pipeline`: pipelines on Spark, from a file (D1 to D5)."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.app import new_group
+from penstock.cli.output import Output, fail
+from penstock.cli.pipeline_texts import replayed, run_summary, show_status
+from penstock.cli.session import AsJson, Session, Yes, with_errors
+
+if TYPE_CHECKING:
+    from penstock.spark.pipeline.model import PipelineSpec, Problem
+    from penstock.spark.pipeline.watching import RunListener
+    from penstock.spark.progress import Progress
+
+app = new_group("Pipelines on Spark: validate, plan, run, status, rebuild, replay-dlq.")
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline, such as pipeline.yml.")]
+Server = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap-server",
+        "-b",
+        metavar="HOST:PORT,…",
+        help="Another broker than the file says.",
+        show_default=False,
+    ),
+]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="URL",
+        help="Where Spark runs: local[4], spark://…, yarn, k8s://…. This machine, if not given.",
+        show_default=False,
+    ),
+]
+Sinks = Annotated[
+    list[str] | None,
+    typer.Option("--sink", metavar="NAME", help="Only this sink; may be repeated."),
+]
+
+
+@app.command("validate")
+def validate(
+    file: File,
+    bootstrap_server: Server = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Ask neither the broker nor the databases.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find what is wrong with a pipeline, before Spark starts."""
+
+    def work() -> None:
+        spec, problems = _read(file, bootstrap_server)
+        if spec is not None:
+            problems = problems + _problems(spec, offline=offline)
+        _refuse(file, problems, as_json=as_json)
+        Output(as_json).done(f"{file}: no problems found", {"problems": []})
+
+    _with_errors(as_json, work)
+
+
+@app.command("plan")
+def plan(file: File, bootstrap_server: Server = None) -> None:
+    """Show what would run: queries, views, state, checkpoints, guarantees."""
+
+    def work() -> None:
+        from penstock.spark.pipeline.plan import plan as plan_of
+        from penstock.spark.pipeline.status import status as status_of
+
+        spec = _checked(file, bootstrap_server)
+        partitions: dict[str, int] = {}
+        progress: dict[str, Progress] = {}
+        for query in status_of(spec).queries:
+            for each in query.partitions:
+                topic = each.partition.topic
+                partitions[topic] = max(partitions.get(topic, 0), each.partition.partition + 1)
+            if query.standing is not None and query.standing.stored is not None:
+                progress[query.key] = query.standing.stored.progress
+        print(plan_of(spec, partitions=partitions, progress=progress), end="")
+
+    _with_errors(False, work)
+
+
+@app.command("run")
+def run(
+    file: File,
+    bootstrap_server: Server = None,
+    once: Annotated[bool, typer.Option("--once", help="Read what is there now, then end.")] = False,
+    master: Master = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics-port",
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="Serve metrics for Prometheus there; 0 takes a free port.",
+            show_default=False,
+        ),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a pipeline until Ctrl-C; with --once, until what is there is read."""
+
+    def work() -> None:
+        spec = _checked(file, bootstrap_server, as_json=as_json)
+        from penstock.spark.pipeline.lag import GroupLag
+        from penstock.spark.pipeline.metrics import Metrics
+        from penstock.spark.pipeline.progress_line import ProgressLine
+        from penstock.spark.pipeline.run import run as run_pipeline
+        from penstock.spark.pipeline.source_options import client_of
+
+        out = Output(as_json)
+        with ExitStack() as watching:
+            lag = watching.enter_context(GroupLag(spec.name, client_of(spec)))
+            listeners: list[RunListener] = [lag]
+            if metrics_port is not None:
+                metrics = watching.enter_context(Metrics(spec.name))
+                port = metrics.serve(metrics_port)
+                out.note(f"metrics: http://127.0.0.1:{port}/metrics")
+                listeners.append(metrics)
+            if not quiet and not as_json:
+                line = ProgressLine()
+                watching.callback(line.close)
+                listeners.append(line)
+            result = run_pipeline(spec, once=once, master=master, listeners=listeners)
+        run_summary(out, spec, result)
+
+    _with_errors(as_json, work)
+
+
+@app.command("status")
+def status(file: File, bootstrap_server: Server = None, as_json: AsJson = False) -> None:
+    """Show how far each query is, its lag, who owns it, and its last batch. Needs no Spark."""
+
+    def work() -> None:
+        from penstock.spark.pipeline.status import status as status_of
+
+        spec = _loaded(file, bootstrap_server, as_json=as_json)
+        show_status(Output(as_json), status_of(spec))
+
+    _with_errors(as_json, work)
+
+
+@app.command("rebuild")
+def rebuild(
+    file: File,
+    bootstrap_server: Server = None,
+    sink: Sinks = None,
+    master: Master = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove results, offsets and state, so that the next run makes the results anew."""
+
+    def work() -> None:
+        from penstock.spark.pipeline.rebuild import rebuild as rebuild_of
+        from penstock.spark.pipeline.session import session
+
+        spec = _loaded(file, bootstrap_server, as_json=as_json)
+        names = sink or [each.name for each in spec.sinks]
+        Session(as_json=as_json).confirm(
+            f"The results of {', '.join(names)} in pipeline {spec.name} are removed, and made "
+            "again from the topics by the next run. Go on?",
+            yes=yes,
+        )
+        spark = session(spec, master, short=True)
+        try:
+            cleared = rebuild_of(spec, spark, names)
+        finally:
+            spark.stop()
+        Output(as_json).done(
+            f"cleared {', '.join(cleared)}: the next `penstock pipeline run {file}` reads "
+            "everything again",
+            {"cleared": cleared},
+        )
+
+    _with_errors(as_json, work)
+
+
+@app.command("replay-dlq")
+def replay_dlq(
+    file: File,
+    bootstrap_server: Server = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="TOPIC",
+            help="Send them there, not to the topics they came from.",
+            show_default=False,
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="At most so many.", show_default=False)
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Count them by reason, and send nothing.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Send dead letters to their topics again, after a fix. Needs no Spark."""
+
+    def work() -> None:
+        from penstock.spark.decode.replay import replay
+
+        spec = _loaded(file, bootstrap_server, as_json=as_json)
+        replayed(Output(as_json), replay(spec, to=to, limit=limit, dry_run=dry_run))
+
+    _with_errors(as_json, work)
+
+
+def _with_errors(as_json: bool, work: Callable[[], None]) -> None:
+    from penstock.spark.errors import SparkPartError
+
+    def tell() -> None:
+        try:
+            work()
+        except SparkPartError as error:
+            name = type(error).__name__.removesuffix("Error")
+            fail(str(error), code=name if as_json else "FAILED", as_json=as_json)
+        except ModuleNotFoundError as error:
+            fail(
+                f'{error.name} is missing: pipelines need pip install "penstock[spark]"',
+                as_json=as_json,
+            )
+
+    with_errors(as_json, tell)
+
+
+def _read(file: Path, server: str | None) -> "tuple[PipelineSpec | None, list[Problem]]":
+    from penstock.spark.pipeline.yaml_file import PipelineFileError, load
+
+    try:
+        spec = load(file)
+    except PipelineFileError as error:
+        return None, error.problems
+    if server is not None:
+        spec = replace(spec, bootstrap_servers=server)
+    return spec, []
+
+
+def _problems(spec: "PipelineSpec", *, offline: bool = False) -> "list[Problem]":
+    from penstock.spark.pipeline.databases import LiveDatabases
+    from penstock.spark.pipeline.topics import broker_topics
+    from penstock.spark.pipeline.validate import validate as problems_of
+
+    if offline:
+        return problems_of(spec)
+    with broker_topics(spec) as topics:
+        return problems_of(spec, topics=topics, databases=LiveDatabases())
+
+
+def _loaded(file: Path, server: str | None, *, as_json: bool = False) -> "PipelineSpec":
+    """The pipeline, if the file says one."""
+    spec, problems = _read(file, server)
+    _refuse(file, problems, as_json=as_json)
+    assert spec is not None
+    return spec
+
+
+def _checked(file: Path, server: str | None, *, as_json: bool = False) -> "PipelineSpec":
+    """The pipeline, if it can run."""
+    spec = _loaded(file, server, as_json=as_json)
+    _refuse(file, _problems(spec), as_json=as_json)
+    return spec
+
+
+def _refuse(file: Path, problems: "list[Problem]", *, as_json: bool) -> None:
+    if not problems:
+        return
+    if as_json:
+        listed = [
+            {"line": each.line, "where": each.where, "message": each.message} for each in problems
+        ]
+        Output(as_json).document({"problems": listed})
+    for each in problems if not as_json else []:
+        place = file if each.line is None else f"{file}:{each.line}"
+        print(f"{place}: {each.where}: {each.message}")
+    fail(f"{len(problems)} problem{'s' * (len(problems) > 1)} in {file}", as_json=as_json)

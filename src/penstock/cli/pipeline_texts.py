@@ -1,0 +1,126 @@
+"""What `penstock pipeline` prints of runs, standings and replays."""
+
+from typing import TYPE_CHECKING
+
+from penstock.cli.output import Marked, Output
+
+if TYPE_CHECKING:
+    from penstock.spark.decode.replay import ReplayResult
+    from penstock.spark.pipeline.model import PipelineSpec
+    from penstock.spark.pipeline.run import RunResult
+    from penstock.spark.pipeline.status import QueryStatus, Status
+
+
+def run_summary(out: Output, spec: "PipelineSpec", result: "RunResult") -> None:
+    """What a run has done."""
+    out.table(
+        ["Query", "Batches", "Repeated", "Rows", "Dead letters", "Seconds"],
+        [
+            (
+                each.key,
+                each.batches,
+                each.skipped,
+                each.rows,
+                Marked(each.dead_letters, "yellow") if each.dead_letters else 0,
+                each.seconds,
+            )
+            for each in result.queries
+        ],
+        title=f"pipeline {spec.name}",
+    )
+
+
+def show_status(out: Output, status: "Status") -> None:
+    """How far each query is, then its partitions."""
+    out.table(
+        ["Query", "Lag", "Last batch", "Rows", "Stored at", "Owner", "Since"],
+        [_query_row(each) for each in status.queries],
+        title=f"pipeline {status.pipeline}",
+        document=_document(status),
+    )
+    if out.as_json:
+        return
+    out.table(
+        ["Query", "Source", "Topic", "Partition", "Next offset", "End", "Lag"],
+        [
+            (
+                query.key,
+                each.source,
+                each.partition.topic,
+                each.partition.partition,
+                each.next_offset,
+                each.end,
+                each.lag,
+            )
+            for query in status.queries
+            for each in query.partitions
+        ],
+        empty="no topic was found",
+    )
+    for query in status.queries:
+        for problem in query.problems:
+            out.note(f"{query.key}: {problem}")
+
+
+def _query_row(query: "QueryStatus") -> list[object]:
+    standing = query.standing
+    if standing is None:
+        return [query.key, query.lag, "never run", None, None, None, None]
+    stored, last = standing.stored, standing.last
+    return [
+        query.key,
+        query.lag,
+        stored.batch_id if stored is not None and stored.batch_id >= 0 else None,
+        last.rows if last is not None else None,
+        last.at if last is not None else None,
+        standing.owner or None,
+        standing.since or None,
+    ]
+
+
+def _document(status: "Status") -> object:
+    names = ("query", "lag", "last_batch", "rows", "stored_at", "owner", "since")
+    queries = []
+    for query in status.queries:
+        found = dict(zip(names, _query_row(query), strict=True))
+        if query.standing is None:
+            found["last_batch"] = None
+        found["partitions"] = [
+            {
+                "source": each.source,
+                "topic": each.partition.topic,
+                "partition": each.partition.partition,
+                "next_offset": each.next_offset,
+                "end": each.end,
+                "lag": each.lag,
+            }
+            for each in query.partitions
+        ]
+        found["problems"] = list(query.problems)
+        queries.append(found)
+    return {"pipeline": status.pipeline, "lag": status.lag, "queries": queries}
+
+
+def replayed(out: Output, result: "ReplayResult") -> None:
+    """How many dead letters were sent again, or would be, by reason."""
+    out.table(
+        ["Reason", "Records"],
+        result.by_reason.most_common(),
+        document={
+            "replayed": result.replayed,
+            "dry_run": result.is_dry_run,
+            "by_reason": dict(result.by_reason),
+            "by_topic": dict(result.by_topic),
+            "repeated": result.repeated,
+            "foreign": result.foreign,
+        },
+        empty="there are no dead letters that were not sent again already",
+    )
+    if not result.replayed:
+        return
+    topics = ", ".join(f"{count:,} to {topic}" for topic, count in result.by_topic.most_common())
+    out.line(f"{'would send' if result.is_dry_run else 'sent'} {topics}")
+    if result.repeated:
+        out.note(f"{result.repeated:,} were left out: the same record was sent for another sink")
+    if result.foreign:
+        out.note(f"{result.foreign:,} records of the topic are not dead letters of this pipeline")

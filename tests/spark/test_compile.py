@@ -1,0 +1,259 @@
+"""What steps can do: windows, joins, state of any kind, functions, tables that change (D2)."""
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.client.producer.producer import Producer
+from penstock.spark.errors import PipelineError
+from penstock.spark.pipeline.compile import Compiled, compile_query
+from penstock.spark.pipeline.model import (
+    DatabaseSinkSpec,
+    ParquetSinkSpec,
+    PipelineSpec,
+    SourceSpec,
+    StepSpec,
+    TableSpec,
+    Watermark,
+)
+from penstock.spark.pipeline.run import run
+from penstock.spark.pipeline.session import query_session
+from penstock.spark.progress import SourceOffsets
+from penstock.spark.sinks.port import Sink
+from penstock.testing import Broker
+from tests.support.memory_sink import Memory, MemorySink
+from tests.support.pipelines import CLICKS, click
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.state import GroupState
+
+ORDERS = "click bigint, at timestamp, amount double"
+
+SLIDING = """
+SELECT window.start AS start, count(*) AS clicks FROM clicks
+GROUP BY window(at, '1 minute', '30 seconds')
+"""
+SESSIONS = """
+SELECT page, session_window.start AS start, session_window.end AS end, count(*) AS clicks
+FROM clicks GROUP BY session_window(at, '10 seconds'), page
+"""
+BOUGHT = """
+SELECT c.id, c.page, o.amount FROM clicks c JOIN orders o
+ON c.id = o.click AND o.at BETWEEN c.at AND c.at + INTERVAL 1 MINUTE
+"""
+
+
+def count_all(
+    key: tuple[str], batches: "Iterator[pd.DataFrame]", state: "GroupState"
+) -> "Iterator[pd.DataFrame]":
+    import pandas as pd
+
+    (before,) = state.get if state.exists else (0,)
+    total = before + sum(len(each) for each in batches)
+    state.update((total,))
+    yield pd.DataFrame({"page": [key[0]], "total": [total]})
+
+
+def totals(views: "Mapping[str, DataFrame]") -> "DataFrame":
+    from pyspark.sql.streaming.state import GroupStateTimeout
+
+    return (
+        views["clicks"]
+        .groupBy("page")
+        .applyInPandasWithState(
+            count_all,
+            "page string, total bigint",
+            "n bigint",
+            "append",
+            GroupStateTimeout.NoTimeout,
+        )
+    )
+
+
+def pipeline(
+    broker: Broker, folder: Path, topics: str, steps: tuple[StepSpec, ...], view: str
+) -> PipelineSpec:
+    """With the sources `clicks` and `orders`, and the table `pages`."""
+
+    def source(name: str, schema: str) -> SourceSpec:
+        watermark = Watermark(column="at", delay="0 seconds")
+        topic = f"{topics}-{name}"
+        return SourceSpec(name=name, topics=(topic,), schema=schema, watermark=watermark)
+
+    return PipelineSpec(
+        name=topics,
+        bootstrap_servers=broker.bootstrap_servers,
+        sources=(source("clicks", CLICKS), source("orders", ORDERS)),
+        tables=(TableSpec(name="pages", database=f"sqlite:///{folder / 'db'}", table="pages"),),
+        steps=steps,
+        sinks=(ParquetSinkSpec(name="out", view=view, path="unused"),),
+        checkpoint=str(folder / "checkpoints"),
+    )
+
+
+class World:
+    """Several queries over the same two topics, one for each step."""
+
+    def __init__(self, spark: "SparkSession", broker: Broker, folder: Path, name: str) -> None:
+        self.spark = spark
+        self.memories: dict[str, Memory] = {}
+        self._broker = broker
+        self._folder = folder
+        self._name = name
+        for each in ("clicks", "orders"):
+            broker.create_topic(f"{name}-{each}", 1)
+
+    def produce(self, source: str, *values: bytes) -> None:
+        with Producer(bootstrap_servers=self._broker.bootstrap_servers) as producer:
+            producer.send_many(f"{self._name}-{source}", list(values)).result()
+
+    def run(self, *steps: StepSpec) -> None:
+        spec = pipeline(self._broker, self._folder, self._name, steps, "clicks")
+        spec = replace(spec, tables=())
+        sinks = tuple(
+            ParquetSinkSpec(name=each.name, view=each.name, path="unused") for each in steps
+        )
+
+        def sink(spec: PipelineSpec, sink: object, spark: "SparkSession") -> Sink:
+            assert isinstance(sink, ParquetSinkSpec)
+            return MemorySink(self.memories.setdefault(sink.name, Memory()))
+
+        run(replace(spec, sinks=sinks), once=True, spark=self.spark, sinks=sink)
+
+    def rows(self, step: str) -> list[tuple[object, ...]]:
+        def shown(value: object) -> object:
+            return f"{value:%H:%M:%S}" if hasattr(value, "strftime") else value
+
+        return sorted(
+            tuple(shown(each) for each in row.values()) for row in self.memories[step].rows
+        )
+
+
+def order(number: int, amount: float, second: int) -> bytes:
+    return (
+        click(number, second=second)
+        .replace(b'"page": "home"', f'"amount": {amount}'.encode())
+        .replace(b'"id"', b'"click"')
+    )
+
+
+def test_windows_joins_and_state_of_ones_own(
+    spark: "SparkSession", broker: Broker, tmp_path: Path
+) -> None:
+    """All queries of a pipeline run at the same time, in one session."""
+    world = World(spark, broker, tmp_path, "windows")
+    world.produce("clicks", *(click(each, second=each * 20) for each in range(4)))
+    world.produce("clicks", click(9, second=300))
+    world.produce("orders", order(1, 5.0, 30), order(2, 7.0, 200), order(9, 1.0, 301))
+    world.run(
+        StepSpec(name="sliding", sql=SLIDING),
+        StepSpec(name="sessions", sql=SESSIONS),
+        StepSpec(name="bought", sql=BOUGHT),
+        StepSpec(name="totals", function=totals),
+    )
+    assert world.rows("sliding") == [
+        ("11:59:30", 2),
+        ("12:00:00", 3),
+        ("12:00:30", 2),
+        ("12:01:00", 1),
+    ]
+    assert [row[1:] for row in world.rows("sessions")] == [
+        ("12:00:00", "12:00:10", 1),
+        ("12:00:20", "12:00:30", 1),
+        ("12:00:40", "12:00:50", 1),
+        ("12:01:00", "12:01:10", 1),
+    ]
+    assert world.rows("bought") == [(1, "home", 5.0), (9, "home", 1.0)]
+    assert world.rows("totals") == [("home", 5)]
+
+
+def test_a_table_is_read_again_in_every_batch(
+    spark: "SparkSession", broker: Broker, tmp_path: Path
+) -> None:
+    """Repeated clicks are dropped before, and the function in a file comes last."""
+    (tmp_path / "steps.py").write_text(
+        "from pyspark.sql import functions as f\n\n"
+        "@f.udf('string')\n"
+        "def loud(text):\n"
+        "    return text.upper()\n\n"
+        "def shout(views):\n"
+        "    return views['titled'].withColumn('title', loud('title'))\n"
+    )
+    with sqlite3.connect(tmp_path / "db") as database:
+        database.execute("CREATE TABLE pages (page TEXT, title TEXT)")
+        database.execute("INSERT INTO pages VALUES ('home', 'old')")
+    world = World(spark, broker, tmp_path, "tables")
+    play = pipeline(broker, tmp_path, "tables", (), "shouted")
+    spec = replace(
+        play,
+        file=str(tmp_path / "pipeline.yml"),
+        steps=(
+            StepSpec(name="unique", deduplicate=("id",), source="clicks"),
+            StepSpec(name="titled", sql="SELECT id, title FROM unique JOIN pages USING (page)"),
+            StepSpec(name="shouted", function="steps.py:shout"),
+        ),
+        max_batch_records=2,
+    )
+    memory = Memory()
+    seen: list[str] = []
+
+    def at(step: str) -> None:
+        seen.append(step)
+        if step == "stored" and seen.count("stored") == 1:
+            with sqlite3.connect(tmp_path / "db") as database:
+                database.execute("UPDATE pages SET title = 'new'")
+            database.close()
+
+    clicks = (click(1), click(1), click(2, second=1), click(1))
+    world.produce("clicks", *clicks)
+    run(spec, once=True, spark=spark, sinks=lambda *given: MemorySink(memory), at=at)
+    database.close()
+    assert [tuple(row.values()) for row in memory.rows] == [(1, "OLD"), (2, "NEW")]
+
+
+def compiled(spark: "SparkSession", spec: PipelineSpec) -> Compiled:
+    return compile_query(
+        query_session(spark, spec), spec, spec.sinks[0], lambda source: SourceOffsets({})
+    )
+
+
+def test_what_the_plan_says_of_a_query(
+    spark: "SparkSession", broker: Broker, tmp_path: Path
+) -> None:
+    both = "SELECT id FROM clicks UNION ALL SELECT id + 1 FROM clicks"
+    spec = pipeline(broker, tmp_path, "any", (StepSpec(name="both", sql=both),), "both")
+    twice = compiled(spark, spec)
+    assert (twice.sources, twice.stateful) == (("clicks", "clicks#2"), False)
+
+    sums = StepSpec(name="sums", function=lambda views: views["clicks"].groupBy("page").count())
+    upsert = DatabaseSinkSpec(
+        name="out", view="sums", database="sqlite:///x", table="t", mode="upsert", key=("page",)
+    )
+    summed = compiled(spark, replace(spec, tables=(), steps=(sums,), sinks=(upsert,)))
+    assert (summed.sources, summed.stateful) == (("clicks",), True)
+    assert summed.output_mode == "update"
+
+
+def test_what_cannot_be_compiled_is_said(
+    spark: "SparkSession", broker: Broker, tmp_path: Path
+) -> None:
+    def problem(step: StepSpec, view: str = "step") -> str:
+        with pytest.raises(PipelineError) as raised:
+            compiled(spark, replace(pipeline(broker, tmp_path, "any", (step,), view), tables=()))
+        return str(raised.value)
+
+    def foreign(views: "Mapping[str, DataFrame]") -> "DataFrame":
+        return spark.readStream.format("rate").load()
+
+    assert "step step (line 7): " in problem(StepSpec(name="step", sql="SELECT x", line=7))
+    assert "reads no topic" in problem(StepSpec(name="step", sql="SELECT 1 AS one"))
+    assert "not a source of the pipeline" in problem(StepSpec(name="step", function=foreign))
+    assert "there is no view nothing" in problem(StepSpec(name="step", sql="SELECT 1"), "nothing")
+    gives_text = StepSpec(name="step", function=lambda views: "text")  # type: ignore[arg-type,return-value]
+    assert "gave str instead of a DataFrame" in problem(gives_text)

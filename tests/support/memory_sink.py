@@ -1,0 +1,79 @@
+"""A sink whose database is a Python object: what the runner does, without a database."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.spark.errors import FencedError, PipelineError
+from penstock.spark.progress import Batch, Progress, Stored
+from penstock.spark.sinks.port import Applied, DeadLetters, Sink
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Row = dict[str, object]
+
+
+@dataclass
+class Memory:
+    """What outlives sinks: all results of one query, and its progress."""
+
+    rows: list[Row] = field(default_factory=list)
+    dead_letters: list[Row] = field(default_factory=list)
+    stored: Stored | None = None
+    owner: str = ""
+    batches: list[Batch] = field(default_factory=list)
+
+
+class MemorySink(Sink):
+    """`key` (columns) makes it an upsert."""
+
+    def __init__(
+        self, memory: Memory, *, key: tuple[str, ...] = (), takes_dead_letters: bool = True
+    ) -> None:
+        self.takes_dead_letters = takes_dead_letters
+        self._memory = memory
+        self._key = key
+        self._owner = ""
+
+    def open(self, owner: str) -> Stored | None:
+        self._owner = self._memory.owner = owner
+        return self._memory.stored
+
+    def begin_at(self, start: Progress) -> None:
+        self._check()
+        if self._memory.stored is not None:
+            raise PipelineError("it has begun already")
+        self._memory.stored = Stored(start)
+
+    def write(
+        self, rows: "DataFrame", batch: Batch, dead_letters: "DeadLetters | None" = None
+    ) -> Applied:
+        found: list[Row] = rows.toArrow().to_pylist()
+        letters = None if dead_letters is None else dead_letters()
+        bad: list[Row] = [] if letters is None else letters.to_pylist()
+        self._check()
+        memory = self._memory
+        for row in found:
+            if self._key:
+                same = tuple(row[each] for each in self._key)
+                memory.rows = [
+                    each for each in memory.rows if tuple(each[one] for one in self._key) != same
+                ]
+            memory.rows.append(row)
+        memory.dead_letters += bad
+        memory.stored = Stored(batch.end, batch.query_id, batch.batch_id)
+        memory.batches.append(batch)
+        return Applied(len(found), len(bad))
+
+    def clear(self) -> None:
+        self._check()
+        self._memory.rows = []
+        self._memory.dead_letters = []
+        self._memory.stored = None
+
+    def close(self) -> None:
+        pass
+
+    def _check(self) -> None:
+        if self._memory.owner != self._owner:
+            raise FencedError(f"{self._memory.owner} has taken the query over")
