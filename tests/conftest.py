@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 
 from hypothesis import HealthCheck, settings
 
@@ -15,6 +16,11 @@ settings.register_profile(
 )
 settings.register_profile("explore", parent=settings.get_profile("repeatable"), derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+# Where the environment forbids Python to keep what it has compiled, each worker would compile every
+# test module anew, and each broker that a test starts all of its own modules.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # A shell without job control starts what it puts into the background with SIGINT ignored, and every
 # process below inherits that: those that tests interrupt would never hear of it.

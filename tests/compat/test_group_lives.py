@@ -43,7 +43,7 @@ from penstock.protocol.versioned import decode_versioned, encode_versioned
 from tests.support.group_lives import Life
 from tests.support.kafka import JAVA_FOLDER, KafkaParts
 
-LIVES = 40
+LIVES = 20
 
 
 # --- what does not depend on the order of Java's tables

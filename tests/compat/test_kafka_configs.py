@@ -30,6 +30,7 @@ from penstock.broker.config.topic_config import (
     validate_topic_configs,
 )
 from tests.support.kafka import JAVA_FOLDER, KafkaBroker, KafkaParts
+from tests.support.once import once_per_run
 
 PROGRAM = JAVA_FOLDER / "DumpConfigs.java"
 
@@ -88,8 +89,11 @@ class KafkaTables:
 
 
 @pytest.fixture(scope="module")
-def kafka(kafka_parts: KafkaParts) -> KafkaTables:
-    lines = [line.split("\t") for line in kafka_parts.run(PROGRAM).stdout.splitlines()]
+def kafka(kafka_parts: KafkaParts, tmp_path_factory: pytest.TempPathFactory) -> KafkaTables:
+    said = once_per_run(
+        tmp_path_factory, "config-tables", lambda _: kafka_parts.run(PROGRAM).stdout
+    )
+    lines = [line.split("\t") for line in said.splitlines()]
     return KafkaTables([KafkaSetting(*line) for line in lines if line[0] in TABLES], lines)
 
 
@@ -401,7 +405,6 @@ class Answers:
 
 @pytest.fixture(scope="module")
 def answers(kafka_parts: KafkaParts, tmp_path_factory: pytest.TempPathFactory) -> Answers:
-    folder: Path = tmp_path_factory.mktemp("configs")
     asked = ["create\tt"]
     asked += ["\t".join(("alter", *change)) for change in CHANGES]
     asked += ["\t".join(("describe", *resource)) for resource in RESOURCES]
@@ -410,9 +413,14 @@ def answers(kafka_parts: KafkaParts, tmp_path_factory: pytest.TempPathFactory) -
         asked.append(
             "\t".join(("start", *(word for pair in (KRAFT | file).items() for word in pair)))
         )
-    with KafkaBroker(kafka_parts, folder, BROKER_SETTINGS_IN_FILE) as broker:
-        run = kafka_parts.run(PROGRAM, broker.bootstrap, stdin="\n".join(asked) + "\n")
-    lines = iter(run.stdout.splitlines())
+
+    def ask(folder: Path) -> tuple[Path, str]:
+        with KafkaBroker(kafka_parts, folder, BROKER_SETTINGS_IN_FILE) as broker:
+            run = kafka_parts.run(PROGRAM, broker.bootstrap, stdin="\n".join(asked) + "\n")
+        return folder, run.stdout
+
+    folder, said = once_per_run(tmp_path_factory, "config-answers", ask)
+    lines = iter(said.splitlines())
     assert [next(lines) for _ in CHANGES] == ["NONE"] * len(CHANGES)
     entries: dict[tuple[str, str], dict[str, list[str]]] = {}
     for resource in RESOURCES:

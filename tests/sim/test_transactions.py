@@ -22,7 +22,7 @@ from penstock.core.errors import ErrorCode
 from penstock.storage.local_log import LocalLog
 from tests.sim.txn_world import SimulationError, World, run_seed
 
-_FEW = 24
+_FEW = 12
 
 
 def seeds() -> range:

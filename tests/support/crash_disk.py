@@ -18,6 +18,7 @@ import errno
 import os
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from random import Random
 from typing import NoReturn
 
@@ -386,8 +387,9 @@ class CrashLock:
         self._held.discard(self._path)
 
 
-def _parts(path: str) -> list[str]:
-    return [part for part in path.split("/") if part]
+@lru_cache(1024)
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(part for part in path.split("/") if part)
 
 
 def _raise(error: int, path: str) -> NoReturn:

@@ -13,6 +13,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -79,6 +81,10 @@ class KafkaParts:
 
         `scratch` is a folder for what the JVM leaves behind: the codecs unpack libraries there.
         """
+        classes = f"{self.libs}/*"
+        if isinstance(program, Path):
+            classes = f"{self._compiled(program)}:{classes}"
+            program = program.stem
         return [
             str(self.java),
             *JVM_OPTIONS,
@@ -86,10 +92,37 @@ class KafkaParts:
             f"-Dlog4j2.configurationFile={JAVA_FOLDER / 'log4j2.properties'}",
             f"-Dpenstock.log.level={log_level}",
             "-cp",
-            f"{self.libs}/*",
-            str(program),
+            classes,
+            program,
             *arguments,
         ]
+
+    def _compiled(self, source: Path) -> Path:
+        """The folder with the classes of a program, which stays there until the source changes."""
+        made_of = (source.read_bytes(), str(self.libs).encode(), str(self.java.resolve()).encode())
+        digest = sha256(b"\0".join(made_of)).hexdigest()[:16]
+        folder = ROOT / ".parts" / "test-classes" / f"{source.stem}-{digest}"
+        if folder.exists():
+            return folder
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as made:
+            # As a module, because a JRE with the compiler has no command of its own for it.
+            compiler = (str(self.java), "-m", "jdk.compiler/com.sun.tools.javac.Main")
+            jars = ":".join(map(str, self.libs.glob("*.jar")))
+            done = subprocess.run(
+                [*compiler, "-cp", jars, "-d", f"{made}/classes", str(source)],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if done.returncode != 0:
+                raise KafkaToolError(f"{source.name} does not compile:\n{done.stderr}")
+            try:
+                Path(made, "classes").rename(folder)
+            except OSError:
+                if not folder.exists():  # otherwise another process was quicker
+                    raise
+        return folder
 
     def run(
         self, program: str | Path, *arguments: str, stdin: str = "", timeout: float = 120
@@ -240,9 +273,9 @@ class KafkaBroker:
         for _ in range(3):
             properties = self._write_properties()
             if not (self.data / "meta.properties").exists():
-                self.parts.run(
-                    "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties)
-                )
+                self.data.mkdir(exist_ok=True)
+                for name, content in formatted(self.parts).items():
+                    (self.data / name).write_bytes(content)
             self._spawn(properties)
             try:
                 wait_until(self._is_ready_or_dead, "the start of Kafka", deadline)
@@ -343,6 +376,24 @@ class KafkaBroker:
 
     def _log_end(self) -> str:
         return "\n".join(self.log.read_text().splitlines()[-40:]) if self.log.exists() else ""
+
+
+@cache
+def formatted(parts: KafkaParts) -> dict[str, bytes]:
+    """The files of an empty data folder of node 1: Kafka's tool takes a second or two for them."""
+    with tempfile.TemporaryDirectory() as folder:
+        data, properties = Path(folder, "data"), Path(folder, "server.properties")
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": "1@127.0.0.1:1",
+            "listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:1",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": str(data),
+        }
+        properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        parts.run("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties))
+        return {path.name: path.read_bytes() for path in data.iterdir()}
 
 
 def _free_ports(count: int) -> list[int]:

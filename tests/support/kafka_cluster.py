@@ -1,6 +1,5 @@
 """A real Kafka cluster: several nodes, each broker and controller in one, that die on demand."""
 
-import shutil
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,10 +10,10 @@ from typing import Self
 from penstock.testing.addresses import Listener, Ports
 from tests.support.clients.brokers import SETTINGS
 from tests.support.kafka import (
-    CLUSTER_ID,
     KafkaBroker,
     KafkaParts,
     KafkaToolError,
+    formatted,
     wait_until,
 )
 
@@ -152,15 +151,13 @@ class KafkaCluster:
         return self._ports.take(Listener(name, HOST, 0))
 
     def _format(self) -> None:
-        """The tool once, as it takes long: folders differ in two numbers only."""
-        first, *others = self.nodes.values()
-        self._parts.run(
-            "kafka.tools.StorageTool",
-            *("format", "-t", CLUSTER_ID, "-c", str(first._write_properties())),
-        )
-        meta = (first.data / "meta.properties").read_text().splitlines()
-        for node in others:
-            shutil.copytree(first.data, node.data)
+        """Folders differ in two numbers only."""
+        files = formatted(self._parts)
+        meta = files["meta.properties"].decode().splitlines()
+        for node in self.nodes.values():
+            node.data.mkdir()
+            for name, content in files.items():
+                (node.data / name).write_bytes(content)
             own = {
                 "node.id": str(node.id),
                 "directory.id": urlsafe_b64encode(bytes([node.id] * 16)).decode().rstrip("="),

@@ -38,7 +38,7 @@ from tests.support.logins import SASL_SETTINGS
 from tests.support.penstock_broker import PenstockBroker
 from tests.support.requests import batch_of, fetch_request, send_batch
 
-EXAMPLES = int(os.environ.get("PENSTOCK_FUZZ_EXAMPLES", "200"))
+EXAMPLES = int(os.environ.get("PENSTOCK_FUZZ_EXAMPLES", "100"))
 PROBE = 0x7E57
 MEMORY_MB = 150
 """What the fuzzer itself, its tables and its examples, may leave behind is most of it."""
@@ -248,7 +248,7 @@ def test_batches_that_unpack_to_more_than_is_allowed(tmp_path: Path) -> None:
         host, port = broker.bootstrap.rsplit(":", 1)
         with WireClient((host, int(port))) as client:
             create(client, "t")
-            for _ in range(3):
+            for _ in range(2):
                 answer = send_batch(client, "t", bomb)
                 assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
                 assert "unpacks to more" in answer.error_message

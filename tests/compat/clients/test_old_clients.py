@@ -5,6 +5,8 @@ names, so there is a broker, in this process, that names an old one.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from typing import Any
 
 import pytest
@@ -100,24 +102,25 @@ def filled(tmp_path_factory: pytest.TempPathFactory, witness: ConfluentClient) -
 
 
 @pytest.fixture(scope="module")
-def capable(request: pytest.FixtureRequest) -> Iterator[Client]:
-    """Each client that has old versions, started once."""
-    with ALL[request.param]() as one:
-        yield one
+def started() -> Iterator[Callable[[str], Client]]:
+    """The client of a name, which runs from its first use to the end of the module."""
+    with ExitStack() as stack:
+        yield cache(lambda name: stack.enter_context(ALL[name]()))
 
 
 @pytest.mark.parametrize(
-    ("capable", "version"),
+    ("name", "version"),
     [(name, version) for name, oldest in OLDEST.items() for version in range(oldest, 4)],
-    indirect=["capable"],
 )
 def test_clients_that_are_offered_nothing_newer(
-    capable: Client,
+    name: str,
+    started: Callable[[str], Client],
     version: int,
     filled: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """C2, P6: they use just that version, and miss nothing but what its format does not have."""
+    capable = started(name)
     used: list[int] = []
 
     def noting(broker: Any, used_version: int, *arguments: Any) -> DownConversion:

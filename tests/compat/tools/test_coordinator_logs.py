@@ -60,16 +60,15 @@ CHANGING = (
 
 @pytest.fixture(scope="session")
 def readings(
-    kafka_parts: KafkaParts, tmp_path_factory: pytest.TempPathFactory
+    kafka_parts: KafkaParts, tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Readings, Readings]:
     """Of what Kafka wrote, and of what we wrote."""
 
     def read_both(folder: Path) -> tuple[Readings, Readings]:
-        with KafkaTools(kafka_parts) as tools:
-            with KafkaBroker(kafka_parts, folder / "kafka", SETTINGS) as kafka:
-                theirs = _readings(tools, kafka)
-            with PenstockBroker(folder / "penstock", SETTINGS) as penstock:
-                ours = _readings(tools, penstock)
+        with KafkaBroker(kafka_parts, folder / "kafka", SETTINGS) as kafka:
+            theirs = _readings(tools, kafka)
+        with PenstockBroker(folder / "penstock", SETTINGS) as penstock:
+            ours = _readings(tools, penstock)
         return theirs, ours
 
     return once_per_run(tmp_path_factory, "coordinator-logs", read_both)

@@ -217,7 +217,7 @@ def prepare(cli: Cli, bootstrap: str) -> None:
 
 @pytest.fixture(scope="session")
 def facts(
-    kafka_parts: KafkaParts, tmp_path_factory: pytest.TempPathFactory
+    kafka_parts: KafkaParts, tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Facts | str]:
     """What we say and what Kafka's scripts say, or the failure of either."""
 
@@ -228,7 +228,7 @@ def facts(
             "super.users": "User:ANONYMOUS",
         }
         found: dict[str, Facts | str] = {}
-        with KafkaTools(kafka_parts) as tools, KafkaBroker(kafka_parts, folder, settings) as kafka:
+        with KafkaBroker(kafka_parts, folder, settings) as kafka:
             cli, shell = Cli(kafka.bootstrap), Shell(tools, kafka.bootstrap)
             prepare(cli, kafka.bootstrap)
             for name, check in CHECKS.items():

@@ -12,17 +12,18 @@ Both = tuple[list[Outcome], list[Outcome]]
 
 
 @pytest.fixture(scope="session")
-def outcomes(kafka_parts: KafkaParts, tmp_path_factory: pytest.TempPathFactory) -> Both:
+def outcomes(
+    kafka_parts: KafkaParts, tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory
+) -> Both:
     """What each command did with Kafka, and what with us."""
 
     def run_with_both() -> Both:
-        with KafkaTools(kafka_parts) as tools:
-            folder = tmp_path_factory.mktemp("kafka")
-            with KafkaBroker(kafka_parts, folder, SETTINGS) as kafka:
-                theirs = list(run_all(Shell(tools, kafka.bootstrap), folder))
-            folder = tmp_path_factory.mktemp("penstock")
-            with PenstockBroker(folder, SETTINGS) as penstock:
-                ours = list(run_all(Shell(tools, penstock.bootstrap), folder))
+        folder = tmp_path_factory.mktemp("kafka")
+        with KafkaBroker(kafka_parts, folder, SETTINGS) as kafka:
+            theirs = list(run_all(Shell(tools, kafka.bootstrap), folder))
+        folder = tmp_path_factory.mktemp("penstock")
+        with PenstockBroker(folder, SETTINGS) as penstock:
+            ours = list(run_all(Shell(tools, penstock.bootstrap), folder))
         return theirs, ours
 
     return once_per_run(tmp_path_factory, "tool-outcomes", lambda _: run_with_both())

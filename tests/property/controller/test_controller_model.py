@@ -446,5 +446,5 @@ class ClusterMachine(RuleBasedStateMachine):
 def test_random_lives_of_a_cluster() -> None:
     """R1, R5, R7, R8, E1: see the rules and invariants."""
     run_state_machine_as_test(
-        ClusterMachine, settings=settings(max_examples=200, stateful_step_count=40)
+        ClusterMachine, settings=settings(max_examples=100, stateful_step_count=40)
     )

@@ -306,5 +306,5 @@ class TransactionLives(RuleBasedStateMachine):
 def test_lives_of_transactions() -> None:
     run_state_machine_as_test(
         TransactionLives,
-        settings=settings(max_examples=150, stateful_step_count=40, deadline=None),
+        settings=settings(max_examples=75, stateful_step_count=40, deadline=None),
     )

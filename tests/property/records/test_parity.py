@@ -30,7 +30,7 @@ regions = damaged() | st.binary(max_size=60) | st.lists(varints, max_size=8).map
 counts = st.integers(0, 6) | st.sampled_from([-1, 2**31 - 1])
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(regions, counts, int64s, int64s, st.booleans())
 def test_decode(
     region: bytes, count: int, base_offset: int, base_timestamp: int, append_time: bool
@@ -43,13 +43,13 @@ def test_decode(
     )
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(regions, counts, int64s)
 def test_scan(region: bytes, count: int, base: int) -> None:
     same(_hot, lambda hot: hot.scan_records(region, 0, len(region), count, base))
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(regions, counts, int64s, int64s, int64s, st.booleans())
 def test_columns(
     region: bytes, count: int, base_offset: int, start: int, end: int, append_time: bool
@@ -110,7 +110,7 @@ def appended(draw: st.DrawFn) -> bytearray:
     return batch
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(appended(), st.integers(0, 2**62), st.integers(0, 9), int64s, int64s, st.booleans())
 def test_assign(
     batch: bytearray, offset: int, epoch: int, earliest: int, latest: int, keys: bool

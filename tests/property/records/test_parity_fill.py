@@ -71,7 +71,7 @@ def state_of(filler: Filler) -> tuple[object, ...]:
     )
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(rows, limits, ratios, st.integers(0, 20))
 def test_filler(
     records: list[tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]],
@@ -102,7 +102,7 @@ def test_filler(
 columns_of_records = st.lists(st.tuples(payloads, payloads, st.integers(-1, 2**40)), max_size=12)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(columns_of_records, limits, ratios, st.booleans(), st.booleans(), header_lists, st.data())
 def test_fill(
     records: list[tuple[bytes | None, bytes | None, int]],

@@ -74,7 +74,7 @@ def described(assigned: Assigned) -> tuple[object, ...]:
     return bytes(assigned.buffer), assigned.headers, assigned.max_timestamp
 
 
-@settings(max_examples=600)
+@settings(max_examples=300)
 @given(sent(), policies)
 def test_the_same_bytes_and_the_same_errors(
     what: tuple[bytearray, AppendOrigin], policy: AppendPolicy

@@ -63,7 +63,7 @@ def described(assigned: Assigned) -> tuple[object, ...]:
     )
 
 
-@settings(max_examples=600)
+@settings(max_examples=300)
 @given(batches(), policies)
 def test_both_ways_agree(sent: tuple[list[Record], bytearray], policy: AppendPolicy) -> None:
     _, batch = sent

@@ -302,6 +302,6 @@ class CompactedLog(RuleBasedStateMachine):
 
 
 CompactedLog.TestCase.settings = settings(
-    settings.get_profile("repeatable"), max_examples=120, stateful_step_count=30
+    settings.get_profile("repeatable"), max_examples=60, stateful_step_count=30
 )
 TestCompactedLog = CompactedLog.TestCase

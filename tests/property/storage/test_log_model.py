@@ -527,12 +527,12 @@ class OsLogMachine(LogMachine):
 def test_random_operations_in_memory() -> None:
     """S1 to S7: a log behaves as a list of batches does, whatever is done to it."""
     run_state_machine_as_test(
-        LogMachine, settings=settings(max_examples=200, stateful_step_count=50)
+        LogMachine, settings=settings(max_examples=100, stateful_step_count=50)
     )
 
 
 def test_random_operations_on_files() -> None:
     """S1 to S7 on the operating system's files and mappings."""
     run_state_machine_as_test(
-        OsLogMachine, settings=settings(max_examples=50, stateful_step_count=50)
+        OsLogMachine, settings=settings(max_examples=25, stateful_step_count=50)
     )
