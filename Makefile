@@ -69,8 +69,8 @@ $(FRANZ_GO): $(wildcard tools/clients/franz-go/*) tools/setup.sh
 	@tools/setup.sh franz-go
 	@touch $@
 
-demo: setup-python ## a tour of the broker: start, create, produce and consume with a Kafka client
-	@$(BIN)/python examples/broker_tour.py
+demo: setup-python ## broker, topics, live page views, a Spark pipeline: every view counted once
+	@$(BIN)/python -m examples.pipeline_demo
 
 test: setup ## every test (JOBS=2 at a time)
 	$(BIN)/pytest -n $(JOBS) --dist worksteal $(ARGS)

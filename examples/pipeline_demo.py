@@ -54,10 +54,8 @@ class Generator:
     broken: int = 0
     done: Event = field(default_factory=Event)
 
-    def start(self) -> Thread:
-        thread = Thread(target=self._send, name="generator", daemon=True)
-        thread.start()
-        return thread
+    def start(self) -> None:
+        Thread(target=self._send, name="generator", daemon=True).start()
 
     def _send(self) -> None:
         begin = time.monotonic()
@@ -138,18 +136,21 @@ def run_live(spec: PipelineSpec, servers: str, database: Path) -> tuple[Generato
             time.sleep(0.3)
         stop.set()
 
+    def begin_sending(step: str) -> None:
+        if step == "begun":
+            say("views    begin to come")
+            generator.start()
+
     say("spark    starts …")
     began = time.monotonic()
     spark = session(spec, short=True)
     try:
         say(f"spark    {spark.version}, {time.monotonic() - began:.1f} s")
-        sender = generator.start()
         watcher = Thread(target=stop_when_all_is_read, name="watcher", daemon=True)
         watcher.start()
         with GroupLag(spec.name, {"bootstrap.servers": servers}) as lag:
             screen = Screen(generator, database)
-            result = run(spec, spark=spark, listeners=[lag, screen], stop=stop)
-        sender.join()
+            result = run(spec, spark=spark, listeners=[lag, screen], stop=stop, at=begin_sending)
         watcher.join()
     finally:
         spark.stop()
