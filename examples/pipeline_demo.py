@@ -25,7 +25,7 @@ from examples.clickstream.generate import TOPIC, Counts, make_customers, make_to
 from penstock.client import Admin
 from penstock.client.admin import OffsetSpec
 from penstock.core.ids import TopicPartition
-from penstock.spark.errors import MissingPartError
+from penstock.spark.errors import SparkPartError
 from penstock.spark.pipeline.lag import GroupLag
 from penstock.spark.pipeline.model import PipelineSpec
 from penstock.spark.pipeline.report import BatchReport
@@ -185,7 +185,7 @@ def main() -> int:
             spec = load(PIPELINE)
             say(f"pipeline {spec.name}, from {PIPELINE.relative_to(Path.cwd())}")
             generator, result = run_live(spec, servers, database)
-        except MissingPartError as error:
+        except SparkPartError as error:
             print(error, file=sys.stderr)
             return 1
         good = summary(generator, result, counted(database), lag_of(servers, spec.name))

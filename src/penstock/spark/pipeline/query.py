@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from threading import Event, Lock
 from typing import TYPE_CHECKING
 
-from penstock.spark.errors import PipelineError, ProgressError
+from penstock.spark.errors import PipelineError, ProgressError, SparkPartError
 from penstock.spark.exactly_once import Decision, decide
 from penstock.spark.pipeline.beginning import Seen, check_first_run, goes_on_from
 from penstock.spark.pipeline.compile import Compiled, compile_query
@@ -100,7 +100,12 @@ class Query:
 
         `once`: read what is there now, and end.
         """
-        compiled = self._prepare()
+        try:
+            compiled = self._prepare()
+        except SparkPartError:
+            raise
+        except Exception as error:
+            raise failure_of(self.key, error) from error
         from penstock.spark.pipeline.listener import Reports
 
         self._reports = Reports(self.key, self._listeners)
