@@ -58,7 +58,13 @@ def _summary(text: str) -> str:
         if found:
             last = found[-1]
             return last.strip() if isinstance(last, str) else f"{last[0]}: {last[1].strip()}"
-    return next(line.strip() for line in text.splitlines() if line.strip())
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for line in reversed(lines):
+        # The innermost cause; Spark puts several of them into one line, too.
+        reason = line.rpartition("Exception: ")[2]
+        if reason != line and not reason.endswith(":"):
+            return reason
+    return lines[0]
 
 
 def _with_causes(error: BaseException) -> str:

@@ -1,0 +1,233 @@
+"""A pipeline on a real Spark cluster, which loses a machine in the middle (D2, D3).
+
+Master, workers, executors, driver, broker and databases are processes of their own. The driver is
+`penstock pipeline run --master spark://…`; Python comes to the executors in an archive, as
+docs/pipelines-cluster.md says.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, inspect
+
+from penstock.client.producer.producer import Producer
+from penstock.testing import Broker
+from tests.support.database_sinks import rows_of
+from tests.support.databases import MariaDbServer, PostgreSqlServer, engine_for
+from tests.support.spark_cluster import QUICK, SparkCluster
+
+RECORDS = 4000
+PEOPLE = 5
+PER_MINUTE = 3000
+PATIENCE_S = 180.0
+RUN = (sys.executable, "-m", "penstock", "pipeline", "run", "pipeline.yml", "--once", "--json")
+
+PIPELINE = """\
+name: cluster
+bootstrap_servers: {servers}
+max_batch_records: 2000
+sources:
+  events:
+    topic: events
+    schema: id bigint, who bigint, at timestamp
+    watermark: {{column: at, delay: 1 hour}}
+steps:
+  held:
+    function: steps.py:held
+  all_rows:
+    sql: SELECT id, who FROM held
+  per_minute:
+    sql: |
+      SELECT window.start AS start, who, count(*) AS n, sum(id) AS total
+      FROM events GROUP BY window(at, '1 minute'), who
+sinks:
+  all_rows:
+    from: all_rows
+    database: {postgresql}
+    table: all_rows
+    writing: staged
+  per_minute:
+    from: per_minute
+    database: {mariadb}
+    table: per_minute
+    mode: upsert
+    key: [start, who]
+    writing: staged
+spark:
+  spark.archives: environment.tar.gz#environment
+  spark.driver.host: 127.0.0.1
+  spark.driver.bindAddress: 127.0.0.1
+  spark.driver.memory: 768m
+  spark.executor.memory: 512m
+  spark.executor.extraJavaOptions: {quick}
+  spark.sql.shuffle.partitions: 2
+  # Many small pieces, and none of them waits for the next: each is a token of the staging table.
+  spark.sql.execution.arrow.maxRecordsPerBatch: 200
+  spark.buffer.size: 1024
+"""
+
+STEPS = '''\
+def held(views):
+    """The rows of `events`. The first task of all stops after some of them, for ever."""
+
+    def rows(batches):
+        import json
+        import os
+        import time
+
+        ids = []
+        for number, batch in enumerate(batches):
+            yield batch
+            ids += batch.column("id").to_pylist()
+            if number != 2:
+                continue
+            try:
+                os.close(os.open("{marker}.claimed", os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                continue
+            with open("{marker}.new", "w") as made:
+                json.dump({{"pid": os.getpid(), "ids": ids}}, made)
+            os.rename("{marker}.new", "{marker}")
+            time.sleep(3600)
+
+    return views["events"].mapInArrow(rows, views["events"].schema)
+'''
+
+
+@contextmanager
+def pipeline_run(folder: Path, master: str) -> Iterator[subprocess.Popen[str]]:
+    """`penstock pipeline run --once` in a process of its own; none of it is left at the end."""
+    environment = {
+        **os.environ,
+        "PYSPARK_PYTHON": "./environment/bin/python",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    with (folder / "driver.err").open("wb") as errors:
+        process = subprocess.Popen(
+            [*RUN, "--master", master],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            cwd=folder,
+            env=environment,
+            start_new_session=True,
+            text=True,
+        )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def write_environment(folder: Path) -> None:
+    """A Python, as conda-pack and venv-pack make one: unpacked here, packed for the executors."""
+    python = folder / "environment" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    with tarfile.open(folder / "environment.tar.gz", "w:gz") as packed:
+        packed.add(folder / "environment", ".")
+
+
+def produce(servers: str) -> None:
+    """Numbered records, of two minutes."""
+    with Producer(bootstrap_servers=servers) as producer:
+        for partition in range(2):
+            values = [
+                json.dumps(
+                    {
+                        "id": each,
+                        "who": each % PEOPLE,
+                        "at": f"2026-01-01T00:{each // PER_MINUTE:02}:00Z",
+                    }
+                ).encode()
+                for each in range(RECORDS)
+                if each % 2 == partition
+            ]
+            producer.send_many("events", values, partition=partition).result(60)
+
+
+def staged_ids(engine: Engine) -> set[int]:
+    return {
+        int(str(row["id"]))
+        for name in inspect(engine).get_table_names()
+        if name.startswith("penstock_stage_")
+        for row in rows_of(engine, name)
+    }
+
+
+def staged_rows(engine: Engine) -> int:
+    names = [each for each in inspect(engine).get_table_names() if "penstock_stage_" in each]
+    assert names
+    return sum(len(rows_of(engine, name)) for name in names)
+
+
+def wait_until(true: Callable[[], bool], process: subprocess.Popen[str], errors: Path) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not true():
+        assert process.poll() is None, f"the driver has ended: {errors.read_text()}"
+        assert time.monotonic() < deadline, errors.read_text()
+        # Another process does it: there is nothing here to wait for.
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SparkCluster]:
+    with SparkCluster() as cluster:
+        yield cluster
+
+
+def test_a_worker_that_is_killed_in_the_middle_of_its_tasks_costs_nothing(
+    cluster: SparkCluster,
+    broker: Broker,
+    postgresql: PostgreSqlServer,
+    mariadb: MariaDbServer,
+    tmp_path: Path,
+) -> None:
+    """Rows that it has staged for a task that it has not finished are never moved, and are swept;
+    those of windows, whose state it had, are right as well."""
+    broker.create_topic("events", 2)
+    produce(broker.bootstrap_servers)
+    marker = tmp_path / "marker"
+    urls = {"postgresql": postgresql.fresh(), "mariadb": mariadb.fresh()}
+    texts = {name: each.render_as_string(hide_password=False) for name, each in urls.items()}
+    (tmp_path / "pipeline.yml").write_text(
+        PIPELINE.format(servers=broker.bootstrap_servers, quick=" ".join(QUICK), **texts)
+    )
+    (tmp_path / "steps.py").write_text(STEPS.format(marker=marker))
+    write_environment(tmp_path)
+    errors = tmp_path / "driver.err"
+    with (
+        engine_for(urls["postgresql"]) as rows,
+        engine_for(urls["mariadb"]) as windows,
+        pipeline_run(tmp_path, cluster.url) as driver,
+    ):
+        wait_until(marker.exists, driver, errors)
+        held = json.loads(marker.read_text())
+        wait_until(lambda: bool(staged_ids(rows) & set(held["ids"])), driver, errors)
+        cluster.kill_worker(cluster.worker_of(held["pid"]))
+        printed, _ = driver.communicate(timeout=PATIENCE_S)
+        assert driver.returncode == 0, errors.read_text()
+
+        found = [int(str(row["id"])) for row in rows_of(rows, "all_rows")]
+        assert sorted(found) == list(range(RECORDS)), Counter(found).most_common(3)
+        assert staged_rows(rows) == 0
+        per_minute = rows_of(windows, "per_minute")
+        assert staged_rows(windows) == 0
+    expected = Counter((each // PER_MINUTE, each % PEOPLE) for each in range(RECORDS))
+    assert sorted(int(str(row["n"])) for row in per_minute) == sorted(expected.values())
+    assert sum(int(str(row["total"])) for row in per_minute) == sum(range(RECORDS))
+    rows_stored = {each["query"]: each["rows"] for each in json.loads(printed)}
+    assert rows_stored["cluster.all_rows"] == RECORDS

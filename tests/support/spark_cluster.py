@@ -1,0 +1,179 @@
+"""A real standalone Spark cluster on this machine, from the pyspark package, for tests.
+
+Master and workers are processes of their own, small and quick to start. Each worker starts an
+executor for an application, as a machine of a cluster does. None of them outlives the tests:
+the kernel ends master and workers with the test process, and executors end with their worker.
+"""
+
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from penstock.spark.pipeline.java import find_java
+
+START_SECONDS = 120.0
+"""On a machine that has much else to do."""
+QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+_MASTER_AT = re.compile(r"Starting Spark master at (spark://\S+)")
+_REGISTERED = re.compile(r"Registering worker \S+ with \d+ core")
+
+
+class ClusterError(Exception):
+    """A part of the cluster did not start; the message has what it said."""
+
+
+class SparkCluster:
+    """One core for each worker, and `memory` for its executor.
+
+    `environment` is added to that of the workers, which executors inherit.
+    """
+
+    def __init__(
+        self,
+        workers: int = 2,
+        *,
+        memory: str = "512m",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.url = ""
+        self.folder = Path(tempfile.mkdtemp(prefix="penstock-spark-"))
+        self._memory = memory
+        self._count = workers
+        self._home = _spark_home()
+        self._java = find_java(os.environ).home
+        self._environment = {
+            **os.environ,
+            "JAVA_HOME": str(self._java),
+            "SPARK_HOME": str(self._home),
+            # What Spark's own scripts set for workers.
+            "SPARK_SCALA_VERSION": _scala_version(self._home),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_DIRS": str(self.folder),
+            **(environment or {}),
+        }
+        self._master: subprocess.Popen[bytes] | None = None
+        self._workers: dict[int, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self.remove()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.remove()
+
+    def worker_of(self, pid: int) -> int:
+        """The number of the worker that has started this process, itself or by way of others."""
+        for number, process in self._workers.items():
+            if pid in _family(process.pid):
+                return number
+        raise ClusterError(f"no worker has started the process {pid}")
+
+    def kill_worker(self, number: int) -> None:
+        """kill -9 of a worker, its executors and their Python processes: a machine that is gone."""
+        _kill(self._workers.pop(number))
+
+    def remove(self) -> None:
+        """Ends what is left of it, and removes its folder."""
+        for number in list(self._workers):
+            self.kill_worker(number)
+        if self._master is not None:
+            _kill(self._master)
+            self._master = None
+        shutil.rmtree(self.folder)
+
+    def _start(self) -> None:
+        self._master = self._launch("master.Master", "master")
+        self.url = self._awaited(_MASTER_AT, 1)
+        for number in range(self._count):
+            place = self.folder / f"worker-{number}"
+            options = ["--cores", "1", "--memory", self._memory, "--work-dir", str(place)]
+            self._workers[number] = self._launch(
+                "worker.Worker", f"worker-{number}", *options, self.url
+            )
+        self._awaited(_REGISTERED, self._count)
+
+    def _launch(self, name: str, log: str, *options: str) -> subprocess.Popen[bytes]:
+        command = [
+            str(self._java / "bin" / "java"),
+            *QUICK,
+            "-Xmx256m",
+            "-Dspark.master.rest.enabled=false",
+        ]
+        command += ["-cp", f"{self._home}/jars/*"]
+        command += [f"org.apache.spark.deploy.{name}", "--host", "127.0.0.1"]
+        command += ["--port", "0", "--webui-port", "0", *options]
+        # setpriv lets the kernel end the process if the test process is itself killed.
+        if shutil.which("setpriv"):
+            command = ["setpriv", "--pdeathsig", "KILL", *command]
+        with (self.folder / f"{log}.log").open("wb") as out:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd=self.folder,
+                env=self._environment,
+            )
+
+    def _awaited(self, said: re.Pattern[str], times: int) -> str:
+        """Until the master has said this so many times: what it said last."""
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            found: list[str] = said.findall((self.folder / "master.log").read_text())
+            if len(found) >= times:
+                return found[-1]
+            processes = [self._master, *self._workers.values()]
+            if any(each is not None and each.poll() is not None for each in processes):
+                break
+            # Spark has no other way to say that it is ready.
+            time.sleep(0.05)
+        logs = [f"{each.name}:\n{each.read_text()[-2000:]}" for each in self.folder.glob("*.log")]
+        raise ClusterError("the Spark cluster did not start:\n" + "\n".join(logs))
+
+
+def _spark_home() -> Path:
+    found = importlib.util.find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise ClusterError('Spark is missing: pip install "penstock[spark]"')
+    return Path(found.origin).parent
+
+
+def _scala_version(home: Path) -> str:
+    [core] = (home / "jars").glob("spark-core_*.jar")
+    return core.name.split("_")[1].split("-")[0]
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    for pid in _family(process.pid):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait()
+
+
+def _family(root: int) -> list[int]:
+    """A process and all that it has started, the oldest first."""
+    found = [root]
+    for pid in found:
+        for children in Path(f"/proc/{pid}/task").glob("*/children"):
+            with suppress(OSError):
+                found += [int(each) for each in children.read_text().split()]
+    return found
