@@ -9,7 +9,7 @@ import json
 import selectors
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -49,6 +49,11 @@ MAIN_CLASSES: Mapping[str, str] = {
 
 ADDRESS_FIRST = frozenset({"features", "transactions"})
 """Tools with subcommands that take the broker's address only in front of them."""
+
+QUICK: Mapping[str, Sequence[str]] = {
+    "console-consumer": ("--command-property", "fetch.max.wait.ms=10"),
+}
+"""What a tool is told so that its end is not kept waiting: by default for a fetch of 0.5 s."""
 
 
 @dataclass(frozen=True)
@@ -187,5 +192,5 @@ class Shell:
         if tool in ADDRESS_FIRST:
             whole = [*self._common, *arguments]
         else:
-            whole = [*arguments, *self._common]
+            whole = [*arguments, *self._common, *QUICK.get(tool, ())]
         return self._tools.run(tool, *whole, stdin=stdin, timeout=timeout)

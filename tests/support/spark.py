@@ -6,12 +6,23 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
+from unittest.mock import patch
+
+from penstock.spark.pipeline.java import cache_folder, find_java
+from penstock.spark.pipeline.jvm_archive import archive_of, options_for
+from penstock.spark.pipeline.spark_home import unpacked_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CONNECTOR = Path(__file__).resolve().parents[2] / ".parts" / "spark-kafka" / "libs"
+_PARTS = Path(__file__).resolve().parents[2] / ".parts"
+CONNECTOR = _PARTS / "spark-kafka" / "libs"
+
+# What makes sessions start sooner, also those of the processes that tests start; `make setup-parts`
+# makes what takes long.
+os.environ["XDG_CACHE_HOME"] = str(_PARTS / "cache")
 
 
 def connector_jars() -> list[str]:
@@ -35,27 +46,41 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.log.level": "ERROR",
     "spark.ui.showConsoleProgress": "false",
+    # On a port of TCP, whoever connects first is taken for the Python process that is awaited. That
+    # may be a client of a broker that another test has stopped, whose port number is used anew.
+    "spark.python.unix.domain.socket.enabled": "true",
 }
 
 
 @contextmanager
 def spark_session(master: str = "local[2]", **settings: str) -> "Iterator[SparkSession]":
     """A session of this process; its JVM is gone at the end of the block."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from pyspark.sql import SparkSession
-    builder = SparkSession.builder.master(master).config("spark.jars", ",".join(connector_jars()))
-    for name, value in {**SETTINGS, **settings}.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    gateway = session.sparkContext._gateway
-    assert gateway is not None
-    try:
-        yield session
-    finally:
-        session.stop()
-        gateway.shutdown()
-        gateway.proc.stdin.close()
-        gateway.proc.wait(30)
+    # The name of a socket is short: a folder of pytest would be too long.
+    with TemporaryDirectory(prefix="spark-", dir="/tmp") as sockets:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from pyspark.sql import SparkSession
+        cache = cache_folder(os.environ)
+        java = find_java(os.environ)
+        builder = SparkSession.builder.master(master).config(
+            "spark.jars", ",".join(connector_jars())
+        )
+        chosen = {**SETTINGS, "spark.python.unix.domain.socket.dir": sockets, **settings}
+        archive = archive_of(java, cache)
+        if archive.exists():
+            chosen["spark.driver.extraJavaOptions"] += f" {options_for(archive)}"
+        for name, value in chosen.items():
+            builder = builder.config(name, value)
+        with patch.dict(os.environ, JAVA_HOME=str(java.home)), unpacked_home(cache):
+            session = builder.getOrCreate()
+        gateway = session.sparkContext._gateway
+        assert gateway is not None
+        try:
+            yield session
+        finally:
+            session.stop()
+            gateway.shutdown()
+            gateway.proc.stdin.close()
+            gateway.proc.wait(30)
