@@ -92,6 +92,7 @@ def test_problems_are_said_with_their_lines(file: Path) -> None:
 
 def test_a_broker_that_is_away(file: Path) -> None:
     """E6: one line, no traceback."""
+    file.write_text(f"{file.read_text()}kafka:\n  default.api.timeout.ms: 1000\n")
     said = Cli().refused("pipeline", "status", str(file), "-b", "127.0.0.1:1", status=0)
     assert "127.0.0.1:1" in said
 

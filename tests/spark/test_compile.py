@@ -257,3 +257,18 @@ def test_what_cannot_be_compiled_is_said(
     assert "there is no view nothing" in problem(StepSpec(name="step", sql="SELECT 1"), "nothing")
     gives_text = StepSpec(name="step", function=lambda views: "text")  # type: ignore[arg-type,return-value]
     assert "gave str instead of a DataFrame" in problem(gives_text)
+
+
+def test_only_checkpoints_of_this_machine_are_written_as_plain_files(spark: "SparkSession") -> None:
+    name = "spark.sql.streaming.checkpointFileManagerClass"
+    spec = PipelineSpec(name="p", bootstrap_servers="", sources=(), sinks=())
+
+    def manager(**changes: object) -> str:
+        changed = PipelineSpec(**{**spec.__dict__, **changes})
+        return str(query_session(spark, changed).conf.get(name, "Spark's own"))
+
+    assert manager().endswith(".FileSystemBasedCheckpointFileManager")
+    assert manager(checkpoint="file:///tmp/c") == manager()
+    assert manager(checkpoint="hdfs://a/c") == "Spark's own"
+    # What a pipeline says is said to the session when it starts.
+    assert manager(spark={name: "mine"}) == "Spark's own"

@@ -21,7 +21,7 @@ from penstock.spark.errors import (
 from penstock.spark.pipeline.rebuild import rebuild
 from penstock.testing import Broker
 from tests.support.pipeline_world import Kind, Point, World, commits_seen
-from tests.support.spark_worlds import DATABASES, KilledError, die, new_world
+from tests.support.spark_worlds import KilledError, die, new_world
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,17 +34,15 @@ class History(NamedTuple):
     steps: tuple[str, ...]
 
 
-# On each database every step is once the last of a life.
-HISTORIES = (
-    History("append", ("opened", "begun", "batch", "committing")),
-    History("upsert", ("rows", "dead-letters")),
-    History("update", ("stored", "skipped")),
-    History("closed", ("stored", "skipped")),
-)
-TOPIC_HISTORIES = (History("topic", ("dead-letters", "stored", "skipped")),)
+# On each database every step is the last of a life once, and so is one of a query with state.
 CASES = [
-    *((each, database) for each in HISTORIES for database in DATABASES),
-    *((each, "topic") for each in TOPIC_HISTORIES),
+    (History("append", ("opened", "begun", "batch", "stored")), "sqlite"),
+    (History("update", ("rows", "committing", "skipped")), "sqlite"),
+    (History("upsert", ("opened", "begun", "dead-letters", "stored")), "postgresql"),
+    (History("closed", ("batch", "rows", "committing", "skipped")), "postgresql"),
+    (History("append", ("opened", "begun", "rows", "committing")), "mariadb"),
+    (History("update", ("batch", "dead-letters", "stored", "skipped")), "mariadb"),
+    (History("topic", ("dead-letters", "stored", "skipped")), "topic"),
 ]
 
 
@@ -111,16 +109,11 @@ def test_a_second_driver_in_the_middle_of_a_batch_of_the_first(
     world.check()
 
 
-@pytest.mark.parametrize("database", DATABASES)
 def test_state_that_is_lost_is_refused_and_rebuilt(
-    spark: "SparkSession",
-    broker: Broker,
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    database: str,
+    spark: "SparkSession", broker: Broker, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     """A rebuild that crashes half-way is finished by the next one."""
-    world = new_world(request, broker, tmp_path, "update", database, batch=1000)
+    world = new_world(request, broker, tmp_path, "update", "mariadb", batch=1000)
     world.produce(30)
     world.once(spark)
     before = world.found()

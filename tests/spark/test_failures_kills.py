@@ -20,18 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Made by the first driver that ends in good order; the starts of later ones cost half."""
-    return tmp_path_factory.mktemp("java") / "classes.jsa"
-
-
 def test_a_second_process_takes_over_and_the_first_stops_with_one_clear_line(
-    spark: "SparkSession",
-    broker: Broker,
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    archive: Path,
+    spark: "SparkSession", broker: Broker, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     """The first is in the middle of a batch, on each database; it stores nothing of it."""
     worlds = [
@@ -44,7 +34,7 @@ def test_a_second_process_takes_over_and_the_first_stops_with_one_clear_line(
         each.produce(30)
         each.end_windows()
     held = [Order(each, "rows", "hold") for each in worlds]
-    with Driver(held, tmp_path, archive=archive) as first:
+    with Driver(held, tmp_path) as first:
         first.wait_for_all(f"{each.name} is at rows" for each in worlds)
         for each in worlds:
             # On the same checkpoint, which the first has planned its batch in.
@@ -72,7 +62,7 @@ MariaDB, and to a topic. `stored` lies between the sink's commit and that of Spa
 
 @pytest.mark.parametrize("seed", [1])
 def test_drivers_killed_at_every_step_neither_lose_nor_double(
-    broker: Broker, worlds: Sequence[World], tmp_path: Path, archive: Path, seed: int
+    broker: Broker, worlds: Sequence[World], tmp_path: Path, seed: int
 ) -> None:
     """In the last life a worker is killed when it has staged its rows, and its task runs again."""
     chance = random.Random(seed)
@@ -80,7 +70,7 @@ def test_drivers_killed_at_every_step_neither_lose_nor_double(
         for each in worlds:
             each.produce(chance.randint(14, 22))
         orders = [Order(each, point) for each, point in zip(worlds, points, strict=True)]
-        killed(orders, tmp_path, archive)
+        killed(orders, tmp_path)
     for each in worlds:
         each.produce(5)
         each.end_windows()

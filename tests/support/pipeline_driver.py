@@ -45,9 +45,7 @@ class Order:
 class Driver:
     """Runs until its orders are carried out; at the end of the block nothing of it is left.
 
-    `archive` is a file with Java's classes, which halves the start of the JVM; a driver that ends
-    in good order makes it, where it is missing. `worker_dies` names a file: the first task that has
-    staged its rows makes it, and is killed.
+    `worker_dies` names a file: the first task that has staged its rows makes it, and is killed.
     """
 
     def __init__(
@@ -55,12 +53,10 @@ class Driver:
         orders: Sequence[Order],
         folder: Path,
         *,
-        archive: Path | None = None,
         worker_dies: Path | None = None,
     ) -> None:
         written = {
             "orders": [asdict(each) for each in orders],
-            "archive": None if archive is None else str(archive),
             "worker_dies": None if worker_dies is None else str(worker_dies),
         }
         self._errors = folder / "driver.err"
@@ -116,9 +112,9 @@ class Driver:
         return self._errors.read_text()
 
 
-def killed(orders: Sequence[Order], folder: Path, archive: Path | None = None) -> None:
+def killed(orders: Sequence[Order], folder: Path) -> None:
     """One life of a driver, which ends as said."""
-    with Driver(orders, folder, archive=archive) as driver:
+    with Driver(orders, folder) as driver:
         code = driver.end()
         assert code == -signal.SIGKILL, f"the driver ended with {code}:\n{driver.errors}"
 
@@ -130,7 +126,7 @@ def main(written: str) -> int:
     given = json.loads(written)
     orders = [Order(World(**each.pop("world")), **each) for each in given["orders"]]
     with commits_seen(), dying_after_staging(given["worker_dies"]):
-        spark = _session(orders[0].world, given["archive"])
+        spark = _session(orders[0].world)
         try:
             failures = _run_all(orders, spark)
         finally:
@@ -150,13 +146,10 @@ def _give_up(failures: Sequence[str]) -> None:
     os._exit(3)
 
 
-def _session(world: World, archive: str | None) -> "SparkSession":
+def _session(world: World) -> "SparkSession":
     from penstock.spark.pipeline.session import session
 
     settings = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
-    if archive is not None:
-        option = "SharedArchiveFile" if Path(archive).exists() else "ArchiveClassesAtExit"
-        settings["spark.driver.extraJavaOptions"] = f"-XX:{option}={archive}"
     # A task that fails is tried again, as on a cluster.
     return session(replace(world.spec, spark=settings), "local[2,3]", short=True)
 

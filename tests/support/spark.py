@@ -46,6 +46,8 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.log.level": "ERROR",
     "spark.ui.showConsoleProgress": "false",
+    # Three calls of Java for each step of an expression, so that an error could name its line.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     # On a port of TCP, whoever connects first is taken for the Python process that is awaited. That
     # may be a client of a broker that another test has stopped, whose port number is used anew.
     "spark.python.unix.domain.socket.enabled": "true",

@@ -4,14 +4,18 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from penstock.spark.errors import MissingPartError, PipelineError
 from penstock.spark.pipeline.java import cache_folder, find_java, require_spark, write_file
+from penstock.spark.pipeline.jvm import JavaObject
 from penstock.spark.pipeline.jvm_archive import archive_of, options_for
 from penstock.spark.pipeline.masters import check_master, is_local, not_started
 from penstock.spark.pipeline.model import PipelineSpec
+from penstock.spark.pipeline.spark_home import unpacked_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,6 +56,13 @@ SQL_DEFAULTS: Mapping[str, str] = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
 }
 """Those that can be set for each query, whatever session there is."""
+
+_FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+_PLAIN_FILES = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+"""For a checkpoint in a folder of this machine: as safe there as the usual one, which starts a
+process for each name that may be a link, fifty times for a small batch."""
 
 
 def settings(
@@ -107,15 +118,19 @@ def session(
     os.environ["JAVA_HOME"] = str(java.home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
-    archive = archive_of(java, cache_folder(os.environ))
+    cache = cache_folder(os.environ)
+    archive = archive_of(java, cache)
     if archive.exists():
         chosen["spark.driver.extraJavaOptions"] += f" {options_for(archive)}"
-    if is_local(chosen["spark.master"]):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     for name, value in chosen.items():
         builder = builder.config(name, value)
+    if is_local(chosen["spark.master"]):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # YARN copies Spark's Python to its machines, from the zip.
+    unpacked = unpacked_home(cache) if chosen["spark.master"] != "yarn" else nullcontext()
     try:
-        return builder.getOrCreate()
+        with unpacked:
+            return builder.getOrCreate()
     except PySparkRuntimeError as error:
         if error.getCondition() == "JAVA_GATEWAY_EXITED":
             raise MissingPartError(
@@ -146,8 +161,13 @@ def query_session(base: "SparkSession", spec: PipelineSpec) -> "SparkSession":
         if made.conf.isModifiable(name):
             made.conf.set(name, value)
     context = base.sparkContext
-    if "spark.sql.shuffle.partitions" not in wanted and not is_local(context.master or ""):
+    here = is_local(context.master or "")
+    if "spark.sql.shuffle.partitions" not in wanted and not here:
         made.conf.set("spark.sql.shuffle.partitions", str(max(8, context.defaultParallelism)))
+    if _FILE_MANAGER not in wanted and here and urlsplit(spec.checkpoint).scheme in ("", "file"):
+        jvm: JavaObject = context._jvm
+        if jvm.org.apache.spark.util.Utils.classIsLoadable(_PLAIN_FILES):
+            made.conf.set(_FILE_MANAGER, _PLAIN_FILES)
     return made
 
 

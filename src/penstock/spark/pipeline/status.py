@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.spark.pipeline.compile import views_needed
-from penstock.spark.pipeline.model import PipelineSpec, SinkSpec, SourceSpec
+from penstock.spark.pipeline.model import PipelineSpec, SinkSpec, SourceSpec, TopicSinkSpec
 from penstock.spark.pipeline.offset_log import source_of
-from penstock.spark.pipeline.source_options import options_of
+from penstock.spark.pipeline.source_options import client_of, options_of
 from penstock.spark.pipeline.standing import Standing, standing_of
 from penstock.spark.progress import Progress, SourceOffsets
+
+_TIMEOUT_MS = 10_000
 
 
 @dataclass(frozen=True)
@@ -50,14 +52,33 @@ class Status:
 
 
 def status(spec: PipelineSpec) -> Status:
-    """Looks, and changes nothing: a driver that runs is not disturbed."""
+    """Looks, and changes nothing: a driver that runs is not disturbed.
+
+    A broker that does not answer is waited for once, for ten seconds unless the pipeline says
+    otherwise (`default.api.timeout.ms`).
+    """
+    silent = _silent(spec)
     ends: dict[str, tuple[SourceOffsets, Mapping[TopicPartition, int]] | str] = {}
     for source in spec.sources:
         try:
-            ends[source.name] = _ends(spec, source)
+            ends[source.name] = f"source {source.name}: {silent}" if silent else _ends(spec, source)
         except KafkaError as error:
             ends[source.name] = f"source {source.name}: {error.message}"
-    return Status(spec.name, tuple(_query(spec, each, ends) for each in spec.sinks))
+    return Status(spec.name, tuple(_query(spec, each, ends, silent) for each in spec.sinks))
+
+
+def _silent(spec: PipelineSpec) -> str | None:
+    """Why the broker cannot be asked; None if it can."""
+    from penstock.spark.clients import new_admin
+
+    limits = dict.fromkeys(("default.api.timeout.ms", "request.timeout.ms"), str(_TIMEOUT_MS))
+    client = limits | client_of(spec)
+    try:
+        with new_admin(client) as admin:
+            admin.describe_cluster()
+    except KafkaError as error:
+        return error.message
+    return None
 
 
 def _ends(
@@ -75,8 +96,14 @@ def _query(
     spec: PipelineSpec,
     sink: SinkSpec,
     ends: Mapping[str, tuple[SourceOffsets, Mapping[TopicPartition, int]] | str],
+    silent: str | None,
 ) -> QueryStatus:
-    standing, problems = standing_of(spec, sink)
+    standing: Standing | None = None
+    problems: tuple[str, ...]
+    if silent and isinstance(sink, TopicSinkSpec):
+        problems = (f"sink {sink.name}: {silent}",)
+    else:
+        standing, problems = standing_of(spec, sink)
     stored: Progress = standing.stored.progress if standing and standing.stored else {}
     names = list(stored)
     needed = views_needed(spec, sink.view)
