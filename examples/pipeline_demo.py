@@ -26,13 +26,13 @@ from penstock.client import Admin
 from penstock.client.admin import OffsetSpec
 from penstock.core.ids import TopicPartition
 from penstock.spark.errors import SparkPartError
-from penstock.spark.pipeline.lag import GroupLag
 from penstock.spark.pipeline.model import PipelineSpec
-from penstock.spark.pipeline.report import BatchReport
-from penstock.spark.pipeline.run import RunResult, run
-from penstock.spark.pipeline.session import session
-from penstock.spark.pipeline.watching import RunListener
 from penstock.spark.pipeline.yaml_file import load
+from penstock.spark.run.run import RunResult, run
+from penstock.spark.run.session import session
+from penstock.spark.watch.lag import GroupLag
+from penstock.spark.watch.report import BatchReport
+from penstock.spark.watch.watching import RunListener
 from penstock.testing import Broker
 
 PIPELINE = Path(__file__).parent / "clickstream" / "pipeline.yml"

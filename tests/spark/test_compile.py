@@ -10,7 +10,6 @@ import pytest
 
 from penstock.client.producer.producer import Producer
 from penstock.spark.errors import PipelineError
-from penstock.spark.pipeline.compile import Compiled, compile_query
 from penstock.spark.pipeline.model import (
     DatabaseSinkSpec,
     ParquetSinkSpec,
@@ -20,9 +19,10 @@ from penstock.spark.pipeline.model import (
     TableSpec,
     Watermark,
 )
-from penstock.spark.pipeline.run import run
-from penstock.spark.pipeline.session import query_session
 from penstock.spark.progress import SourceOffsets
+from penstock.spark.run.compile import Compiled, compile_query
+from penstock.spark.run.run import run
+from penstock.spark.run.session import query_session
 from penstock.spark.sinks.port import Sink
 from penstock.testing import Broker
 from tests.support.memory_sink import Memory, MemorySink

@@ -20,7 +20,7 @@ from penstock.spark.decode.dead_letters import SCHEMA, dead_letters_of
 from penstock.spark.decode.decode import decode
 from penstock.spark.decode.fields import typed_fields
 from penstock.spark.pipeline.model import Format, SourceSpec
-from penstock.spark.pipeline.observed import Observed, observed, observing
+from penstock.spark.run.observed import Observed, observed, observing
 from penstock.testing import Broker
 from tests.support import json_oracle
 from tests.support.protobuf_messages import descriptors, order_class

@@ -19,8 +19,8 @@ from examples.payments import generate as payments
 from penstock.client import Consumer
 from penstock.core.ids import TopicPartition
 from penstock.spark.pipeline.model import PipelineSpec
-from penstock.spark.pipeline.run import RunResult, run
 from penstock.spark.pipeline.yaml_file import load
+from penstock.spark.run.run import RunResult, run
 from penstock.testing import Broker
 from tests.support.databases import PostgreSqlServer, engine_for
 

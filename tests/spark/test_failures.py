@@ -18,7 +18,7 @@ from penstock.spark.errors import (
     PipelineError,
     ProgressError,
 )
-from penstock.spark.pipeline.rebuild import rebuild
+from penstock.spark.run.rebuild import rebuild
 from penstock.testing import Broker
 from tests.support.pipeline_world import Kind, Point, World, commits_seen
 from tests.support.spark_worlds import KilledError, die, new_world

@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import inspect, make_url, text
 
 from penstock.spark.errors import PipelineError
-from penstock.spark.pipeline.query import At
-from penstock.spark.pipeline.run import run
-from penstock.spark.pipeline.watching import RunListener
+from penstock.spark.run.query import At
+from penstock.spark.run.run import run
+from penstock.spark.watch.watching import RunListener
 from penstock.testing import Broker
 from tests.support.databases import (
     DatabaseServer,

@@ -9,8 +9,6 @@ import pytest
 from penstock.client.admin.admin import Admin
 from penstock.spark.errors import (
     CheckpointLostError,
-    DataLossError,
-    FencedError,
     PipelineError,
     ProgressError,
 )
@@ -73,31 +71,6 @@ def test_a_stateless_query_goes_on_without_its_checkpoint(
 
 class KilledError(Exception):
     """In place of a kill: the query ends here, with nothing done after it."""
-
-
-STEPS = ["opened", "begun", "batch", "rows", "dead-letters", "stored"]
-
-
-def test_a_crash_at_any_step_neither_loses_nor_doubles(
-    spark: "SparkSession", broker: Broker, tmp_path: Path
-) -> None:
-    """One after the other, each time with a few records more."""
-    play = Play(spark, broker, tmp_path)
-    produced = 0
-    for step in STEPS:
-        play.produce(map(click, range(produced, produced + 3)))
-        produced += 3
-
-        def at(name: str, wanted: str = step) -> None:
-            if name == wanted:
-                raise KilledError(name)
-
-        with pytest.raises((KilledError, PipelineError), match=step):
-            play.once(at)
-    result = play.once()
-    # What was stored when the last crash came is not stored again.
-    assert result.queries[0].skipped == 1
-    assert play.column("id") == sorted(range(produced), key=repr)
 
 
 def windows(play: Play) -> dict[object, object]:
@@ -166,45 +139,6 @@ def test_state_without_its_checkpoint_is_refused_until_it_is_rebuilt(
     play.rebuild()
     play.once()
     assert windows(play) == {"12:00": 5}
-
-
-def test_a_second_driver_takes_over_and_the_first_stops(
-    spark: "SparkSession", broker: Broker, tmp_path: Path
-) -> None:
-    """On a checkpoint of its own, so that only the sink can tell."""
-    play = Play(spark, broker, tmp_path / "first")
-    other = Play(spark, broker, tmp_path / "second")
-    other.topic, other.memory = play.topic, play.memory
-    other.spec = play.spec.__class__(
-        **{**play.spec.__dict__, "checkpoint": str(tmp_path / "second" / "checkpoints")}
-    )
-    play.produce(map(click, range(5)))
-    with play.continuously() as running:
-        running.until(lambda: len(play.memory.rows) == 5)
-        other.once()
-        play.produce(map(click, range(5, 8)))
-        running.until(lambda: running.error is not None)
-    assert isinstance(running.error, FencedError)
-    assert "has taken the query over" in str(running.error)
-    other.once()
-    assert play.column("id") == sorted(range(8), key=repr)
-
-
-def test_a_topic_that_was_made_again_stops_the_pipeline(
-    spark: "SparkSession", broker: Broker, tmp_path: Path
-) -> None:
-    play = Play(spark, broker, tmp_path)
-    play.produce(map(click, range(5)))
-    play.once()
-    broker.delete_topic(play.topic)
-    broker.create_topic(play.topic, 1)
-    play.produce(map(click, range(100, 110)))
-    with pytest.raises(DataLossError, match="deleted and made again"):
-        play.once()
-    shutil.rmtree(play.checkpoint)
-    with pytest.raises(DataLossError, match="deleted and made again"):
-        play.once()
-    assert len(play.memory.rows) == 5
 
 
 def test_a_sink_that_lost_a_batch_is_noticed_before_anything_is_read(

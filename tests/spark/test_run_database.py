@@ -11,12 +11,12 @@ from penstock.client.consumer.consumer import Consumer
 from penstock.core.ids import TopicPartition
 from penstock.spark.errors import PipelineError, TooManyDeadLettersError
 from penstock.spark.pipeline.model import DatabaseSinkSpec, DeadLetterSpec
-from penstock.spark.pipeline.report import BatchReport
-from penstock.spark.pipeline.run import run
-from penstock.spark.pipeline.status import status
-from penstock.spark.pipeline.watching import RunListener
 from penstock.spark.progress import Batch
+from penstock.spark.run.run import run
+from penstock.spark.run.status import status
 from penstock.spark.sinks.port import Applied
+from penstock.spark.watch.report import BatchReport
+from penstock.spark.watch.watching import RunListener
 from penstock.testing import Broker
 from tests.support.memory_sink import MemorySink
 from tests.support.pipelines import Play, click

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.spark.check.shape import cannot_append, cannot_update, output_mode, stateful
+from penstock.spark.check.views import analyse
 from penstock.spark.pipeline.model import PipelineSpec
-from penstock.spark.pipeline.plan_facts import facts_of
-from penstock.spark.pipeline.shape import cannot_append, cannot_update, output_mode, stateful
-from penstock.spark.pipeline.views import analyse
+from penstock.spark.run.plan_facts import facts_of
 from tests.support.sql_corpus import (
     BARE,
     CLICKS,

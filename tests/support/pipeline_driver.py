@@ -147,7 +147,7 @@ def _give_up(failures: Sequence[str]) -> None:
 
 
 def _session(world: World) -> "SparkSession":
-    from penstock.spark.pipeline.session import session
+    from penstock.spark.run.session import session
 
     settings = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
     # A task that fails is tried again, as on a cluster.

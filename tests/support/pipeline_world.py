@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from sqlalchemy import Connection, Engine, event, inspect, make_url
 
 from penstock.client.producer.producer import Producer
-from penstock.spark.pipeline.make_sink import MakeSink, make_sink
 from penstock.spark.pipeline.model import (
     DatabaseSinkSpec,
     DeadLetterSpec,
@@ -30,8 +29,9 @@ from penstock.spark.pipeline.model import (
     TopicSinkSpec,
     Watermark,
 )
-from penstock.spark.pipeline.query import At, location_of
-from penstock.spark.pipeline.run import RunResult, run
+from penstock.spark.run.make_sink import MakeSink, make_sink
+from penstock.spark.run.query import At, location_of
+from penstock.spark.run.run import RunResult, run
 from penstock.testing import Broker
 from tests.support.database_sinks import rows_of
 from tests.support.databases import engine_for

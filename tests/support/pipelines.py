@@ -17,11 +17,11 @@ from penstock.spark.pipeline.model import (
     StepSpec,
     Watermark,
 )
-from penstock.spark.pipeline.query import At
-from penstock.spark.pipeline.rebuild import rebuild
-from penstock.spark.pipeline.run import RunResult, run
-from penstock.spark.pipeline.watching import RunListener
+from penstock.spark.run.query import At
+from penstock.spark.run.rebuild import rebuild
+from penstock.spark.run.run import RunResult, run
 from penstock.spark.sinks.port import Sink
+from penstock.spark.watch.watching import RunListener
 from penstock.testing import Broker
 from tests.support.memory_sink import Memory, MemorySink
 

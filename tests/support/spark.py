@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-from penstock.spark.pipeline.java import cache_folder, find_java
-from penstock.spark.pipeline.jvm_archive import archive_of, options_for
-from penstock.spark.pipeline.spark_home import unpacked_home
+from penstock.spark.run.java import cache_folder, find_java
+from penstock.spark.run.jvm_archive import archive_of, options_for
+from penstock.spark.run.spark_home import unpacked_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

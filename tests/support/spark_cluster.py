@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from penstock.spark.pipeline.java import find_java
+from penstock.spark.run.java import find_java
 
 START_SECONDS = 120.0
 """On a machine that has much else to do."""

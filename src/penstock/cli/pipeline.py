@@ -15,8 +15,8 @@ from penstock.cli.session import AsJson, Session, Yes, with_errors
 
 if TYPE_CHECKING:
     from penstock.spark.pipeline.model import PipelineSpec, Problem
-    from penstock.spark.pipeline.watching import RunListener
     from penstock.spark.progress import Progress
+    from penstock.spark.watch.watching import RunListener
 
 app = new_group("Pipelines on Spark: validate, plan, run, status, rebuild, replay-dlq.")
 
@@ -72,8 +72,8 @@ def plan(file: File, bootstrap_server: Server = None) -> None:
     """Show what would run: queries, views, state, checkpoints, guarantees."""
 
     def work() -> None:
-        from penstock.spark.pipeline.plan import plan as plan_of
-        from penstock.spark.pipeline.status import status as status_of
+        from penstock.spark.check.plan import plan as plan_of
+        from penstock.spark.run.status import status as status_of
 
         spec = _checked(file, bootstrap_server)
         partitions: dict[str, int] = {}
@@ -113,11 +113,11 @@ def run(
 
     def work() -> None:
         spec = _checked(file, bootstrap_server, as_json=as_json)
-        from penstock.spark.pipeline.lag import GroupLag
-        from penstock.spark.pipeline.metrics import Metrics
-        from penstock.spark.pipeline.progress_line import ProgressLine
-        from penstock.spark.pipeline.run import run as run_pipeline
-        from penstock.spark.pipeline.source_options import client_of
+        from penstock.spark.run.run import run as run_pipeline
+        from penstock.spark.run.source_options import client_of
+        from penstock.spark.watch.lag import GroupLag
+        from penstock.spark.watch.metrics import Metrics
+        from penstock.spark.watch.progress_line import ProgressLine
 
         out = Output(as_json)
         with ExitStack() as watching:
@@ -143,7 +143,7 @@ def status(file: File, bootstrap_server: Server = None, as_json: AsJson = False)
     """Show how far each query is, its lag, who owns it, and its last batch. Needs no Spark."""
 
     def work() -> None:
-        from penstock.spark.pipeline.status import status as status_of
+        from penstock.spark.run.status import status as status_of
 
         spec = _loaded(file, bootstrap_server, as_json=as_json)
         show_status(Output(as_json), status_of(spec))
@@ -163,8 +163,8 @@ def rebuild(
     """Remove results, offsets and state, so that the next run makes the results anew."""
 
     def work() -> None:
-        from penstock.spark.pipeline.rebuild import rebuild as rebuild_of
-        from penstock.spark.pipeline.session import session
+        from penstock.spark.run.rebuild import rebuild as rebuild_of
+        from penstock.spark.run.session import session
 
         spec = _loaded(file, bootstrap_server, as_json=as_json)
         names = sink or [each.name for each in spec.sinks]
@@ -250,9 +250,9 @@ def _read(file: Path, server: str | None) -> "tuple[PipelineSpec | None, list[Pr
 
 
 def _problems(spec: "PipelineSpec", *, offline: bool = False) -> "list[Problem]":
-    from penstock.spark.pipeline.databases import LiveDatabases
-    from penstock.spark.pipeline.topics import broker_topics
-    from penstock.spark.pipeline.validate import validate as problems_of
+    from penstock.spark.check.databases import LiveDatabases
+    from penstock.spark.check.topics import broker_topics
+    from penstock.spark.check.validate import validate as problems_of
 
     if offline:
         return problems_of(spec)

@@ -7,8 +7,8 @@ from penstock.cli.output import Marked, Output
 if TYPE_CHECKING:
     from penstock.spark.decode.replay import ReplayResult
     from penstock.spark.pipeline.model import PipelineSpec
-    from penstock.spark.pipeline.run import RunResult
-    from penstock.spark.pipeline.status import QueryStatus, Status
+    from penstock.spark.run.run import RunResult
+    from penstock.spark.run.status import QueryStatus, Status
 
 
 def run_summary(out: Output, spec: "PipelineSpec", result: "RunResult") -> None:

@@ -40,8 +40,8 @@ from penstock.spark.pipeline.model import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.spark.pipeline.run import RunResult
-    from penstock.spark.pipeline.watching import RunListener
+    from penstock.spark.run.run import RunResult
+    from penstock.spark.watch.watching import RunListener
 
 _Function = TypeVar("_Function", bound="StepFunction")
 
@@ -352,9 +352,9 @@ class Pipeline:
 
         `online` asks the broker and the databases, too.
         """
-        from penstock.spark.pipeline.databases import LiveDatabases
-        from penstock.spark.pipeline.topics import broker_topics
-        from penstock.spark.pipeline.validate import validate
+        from penstock.spark.check.databases import LiveDatabases
+        from penstock.spark.check.topics import broker_topics
+        from penstock.spark.check.validate import validate
 
         spec = self.spec
         if not online:
@@ -370,7 +370,7 @@ class Pipeline:
 
     def plan(self) -> str:
         """What would run, for people to read."""
-        from penstock.spark.pipeline.plan import plan
+        from penstock.spark.check.plan import plan
 
         return plan(self.spec)
 
@@ -387,7 +387,7 @@ class Pipeline:
         `PipelineError` with all problems, if `validate` finds any.
         """
         from penstock.spark.errors import PipelineError
-        from penstock.spark.pipeline.run import run
+        from penstock.spark.run.run import run
 
         problems = self.validate()
         if problems:

@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 from penstock.spark import Pipeline
+from penstock.spark.check.plan import plan
+from penstock.spark.check.validate import validate
 from penstock.spark.pipeline.model import PipelineSpec
-from penstock.spark.pipeline.plan import plan
-from penstock.spark.pipeline.validate import validate
 from penstock.spark.pipeline.yaml_file import parse
 
 PAGE = (Path(__file__).parents[4] / "docs" / "pipelines.md").read_text()

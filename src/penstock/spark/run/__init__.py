@@ -1,0 +1,1 @@
+"""Runs a pipeline: from its description to queries of Spark's, exactly once."""

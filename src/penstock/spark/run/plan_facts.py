@@ -1,0 +1,72 @@
+"""What Spark's analysed plan says of a query: the streams that it reads, and the state it keeps."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.spark.errors import PipelineError
+from penstock.spark.run.jvm import JavaObject
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_STATEFUL = (
+    "Aggregate",
+    "Distinct",
+    "Deduplicate",
+    "DeduplicateWithinWatermark",
+    "GlobalLimit",
+    "LocalLimit",
+    "Offset",
+)
+_STATEFUL_BY_PREFIX = ("FlatMapGroups", "TransformWithState")
+
+
+@dataclass(frozen=True)
+class PlanFacts:
+    sources: tuple[str, ...]
+    """The option `sourceName` of each stream, in Spark's order; one that is read twice is twice
+    here."""
+    stateful: bool
+    updates: bool
+    """Whether it makes aggregates that Spark can give out while they change."""
+
+
+def facts_of(frame: "DataFrame") -> PlanFacts:
+    """Of a streaming frame."""
+    sources: list[str] = []
+    stateful = aggregates = sessions = False
+    for node in _nodes(frame._jdf.queryExecution().analyzed()):
+        kind: str = node.getClass().getSimpleName()
+        if kind == "StreamingRelationV2":
+            sources.append(node.extraOptions().get("sourceName") or "")
+        elif kind == "StreamingRelation":
+            sources.append("")
+        elif node.isStreaming() and _keeps_state(kind, node):
+            stateful = True
+            aggregates = aggregates or kind in ("Aggregate", "Distinct")
+            sessions = sessions or "session_window" in node.toString()
+    if "" in sources:
+        raise PipelineError(
+            "a step reads a stream that is not a source of the pipeline: its offsets would not be "
+            "stored with the results. Make it a source, or read it as a static table"
+        )
+    return PlanFacts(tuple(sources), stateful, aggregates and not sessions)
+
+
+def _keeps_state(kind: str, node: JavaObject) -> bool:
+    if kind == "Join":
+        return all(each.isStreaming() for each in _children(node))
+    return kind in _STATEFUL or kind.startswith(_STATEFUL_BY_PREFIX)
+
+
+def _nodes(node: JavaObject) -> Iterator[JavaObject]:
+    """In the order in which Spark numbers its sources."""
+    yield node
+    for child in _children(node):
+        yield from _nodes(child)
+
+
+def _children(node: JavaObject) -> list[JavaObject]:
+    found = node.children()
+    return [found.apply(index) for index in range(found.size())]

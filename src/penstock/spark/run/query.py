@@ -1,0 +1,294 @@
+"""One query of a pipeline, exactly once: from its sources to its sink."""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from threading import Event, Lock
+from typing import TYPE_CHECKING
+
+from penstock.spark.errors import PipelineError, ProgressError, SparkPartError
+from penstock.spark.exactly_once import Decision, decide
+from penstock.spark.pipeline.model import PipelineSpec, SinkSpec, SourceSpec
+from penstock.spark.progress import Batch, Progress, SourceOffsets, Stored
+from penstock.spark.run.beginning import Seen, check_first_run, goes_on_from
+from penstock.spark.run.compile import Compiled, compile_query
+from penstock.spark.run.failures import failure_of
+from penstock.spark.run.offset_log import Checkpoint, CheckpointFiles, source_of
+from penstock.spark.run.session import query_session
+from penstock.spark.run.source_options import starting_options_of
+from penstock.spark.run.unreadable import Unreadable
+from penstock.spark.watch.watching import RunListener
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from penstock.spark.sinks.port import Sink
+    from penstock.spark.watch.listener import Reports
+
+_COMMIT_PATIENCE_S = 10.0
+
+At = Callable[[str], None]
+"""Called with the name of each step that a query takes, for tests that stop it there: `opened`,
+`begun`, `batch`, `rows` (the plan has run), `dead-letters` (they are known; nothing is stored yet),
+`stored` (the sink has committed, Spark has not), `skipped`."""
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """What a query has done in one run."""
+
+    key: str
+    batches: int = 0
+    """That were stored."""
+    skipped: int = 0
+    """That had been stored before."""
+    rows: int = 0
+    dead_letters: int = 0
+    end: Progress | None = None
+    """How far the sink is."""
+    seconds: float = 0.0
+
+
+class _StoppedError(Exception):
+    """A batch came after somebody had asked to stop; it is left for the next run."""
+
+
+class Query:
+    """Used by one thread; Spark calls back in one of its own."""
+
+    def __init__(
+        self,
+        base: "SparkSession",
+        spec: PipelineSpec,
+        sink_spec: SinkSpec,
+        sink: "Sink",
+        *,
+        owner: str,
+        listeners: Sequence[RunListener] = (),
+        at: At = lambda step: None,
+    ) -> None:
+        self.key = spec.query(sink_spec)
+        self.location = location_of(spec, sink_spec)
+        self._spec = spec
+        self._sink_spec = sink_spec
+        self._sink = sink
+        self._owner = owner
+        self._listeners = listeners
+        self._at = at
+        self._spark = query_session(base, spec)
+        self._checkpoint = Checkpoint(CheckpointFiles(self._spark, self.location))
+        self._unreadable = Unreadable(self._spark, spec, self.key, sink)
+        self._query: StreamingQuery | None = None
+        self._reports: Reports | None = None
+        self._has_started = Event()
+        self._stopping = Event()
+        self._busy = Lock()
+        self._error: BaseException | None = None
+        self._stored = Stored({})
+        self._begin: Progress = {}
+        self._last: tuple[int, Progress] | None = None
+        self._result = QueryResult(self.key)
+        self._began_at = time.monotonic()
+
+    # --- Start ------------------------------------------------------------------------------------
+
+    def start(self, *, once: bool) -> None:
+        """Take the sink over, find out where to go on, and let Spark run.
+
+        `once`: read what is there now, and end.
+        """
+        try:
+            compiled = self._prepare()
+        except SparkPartError:
+            raise
+        except Exception as error:
+            raise failure_of(self.key, error) from error
+        from penstock.spark.watch.listener import Reports
+
+        self._reports = Reports(self.key, self._listeners)
+        self._spark.streams.addListener(self._reports)
+        writer = (
+            compiled.frame.writeStream.queryName(self.key)
+            .outputMode(compiled.output_mode)
+            .option("checkpointLocation", self.location)
+            .foreachBatch(lambda frame, batch_id: self._run_batch(compiled, frame, batch_id))
+        )
+        try:
+            if once:
+                self._query = writer.trigger(availableNow=True).start()
+            else:
+                self._query = writer.trigger(processingTime=self._spec.trigger).start()
+        except Exception as error:
+            raise failure_of(self.key, error) from error
+        self._has_started.set()
+
+    def _prepare(self) -> Compiled:
+        stored = self._sink.open(self._owner)
+        self._unreadable.open(self._owner)
+        self._at("opened")
+        seen = self._look()
+        if stored is None:
+            check_first_run(self.key, seen, self.location)
+        known = stored.progress if stored is not None else {}
+        if seen.planned is not None and seen.begin is not None:
+            known = seen.begin
+        starts: dict[str, SourceOffsets] = {}
+
+        def start(source: SourceSpec) -> SourceOffsets:
+            if source.name not in starts:
+                found = known.get(source.name)
+                if found is None and stored is not None and source.pattern is not None:
+                    # No topic matched the pattern so far: all that come are new.
+                    found = SourceOffsets({}, {}, source.name)
+                starts[source.name] = found or self._first_offsets(source)
+            return starts[source.name]
+
+        compiled = compile_query(self._spark, self._spec, self._sink_spec, start)
+        if stored is None:
+            stored = Stored({name: starts[source_of(name)] for name in compiled.sources})
+            self._sink.begin_at(stored.progress)
+            self._at("begun")
+        begin = goes_on_from(self.key, stored, seen, compiled.needs)
+        if seen.planned is None and seen.begin != begin:
+            self._checkpoint.write_begin(begin)
+        self._stored, self._begin = stored, begin
+        return compiled
+
+    def _look(self) -> Seen:
+        found = self._checkpoint
+        planned = found.last_planned
+        return Seen(
+            exists=found.exists,
+            query_id=found.query_id or "",
+            begin=found.begin,
+            planned=planned,
+            done=found.last_done,
+            start=found.end_of(planned - 1) if planned else None,
+            end=None if planned is None else found.end_of(planned),
+        )
+
+    def _first_offsets(self, source: SourceSpec) -> SourceOffsets:
+        from penstock.spark.source.broker_offsets import BrokerOffsets
+        from penstock.spark.source.options import stream_options
+
+        options = stream_options(starting_options_of(self._spec, source))
+        with BrokerOffsets(options) as broker:
+            return broker.resolve(options.starting, is_start=True)
+
+    # --- A batch ----------------------------------------------------------------------------------
+
+    def _run_batch(self, compiled: Compiled, frame: "DataFrame", batch_id: int) -> None:
+        with self._busy:
+            try:
+                if self._stopping.is_set():
+                    raise _StoppedError
+                self._at("batch")
+                self._apply(compiled, frame, self._batch(batch_id))
+            except BaseException as error:
+                self._error = error
+                raise
+
+    def _batch(self, batch_id: int) -> Batch:
+        end = self._checkpoint.end_of(batch_id)
+        if end is None:
+            raise ProgressError(f"the checkpoint has no offsets of batch {batch_id}")
+        start: Progress | None = self._begin
+        if batch_id > 0:
+            known = self._last is not None and self._last[0] == batch_id - 1
+            start = self._last[1] if known and self._last else self._checkpoint.end_of(batch_id - 1)
+        if start is None:
+            raise ProgressError(f"the checkpoint has no offsets of batch {batch_id - 1}")
+        self._last = batch_id, end
+        return Batch(self._checkpoint.query_id or "", batch_id, start, end)
+
+    def _apply(self, compiled: Compiled, frame: "DataFrame", batch: Batch) -> None:
+        if decide(self._stored, batch) is Decision.SKIP:
+            if compiled.stateful:
+                # The state must be made, or Spark finds it missing in the next batch.
+                frame.write.format("noop").mode("append").save()
+            self._result = replace(self._result, skipped=self._result.skipped + 1)
+            self._at("skipped")
+            return
+        written = 0
+
+        def dead_letters() -> "pa.Table | None":
+            nonlocal written
+            self._at("rows")
+            self._has_started.wait()
+            if self._query is None:
+                raise PipelineError(f"{self.key} was stopped")
+            found, written = self._unreadable.of_batch(self._query, batch)
+            self._at("dead-letters")
+            return found
+
+        applied = self._sink.write(frame, batch, dead_letters)
+        self._at("stored")
+        self._stored = Stored(batch.end, batch.query_id, batch.batch_id)
+        applied = replace(applied, dead_letters=applied.dead_letters + written)
+        self._result = replace(
+            self._result,
+            batches=self._result.batches + 1,
+            rows=self._result.rows + applied.rows,
+            dead_letters=self._result.dead_letters + applied.dead_letters,
+        )
+        for each in self._listeners:
+            each.stored(self.key, batch, applied)
+
+    # --- End --------------------------------------------------------------------------------------
+
+    @property
+    def is_active(self) -> bool:
+        return self._query is not None and self._query.isActive
+
+    @property
+    def error(self) -> Exception | None:
+        """Why the query ended, if not because it was done or asked to."""
+        if isinstance(self._error, _StoppedError) or self._query is None:
+            return None
+        if self._error is not None:
+            return failure_of(self.key, self._error)
+        raised = self._query.exception()
+        return None if raised is None else failure_of(self.key, raised)
+
+    @property
+    def result(self) -> QueryResult:
+        seconds = time.monotonic() - self._began_at
+        return replace(self._result, end=self._stored.progress, seconds=seconds)
+
+    def stop(self) -> None:
+        """Let the batch at hand finish, then end."""
+        self._stopping.set()
+        query = self._query
+        if query is None:
+            return
+        with self._busy:
+            batch_id = -1 if self._last is None or self._error else self._last[0]
+        deadline = time.monotonic() + _COMMIT_PATIENCE_S
+        # Spark's own commit follows the sink's; without it the batch would run again.
+        while query.isActive and time.monotonic() < deadline and _done(query) < batch_id:
+            time.sleep(0.01)
+        query.stop()
+
+    def close(self) -> None:
+        """After the query has ended."""
+        if self._reports is not None:
+            if self._query is not None:
+                self._reports.ended.wait(_COMMIT_PATIENCE_S)
+            self._spark.streams.removeListener(self._reports)
+            self._reports = None
+        with suppress(PipelineError):
+            self._unreadable.close()
+        self._sink.close()
+
+
+def _done(query: "StreamingQuery") -> int:
+    progress = query.lastProgress
+    return -1 if progress is None else int(progress["batchId"])
+
+
+def location_of(spec: PipelineSpec, sink: SinkSpec) -> str:
+    """The folder of the query's checkpoint."""
+    return f"{spec.checkpoint.rstrip('/')}/{spec.name}/{sink.name}"

@@ -1,0 +1,54 @@
+"""Makes the results of a pipeline anew: first they, their progress and the state must go.
+
+The order is: take the sink over, so that a driver that still runs is refused; clear the sink, which
+is one transaction; remove the checkpoint. After a crash in between, the sink has no progress and
+there is a checkpoint, or a part of one: `run` refuses that, and a second `rebuild` finishes it.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock.spark.errors import PipelineError
+from penstock.spark.pipeline.model import PipelineSpec
+from penstock.spark.run.make_sink import MakeSink, make_sink
+from penstock.spark.run.offset_log import Checkpoint, CheckpointFiles
+from penstock.spark.run.owners import new_owner
+from penstock.spark.run.query import At, location_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def rebuild(
+    spec: PipelineSpec,
+    spark: "SparkSession",
+    names: Sequence[str] = (),
+    *,
+    sinks: MakeSink = make_sink,
+    at: At = lambda step: None,
+) -> list[str]:
+    """Clear the sinks of these names, or all; the keys of their queries. The next `run` reads
+    everything again, from where `starting` says."""
+    unknown = set(names) - {each.name for each in spec.sinks}
+    if unknown:
+        raise PipelineError(
+            f"there is no sink {', '.join(sorted(unknown))} in {spec.name}: it has "
+            f"{', '.join(each.name for each in spec.sinks)}"
+        )
+    owner = new_owner()
+    cleared: list[str] = []
+    for each in spec.sinks:
+        if names and each.name not in names:
+            continue
+        sink = sinks(spec, each, spark)
+        try:
+            sink.open(owner)
+            at("opened")
+            sink.clear()
+            at("cleared")
+        finally:
+            sink.close()
+        Checkpoint(CheckpointFiles(spark, location_of(spec, each))).remove()
+        at("removed")
+        cleared.append(spec.query(each))
+    return cleared

@@ -1,0 +1,109 @@
+"""Runs a pipeline: all its queries in one Spark session, until they are done or one fails."""
+
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from threading import Event
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from penstock.spark.pipeline.model import PipelineSpec
+from penstock.spark.run.make_sink import MakeSink, make_sink
+from penstock.spark.run.owners import new_owner
+from penstock.spark.run.query import At, Query, QueryResult
+from penstock.spark.run.session import active_session, session
+from penstock.spark.watch.watching import RunListener
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOOK_S = 0.05
+
+
+@dataclass(frozen=True)
+class RunResult:
+    queries: tuple[QueryResult, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(each.rows for each in self.queries)
+
+    @property
+    def dead_letters(self) -> int:
+        return sum(each.dead_letters for each in self.queries)
+
+
+def run(
+    spec: PipelineSpec,
+    *,
+    once: bool = False,
+    master: str | None = None,
+    spark: "SparkSession | None" = None,
+    listeners: Sequence[RunListener] = (),
+    stop: Event | None = None,
+    sinks: MakeSink = make_sink,
+    at: At = lambda step: None,
+) -> RunResult:
+    """Run until `stop` is set, or SIGINT or SIGTERM comes; with `once`, until what was there when
+    it started is read. A batch that is under way is finished first.
+
+    Without `spark`, and if this process has none, a session is made, and ended with it. Raises the
+    error of the first query that fails, after all others were stopped: `FencedError`,
+    `CheckpointLostError`, ….
+    """
+    asked = Event() if stop is None else stop
+    with ExitStack() as open_things:
+        open_things.enter_context(_signals_set(asked))
+        spark = spark or active_session()
+        if spark is None:
+            spark = session(spec, master, short=once)
+            open_things.callback(spark.stop)
+            # pyspark has put a handler of its own in the place of ours.
+            open_things.enter_context(_signals_set(asked))
+        owner = new_owner()
+        queries: list[Query] = []
+        for sink in spec.sinks:
+            made = sinks(spec, sink, spark)
+            query = Query(spark, spec, sink, made, owner=owner, listeners=listeners, at=at)
+            open_things.callback(query.close)
+            # Whatever happens from here on, nothing goes on running; the last thing first.
+            open_things.callback(query.stop)
+            queries.append(query)
+            query.start(once=once)
+        _wait(queries, asked)
+        for query in queries:
+            query.stop()
+        for query in queries:
+            if query.error is not None:
+                raise query.error
+        return RunResult(tuple(query.result for query in queries))
+
+
+def _wait(queries: Sequence[Query], asked: Event) -> None:
+    """Until all are done, one has failed, or somebody asks to stop."""
+    while not asked.wait(_LOOK_S):
+        ended = [each for each in queries if not each.is_active]
+        if len(ended) == len(queries) or any(each.error is not None for each in ended):
+            return
+
+
+@contextmanager
+def _signals_set(asked: Event) -> Iterator[None]:
+    """SIGINT and SIGTERM ask to stop; the second one insists. Only the main thread may say so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    before = {each: signal.signal(each, ask) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

@@ -1,0 +1,144 @@
+"""How far a pipeline is, from what its sinks have stored and its topics hold: without Spark."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.core.errors import KafkaError
+from penstock.core.ids import TopicPartition
+from penstock.spark.pipeline.model import PipelineSpec, SinkSpec, SourceSpec, TopicSinkSpec
+from penstock.spark.progress import Progress, SourceOffsets
+from penstock.spark.run.compile import views_needed
+from penstock.spark.run.offset_log import source_of
+from penstock.spark.run.source_options import client_of, options_of
+from penstock.spark.run.standing import Standing, standing_of
+
+_TIMEOUT_MS = 10_000
+
+
+@dataclass(frozen=True)
+class PartitionStatus:
+    source: str
+    partition: TopicPartition
+    next_offset: int | None
+    """None: nothing of it was read."""
+    end: int | None
+    """None: the broker does not have it, or could not be asked."""
+    lag: int | None
+
+
+@dataclass(frozen=True)
+class QueryStatus:
+    key: str
+    standing: Standing | None
+    """None: it has never run."""
+    partitions: tuple[PartitionStatus, ...]
+    problems: tuple[str, ...] = ()
+    """What could not be found out, or is wrong."""
+
+    @property
+    def lag(self) -> int:
+        return sum(each.lag or 0 for each in self.partitions)
+
+
+@dataclass(frozen=True)
+class Status:
+    pipeline: str
+    queries: tuple[QueryStatus, ...]
+
+    @property
+    def lag(self) -> int:
+        """Of the query that is furthest behind."""
+        return max((each.lag for each in self.queries), default=0)
+
+
+def status(spec: PipelineSpec) -> Status:
+    """Looks, and changes nothing: a driver that runs is not disturbed.
+
+    A broker that does not answer is waited for once, for ten seconds unless the pipeline says
+    otherwise (`default.api.timeout.ms`).
+    """
+    silent = _silent(spec)
+    ends: dict[str, tuple[SourceOffsets, Mapping[TopicPartition, int]] | str] = {}
+    for source in spec.sources:
+        try:
+            ends[source.name] = f"source {source.name}: {silent}" if silent else _ends(spec, source)
+        except KafkaError as error:
+            ends[source.name] = f"source {source.name}: {error.message}"
+    return Status(spec.name, tuple(_query(spec, each, ends, silent) for each in spec.sinks))
+
+
+def _silent(spec: PipelineSpec) -> str | None:
+    """Why the broker cannot be asked; None if it can."""
+    from penstock.spark.clients import new_admin
+
+    limits = dict.fromkeys(("default.api.timeout.ms", "request.timeout.ms"), str(_TIMEOUT_MS))
+    client = limits | client_of(spec)
+    try:
+        with new_admin(client) as admin:
+            admin.describe_cluster()
+    except KafkaError as error:
+        return error.message
+    return None
+
+
+def _ends(
+    spec: PipelineSpec, source: SourceSpec
+) -> tuple[SourceOffsets, Mapping[TopicPartition, int]]:
+    from penstock.spark.source.broker_offsets import BrokerOffsets
+    from penstock.spark.source.options import stream_options
+
+    with BrokerOffsets(stream_options(options_of(spec, source))) as broker:
+        latest = broker.latest()
+        return latest, broker.earliest(latest.offsets)
+
+
+def _query(
+    spec: PipelineSpec,
+    sink: SinkSpec,
+    ends: Mapping[str, tuple[SourceOffsets, Mapping[TopicPartition, int]] | str],
+    silent: str | None,
+) -> QueryStatus:
+    standing: Standing | None = None
+    problems: tuple[str, ...]
+    if silent and isinstance(sink, TopicSinkSpec):
+        problems = (f"sink {sink.name}: {silent}",)
+    else:
+        standing, problems = standing_of(spec, sink)
+    stored: Progress = standing.stored.progress if standing and standing.stored else {}
+    names = list(stored)
+    needed = views_needed(spec, sink.view)
+    names += [each.name for each in spec.sources if each.name in needed and each.name not in stored]
+    partitions: list[PartitionStatus] = []
+    for name in names:
+        known = ends.get(source_of(name))
+        if known is None:
+            problems = (*problems, f"source {name} is not in the pipeline any more")
+        elif isinstance(known, str):
+            problems = (*problems, known)
+        else:
+            read = stored.get(name, SourceOffsets({}))
+            problems = (*problems, *_replaced(read, known[0]))
+            partitions += _partitions(name, read, *known)
+    return QueryStatus(spec.query(sink), standing, tuple(partitions), problems)
+
+
+def _replaced(read: SourceOffsets, now: SourceOffsets) -> list[str]:
+    return [
+        f"topic {topic} was deleted and made again: the pipeline stops there"
+        for topic, found in sorted(now.topic_ids.items())
+        if read.topic_ids.get(topic, found) != found
+    ]
+
+
+def _partitions(
+    source: str,
+    read: SourceOffsets,
+    latest: SourceOffsets,
+    earliest: Mapping[TopicPartition, int],
+) -> list[PartitionStatus]:
+    found: list[PartitionStatus] = []
+    for each in sorted(read.offsets.keys() | latest.offsets.keys()):
+        at, end = read.offsets.get(each), latest.offsets.get(each)
+        lag = None if end is None else max(0, end - (earliest.get(each, 0) if at is None else at))
+        found.append(PartitionStatus(source, each, at, end, lag))
+    return found

@@ -1,0 +1,111 @@
+"""The records of a batch that could not be read: found again, counted, put where they belong."""
+
+from typing import TYPE_CHECKING
+
+from penstock.spark.errors import TooManyDeadLettersError
+from penstock.spark.pipeline.model import DeadLetterSpec, PipelineSpec, SourceSpec
+from penstock.spark.progress import Batch, SourceOffsets
+from penstock.spark.run.observed import observed
+from penstock.spark.run.source_options import client_of, range_options_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from penstock.spark.sinks.dead_letter_topic import DeadLetterTopic as _Topic
+    from penstock.spark.sinks.port import Sink
+
+SMALLEST_SHARED = 100
+"""Records from which on a share of a batch says something."""
+
+
+class Unreadable:
+    """For one query. `sink` takes dead letters itself, or a topic of their own does."""
+
+    def __init__(self, spark: "SparkSession", spec: PipelineSpec, key: str, sink: "Sink") -> None:
+        self._spark = spark
+        self._spec = spec
+        self._key = key
+        self._sources = {each.name: each for each in spec.sources}
+        self._topic: _Topic | None = None
+        letters = spec.dead_letters
+        if letters is not None and letters.topic is not None and not sink.takes_dead_letters:
+            from penstock.spark.sinks.dead_letter_topic import DeadLetterTopic
+
+            self._topic = DeadLetterTopic(letters.topic, key, client_of(spec))
+
+    def open(self, owner: str) -> None:
+        if self._topic is not None:
+            self._topic.open(owner)
+
+    def close(self) -> None:
+        if self._topic is not None:
+            self._topic.close()
+
+    def of_batch(self, query: "StreamingQuery", batch: Batch) -> "tuple[pa.Table | None, int]":
+        """What the sink is to store, and how many were written elsewhere. The plan has run.
+
+        Raises where the pipeline does not allow so many: nothing of the batch is stored then.
+        """
+        import pyarrow as pa
+
+        parts: list[pa.Table] = []
+        records = 0
+        for name, end in batch.end.items():
+            # A source that the plan reads twice is looked at once.
+            source = self._sources.get(name)
+            if source is None:
+                continue
+            start = batch.start.get(name, SourceOffsets({}))
+            counted = observed(query, name)
+            records += counted.records if counted else span(start, end)
+            if start.offsets != end.offsets and (counted is None or counted.bad):
+                parts.append(self._read_again(source, start, end))
+        found = pa.concat_tables(parts) if parts else None
+        if found is None or found.num_rows == 0:
+            return None, 0
+        check_limits(self._key, self._spec.dead_letters, found, records)
+        if self._topic is not None:
+            return None, self._topic.write(found, batch)
+        return found, 0
+
+    def _read_again(
+        self, source: SourceSpec, start: SourceOffsets, end: SourceOffsets
+    ) -> "pa.Table":
+        from penstock.spark.decode.dead_letters import dead_letters_of
+
+        options = {**range_options_of(self._spec, source, start, end), "includeHeaders": "true"}
+        raw = self._spark.read.format("penstock").options(**options).load()
+        return dead_letters_of(raw, source, end.topic_ids)
+
+
+def span(start: SourceOffsets, end: SourceOffsets) -> int:
+    """Offsets between two places: at least as many as there are records."""
+    return sum(last - start.offsets.get(each, 0) for each, last in end.offsets.items())
+
+
+def check_limits(key: str, allowed: DeadLetterSpec | None, found: "pa.Table", records: int) -> None:
+    """`TooManyDeadLettersError` where there are more than the pipeline leaves out."""
+    count = found.num_rows
+    first = found.slice(0, 1).to_pylist()[0]
+    example = (
+        f"the first is offset {first['offset']} of {first['topic']}-{first['partition']}: "
+        f"{first['reason']}"
+    )
+    if allowed is None:
+        raise TooManyDeadLettersError(
+            f"{key}: {count} of {records} records cannot be read; {example}. Name a dead-letter "
+            "topic or table in the pipeline to go on without them, or correct the source's schema"
+        )
+    if allowed.max_count is not None and count > allowed.max_count:
+        raise TooManyDeadLettersError(
+            f"{key}: {count} records of a batch cannot be read, and max_count allows "
+            f"{allowed.max_count}; {example}. Nothing of the batch was stored"
+        )
+    share = allowed.max_share
+    if share is not None and records >= SMALLEST_SHARED and count > share * records:
+        raise TooManyDeadLettersError(
+            f"{key}: {count} of {records} records of a batch cannot be read, and max_share "
+            f"allows {share:.2%}; {example}. Nothing of the batch was stored"
+        )

@@ -1,0 +1,1 @@
+"""Who watches a run: lag in the consumer group, the terminal, Prometheus."""

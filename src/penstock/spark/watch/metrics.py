@@ -1,0 +1,107 @@
+"""A pipeline's figures for Prometheus, on a port of their own."""
+
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from penstock.spark.errors import MissingPartError, PipelineError
+from penstock.spark.watch.report import BatchReport, lag_by_partition
+from penstock.spark.watch.watching import RunListener
+
+if TYPE_CHECKING:
+    from threading import Thread
+    from wsgiref.simple_server import WSGIServer
+
+    from penstock.spark.progress import Batch
+    from penstock.spark.sinks.port import Applied
+
+_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+
+class Metrics(RunListener):
+    """Counts what finished batches report. Serves it once `serve` was called."""
+
+    def __init__(self, pipeline: str) -> None:
+        try:
+            from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+        except ModuleNotFoundError:
+            raise MissingPartError(
+                'metrics need prometheus-client: pip install "penstock[spark]"'
+            ) from None
+        self.registry = to = CollectorRegistry()
+        self._pipeline = pipeline
+        self._served: tuple[WSGIServer, Thread] | None = None
+        labels = ("pipeline", "query")
+        by_partition = (*labels, "source", "topic", "partition")
+
+        def name(of: str) -> str:
+            return f"penstock_pipeline_{of}"
+
+        self._records = Counter(
+            name("records"), "Records read from the topics", labels, registry=to
+        )
+        self._rows = Counter(name("rows"), "Rows stored by the sink", labels, registry=to)
+        self._dead = Counter(
+            name("dead_letters"), "Records that could not be read", labels, registry=to
+        )
+        self._late = Counter(
+            name("late_rows"), "Rows behind the watermark, left out", labels, registry=to
+        )
+        self._batches = Histogram(
+            name("batch_seconds"), "Time of a micro-batch", labels, buckets=_SECONDS, registry=to
+        )
+        self._state = Gauge(name("state_rows"), "Rows in the state", labels, registry=to)
+        self._batch_id = Gauge(name("batch_id"), "The last micro-batch", labels, registry=to)
+        self._watermark = Gauge(
+            name("watermark_seconds"), "The watermark, as Unix time", labels, registry=to
+        )
+        self._lag = Gauge(name("lag_records"), "Records not read yet", by_partition, registry=to)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def finished(self, report: BatchReport) -> None:
+        of = (self._pipeline, report.query)
+        self._records.labels(*of).inc(report.records)
+        self._late.labels(*of).inc(report.late_rows)
+        self._batches.labels(*of).observe(report.duration_ms / 1000)
+        self._state.labels(*of).set(report.state_rows)
+        self._batch_id.labels(*of).set(report.batch_id)
+        if report.watermark is not None:
+            self._watermark.labels(*of).set(datetime.fromisoformat(report.watermark).timestamp())
+        for (source, partition), lag in lag_by_partition(report.end, report.latest).items():
+            self._lag.labels(*of, source, partition.topic, str(partition.partition)).set(lag)
+
+    def stored(self, query: str, batch: "Batch", applied: "Applied") -> None:
+        self._rows.labels(self._pipeline, query).inc(applied.rows)
+        self._dead.labels(self._pipeline, query).inc(applied.dead_letters)
+
+    def serve(self, port: int, address: str = "127.0.0.1") -> int:
+        """Answer GET /metrics; port 0 takes a free one. Gives the port."""
+        from prometheus_client import start_http_server
+
+        try:
+            server, thread = start_http_server(port, address, registry=self.registry)
+        except OSError as error:
+            raise PipelineError(
+                f"metrics cannot be served on {address}:{port}: {error.strerror}. "
+                "Choose another port with --metrics-port"
+            ) from None
+        self._served = server, thread
+        return int(server.server_port)
+
+    def close(self) -> None:
+        if self._served is not None:
+            server, thread = self._served
+            server.shutdown()
+            server.server_close()
+            thread.join()
+            self._served = None

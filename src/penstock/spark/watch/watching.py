@@ -1,0 +1,19 @@
+"""Who watches a run: lag, progress on the terminal and metrics are listeners."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.spark.progress import Batch
+    from penstock.spark.sinks.port import Applied
+    from penstock.spark.watch.report import BatchReport
+
+
+class RunListener:
+    """Does nothing: override what is of interest. Called from several threads, one for a query
+    and one for reports; what it raises in `stored` stops the query, after the batch is stored."""
+
+    def stored(self, query: str, batch: "Batch", applied: "Applied") -> None:
+        """The sink has taken a batch, for good."""
+
+    def finished(self, report: "BatchReport") -> None:
+        """Spark is done with a batch; a while after `stored`."""

@@ -1,0 +1,38 @@
+"""Spans of time."""
+
+import pytest
+
+from penstock.spark.check.durations import seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1 second", 1),
+        ("10 minutes", 600),
+        ("1 hour 30 minutes", 5400),
+        ("interval 2 days", 172_800),
+        ("500 milliseconds", 0.5),
+        ("1 week", 604_800),
+        ("0 seconds", 0),
+        ("1.5 Hours", 5400),
+    ],
+)
+def test_how_long_it_is(text: str, expected: float) -> None:
+    assert seconds(text) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("10", "write `10 seconds`"),
+        ("", "missing"),
+        ("soon", "not a span of time"),
+        ("10 parsecs", "parsecs is not one of"),
+        ("1 month", "write it in days"),
+        ("-1 second", "less than nothing"),
+    ],
+)
+def test_what_is_none(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        seconds(text)

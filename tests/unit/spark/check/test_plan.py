@@ -1,0 +1,38 @@
+"""The plan as text, held against `plan.txt`."""
+
+from pathlib import Path
+
+from penstock.core.ids import TopicPartition
+from penstock.spark.check.plan import plan, without_password
+from penstock.spark.pipeline.yaml_file import parse
+from penstock.spark.progress import SourceOffsets
+
+HERE = Path(__file__).parent
+
+
+def test_the_plan_of_a_pipeline() -> None:
+    text = (HERE / "plan.yml").read_text()
+    spec, problems = parse(text, "/flows/pipeline.yml", variables={"DB_PASSWORD": "secret"})
+    assert spec is not None
+    assert problems == []
+
+    shown = plan(
+        spec,
+        partitions={"clicks": 3, "ads": 1},
+        progress={
+            "clicks.per_minute": {
+                "clicks": SourceOffsets(
+                    {TopicPartition("clicks", 1): 17, TopicPartition("clicks", 0): 4}
+                )
+            }
+        },
+    )
+
+    assert "secret" not in shown
+    assert max(map(len, shown.splitlines())) <= 100
+    assert shown == (HERE / "plan.txt").read_text()
+
+
+def test_passwords_are_not_shown() -> None:
+    assert without_password("postgresql://u:p%40ss@h/d") == "postgresql://u:***@h/d"
+    assert without_password("sqlite:///a.db") == "sqlite:///a.db"

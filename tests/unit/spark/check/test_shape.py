@@ -1,0 +1,87 @@
+"""What kind of query a sink needs, as the runner asks it."""
+
+import pytest
+
+from penstock.spark.check.shape import output_mode, stateful
+from penstock.spark.pipeline.model import (
+    DatabaseSinkSpec,
+    Mode,
+    OutputMode,
+    PipelineSpec,
+    SourceSpec,
+    StepSpec,
+    TopicSinkSpec,
+    Watermark,
+)
+from tests.support.sql_corpus import pipeline
+
+COUNTS = "SELECT user AS k, count(*) AS n FROM clicks GROUP BY user, window(at, '1 hour')"
+SESSIONS = "SELECT user AS k, count(*) AS n FROM clicks GROUP BY user, session_window(at, '1 hour')"
+AGAIN = "SELECT window(w, '1 day') AS d, sum(n) AS n FROM s0 GROUP BY d"
+MINUTES = "SELECT window(at, '1 minute') AS w, count(*) AS n FROM clicks GROUP BY w"
+JOINED = (
+    "SELECT v.user AS k, c.page FROM views v {} JOIN clicks c\n"
+    "ON c.user = v.user AND c.at >= v.seen AND c.at <= v.seen + INTERVAL 1 HOUR"
+)
+
+
+@pytest.mark.parametrize(
+    ("sql", "keeps", "mode"),
+    [
+        (["SELECT user AS k FROM clicks"], False, "append"),
+        (["SELECT c.user AS k FROM clicks c JOIN customers d ON c.user = d.user"], False, "append"),
+        ([COUNTS], True, "update"),
+        ([COUNTS, "SELECT k FROM s0 WHERE n > 3"], True, "update"),
+        (["SELECT count(*) AS k FROM clicks"], True, "update"),
+        (["SELECT DISTINCT user AS k, at FROM clicks"], True, "update"),
+        ([SESSIONS], True, "append"),
+        ([MINUTES, AGAIN], True, "append"),
+        ([JOINED.format("")], True, "append"),
+        ([JOINED.format("LEFT")], True, "append"),
+        (["SELECT user AS k FROM clicks LIMIT 3"], True, "append"),
+        (["SELECT"], None, None),
+    ],
+)
+def test_of_sql(sql: list[str], keeps: bool | None, mode: OutputMode | None) -> None:
+    spec = pipeline(*sql)
+    (sink,) = spec.sinks
+    assert stateful(spec, sink) is keeps
+    assert output_mode(spec, sink) == mode
+
+
+def _with(step: StepSpec, *more: StepSpec) -> PipelineSpec:
+    source = SourceSpec(
+        name="s",
+        topics=("t",),
+        schema="k string, at timestamp",
+        watermark=Watermark(column="at", delay="1 hour"),
+    )
+    return PipelineSpec(
+        name="p", bootstrap_servers="h:1", sources=(source,), steps=(step, *more), sinks=()
+    )
+
+
+def _sink(view: str, mode: Mode = "upsert", output: OutputMode | None = None) -> DatabaseSinkSpec:
+    return DatabaseSinkSpec(
+        name="o", view=view, database="x://", table="t", mode=mode, output_mode=output
+    )
+
+
+def test_a_function_is_known_when_it_has_run() -> None:
+    spec = _with(
+        StepSpec(name="made", function="m:f"),
+        StepSpec(name="sums", sql="SELECT k, count(*) AS n FROM made GROUP BY k"),
+        StepSpec(name="once", source="s", deduplicate=("k",)),
+    )
+    for view in ("made", "sums"):
+        assert stateful(spec, _sink(view)) is None
+        assert output_mode(spec, _sink(view)) is None
+        assert output_mode(spec, _sink(view, "append")) == "append"
+        assert output_mode(spec, _sink(view, output="update")) == "update"
+        assert output_mode(spec, TopicSinkSpec(name="o", view=view)) == "append"
+    assert stateful(spec, _sink("once")) is True
+    assert stateful(spec, _sink("s")) is False
+
+
+def test_a_view_that_is_not_there_is_unknown() -> None:
+    assert stateful(_with(StepSpec(name="a", sql="SELECT 1")), _sink("zz")) is None

@@ -1,0 +1,66 @@
+"""Statements that cannot be read: the words, and the place."""
+
+import pytest
+from sqlglot import exp
+
+from penstock.spark.check.relations import Finding
+from penstock.spark.check.sql_parse import parse_condition, parse_query
+
+
+@pytest.mark.parametrize(
+    ("sql", "line", "column", "said"),
+    [
+        ("", 1, None, "the SQL is empty"),
+        ("-- nothing", 1, None, "only a comment"),
+        ("SELECT a,\nFROM t", 1, 9, "a comma too many before FROM"),
+        ("SELECT a\nFROM t GROUP BY a,", 2, 18, "a comma too many at the end"),
+        ("SELECT f(a,\n) FROM t", 1, 11, "a comma too many before )"),
+        ("SELECT * FROM a JOIN b ON", 1, 24, "ON has no condition at the end"),
+        ("SELECT a b\nc FROM t", 2, 1, "`c` is not expected here"),
+        ("SELECT count(a\nFROM t", 2, 1, "`)` is missing near `FROM`"),
+        ("SELECT a FROM t WHERE", 1, 17, "something is missing in WHERE"),
+        ("SELECT CASE WHEN a THEN b FROM t", 1, 25, "a CASE has no END"),
+        ("SELEC a FROM t", 1, 9, "begins with SELECT or WITH, this one with SELEC"),
+        ("SELECT 'a\nFROM t", 1, 8, "' is never closed"),
+        ("SELECT a -- it's\n, `b FROM t", 2, 3, "` is never closed"),
+        ("SELECT a /* no end\nFROM t", 1, 10, "/ is never closed"),
+        ("SELECT FROM t", 1, 1, "SELECT has no columns"),
+        ("SELECT 1;\nSELECT 2", 1, 9, "another statement follows"),
+        ("INSERT INTO t SELECT 1", 1, 1, "INSERT is not possible here"),
+        ("DROP TABLE t", 1, 1, "DROP is not possible here"),
+    ],
+)
+def test_what_cannot_be_read(sql: str, line: int, column: int | None, said: str) -> None:
+    found = parse_query(sql)
+
+    assert found.tree is None
+    assert found.finding is not None
+    assert said in found.finding.message
+    assert (found.finding.line, found.finding.column) == (line, column)
+
+
+@pytest.mark.parametrize("sql", ["SELECT n >>> 1 AS e FROM t", "SELECT X '1F' AS x", "TABLE t"])
+def test_what_sqlglot_does_not_know_is_not_called_wrong(sql: str) -> None:
+    found = parse_query(sql)
+
+    assert found.tree is None
+    assert found.finding is None
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT window, count(*) FROM t GROUP BY window",
+        "SELECT window w FROM t GROUP BY window(at, '1 minute')",
+        "SELECT sum(a) OVER w FROM t WINDOW w AS (PARTITION BY b)",
+        "SELECT 1;",
+    ],
+)
+def test_window_is_a_name_and_a_clause(sql: str) -> None:
+    assert isinstance(parse_query(sql).tree, exp.Select)
+
+
+def test_a_condition() -> None:
+    assert isinstance(parse_condition("op = 'd' AND n > 1"), exp.And)
+    for wrong in ("op =", "", "a GROUP BY a", "a LIMIT 1"):
+        assert isinstance(parse_condition(wrong), Finding), wrong

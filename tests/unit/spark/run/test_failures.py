@@ -1,0 +1,78 @@
+"""One clear line out of what Spark makes of an error."""
+
+import pytest
+
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.spark.errors import DataLossError, FencedError, PipelineError, ProgressError
+from penstock.spark.run.failures import failure_of
+
+
+class SparkSaysError(Exception):
+    """As pyspark's own."""
+
+    __module__ = "pyspark.errors"
+
+
+PLANNING = """[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON_DATA_SOURCE_ERROR] \
+Failed to plan Python data source. Traceback (most recent call last):
+  File "runner.py", line 1, in main
+    raise DataLossError(
+penstock.spark.errors.DataLossError: orders-0 starts at offset 5 now. Records may be missing
+ SQLSTATE: 38000"""
+
+
+def test_an_error_of_ours_comes_back_out_of_another_process() -> None:
+    found = failure_of("p.s", SparkSaysError(PLANNING))
+    assert isinstance(found, DataLossError)
+    assert str(found) == "orders-0 starts at offset 5 now. Records may be missing"
+
+
+def test_an_error_of_ours_stays_as_it_is() -> None:
+    error = ProgressError("x")
+    assert failure_of("p.s", error) is error
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Concurrent update to the log. Multiple streaming jobs detected for 5.",
+        "[CONCURRENT_STREAM_LOG_UPDATE] …",
+    ],
+)
+def test_a_second_driver_on_the_same_checkpoint(said: str) -> None:
+    assert isinstance(failure_of("p.s", SparkSaysError(said)), FencedError)
+
+
+def test_spark_stopped_by_its_cluster() -> None:
+    said = "Job 3 cancelled because SparkContext was shut down\n at x"
+    found = failure_of("p.s", SparkSaysError(said))
+    assert type(found) is PipelineError
+    assert str(found).startswith("p.s: Spark was stopped while the query ran")
+
+
+def test_what_the_clients_say_is_said() -> None:
+    text = "Traceback\n  File x\npenstock.client.errors.UnknownTopicError: a: no such topic\n more"
+    assert str(failure_of("p.s", SparkSaysError(text))) == "p.s: a: no such topic"
+
+
+def test_what_python_says_is_said() -> None:
+    cause = ValueError("Traceback\nKeyError: 'x'\n")
+    error = SparkSaysError("An exception was raised by the Python Proxy")
+    error.__cause__ = cause
+    found = failure_of("p.s", error)
+    assert type(found) is PipelineError
+    assert str(found) == "p.s: KeyError: 'x'"
+
+
+def test_of_anything_else_the_first_line() -> None:
+    assert str(failure_of("p.s", SparkSaysError("\n first \n\n at x"))) == "p.s: first"
+    assert str(failure_of("p.s", SparkSaysError())) == "p.s: SparkSaysError"
+
+
+def test_what_goes_wrong_in_the_driver_is_named() -> None:
+    error = KeyError("x")
+    found = failure_of("p.s", error)
+    assert str(found) == "p.s: KeyError: 'x'"
+    assert found.__cause__ is error
+    refused = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not allowed")
+    assert "not allowed" in str(failure_of("p.s", refused))

