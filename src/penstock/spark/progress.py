@@ -11,7 +11,7 @@ Spark compares offsets as text, so the order of the keys is fixed.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from penstock.core.ids import TopicPartition
 from penstock.spark.errors import ProgressError
@@ -93,3 +93,16 @@ class Stored:
     query_id: str = ""
     """Of the last batch."""
     batch_id: int = -1
+
+    def to_json(self) -> dict[str, Json]:
+        """As sinks write it down that keep no tables."""
+        progress: dict[str, Json] = {name: each.to_json() for name, each in self.progress.items()}
+        return {"queryId": self.query_id, "batchId": self.batch_id, "progress": progress}
+
+    @classmethod
+    def from_json(cls, written: Mapping[str, Any]) -> "Stored":
+        """`KeyError`, `ValueError` and the like where it was written by something else."""
+        progress = {
+            name: SourceOffsets.from_json(each) for name, each in written["progress"].items()
+        }
+        return cls(progress, written["queryId"], int(written["batchId"]))

@@ -15,7 +15,7 @@ from typing import Final, Literal, Protocol
 from urllib.parse import quote, unquote
 
 from penstock.spark.errors import FencedError, OptionError, ProgressError
-from penstock.spark.progress import Json, SourceOffsets, Stored
+from penstock.spark.progress import Json, Stored
 
 FOLDER: Final = "_penstock"
 _DIGITS: Final = 20
@@ -64,23 +64,14 @@ class Commit:
         if self.move is not None:
             found["move"] = list(self.move)
         if self.stored is not None:
-            found["queryId"] = self.stored.query_id
-            found["batchId"] = self.stored.batch_id
-            found["progress"] = {
-                name: offsets.to_json() for name, offsets in self.stored.progress.items()
-            }
+            found |= self.stored.to_json()
         return json.dumps(found, indent=1).encode()
 
     @classmethod
     def from_bytes(cls, number: int, written: bytes) -> "Commit":
         try:
             found = json.loads(written)
-            stored = None
-            if "progress" in found:
-                progress = {
-                    name: SourceOffsets.from_json(each) for name, each in found["progress"].items()
-                }
-                stored = Stored(progress, found["queryId"], int(found["batchId"]))
+            stored = Stored.from_json(found) if "progress" in found else None
             move = found.get("move")
             return cls(
                 number,

@@ -65,12 +65,7 @@ class Entry:
     def to_bytes(self, now: datetime) -> bytes:
         found: dict[str, Json] = {"owner": self.owner, "at": now.isoformat(timespec="milliseconds")}
         if self.stored is not None:
-            found["queryId"] = self.stored.query_id
-            found["batchId"] = self.stored.batch_id
-            found["rows"] = self.rows
-            found["progress"] = {
-                name: offsets.to_json() for name, offsets in self.stored.progress.items()
-            }
+            found |= {"rows": self.rows, **self.stored.to_json()}
         if self.fingerprint:
             found["fingerprint"] = self.fingerprint
         if self.clearing:
@@ -81,14 +76,8 @@ class Entry:
     def from_bytes(cls, key: str, written: bytes) -> "Entry":
         try:
             found = json.loads(written)
-            stored = None
-            if "progress" in found:
-                progress = {
-                    name: SourceOffsets.from_json(each) for name, each in found["progress"].items()
-                }
-                stored = Stored(progress, found["queryId"], int(found["batchId"]))
             return cls(
-                stored,
+                Stored.from_json(found) if "progress" in found else None,
                 found.get("owner", ""),
                 int(found.get("rows", 0)),
                 SourceOffsets.from_json(found.get("clearing", {})).offsets,
