@@ -27,7 +27,7 @@ DECLARATIONS := $(wildcard src/penstock/*/*.pxd)
 BUILD_INPUTS := pyproject.toml constraints.txt tools/setup.sh $(wildcard setup.py) \
 	$(DECLARATIONS) $(wildcard $(DECLARATIONS:.pxd=.py))
 
-.PHONY: help setup setup-python setup-parts demo test lint format bench lock clean distclean
+.PHONY: help setup setup-python setup-parts demo test test-long lint format bench lock clean distclean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -79,8 +79,11 @@ $(FRANZ_GO): $(wildcard tools/clients/franz-go/*) tools/setup.sh
 demo: setup-python ## broker, topics, live page views, a Spark pipeline: every view counted once
 	@$(BIN)/python -m examples.pipeline_demo
 
-test: setup ## every test (JOBS=2 at a time)
-	$(BIN)/pytest -n $(JOBS) --dist worksteal $(ARGS)
+test: setup ## the tests (JOBS=2 at a time), but for the long ones
+	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not long" $(ARGS)
+
+test-long: setup ## tests that kill drivers, servers and clusters for minutes
+	$(BIN)/pytest -n $(JOBS) --dist worksteal -m long $(ARGS)
 
 lint: setup-python ## formatting, lint, types, and who may import whom
 	$(BIN)/ruff format --check .

@@ -26,6 +26,9 @@ from tests.support.database_sinks import rows_of
 from tests.support.databases import MariaDbServer, PostgreSqlServer, engine_for
 from tests.support.spark_cluster import QUICK, SparkCluster
 
+pytestmark = pytest.mark.long
+
+
 RECORDS = 4000
 PEOPLE = 5
 PER_MINUTE = 3000

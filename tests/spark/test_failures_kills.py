@@ -19,6 +19,8 @@ from tests.support.spark_worlds import new_world
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.long
+
 
 def test_a_second_process_takes_over_and_the_first_stops_with_one_clear_line(
     spark: "SparkSession", broker: Broker, request: pytest.FixtureRequest, tmp_path: Path

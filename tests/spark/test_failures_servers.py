@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from penstock.spark.progress import Batch
     from penstock.spark.sinks.port import Applied
 
+pytestmark = pytest.mark.long
+
 
 class Continuous(RunListener):
     """A pipeline that runs in a thread until the end of the block."""

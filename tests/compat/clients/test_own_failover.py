@@ -27,6 +27,9 @@ from tests.support.kafka import KafkaParts
 from tests.support.kafka_cluster import KafkaCluster
 from tests.support.own_consumer import consumer_of
 
+pytestmark = pytest.mark.long
+
+
 WAIT_S = 60.0
 PARTITIONS = 3
 GROUPS_LOG, TRANSACTIONS_LOG = "__consumer_offsets", "__transaction_state"

@@ -20,6 +20,9 @@ from tests.support.databases import (
     sqlite_url,
 )
 
+pytestmark = pytest.mark.long
+
+
 KILLED = -9
 STEPS = 32
 """More than opening and a batch have."""
