@@ -24,6 +24,9 @@ from tests.support.kafka_apps import App, KafkaApps, write_properties
 from tests.support.once import once_per_run
 from tests.support.penstock_broker import start_broker
 
+pytestmark = pytest.mark.long
+
+
 with warnings.catch_warnings():
     # It reads its schemas in a way that Python 3.11 calls old.
     warnings.simplefilter("ignore", DeprecationWarning)

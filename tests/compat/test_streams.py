@@ -24,6 +24,9 @@ from tests.support.kafka_apps import App, KafkaApps, write_properties
 from tests.support.once import once_per_run
 from tests.support.penstock_broker import start_broker
 
+pytestmark = pytest.mark.long
+
+
 APPLICATION = "word-count"
 INPUT, OUTPUT = "lines", "counts"
 REPARTITION = f"{APPLICATION}-words-repartition"

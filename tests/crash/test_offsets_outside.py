@@ -26,6 +26,9 @@ from tests.support.databases import (
 from tests.support.outside_worker import RESULTS, Task, Workers
 from tests.support.penstock_broker import PenstockBroker
 
+pytestmark = pytest.mark.long
+
+
 ENDS = {"orders": [120, 110], "many": [1500, 1500]}
 """How many records each partition has."""
 

@@ -35,6 +35,9 @@ from tests.support.clients.transactional_clients import JAVA, TRANSACTIONAL
 from tests.support.penstock_broker import PenstockBroker
 from tests.support.txn_client import latest
 
+pytestmark = pytest.mark.long
+
+
 PARTITIONS = range(3)
 RECORDS = 3000
 IN_ONE_TRANSACTION = 50
