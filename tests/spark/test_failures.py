@@ -21,7 +21,7 @@ from penstock.spark.errors import (
 from penstock.spark.run.rebuild import rebuild
 from penstock.testing import Broker
 from tests.support.pipeline_world import Kind, Point, World, commits_seen
-from tests.support.spark_worlds import KilledError, die, new_world
+from tests.support.spark_worlds import DATABASES, KilledError, die, new_world
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,11 +111,41 @@ def test_a_second_driver_in_the_middle_of_a_batch_of_the_first(
     world.check()
 
 
+@pytest.mark.parametrize(
+    ("kind", "database"), [*(("append", each) for each in DATABASES), ("topic", "topic")]
+)
+def test_a_lost_checkpoint_costs_nothing(
+    spark: "SparkSession",
+    broker: Broker,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    kind: Literal["append", "topic"],
+    database: str,
+) -> None:
+    """The sink knows where to go on, also of a batch that Spark has never called done. Batch
+    numbers start at 0 again, and say nothing."""
+    world = new_world(request, broker, tmp_path, kind, database, batch=1000)
+    for records in (20, 10):
+        world.produce(records)
+        crash(world, spark, "stored")
+        world.lose_checkpoint()
+    world.produce(10)
+    result = world.once(spark)
+    assert result.queries[0].skipped == 0
+    assert result.rows == sum(each >= 30 for each in world.good)
+    world.check()
+
+
+@pytest.mark.parametrize("database", DATABASES)
 def test_state_that_is_lost_is_refused_and_rebuilt(
-    spark: "SparkSession", broker: Broker, request: pytest.FixtureRequest, tmp_path: Path
+    spark: "SparkSession",
+    broker: Broker,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    database: str,
 ) -> None:
     """A rebuild that crashes half-way is finished by the next one."""
-    world = new_world(request, broker, tmp_path, "update", "mariadb", batch=1000)
+    world = new_world(request, broker, tmp_path, "update", database, batch=1000)
     world.produce(30)
     world.once(spark)
     before = world.found()
@@ -132,11 +162,16 @@ def test_state_that_is_lost_is_refused_and_rebuilt(
     world.check()
 
 
+@pytest.mark.parametrize("database", DATABASES)
 def test_a_topic_that_was_made_again_is_refused_with_and_without_a_checkpoint(
-    spark: "SparkSession", broker: Broker, request: pytest.FixtureRequest, tmp_path: Path
+    spark: "SparkSession",
+    broker: Broker,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    database: str,
 ) -> None:
     """Its offsets are those of other records."""
-    world = new_world(request, broker, tmp_path, "append", "postgresql", batch=1000)
+    world = new_world(request, broker, tmp_path, "append", database, batch=1000)
     world.produce(10)
     world.once(spark)
     before = world.found()

@@ -1,4 +1,7 @@
-"""Brokers, databases and Python workers that are killed under a pipeline that runs (D3)."""
+"""Brokers, databases and Python workers that are killed under a pipeline that runs (D3).
+
+SQLite has no server: it is killed with the driver, in test_failures_kills.py.
+"""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +24,7 @@ from tests.support.databases import (
     engine_for,
 )
 from tests.support.pipeline_world import Point, World, commits_seen
-from tests.support.spark_worlds import new_world
+from tests.support.spark_worlds import DATABASES, SERVERS, new_world
 from tests.support.worker_faults import dying_after_staging
 
 if TYPE_CHECKING:
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
     from penstock.spark.sinks.port import Applied
 
 pytestmark = pytest.mark.long
+
+STATEFUL_OR_TOPIC = [*(("update", each) for each in DATABASES), ("topic", "topic")]
 
 
 class Continuous(RunListener):
@@ -73,7 +78,7 @@ class Continuous(RunListener):
                 raise self.error
 
 
-@pytest.mark.parametrize(("kind", "database"), [("update", "postgresql"), ("topic", "topic")])
+@pytest.mark.parametrize(("kind", "database"), STATEFUL_OR_TOPIC)
 def test_a_broker_that_is_killed_and_started_again_is_waited_for(
     spark: "SparkSession",
     request: pytest.FixtureRequest,
@@ -97,11 +102,12 @@ def test_a_broker_that_is_killed_and_started_again_is_waited_for(
         world.check()
 
 
+@pytest.mark.parametrize("database", DATABASES)
 def test_a_broker_that_stays_away_stops_the_pipeline_which_goes_on_later(
-    spark: "SparkSession", request: pytest.FixtureRequest, tmp_path: Path
+    spark: "SparkSession", request: pytest.FixtureRequest, tmp_path: Path, database: str
 ) -> None:
     with Broker() as broker:
-        world = new_world(request, broker, tmp_path, "append", "sqlite", letters="topic")
+        world = new_world(request, broker, tmp_path, "append", database, letters="topic")
         # Instead of a minute.
         world.kafka = {"default.api.timeout.ms": "1000", "request.timeout.ms": "1000"}
         world.produce(20)
@@ -128,7 +134,8 @@ def durable_mariadb() -> Iterator[MariaDbServer]:
         yield server
 
 
-@pytest.mark.parametrize(("kind", "database"), [("staged", "postgresql"), ("update", "mariadb")])
+@pytest.mark.parametrize("kind", ["staged", "update"])
+@pytest.mark.parametrize("database", SERVERS)
 def test_a_database_that_is_killed_in_the_middle_of_a_transaction_is_waited_for(
     spark: "SparkSession",
     broker: Broker,
@@ -179,11 +186,17 @@ class Meeting:
         self._go.set()
 
 
+@pytest.mark.parametrize(("kind", "database"), STATEFUL_OR_TOPIC)
 def test_a_worker_that_is_killed_in_the_middle_of_a_task_stores_nothing(
-    spark: "SparkSession", broker: Broker, request: pytest.FixtureRequest, tmp_path: Path
+    spark: "SparkSession",
+    broker: Broker,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    kind: Literal["update", "topic"],
+    database: str,
 ) -> None:
     """Spark on one machine does not try a task again: the batch fails, and the next run has it."""
-    world = new_world(request, broker, tmp_path, "update", "mariadb")
+    world = new_world(request, broker, tmp_path, kind, database)
     world.worker_dies = str(tmp_path / "worker")
     world.produce(20)
     with pytest.raises(PipelineError, match="Python worker exited unexpectedly"):
@@ -193,11 +206,16 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_task_stores_nothing(
     world.check()
 
 
+@pytest.mark.parametrize("database", SERVERS)
 def test_what_a_killed_worker_has_staged_counts_for_nothing(
-    spark: "SparkSession", broker: Broker, request: pytest.FixtureRequest, tmp_path: Path
+    spark: "SparkSession",
+    broker: Broker,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    database: str,
 ) -> None:
-    """On PostgreSQL, with a task that is tried again: test_failures_kills.py."""
-    world = new_world(request, broker, tmp_path, "staged", "mariadb")
+    """With a task that is tried again: test_failures_kills.py."""
+    world = new_world(request, broker, tmp_path, "staged", database)
     world.produce(20)
     with (
         dying_after_staging(str(tmp_path / "worker")),

@@ -9,6 +9,9 @@ from penstock.testing import Broker
 from tests.support.databases import DatabaseServer, sqlite_url
 from tests.support.pipeline_world import Kind, World
 
+DATABASES = ("sqlite", "postgresql", "mariadb")
+SERVERS = ("postgresql", "mariadb")
+
 
 class KilledError(Exception):
     """In place of a kill: the query ends here, and what it was about to do is not done."""
