@@ -23,7 +23,8 @@ from tests.support.databases import (
     engine_for,
     sqlite_url,
 )
-from tests.support.outside_worker import RESULTS, Task, Workers
+from tests.support.forked_workers import Workers
+from tests.support.outside_worker import RESULTS, Task
 from tests.support.penstock_broker import PenstockBroker
 
 pytestmark = pytest.mark.long
@@ -85,9 +86,9 @@ def workers(
     tmp_path_factory: pytest.TempPathFactory,
     broker: PenstockBroker,
     servers: dict[str, DatabaseServer],
-) -> Iterator[Workers]:
+) -> Iterator[Workers[Task]]:
     folder = tmp_path_factory.mktemp("workers")
-    with Workers(folder / "workers.log") as workers:
+    with Workers[Task]("tests.support.outside_worker", folder / "workers.log") as workers:
         for url in [sqlite_url(folder), *(server.fresh() for server in servers.values())]:
             task = task_for(broker, url)
             task.records_per_poll = 50
@@ -130,7 +131,7 @@ def check(url: URL, where: str) -> int:
 
 
 def test_a_consumer_killed_at_every_step(
-    broker: PenstockBroker, workers: Workers, url: URL
+    broker: PenstockBroker, workers: Workers[Task], url: URL
 ) -> None:
     """C6: no loss, no doubles."""
     task = task_for(broker, url)
@@ -151,7 +152,7 @@ def test_a_consumer_killed_at_every_step(
 @pytest.mark.parametrize("point", ["before commit", "after commit"])
 def test_a_database_killed_at_work(
     broker: PenstockBroker,
-    workers: Workers,
+    workers: Workers[Task],
     servers: dict[str, DatabaseServer],
     kind: str,
     point: str,
@@ -171,7 +172,7 @@ def test_a_database_killed_at_work(
     assert check(url, "at the end") == sum(task.ends)
 
 
-def hold_at_point(workers: Workers, task: Task, hold: Path) -> int:
+def hold_at_point(workers: Workers[Task], task: Task, hold: Path) -> int:
     """Starts a consumer and waits until it holds at its point."""
     task.hold = str(hold)
     worker = workers.start(task)
@@ -190,7 +191,7 @@ def wait_for_more(url: URL, than: int) -> None:
 
 
 def test_consumers_killed_in_a_rebalance(
-    broker: PenstockBroker, workers: Workers, url: URL
+    broker: PenstockBroker, workers: Workers[Task], url: URL
 ) -> None:
     """C6: partitions change hands, and whoever had them dies on the way."""
     task = task_for(broker, url, "many")
@@ -208,7 +209,7 @@ def test_consumers_killed_in_a_rebalance(
 
 
 def test_a_consumer_that_was_taken_for_dead(
-    broker: PenstockBroker, workers: Workers, url: URL, tmp_path: Path
+    broker: PenstockBroker, workers: Workers[Task], url: URL, tmp_path: Path
 ) -> None:
     """C6: it comes back with records in its hands that another has saved meanwhile."""
     task = task_for(broker, url)

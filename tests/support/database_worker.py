@@ -1,28 +1,17 @@
 """A process that writes batches into a database, to be killed at any step of it.
 
-`Workers` starts one that has everything imported and forks the writers, so that killing and
-starting them costs next to nothing. Each record of the topic is an offset: it ends up as a row of
+For `Workers`. Each record of the topic is an offset: it ends up as a row of
 the results or, every fifth, as a dead letter.
 """
 
-import json
-import logging
 import os
-import signal
 import sqlite3
-import subprocess
-import sys
-import time
-import traceback
-from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 from unittest.mock import patch
 
 import msgspec
 import pyarrow as pa
-from sqlalchemy import Connection, Engine, PoolProxiedConnection, event
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine.interfaces import DBAPICursor
 
 from penstock.spark.errors import FencedError
@@ -31,8 +20,8 @@ from penstock.spark.progress import Batch, Stored
 from penstock.spark.sinks.database import DatabaseSink
 from penstock.spark.sinks.database.statements import DriverCursor
 from tests.support.database_sinks import TOPIC, at, letters_at, sink_for, spec_for
+from tests.support.forked_workers import hold, kill_this_process, serve, step_at_commits
 
-LIFETIME_SECONDS = 60
 FENCED = 3
 """How a writer ends that another has replaced."""
 
@@ -66,23 +55,14 @@ class Steps:
     def reach(self, point: str) -> None:
         self._count += 1
         if self._count == self._task.kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
+            kill_this_process()
         if point == self._task.hold_at and self.batch == 2:
             self._task.hold_at = ""
-            hold = Path(self._task.hold)
-            hold.touch()
-            while hold.exists():
-                time.sleep(0.005)
+            hold(Path(self._task.hold))
 
 
 def step_at_statements(engine: Engine, steps: Steps) -> None:
     """A step before every statement that is not about the catalogue, and around every commit."""
-    commit = engine.dialect.do_commit
-
-    def do_commit(connection: PoolProxiedConnection) -> None:
-        steps.reach("before commit")
-        commit(connection)
-        steps.reach("after commit")
 
     def before(connection: Connection, cursor: DBAPICursor, statement: str, *more: object) -> None:
         if "penstock_" in statement or "results" in statement or "letters" in statement:
@@ -97,7 +77,7 @@ def step_at_statements(engine: Engine, steps: Steps) -> None:
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", do_not_wait_for_the_disk)
     event.listen(engine, "before_cursor_execute", before)
-    patch.object(engine.dialect, "do_commit", do_commit).start()
+    step_at_commits(engine, steps.reach)
     patch.object(DriverCursor, "__enter__", rows).start()
 
 
@@ -106,15 +86,18 @@ def do_not_wait_for_the_disk(connection: sqlite3.Connection, record: object) -> 
     connection.execute("PRAGMA synchronous = OFF")
 
 
-def work(task: Task) -> None:
+def work(task: Task) -> int:
     """Writes until all is written, or until it is killed."""
     steps = Steps(task)
     with sink_for(spec_for(task.url), dead_letter_table="letters") as sink:
         step_at_statements(sink._engine, steps)
         try:
             write_all(sink, task, steps)
+        except FencedError:
+            return FENCED
         finally:
             patch.stopall()
+    return 0
 
 
 def write_all(sink: DatabaseSink, task: Task, steps: Steps) -> None:
@@ -136,101 +119,5 @@ def write_all(sink: DatabaseSink, task: Task, steps: Steps) -> None:
         position = end
 
 
-class Workers:
-    """Writers, each a process forked from one that is ready to write."""
-
-    def __init__(self, log: Path) -> None:
-        with log.open("wb") as errors:
-            self._parent = subprocess.Popen(
-                [sys.executable, "-m", "tests.support.database_worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-            )
-        self._log = log
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._parent.communicate()
-
-    def rehearse(self, task: Task) -> None:
-        """Writes in the parent: what is loaded and compiled on first use is there from now on."""
-        assert self._ask({"rehearse": msgspec.to_builtins(task)}) == 0, self.said()
-
-    def start(self, task: Task) -> int:
-        """The process id of a new writer."""
-        return self._ask({"start": msgspec.to_builtins(task)})
-
-    def wait(self, pid: int) -> int:
-        """How it ended, as `os.waitstatus_to_exitcode` says: -9 for killed."""
-        return self._ask({"wait": pid})
-
-    def run(self, task: Task) -> int:
-        return self.wait(self.start(task))
-
-    def said(self) -> str:
-        """What the writers wrote to their standard error."""
-        return self._log.read_text(errors="replace")
-
-    def _ask(self, question: Mapping[str, object]) -> int:
-        assert self._parent.stdin is not None
-        assert self._parent.stdout is not None
-        self._parent.stdin.write(json.dumps(question) + "\n")
-        self._parent.stdin.flush()
-        answer = self._parent.stdout.readline()
-        assert answer, f"the workers' parent has ended:\n{self.said()}"
-        return int(answer)
-
-
-def main() -> None:
-    """Forks a writer for each question that says so; at the end of them all are killed."""
-    # Connections that break on purpose are not worth a traceback each.
-    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
-    running: set[int] = set()
-    for line in sys.stdin:
-        question = json.loads(line)
-        if "wait" in question:
-            pid = question["wait"]
-            answer = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-            running.discard(pid)
-        elif "rehearse" in question:
-            work(msgspec.convert(question["rehearse"], Task))
-            answer = 0
-        else:
-            answer = _fork(msgspec.convert(question["start"], Task))
-            running.add(answer)
-        sys.stdout.write(f"{answer}\n")
-        sys.stdout.flush()
-    for pid in running:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-
-
-def _fork(task: Task) -> int:
-    pid = os.fork()
-    if pid:
-        return pid
-    status = 1
-    try:
-        signal.alarm(LIFETIME_SECONDS)
-        work(task)
-        status = 0
-    except FencedError:
-        status = FENCED
-    finally:
-        if status == 1:
-            traceback.print_exc()
-        sys.stderr.flush()
-        os._exit(status)
-
-
 if __name__ == "__main__":
-    main()
+    serve(Task, work)

@@ -1,22 +1,9 @@
-"""A process that consumes into a database, to be killed at any step of it.
+"""A process that consumes into a database, to be killed at any step of it: for `Workers`."""
 
-`Workers` starts one that has everything imported and forks the consumers, so that killing and
-starting them costs next to nothing.
-"""
-
-import json
-import logging
 import os
-import signal
-import subprocess
 import sys
-import time
-import traceback
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
-from unittest.mock import patch
 
 import msgspec
 from sqlalchemy import (
@@ -26,7 +13,6 @@ from sqlalchemy import (
     Engine,
     Integer,
     MetaData,
-    PoolProxiedConnection,
     String,
     Table,
     create_engine,
@@ -41,8 +27,8 @@ from penstock.client.offsets_outside.model import Move, OffsetsMovedError, Store
 from penstock.client.offsets_outside.store import OffsetStore
 from penstock.client.settings import ConsumerOptions
 from penstock.core.ids import TopicPartition
+from tests.support.forked_workers import hold, kill_this_process, serve, step_at_commits
 
-LIFETIME_SECONDS = 60
 SESSION_TIMEOUT_MS = 600
 
 RESULTS = Table(
@@ -94,11 +80,8 @@ class Steps:
         if self._left:
             return
         if not self._task.hold:
-            os.kill(os.getpid(), signal.SIGKILL)
-        hold = Path(self._task.hold)
-        hold.touch()
-        while hold.exists():
-            time.sleep(0.005)
+            kill_this_process()
+        hold(Path(self._task.hold))
 
 
 class SteppingStore(OffsetStore):
@@ -154,25 +137,13 @@ class SteppingListener(RebalanceListener):
         self._steps.reach("revoked")
 
 
-def step_at_commits(engine: Engine, steps: Steps) -> None:
-    """Every commit of this engine has a step before and one after."""
-    commit = engine.dialect.do_commit
-
-    def do_commit(connection: PoolProxiedConnection) -> None:
-        steps.reach("before commit")
-        commit(connection)
-        steps.reach("after commit")
-
-    event.listen(engine, "commit", lambda connection: steps.reach("committing"))
-    patch.object(engine.dialect, "do_commit", do_commit).start()
-
-
-def consume(task: Task) -> None:
+def consume(task: Task) -> int:
     """Reads until all is read, or until it is killed. A database that went away comes back."""
     steps = Steps(task)
     engine = create_engine(task.url)
     store = SteppingStore(steps)
-    step_at_commits(engine, steps)
+    event.listen(engine, "commit", lambda connection: steps.reach("committing"))
+    step_at_commits(engine, steps.reach)
     partitions = [TopicPartition(task.topic, number) for number in range(len(task.ends))]
     options = ConsumerOptions(
         bootstrap_servers=task.bootstrap,
@@ -197,6 +168,7 @@ def consume(task: Task) -> None:
             except OffsetsMovedError:
                 say("offsets were moved")
     engine.dispose()
+    return 0
 
 
 def consume_some(
@@ -235,99 +207,5 @@ def is_done(engine: Engine, partitions: Sequence[TopicPartition], ends: Sequence
     )
 
 
-class Workers:
-    """Consumers, each a process forked from one that is ready to consume."""
-
-    def __init__(self, log: Path) -> None:
-        with log.open("wb") as errors:
-            self._parent = subprocess.Popen(
-                [sys.executable, "-m", "tests.support.outside_worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-            )
-        self._log = log
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._parent.communicate()
-
-    def rehearse(self, task: Task) -> None:
-        """Consumes in the parent: what is loaded and compiled on first use is there from now on."""
-        assert self._ask({"rehearse": msgspec.to_builtins(task)}) == 0
-
-    def start(self, task: Task) -> int:
-        """The process id of a new consumer."""
-        return self._ask({"start": msgspec.to_builtins(task)})
-
-    def wait(self, pid: int) -> int:
-        """How it ended, as `os.waitstatus_to_exitcode` says: -9 for killed."""
-        return self._ask({"wait": pid})
-
-    def run(self, task: Task) -> int:
-        return self.wait(self.start(task))
-
-    def said(self) -> str:
-        """What the consumers wrote to their standard error."""
-        return self._log.read_text(errors="replace")
-
-    def _ask(self, question: Mapping[str, object]) -> int:
-        assert self._parent.stdin is not None
-        assert self._parent.stdout is not None
-        self._parent.stdin.write(json.dumps(question) + "\n")
-        self._parent.stdin.flush()
-        answer = self._parent.stdout.readline()
-        assert answer, f"the workers' parent has ended:\n{self.said()}"
-        return int(answer)
-
-
-def main() -> None:
-    """Forks a consumer for each question that says so; at the end of them all are killed."""
-    # Connections that break on purpose are not worth a traceback each.
-    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
-    running: set[int] = set()
-    for line in sys.stdin:
-        question = json.loads(line)
-        if "wait" in question:
-            pid = question["wait"]
-            answer = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-            running.discard(pid)
-        elif "rehearse" in question:
-            consume(msgspec.convert(question["rehearse"], Task))
-            answer = 0
-        else:
-            answer = _fork(msgspec.convert(question["start"], Task))
-            running.add(answer)
-        sys.stdout.write(f"{answer}\n")
-        sys.stdout.flush()
-    for pid in running:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-
-
-def _fork(task: Task) -> int:
-    pid = os.fork()
-    if pid:
-        return pid
-    status = 1
-    try:
-        signal.alarm(LIFETIME_SECONDS)
-        consume(task)
-        status = 0
-    finally:
-        if status:
-            traceback.print_exc()
-        sys.stderr.flush()
-        os._exit(status)
-
-
 if __name__ == "__main__":
-    main()
+    serve(Task, consume)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL, text
 
-from tests.support.database_worker import FENCED, Task, Workers
+from tests.support.database_worker import FENCED, Task
 from tests.support.databases import (
     DatabaseServer,
     MariaDbServer,
@@ -19,6 +19,7 @@ from tests.support.databases import (
     engine_for,
     sqlite_url,
 )
+from tests.support.forked_workers import Workers
 
 pytestmark = pytest.mark.long
 
@@ -47,9 +48,9 @@ def durable(request: pytest.FixtureRequest) -> Iterator[DatabaseServer]:
 @pytest.fixture(scope="module")
 def workers(
     tmp_path_factory: pytest.TempPathFactory, servers: dict[str, DatabaseServer]
-) -> Iterator[Workers]:
+) -> Iterator[Workers[Task]]:
     folder = tmp_path_factory.mktemp("workers")
-    with Workers(folder / "workers.log") as workers:
+    with Workers[Task]("tests.support.database_worker", folder / "workers.log") as workers:
         for url in [sqlite_url(folder), *(server.fresh() for server in servers.values())]:
             workers.rehearse(task_for(url, 20))
         yield workers
@@ -90,7 +91,7 @@ def check(url: URL, where: str) -> int:
     return end
 
 
-def test_a_writer_killed_at_every_step(workers: Workers, fresh: Callable[[], URL]) -> None:
+def test_a_writer_killed_at_every_step(workers: Workers[Task], fresh: Callable[[], URL]) -> None:
     url = fresh()
     task = task_for(url, 30)
     assert workers.run(task) == 0, workers.said()
@@ -106,7 +107,7 @@ def test_a_writer_killed_at_every_step(workers: Workers, fresh: Callable[[], URL
     assert check(url, "at the end") == task.end
 
 
-def test_a_first_writer_killed(workers: Workers, fresh: Callable[[], URL]) -> None:
+def test_a_first_writer_killed(workers: Workers[Task], fresh: Callable[[], URL]) -> None:
     """Also while it makes the tables."""
     for step in FIRST_STEPS:
         url = fresh()
@@ -118,7 +119,7 @@ def test_a_first_writer_killed(workers: Workers, fresh: Callable[[], URL]) -> No
         assert check(url, f"killed at step {step} of the first run") == 20
 
 
-def hold(workers: Workers, task: Task, point: str, file: Path) -> int:
+def hold(workers: Workers[Task], task: Task, point: str, file: Path) -> int:
     """Starts a writer and waits until it holds there."""
     task.hold_at, task.hold = point, str(file)
     worker = workers.start(task)
@@ -130,7 +131,7 @@ def hold(workers: Workers, task: Task, point: str, file: Path) -> int:
 
 @pytest.mark.parametrize("point", ["rows", "before commit", "after commit"])
 def test_a_second_owner_in_the_middle(
-    workers: Workers, fresh: Callable[[], URL], point: str, tmp_path: Path
+    workers: Workers[Task], fresh: Callable[[], URL], point: str, tmp_path: Path
 ) -> None:
     """It waits for the transaction of the first, or the first is refused; nothing is lost."""
     url = fresh()
@@ -152,7 +153,7 @@ def test_a_second_owner_in_the_middle(
 
 @pytest.mark.parametrize("point", ["rows", "before commit", "after commit"])
 def test_a_server_killed_in_the_middle(
-    workers: Workers, durable: DatabaseServer, point: str, tmp_path: Path
+    workers: Workers[Task], durable: DatabaseServer, point: str, tmp_path: Path
 ) -> None:
     """The writer goes on when the server is back, from what it has recovered."""
     url = durable.fresh()
