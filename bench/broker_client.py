@@ -8,7 +8,6 @@ import socket
 import struct
 from collections.abc import Sequence
 from itertools import cycle, islice
-from types import TracebackType
 from typing import Self, TypeVar, cast
 from uuid import UUID
 
@@ -113,12 +112,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.sock.close()
 
     # --- under the clock

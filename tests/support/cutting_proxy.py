@@ -4,7 +4,6 @@ import socket
 import threading
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from sqlalchemy import URL
@@ -43,12 +42,7 @@ class CuttingProxy:
         self._start(self._accept)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         # Closing alone does not wake up who waits in accept.
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

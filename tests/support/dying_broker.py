@@ -20,7 +20,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, NamedTuple, ParamSpec, Self
 from unittest.mock import patch
 
@@ -88,12 +87,7 @@ class BrokerForge:
         )
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._helper.communicate(timeout=TIMEOUT_S)
 
     def start(

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import pack
-from types import TracebackType
 from typing import Self
 from uuid import UUID
 from zlib import crc32
@@ -59,12 +58,7 @@ class LogFolder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.crash()
 
     @property

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from threading import Barrier, Event, Thread
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from tests.support.pipeline_world import Point, World, commits_seen
@@ -74,12 +73,7 @@ class Driver:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         # Both ends, so that no pipe is left open.

@@ -1,7 +1,6 @@
 """Single segments on real files, without a log around them."""
 
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from penstock.records.batch import split
@@ -23,12 +22,7 @@ class SegmentFolder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         for segment in self._opened:
             segment.close_handlers()
 

@@ -4,7 +4,6 @@ import asyncio
 import threading
 from collections.abc import Callable
 from enum import Enum
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from penstock.protocol.api_key import ApiKey
@@ -67,12 +66,7 @@ class Tap:
         self._relay = asyncio.run_coroutine_threadsafe(self._start(), self._loop).result()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

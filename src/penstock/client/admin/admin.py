@@ -1,6 +1,5 @@
 """The blocking admin client."""
 
-from types import TracebackType
 from typing import Self, Unpack
 
 from penstock.client.admin.calls import AdminCalls
@@ -82,12 +81,7 @@ class Admin:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
 

@@ -1,6 +1,5 @@
 """The admin client for an event loop of the caller's."""
 
-from types import TracebackType
 from typing import Self, Unpack
 
 from penstock.client.admin.calls import AdminCalls
@@ -26,10 +25,5 @@ class Admin(AdminCalls):
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await self.close()

@@ -4,7 +4,6 @@ import asyncio
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Self, Unpack
 
 from penstock.client.cluster import Cluster, PartitionInfo
@@ -264,12 +263,7 @@ class Producer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await self.close()
 
     def __del__(self) -> None:
