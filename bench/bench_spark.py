@@ -1,9 +1,9 @@
-"""Spark reading topics: `format("penstock")` and Spark's own connector, `format("kafka")`.
+"""Spark and topics: `format("penstock")` and Spark's own connector, `format("kafka")`.
 
-Both read the same topics of one broker, in one session, in turns, so that what disturbs the machine
-disturbs both; a figure is the median of the rounds behind a warm-up, which is long because the JVM
-compiles what it runs often. Two cores have the broker, the JVM and, for ours, two Python workers;
-processor time is that of all of them, and says most where other programs run beside.
+Both read and write topics of one broker, in one session, in turns, so that what disturbs the
+machine disturbs both; a figure is the median of the rounds behind a warm-up, which is long because
+the JVM compiles what it runs often. Two cores have the broker, the JVM and, for ours, two Python
+workers; processor time is that of all of them, and says most where other programs run beside.
 """
 
 import os
@@ -33,6 +33,8 @@ RECORDS: Final = {100: 2_000_000, 1000: 400_000}
 KEYS: Final = 8
 LIST: Final = 10_000
 FORMATS: Final = ("penstock", "kafka")
+WRITTEN: Final = 200_000
+"""Rows of 100 bytes that are written in one go."""
 SMALL: Final = 100
 """Records of a topic whose reading is all overhead."""
 CONNECTOR: Final = Path(__file__).resolve().parents[1] / ".parts" / "spark-kafka" / "libs"
@@ -77,6 +79,7 @@ def run() -> list[Row]:
         rows += _compare(
             "100 bytes, AvailableNow", RECORDS[100], _medians(broker, jvm, actions), is_target=False
         )
+        rows += _writes(spark, address, broker, jvm)
         _fill(address, "small", 100, SMALL)
         actions = {name: _reading(spark, name, address, "small", _noop) for name in FORMATS}
         for name, cost in _medians(broker, jvm, actions).items():
@@ -163,6 +166,26 @@ def _streaming(spark: "SparkSession", name: str, address: str, folder: Path) -> 
         query.awaitTermination()
 
     return read
+
+
+def _writes(spark: "SparkSession", address: str, broker: Server, jvm: int) -> list[Row]:
+    """Spark's own sink has no transactions: ours are measured beside what it does."""
+    with Admin(bootstrap_servers=address) as admin:
+        admin.create_topics([NewTopic(name, PARTITIONS) for name in FORMATS])
+    frame = spark.range(0, WRITTEN, 1, PARTITIONS).selectExpr(
+        f"concat('key-', id % {KEYS}) AS key", "repeat('v', 100) AS value"
+    )
+
+    def writing(name: str, **options: str) -> Action:
+        writer = frame.write.format(name).mode("append").options(topic=name, **options)
+        return writer.option("kafka.bootstrap.servers", address).save
+
+    rows: list[Row] = []
+    for what, options in (("written", {}), ("in a transaction", {"transactional": "true"})):
+        actions = {"penstock": writing("penstock", **options), "kafka": writing("kafka")}
+        costs = _medians(broker, jvm, actions)
+        rows += _compare(f"100 bytes, {what}", WRITTEN, costs, is_target=False)
+    return rows
 
 
 def _medians(broker: Server, jvm: int, actions: dict[str, Action]) -> dict[str, Cost]:
