@@ -1,14 +1,18 @@
 """`format("penstock")` in a session: side by side with Spark's own source, and where it is more."""
 
 import json
+import threading
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.spark.progress import begin_in
 from penstock.testing import Broker
+from tests.support.guarded import PASSWORD, guarded_broker
 from tests.support.spark_queries import run_once, running
 from tests.support.spark_topics import Topics
 
@@ -210,6 +214,52 @@ def test_a_running_query_sees_what_comes(
     assert json.loads(written)["#penstock"]["source"] == "s"
 
 
+@contextmanager
+def being_written(topics: Topics, name: str) -> Iterator[None]:
+    """One record after the other for as long as the block."""
+    over = threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not over.is_set():
+            topics.fill(name, {0: 1}, start=number)
+            number += 1
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield
+    finally:
+        over.set()
+        writer.join()
+
+
+def test_a_query_that_begins_now_misses_nothing(
+    spark: "SparkSession", topics: Topics, name: str, tmp_path: Path
+) -> None:
+    """D1: `latest` of a topic that is being written, and the first batch is run twice."""
+    topics.create(name)
+    checkpoint = tmp_path / "checkpoint"
+    frame = stream(spark, "penstock", topics, subscribe=name, startingOffsets="latest")
+
+    def fail(frame: "DataFrame", batch_id: int) -> None:
+        raise RuntimeError("of the test")
+
+    with being_written(topics, name):
+        writer = frame.writeStream.foreachBatch(fail)
+        query = writer.option("checkpointLocation", str(checkpoint)).start()
+        with pytest.raises(Exception, match="of the test"):
+            query.awaitTermination()
+        first = json.loads((checkpoint / "offsets" / "0").read_text().splitlines()[-1])
+        with running(frame, checkpoint) as batches:
+            batches.wait_for(lambda rows: bool(rows) and rows[-1].offset > first[name]["0"] + 20)
+    offsets = [row.offset for row in batches.rows()]
+    begin = begin_in(first)
+    assert begin is not None
+    assert begin[name] == {"0": offsets[0]}
+    assert offsets == list(range(offsets[0], offsets[-1] + 1))
+
+
 def test_a_checkpoint_of_sparks_own_source_goes_on_and_losses_stop_it(
     spark: "SparkSession", topics: Topics, name: str, tmp_path: Path
 ) -> None:
@@ -238,6 +288,55 @@ def test_a_checkpoint_of_sparks_own_source_goes_on_and_losses_stop_it(
     with pytest.raises(Exception, match=f"DataLossError: topic {name} was deleted and made again"):
         rows()
     assert rows(failOnDataLoss="false") == numbers(0, 0, 12)
+
+
+def test_secrets_reach_the_broker_and_nobody_else(
+    spark: "SparkSession", tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """X2: a broker that wants SCRAM over TLS of the driver and of tasks, which read and write."""
+    with guarded_broker() as guarded:
+        guarded.create("guarded", 2)
+        for partition in (0, 1):
+            guarded.fill("guarded", partition, [b"%d" % number for number in range(5)])
+
+        def options(password: str = PASSWORD) -> dict[str, str]:
+            return {f"kafka.{name}": each for name, each in guarded.properties(password).items()}
+
+        def read(password: str = PASSWORD) -> "DataFrame":
+            reader = spark.read.format("penstock").options(**options(password))
+            return reader.option("subscribe", "guarded").load()
+
+        frame = read()
+        assert {row.partition for row in frame.collect()} == {0, 1}
+        for mode in ("extended", "formatted", "cost"):
+            frame.explain(mode=mode)
+
+        reader = spark.readStream.format("penstock").options(**options())
+        source = reader.option("subscribe", "guarded").option("startingOffsets", "earliest").load()
+        checkpoint = tmp_path / "checkpoint"
+        query = (
+            source.select("key", "value")
+            .writeStream.format("penstock")
+            .options(**options(), topic="copies", pipeline="guarded")
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        query.explain(True)
+        last = query.lastProgress
+        assert last is not None
+        assert last.numInputRows == 10
+
+        wrong = read("Hush-guess")
+        with pytest.raises(Exception, match=r"login of user spark .* failed") as failure:
+            wrong.collect()
+    shown = capfd.readouterr()
+    written = [each.read_text(errors="replace") for each in checkpoint.rglob("*") if each.is_file()]
+    assert "RelationV2" in shown.out
+    assert written
+    for text in (shown.out, shown.err, last.json, str(failure.value), *written):
+        assert "Hush" not in text
 
 
 def test_what_is_wrong_is_said_when_the_frame_is_made(

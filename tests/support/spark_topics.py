@@ -1,7 +1,6 @@
 """Topics for tests of the Spark source: made, filled, cut, deleted."""
 
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Self
 
 from penstock.client import Admin, Producer
@@ -20,12 +19,7 @@ class Topics:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._producer.close()
         self._admin.close()
 

@@ -6,7 +6,8 @@ more, whose name cannot be that of a topic:
     {"#penstock": {"source": "clicks", "topicIds": {"clicks": "Zm9v…"}}, "clicks": {"0": 17}}
 
 The ids are there because offsets of a topic mean nothing once it was deleted and made again.
-Spark compares offsets as text, so the order of the keys is fixed.
+Spark compares offsets as text, so the order of the keys is fixed. The end of a query's first batch
+says in the same entry where the batch began, because Spark keeps ends alone.
 """
 
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from penstock.core.ids import TopicPartition
 from penstock.spark.errors import ProgressError
 
 _OURS = "#penstock"
+_BEGIN = "begin"
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
@@ -68,6 +70,20 @@ class SourceOffsets:
                     raise ProgressError(f"{topic}: {partition}: {offset} is not an offset")
                 offsets[TopicPartition(topic, int(partition))] = offset
         return cls(offsets, {name: str(each) for name, each in ids.items()}, source)
+
+
+def with_begin(end: Mapping[str, Json], begin: dict[str, Json]) -> dict[str, Json]:
+    """Where a first batch ends, and where it began."""
+    ours = end.get(_OURS, {})
+    assert isinstance(ours, dict)
+    return {**end, _OURS: {**ours, _BEGIN: begin}}
+
+
+def begin_in(end: Mapping[str, Json]) -> Mapping[str, Json] | None:
+    """Where a batch began, if this is the end of a first one."""
+    ours = end.get(_OURS)
+    begin = ours.get(_BEGIN) if isinstance(ours, dict) else None
+    return begin if isinstance(begin, dict) else None
 
 
 Progress: TypeAlias = Mapping[str, SourceOffsets]

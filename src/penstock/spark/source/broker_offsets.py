@@ -4,16 +4,14 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Literal, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, Self, TypeVar, cast
 
-from penstock.client.admin.admin import Admin
 from penstock.client.admin.errors import AdminError
 from penstock.client.admin.model_topics import OffsetSpec, TopicDescription
 from penstock.client.errors import UnknownTopicError
-from penstock.client.settings import AdminOptions, from_properties
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.spark.clients import new_admin
 from penstock.spark.errors import OptionError
 from penstock.spark.exactly_once import other_topics
 from penstock.spark.progress import SourceOffsets
@@ -21,6 +19,9 @@ from penstock.spark.source.offsets_json import LATEST, listed
 from penstock.spark.source.options import Assign, SourceOptions, Subscribe, SubscribePattern
 from penstock.spark.source.positions import AtOffsets, AtTime, AtTimes, Edge, Position
 from penstock.spark.source.topic_ids import to_text
+
+if TYPE_CHECKING:
+    from penstock.client.admin.admin import Admin
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class BrokerOffsets:
         self, options: SourceOptions, *, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         self._topics = options.topics
-        self._settings, _ = from_properties(AdminOptions, options.client)
+        self._client = options.client
         self._isolation: Literal["read_committed", "read_uncommitted"] = (
             "read_committed" if options.read_committed else "read_uncommitted"
         )
@@ -61,12 +62,7 @@ class BrokerOffsets:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -136,9 +132,10 @@ class BrokerOffsets:
         """The ends of all partitions to read: of the last stable offset where only committed
         records are read.
 
-        All offsets belong to the topics whose ids come with them. An end below one that is known,
-        and a partition that is gone, is asked for again, because a broker may lag behind what
-        another one has said before; if it stays so, it is the truth.
+        All offsets belong to the topics whose ids come with them, unless topics change whenever
+        they are asked for: tasks notice that. An end below one that is known, and a partition that
+        is gone, is asked for again, because a broker may lag behind what another one has said
+        before; if it stays so, it is the truth.
         """
         attempt = 0
         while True:
@@ -220,9 +217,9 @@ class BrokerOffsets:
     # --- How --------------------------------------------------------------------------------------
 
     @property
-    def _admin(self) -> Admin:
+    def _admin(self) -> "Admin":
         if self._made is None:
-            self._made = Admin(**cast("AdminOptions", self._settings))
+            self._made = new_admin(self._client)
         return self._made
 
     def _retried(self, ask: Callable[[], T]) -> T:

@@ -13,6 +13,8 @@ LATEST = -1
 """In place of an offset: the end of the partition."""
 EARLIEST = -2
 """In place of an offset: the first record that is still there."""
+MAX_LONG = 2**63 - 1
+"""Offsets and times are Java's long."""
 
 
 def partitions_of(option: str, text: str) -> frozenset[TopicPartition]:
@@ -39,7 +41,7 @@ def offsets_of(option: str, text: str) -> SourceOffsets:
     except ProgressError:
         raise _unlike(option, text, example) from None
     for partition, offset in found.offsets.items():
-        if not _is_whole(offset) or offset < EARLIEST:
+        if not _is_whole(offset) or not EARLIEST <= offset <= MAX_LONG:
             raise OptionError(
                 f"{option}: {offset} is no offset of {partition}: it is 0 or more, "
                 f"{LATEST} (latest) or {EARLIEST} (earliest)"
@@ -55,7 +57,7 @@ def times_of(option: str, text: str) -> Mapping[TopicPartition, int]:
     except ProgressError:
         raise _unlike(option, text, example) from None
     for partition, time in found.items():
-        if not _is_whole(time) or time < 0:
+        if not _is_whole(time) or not 0 <= time <= MAX_LONG:
             raise OptionError(f"{option}: {time} is no time for {partition}: ms since 1970")
     return found
 

@@ -8,15 +8,18 @@ import difflib
 import logging
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
+from penstock.client.errors import ConfigError
 from penstock.client.settings import ConsumerOptions, resolve, settings_of
 from penstock.core.ids import TopicPartition
 from penstock.spark.errors import OptionError
 from penstock.spark.source.offsets_json import (
     EARLIEST,
     LATEST,
+    MAX_LONG,
     listed,
     offsets_of,
     partitions_of,
@@ -70,13 +73,26 @@ _REFUSED = {
     "key.deserializer": "keys are bytes. Cast or decode the column `key`",
     "value.deserializer": "values are bytes. Cast or decode the column `value`",
     "enable.auto.commit": "Spark's checkpoint keeps the offsets, and nothing is committed",
-    "auto.commit.interval.ms": "Spark's checkpoint keeps the offsets, and nothing is committed",
     "interceptor.classes": "what an interceptor does to records, a query can do",
 }
 """Settings of the client that make no sense here, and what to do instead."""
 
-_UNUSED = {"group.id", "group.instance.id", "group.protocol"}
+_UNUSED = {"group.id", "group.instance.id", "group.protocol", "auto.commit.interval.ms"}
 """Accepted because queries set them for Spark's own source: this one needs no group."""
+
+_JAVA = {
+    "client.dns.lookup",
+    "enable.metrics.push",
+    "metric.reporters",
+    "metrics.recording.level",
+    "security.providers",
+    "ssl.keymanager.algorithm",
+    "ssl.protocol",
+    "ssl.provider",
+    "ssl.secure.random.implementation",
+    "ssl.trustmanager.algorithm",
+}
+"""Accepted for the same reason: they say how Java does what Python does in its own way."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +124,8 @@ class SourceOptions:
     """All options, checked."""
 
     topics: Topics
-    client: Mapping[str, str]
-    """Settings of the client, by Kafka's names."""
+    client: Mapping[str, str] = field(repr=False)
+    """Settings of the client, by Kafka's names; passwords are among them."""
     starting: Position
     ending: Position
     max_offsets_per_trigger: int | None
@@ -273,9 +289,25 @@ def _client(given: _Given) -> dict[str, str]:
         raise OptionError(
             "kafka.bootstrap.servers is missing: the brokers to ask first, host:port with commas"
         )
-    kept = {name: value for name, value in client.items() if name not in _UNUSED}
-    resolve(ConsumerOptions, {name.replace(".", "_"): value for name, value in kept.items()})
+    for name in sorted(client.keys() & _JAVA):
+        logger.warning("kafka.%s has no effect: it is a setting of Java's client", name)
+    kept = {name: value for name, value in client.items() if name not in _UNUSED | _JAVA}
+    by_name = {name.replace(".", "_"): value for name, value in kept.items()}
+    try:
+        resolve(ConsumerOptions, by_name)
+    except ConfigError as error:
+        known = settings_of(ConsumerOptions).keys() | by_name.keys()
+        raise ConfigError(_with_dots(error.message, known)) from None
     return kept
+
+
+def _with_dots(message: str, names: AbstractSet[str]) -> str:
+    """What the client says of its settings, by the names that they have here."""
+    return re.sub(
+        r"\w+",
+        lambda word: _CLIENT + word[0].replace("_", ".") if word[0] in names else word[0],
+        message,
+    )
 
 
 def _check_names(given: _Given) -> None:
@@ -331,7 +363,7 @@ def _natural(name: str, text: str) -> int:
         number = int(text)
     except ValueError:
         number = -1
-    if number < 0:
+    if not 0 <= number <= MAX_LONG:
         raise OptionError(f"{name} is a whole number from 0 on, not {text!r}")
     return number
 

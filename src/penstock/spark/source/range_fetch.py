@@ -95,6 +95,8 @@ class RangeFetch:
         self._replica = -1
         """The follower that the leader has named to read from."""
         self._empty_answers = 0
+        self._missing_since_ms: int | None = None
+        """Since when the topic is said to have too few partitions."""
         self._answers: SimpleQueue[CompletedFetch | BaseException | None] = SimpleQueue()
         self._room = asyncio.Semaphore(_DEPTH)
         self._task: asyncio.Task[None] | None = None
@@ -147,13 +149,12 @@ class RangeFetch:
     async def _fetch(self, offset: int) -> CompletedFetch:
         """The answer with the first records from `offset` on."""
         network = self._network
-        started_ms = network.clock.monotonic_ms()
-        deadline_ms = started_ms + self._poll_timeout_ms
+        deadline_ms = network.clock.monotonic_ms() + self._poll_timeout_ms
         attempts = 0
         self._empty_answers = 0
         while True:
             try:
-                topic = await self._topic(started_ms, deadline_ms)
+                topic = await self._topic(deadline_ms)
                 data = await self._ask(topic, offset, deadline_ms)
                 if data.records and not data.error_code:
                     return CompletedFetch(self._partition, offset, data, self._decoding)
@@ -180,12 +181,14 @@ class RangeFetch:
             await asyncio.sleep(delay_ms / 1000)
             attempts += 1
 
-    async def _topic(self, started_ms: int, deadline_ms: int) -> TopicInfo:
+    async def _topic(self, deadline_ms: int) -> TopicInfo:
         """The topic, which must be the one that the range is of."""
         network, name = self._network, self._range.topic
+        now_ms = network.clock.monotonic_ms()
         try:
+            # From now on: brokers that were away until now have had no time to learn of it.
             cluster = await network.wait_for_topics(
-                [name], min(deadline_ms, started_ms + _GONE_AFTER_MS)
+                [name], min(deadline_ms, now_ms + _GONE_AFTER_MS)
             )
             if self._is_another(cluster.topics[name]):
                 # What is known may be older than the range.
@@ -210,11 +213,14 @@ class RangeFetch:
                 f"there is no {self._partition}: topic {name} has {len(topic.partitions)} "
                 "partitions"
             )
-            if network.clock.monotonic_ms() < started_ms + _GONE_AFTER_MS:
+            if self._missing_since_ms is None:
+                self._missing_since_ms = now_ms
+            if now_ms < self._missing_since_ms + _GONE_AFTER_MS:
                 network.metadata.request_update()
                 raise _NotYetError(problem, is_loss=True)
             self._lose(problem)
             raise _RangeEndError
+        self._missing_since_ms = None
         return topic
 
     def _is_another(self, topic: TopicInfo) -> bool:

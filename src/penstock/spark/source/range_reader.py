@@ -5,7 +5,7 @@ Spark takes one batch, the next answer of the broker is on its way.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from penstock.spark.source.ranges import OffsetRange
@@ -22,8 +22,8 @@ little less; what bounds them is memory on both sides."""
 class ReadSettings:
     """How ranges are read; goes to the executors with the reader."""
 
-    client: Mapping[str, str]
-    """Settings of the consumer by Kafka's names."""
+    client: Mapping[str, str] = field(repr=False)
+    """Settings of the consumer by Kafka's names; passwords are among them."""
     include_headers: bool = False
     fail_on_data_loss: bool = True
     poll_timeout_ms: int = 120_000

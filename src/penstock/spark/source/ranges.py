@@ -75,9 +75,8 @@ def _parts(size: int, total: int, partitions: int) -> int:
 def _divided(whole: OffsetRange, parts: int) -> Iterator[OffsetRange]:
     """Parts of nearly the same size, none of them empty."""
     start, remaining = whole.start, whole.size
-    for left in range(parts, 0, -1):
+    for left in range(min(parts, whole.size), 0, -1):
         size = remaining // left
         remaining -= size
-        if size:
-            yield replace(whole, start=start, end=start + size)
+        yield replace(whole, start=start, end=start + size)
         start += size

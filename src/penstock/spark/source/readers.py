@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
 
 from penstock.core.ids import TopicPartition
 from penstock.spark.errors import DataLossError, OptionError
-from penstock.spark.progress import Json, SourceOffsets
+from penstock.spark.progress import Json, SourceOffsets, begin_in, with_begin
 from penstock.spark.source.broker_offsets import BrokerOffsets
 from penstock.spark.source.limits import Delay, limited
 from penstock.spark.source.loss import (
@@ -54,7 +54,6 @@ class _Reading:
             fail_on_data_loss=options.fail_on_data_loss,
             poll_timeout_ms=options.poll_timeout_ms,
         )
-
         self._said: set[str] = set()
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
@@ -121,6 +120,7 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
     def __init__(self, options: SourceOptions) -> None:
         super().__init__(options)
         self._made: tuple[BrokerOffsets, Watch] | None = None
+        self._initial: dict[str, Json] | None = None
         self._is_available_now = False
         self._target: SourceOffsets | None = None
         self._delay = (
@@ -133,11 +133,15 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
         return {**self.__dict__, "_made": None}
 
     def initialOffset(self) -> dict[str, Json]:  # noqa: N802
-        starting = self._options.starting
-        if isinstance(starting, AtOffsets) and starting.offsets.source:
-            # A pipeline that goes on: partitions that it does not name are new ones.
-            return starting.offsets.to_json()
-        return self._broker.resolve(starting, is_start=True).to_json()
+        """Spark asks twice in the first batch, and `latest` must mean the same both times."""
+        if self._initial is None:
+            starting = self._options.starting
+            if isinstance(starting, AtOffsets) and starting.offsets.source:
+                # A pipeline that goes on: partitions that it does not name are new ones.
+                self._initial = starting.offsets.to_json()
+            else:
+                self._initial = self._broker.resolve(starting, is_start=True).to_json()
+        return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         options = self._options
@@ -150,19 +154,13 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
     def latestOffset(  # noqa: N802
         self, start: dict[str, Json], limit: ReadLimit
     ) -> dict[str, Json]:
-        """Up to where the next batch reads; `start` itself where it is not time for one."""
+        """Up to where the next batch reads; `start` itself where it is not time for one. The first
+        batch always comes, so that Spark writes down where the query begins."""
         done = SourceOffsets.from_json(start)
-        latest = self._latest(done)
-        begin = beginning(done, latest, self._broker.earliest(new_partitions(done, latest)))
-        self._report(begin.losses)
-        if isinstance(limit, ReadAllAvailable):
-            return latest.to_json()
-        if self._holds(begin.offsets, latest):
-            return start
-        if isinstance(limit, ReadMaxRows):
-            ends = limited(limit.max_rows, begin.offsets, latest.offsets)
-            return SourceOffsets(ends, latest.topic_ids, latest.source).to_json()
-        return latest.to_json()
+        end = self._end(done, limit)
+        if start == self._initial:
+            return with_begin(end.to_json(), start)
+        return start if end == done else end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Json] | None:  # noqa: N802
         seen = self._target or self._watch.seen
@@ -172,14 +170,28 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
         self._is_available_now = True
 
     def partitions(self, start: dict[str, Json], end: dict[str, Json]) -> list[InputPartition]:
-        return self._plan(
-            self._broker, SourceOffsets.from_json(start), SourceOffsets.from_json(end)
-        )
+        begin = begin_in(end) if start == self._initial else None
+        # Of a first batch that Spark repeats after a crash, the start is another one by now.
+        first = SourceOffsets.from_json(start if begin is None else begin)
+        return self._plan(self._broker, first, SourceOffsets.from_json(end))
 
     def stop(self) -> None:
         if self._made is not None:
             self._made[0].close()
             self._made = None
+
+    def _end(self, done: SourceOffsets, limit: ReadLimit) -> SourceOffsets:
+        latest = self._latest(done)
+        begin = beginning(done, latest, self._broker.earliest(new_partitions(done, latest)))
+        self._report(begin.losses)
+        if isinstance(limit, ReadAllAvailable):
+            return latest
+        if self._holds(begin.offsets, latest):
+            return done
+        if isinstance(limit, ReadMaxRows):
+            ends = limited(limit.max_rows, begin.offsets, latest.offsets)
+            return SourceOffsets(ends, latest.topic_ids, latest.source)
+        return latest
 
     def _latest(self, done: SourceOffsets) -> SourceOffsets:
         if not self._is_available_now:

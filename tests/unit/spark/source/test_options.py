@@ -21,6 +21,7 @@ from penstock.spark.source.options import (
     wants_headers,
 )
 from penstock.spark.source.positions import AtOffsets, AtTime, AtTimes, Edge
+from penstock.spark.source.range_reader import ReadSettings
 
 LEAST = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -221,7 +222,10 @@ def test_a_batch_has_no_triggers(caplog: pytest.LogCaptureFixture) -> None:
         ({"startingOffsets": '{"t": 3}'}, "startingOffsets is e.g."),
         ({"startingOffsetsByTimestamp": '{"t": {"0": -3}}'}, "-3 is no time for t-0"),
         ({"startingOffsetsByTimestamp": "[]"}, "startingOffsetsByTimestamp is e.g."),
+        ({"startingOffsets": f'{{"t": {{"0": {2**63}}}}}'}, f"{2**63} is no offset of t-0"),
+        ({"startingOffsetsByTimestamp": f'{{"t": {{"0": {2**63}}}}}'}, f"{2**63} is no time"),
         ({"startingTimestamp": "noon"}, "startingTimestamp is a whole number"),
+        ({"startingTimestamp": str(2**63)}, "startingTimestamp is a whole number"),
         ({"maxOffsetsPerTrigger": "0"}, "must be greater than 0"),
         ({"minPartitions": "many"}, "minPartitions is a whole number"),
         ({"maxRecordsPerPartition": "-1"}, "maxRecordsPerPartition is a whole number"),
@@ -257,15 +261,31 @@ def test_settings_of_the_client_are_the_clients_business() -> None:
     secure = stream(
         kafka__security__protocol="SASL_PLAINTEXT",
         kafka__sasl__mechanism="PLAIN",
-        kafka__sasl__jaas__config="x",
+        kafka__sasl__jaas__config="x-secret",
     )
-    assert secure.client["sasl.jaas.config"] == "x"
-    with pytest.raises(ConfigError, match="did you mean fetch_min_bytes"):
+    assert secure.client["sasl.jaas.config"] == "x-secret"
+    assert "secret" not in repr(secure)
+    assert "secret" not in repr(ReadSettings(secure.client))
+    words = r"no setting kafka\.fetch\.min\.byte: did you mean kafka\.fetch\.min\.bytes\?"
+    with pytest.raises(ConfigError, match=words):
         stream(kafka__fetch__min__byte="1")
-    with pytest.raises(ConfigError, match="read_committed"):
+    words = r"kafka\.isolation\.level=committed: it is one of read_uncommitted, read_committed"
+    with pytest.raises(ConfigError, match=words):
         stream(kafka__isolation__level="committed")
     with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers is missing"):
         stream_options({"subscribe": "t"})
+
+
+def test_settings_of_java_alone_have_no_effect(caplog: pytest.LogCaptureFixture) -> None:
+    """They are in queries for Spark's own source, and none of them changes what is read."""
+    more = {"ssl__protocol": "TLSv1.3", "client__dns__lookup": "use_all_dns_ips"}
+    unused = {"auto__commit__interval__ms": "5", "group__id": "g"}
+    with caplog.at_level(logging.WARNING):
+        found = stream(**{f"kafka__{name}": value for name, value in {**more, **unused}.items()})
+    assert found == stream()
+    assert "kafka.ssl.protocol has no effect" in caplog.text
+    with pytest.raises(ConfigError, match=r"no setting kafka\.sasl\.login\.class"):
+        stream(kafka__sasl__login__class="x")
 
 
 @pytest.mark.parametrize(

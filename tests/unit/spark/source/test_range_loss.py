@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from uuid import uuid4
 
 import pytest
@@ -10,10 +10,12 @@ import pytest
 from penstock.client import Admin, Producer
 from penstock.client.admin import NewTopic
 from penstock.client.cluster import TopicInfo
-from penstock.client.errors import KafkaTimeoutError
-from penstock.core.errors import CorruptRecordError
+from penstock.client.errors import DisconnectError, KafkaTimeoutError
+from penstock.client.network import Network
+from penstock.core.errors import CorruptRecordError, ErrorCode
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.fetch import FetchPartitionData
+from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from penstock.spark.errors import DataLossError
 from penstock.spark.source import range_fetch
 from penstock.spark.source.clients import close_clients
@@ -180,6 +182,40 @@ def test_no_broker(broker: Broker, admin: Admin, topic: str) -> None:
     ):
         read(wanted, how)
     assert len(read(wanted, settings(broker.bootstrap_servers))) == COUNT
+
+
+def test_brokers_that_are_away_for_longer_than_a_topic_may_be_missing(
+    broker: Broker, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that begins while they are down; the first one that is back does not know it yet."""
+    monkeypatch.setattr(range_fetch, "_GONE_AFTER_MS", 200)
+    wanted = range_of(admin, topic, 0, COUNT)
+    close_clients()
+    ask = Network.ask_metadata
+    answers = ["down"] * 40 + ["unknown"]
+
+    async def asked(
+        network: Network, node_id: int, make: Callable[[int], MetadataRequest]
+    ) -> MetadataResponse:
+        how = answers.pop(0) if answers else "known"
+        if how == "down":
+            raise DisconnectError("the broker is down")
+        answer = await ask(network, node_id, make)
+        if how == "unknown":
+            for each in answer.topics:
+                each.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                each.partitions = []
+        return answer
+
+    monkeypatch.setattr(Network, "ask_metadata", asked)
+    how = settings(
+        broker.bootstrap_servers,
+        poll_timeout_ms=5_000,
+        retry_backoff_ms="10",
+        retry_backoff_max_ms="10",
+    )
+    assert len(read(wanted, how)) == COUNT
+    assert not answers
 
 
 def test_connections_that_are_cut(broker: Broker, admin: Admin, topic: str) -> None:
