@@ -70,7 +70,8 @@ def table_columns(
             columns = _columns(table, databases)
         except (SparkPartError, ImportError) as error:
             key = "database" if table.path is None else "path"
-            problems.append(Problem(table.line, f"tables.{table.name}.{key}", str(error)))
+            line = table.line_of(key)
+            problems.append(Problem(line, f"tables.{table.name}.{key}", str(error)))
             continue
         if columns is not None:
             found[table.name] = columns
@@ -87,22 +88,22 @@ def check_tables(spec: PipelineSpec, analysis: Analysis, databases: Databases) -
         try:
             columns = databases.columns(sink.database, sink.table)
         except (SparkPartError, ImportError) as error:
-            problems.append(Problem(sink.line, f"{where}.database", str(error)))
+            problems.append(Problem(sink.line_of("database"), f"{where}.database", str(error)))
             continue
         if columns is None:
             if not sink.create_table:
                 message = f"there is no table {sink.table}, and create_table is false: create it"
-                problems.append(Problem(sink.line, f"{where}.table", message))
+                problems.append(Problem(sink.line_of("table"), f"{where}.table", message))
             continue
         names = [each.name for each in columns]
         known = {each.lower() for each in names}
         for name in analysis.view(sink.view).names:
-            if name.lower() not in known:
+            if name.lower() not in known and not sink.only_decides(name):
                 message = (
                     f"the table {sink.table} has no column {name}, which {sink.view} has"
                     f"{meant(name, names)}"
                 )
-                problems.append(Problem(sink.line, f"{where}.table", message))
+                problems.append(Problem(sink.line_of("table"), f"{where}.table", message))
     return problems
 
 

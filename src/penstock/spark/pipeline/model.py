@@ -4,6 +4,7 @@ Nothing here needs Spark, a broker or a file. Every part knows the line of the f
 from, if it was, so that whoever finds a problem can say where.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -21,17 +22,32 @@ StepFunction: TypeAlias = "Callable[[Mapping[str, DataFrame]], DataFrame]"
 
 DEFAULT_BATCH_RECORDS = 500_000
 
+_QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+"""Text in Spark's SQL."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class Watermark:
+class _Part:
+    """A part of the file, if it was read from one."""
+
+    line: int | None = None
+    lines: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
+    """Where each of its keys is, and each text of a list, as `required.user`."""
+
+    def line_of(self, *keys: str) -> int | None:
+        """Of the first of these that is there; else where the part begins."""
+        return next((self.lines[each] for each in keys if each in self.lines), self.line)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watermark(_Part):
     column: str
     delay: str
     """An interval as Spark reads it: `10 minutes`."""
-    line: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceSpec:
+class SourceSpec(_Part):
     """A topic, or several of one format, decoded into a view of this name.
 
     Besides its fields the view has `_key`, `_topic`, `_partition`, `_offset`, `_timestamp`, and
@@ -57,11 +73,13 @@ class SourceSpec:
     headers: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
     """Of the source (`minPartitions`, `kafka.…`), or of the format (CSV's `sep`)."""
-    line: int | None = None
+
+    def line_of_topic(self, topic: str) -> int | None:
+        return self.line_of(f"topics.{topic}", "topics", f"topic.{topic}", "topic")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableSpec:
+class TableSpec(_Part):
     """A static table to join with, read again in every batch."""
 
     name: str
@@ -71,11 +89,10 @@ class TableSpec:
     path: str | None = None
     """A folder or file instead of a database: Parquet, or CSV with a header, or JSON lines."""
     schema: str | None = None
-    line: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepSpec:
+class StepSpec(_Part):
     """A view made from earlier ones: by SQL, by a function, or by dropping repeated rows."""
 
     name: str
@@ -90,7 +107,6 @@ class StepSpec:
     """On the view that this step makes."""
     unbounded_state: bool = False
     """Says that state without a watermark is meant: it grows with the number of keys."""
-    line: int | None = None
     sql_line: int | None = None
     """Where the first line of the SQL is."""
     sql_indent: int = 0
@@ -98,7 +114,7 @@ class StepSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DatabaseSinkSpec:
+class DatabaseSinkSpec(_Part):
     name: str
     view: str
     database: str
@@ -113,11 +129,17 @@ class DatabaseSinkSpec:
     """None: `update` for upserts of aggregates, else `append`."""
     writing: SinkWriting = "driver"
     create_table: bool = True
-    line: int | None = None
+
+    def only_decides(self, column: str) -> bool:
+        """Whether a column is there to say which row counts, or whether it is a delete: the table
+        need not have it."""
+        condition = _QUOTED.sub(" ", self.delete_when or "")
+        named = rf"(?<!\w){re.escape(column)}(?!\w)"
+        return column in self.order_by or bool(re.search(named, condition, re.IGNORECASE))
 
 
 @dataclass(frozen=True, kw_only=True)
-class TopicSinkSpec:
+class TopicSinkSpec(_Part):
     """Columns `key`, `value`, `headers`, `topic`, `partition` as for Spark's Kafka sink.
 
     A view without a `value` column is written as JSON objects, with `key` columns as the key.
@@ -129,24 +151,22 @@ class TopicSinkSpec:
     key: tuple[str, ...] = ()
     output_mode: OutputMode | None = None
     options: Mapping[str, str] = field(default_factory=dict)
-    line: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParquetSinkSpec:
+class ParquetSinkSpec(_Part):
     name: str
     view: str
     path: str
     partition_by: tuple[str, ...] = ()
     output_mode: OutputMode | None = None
-    line: int | None = None
 
 
 SinkSpec: TypeAlias = DatabaseSinkSpec | TopicSinkSpec | ParquetSinkSpec
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeadLetterSpec:
+class DeadLetterSpec(_Part):
     """Where records go that cannot be read: a topic, or a table in the database of the sink."""
 
     topic: str | None = None
@@ -155,11 +175,10 @@ class DeadLetterSpec:
     """The pipeline stops when one batch has more of them, before anything of it is stored."""
     max_share: float | None = None
     """The same, as a share (0 to 1) of the records of a batch of at least 100."""
-    line: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class PipelineSpec:
+class PipelineSpec(_Part):
     name: str
     bootstrap_servers: str
     sources: tuple[SourceSpec, ...]
@@ -177,7 +196,6 @@ class PipelineSpec:
     spark: Mapping[str, str] = field(default_factory=dict)
     """Settings of the Spark session."""
     file: str | None = None
-    line: int | None = None
 
     def query(self, sink: SinkSpec) -> str:
         """The key of the query that feeds this sink."""

@@ -1,17 +1,22 @@
 """Records that could not be read, in a topic (D5), each exactly once.
 
-Their place of origin is their identity: `topic`, `partition` and `offset` are in the headers. What
-is below the offsets of the last batch that had some was written before, and is left out when a
-batch, or everything, is read again.
+Their place of origin is their identity: `topic`, `partition` and `offset` are in the headers. At
+or behind the offsets of the last batch that had some, none was written. Below them, when a batch or
+everything is read again, the topic itself says which were: another schema makes others.
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING, TypeAlias
 
+from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.spark.clients import new_admin
+from penstock.spark.errors import PipelineError
 from penstock.spark.exactly_once import other_topics
 from penstock.spark.progress import Batch, SourceOffsets, Stored
-from penstock.spark.sinks.ledger import Entry
+from penstock.spark.sinks.ledger import Entry, committed_consumer, committed_records
 from penstock.spark.sinks.transactions import Tick, Transactions
 
 if TYPE_CHECKING:
@@ -20,6 +25,13 @@ if TYPE_CHECKING:
     from penstock.client.producer.producer import Producer
 
 SUFFIX = ".dead-letters"
+
+
+Place: TypeAlias = tuple[str, str, str, int, int]
+"""Source, topic, its id, partition, offset."""
+
+Written: TypeAlias = Callable[[], Collection[Place]]
+"""The dead letters of a pipeline that are in their topic."""
 
 
 class DeadLetterTopic:
@@ -33,19 +45,22 @@ class DeadLetterTopic:
 
     def __init__(self, topic: str, key: str, client: Mapping[str, str]) -> None:
         self._topic = topic
+        self._client = client
         self._pipeline = pipeline_of(key)
         self._transactions = Transactions(client, key + SUFFIX)
         self._owner = ""
         self._entry: Entry | None = None
+        self._written: Written = frozenset
 
     def open(self, owner: str) -> None:
         """Take it over from whoever had it: `FencedError` for them from here on."""
         self._owner = owner
         self._entry = self._transactions.open()
+        self._written = written_in(self._client, self._topic, self._pipeline)
 
     def write(self, dead_letters: "pa.Table", batch: Batch) -> int:
         """Write those that were not written before, in one transaction; how many."""
-        fresh = unseen(dead_letters, self._entry)
+        fresh = unseen(dead_letters, self._entry, self._written)
         if fresh.num_rows == 0:
             return 0
         entry = advanced(self._entry, batch, self._owner, fresh.num_rows)
@@ -86,8 +101,47 @@ def advanced(entry: Entry | None, batch: Batch, owner: str, rows: int) -> Entry:
     return Entry(Stored(progress, batch.query_id, batch.batch_id), owner, rows)
 
 
-def unseen(dead_letters: "pa.Table", entry: Entry | None) -> "pa.Table":
-    """Those at or behind the stored offsets. A topic that was made again has none of them."""
+def written_in(client: Mapping[str, str], topic: str, pipeline: str) -> Written:
+    """Reads the topic up to now when it is called for the first time. Fence other writers first."""
+
+    @cache
+    def written() -> Collection[Place]:
+        try:
+            return frozenset(_places_in(client, topic, pipeline))
+        except KafkaError as error:
+            raise PipelineError(
+                f"the dead letters of {pipeline} that are in topic {topic} could not be looked up: "
+                f"{error}"
+            ) from error
+
+    return written
+
+
+def _places_in(client: Mapping[str, str], topic: str, pipeline: str) -> Iterator[Place]:
+    from penstock.client.admin.model_topics import OffsetSpec
+    from penstock.spark.decode.dead_letters import from_record
+
+    with new_admin(client) as admin:
+        try:
+            partitions = admin.describe_topics([topic])[topic].partitions
+        except KafkaError as error:
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            return
+        places = [TopicPartition(topic, each.partition) for each in partitions]
+        starts = admin.list_offsets(dict.fromkeys(places, OffsetSpec.EARLIEST))
+        ends = admin.list_offsets(dict.fromkeys(places, OffsetSpec.LATEST))
+    with committed_consumer(client) as consumer:
+        for each in places:
+            first, end = starts[each].offset, ends[each].offset
+            for record in committed_records(consumer, each, first, end):
+                letter = from_record(record)
+                if letter is not None and letter.pipeline == pipeline:
+                    yield (letter.source, *letter.origin)
+
+
+def unseen(dead_letters: "pa.Table", entry: Entry | None, written: Written) -> "pa.Table":
+    """Those at or behind the stored offsets, and those before them that are not in the topic."""
     if entry is None or entry.stored is None or dead_letters.num_rows == 0:
         return dead_letters
     import pyarrow as pa
@@ -102,7 +156,14 @@ def unseen(dead_letters: "pa.Table", entry: Entry | None) -> "pa.Table":
         known = source.topic_ids.get(row["topic"])
         is_other_topic = bool(known and row["topic_id"] and known != row["topic_id"])
         stored = source.offsets.get(TopicPartition(row["topic"], row["partition"]), -1)
-        keep.append(is_other_topic or row["offset"] >= stored)
+        place = (
+            row["source"],
+            row["topic"],
+            row["topic_id"] or "",
+            row["partition"],
+            row["offset"],
+        )
+        keep.append(is_other_topic or row["offset"] >= stored or place not in written())
     return dead_letters.filter(pa.array(keep, pa.bool_()))
 
 
@@ -113,5 +174,18 @@ def send_dead_letters(
     with them."""
     from penstock.spark.decode.dead_letters import to_records
 
+    number = dead_letters.schema.get_field_index("timestamp")
+    times = in_years(dead_letters.column(number))
+    dead_letters = dead_letters.set_column(number, "timestamp", times)
     for key, value, headers in to_records(dead_letters, pipeline):
         producer.send(topic, value, key=key, headers=headers)
+
+
+def in_years(times: "pa.ChunkedArray") -> "pa.ChunkedArray":
+    """Null for those that neither Python nor all databases have: producers give what they like."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    first, last = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
+    is_known = pc.and_(pc.greater_equal(times, first), pc.less(times, last))
+    return pc.if_else(is_known, times, pa.scalar(None, times.type))

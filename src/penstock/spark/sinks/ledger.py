@@ -7,10 +7,9 @@ Offsets of a consumer group would not do: a broker forgets them some days after 
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from penstock.core.errors import ErrorCode, KafkaError
@@ -22,6 +21,7 @@ from penstock.spark.progress import Json, SourceOffsets, Stored
 if TYPE_CHECKING:
     from penstock.client.admin.admin import Admin
     from penstock.client.consumer.consumer import Consumer
+    from penstock.client.consumer.record import ConsumerRecord
     from penstock.client.producer.producer import Producer
 
 log = logging.getLogger(__name__)
@@ -97,6 +97,7 @@ class Ledger:
         self._client = {**client, "isolation.level": "read_committed"}
         self._admin: Admin | None = None
         self._consumer: Consumer | None = None
+        self._is_there = False
 
     def ensure(self) -> None:
         """Make the topic, where it is missing; others may do the same at the same time.
@@ -109,12 +110,14 @@ class Ledger:
         except KafkaError as error:
             if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
-            self._create()
+            self._is_there = not self._create()
         else:
             _check_partitions(len(found.partitions))
             self._check_policy()
+            self._is_there = True
 
-    def _create(self) -> None:
+    def _create(self) -> bool:
+        """False if it is there already."""
         from penstock.client.admin.model_topics import NewTopic
 
         try:
@@ -122,6 +125,8 @@ class Ledger:
         except KafkaError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
+            return False
+        return True
 
     def _check_policy(self) -> None:
         from penstock.client.admin.model_configs import ConfigResource, ConfigResourceType
@@ -150,7 +155,8 @@ class Ledger:
         try:
             end = self._edge(partition, -1)
         except KafkaError as error:
-            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            # A broker that has just started may not know a topic yet.
+            if self._is_there or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
             return None
         start = self._edge(partition, -2)
@@ -179,12 +185,7 @@ class Ledger:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def _edge(self, partition: TopicPartition, spec: int) -> int:
@@ -195,44 +196,57 @@ class Ledger:
         """The value of the last record with this key in a range; empty for a tombstone."""
         consumer = self._consumer
         if consumer is None:
-            consumer = self._consumer = new_consumer(
-                self._client,
-                group_id=None,
-                enable_auto_commit=False,
-                auto_offset_reset="earliest",
-                allow_auto_create_topics=False,
-                isolation_level="read_committed",
-            )
-        consumer.assign([partition])
-        consumer.seek(partition, lower)
-        started = time.monotonic()
-        was_told = False
+            consumer = self._consumer = committed_consumer(self._client)
         found: bytes | None = None
-        while consumer.position(partition) < upper:
-            for record in consumer.poll(_POLL_S):
-                if record.offset >= upper:
-                    return found
-                if record.key == key:
-                    found = record.value or b""
-            waited = time.monotonic() - started
-            if waited > _PATIENCE_S and not was_told:
-                was_told = True
-                log.warning(
-                    "waiting for open transactions on %s: a driver of another pipeline was killed "
-                    "in the middle of one; its transaction.timeout.ms ends it",
-                    partition,
-                )
-            if waited > _LONGEST_WAIT_S:
-                raise PipelineError(
-                    f"{partition} could not be read up to offset {upper}: a transaction on it "
-                    "hangs. `penstock txn find-hanging` shows it"
-                )
+        for record in committed_records(consumer, partition, lower, upper):
+            if record.key == key:
+                found = record.value or b""
         return found
 
     def _asking(self) -> "Admin":
         if self._admin is None:
             self._admin = new_admin(self._client)
         return self._admin
+
+
+def committed_consumer(client: Mapping[str, str]) -> "Consumer":
+    return new_consumer(
+        client,
+        group_id=None,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        allow_auto_create_topics=False,
+        isolation_level="read_committed",
+    )
+
+
+def committed_records(
+    consumer: "Consumer", partition: TopicPartition, lower: int, upper: int
+) -> "Iterator[ConsumerRecord]":
+    """What a read_committed consumer finds in a range. It waits for transactions that are open."""
+    consumer.assign([partition])
+    consumer.seek(partition, lower)
+    since = time.monotonic()
+    was_told = False
+    while consumer.position(partition) < upper:
+        for record in consumer.poll(_POLL_S):
+            if record.offset >= upper:
+                return
+            since = time.monotonic()
+            yield record
+        waited = time.monotonic() - since
+        if waited > _PATIENCE_S and not was_told:
+            was_told = True
+            log.warning(
+                "waiting for open transactions on %s: a driver of another pipeline was killed in "
+                "the middle of one; its transaction.timeout.ms ends it",
+                partition,
+            )
+        if waited > _LONGEST_WAIT_S:
+            raise PipelineError(
+                f"{partition} could not be read up to offset {upper}: a transaction on it hangs. "
+                "`penstock txn find-hanging` shows it"
+            )
 
 
 def partition_of(key: str) -> TopicPartition:

@@ -58,7 +58,9 @@ class NamedStream:
         try:
             entry = ledger.read(self._transactions.key)
             if entry is None:
+                # Not known so far, or there was no topic: after this it is one of the two.
                 ledger.ensure()
+                entry = ledger.read(self._transactions.key)
             return entry
         except KafkaError as error:
             raise PipelineError(f"pipeline {self._pipeline} cannot be opened: {error}") from error

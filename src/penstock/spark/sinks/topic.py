@@ -15,10 +15,12 @@ from penstock.spark.pipeline.model import TopicSinkSpec
 from penstock.spark.progress import Batch, Progress, Stored
 from penstock.spark.sinks.dead_letter_topic import (
     SUFFIX,
+    Written,
     advanced,
     pipeline_of,
     send_dead_letters,
     unseen,
+    written_in,
 )
 from penstock.spark.sinks.ledger import Entry
 from penstock.spark.sinks.port import Applied, DeadLetters, Sink
@@ -57,14 +59,22 @@ class TopicSink(Sink):
         self._transactions = Transactions(self._client, key)
         self._owner = ""
         self._dead_letters: Entry | None = None
+        self._written: Written = frozenset
 
     def open(self, owner: str) -> Stored | None:
         self._owner = owner
         entry = self._transactions.open()
         if self._dead_letter_topic is not None:
             self._dead_letters = self._transactions.ledger.read(self._key + SUFFIX)
+            self._written = written_in(
+                self._client, self._dead_letter_topic, pipeline_of(self._key)
+            )
         if entry is not None and entry.clearing:
-            self._delete_records(entry.clearing)
+            # Records that cannot be deleted must not keep the query from ever running again.
+            if self._on_rebuild == "keep":
+                self._put(None)
+            else:
+                self._delete_records(entry.clearing)
             return None
         return None if entry is None else entry.stored
 
@@ -89,7 +99,7 @@ class TopicSink(Sink):
         if dead_letters is not None and dead_letters.num_rows:
             if self._dead_letter_topic is None:
                 raise OptionError(f"{self._key} has no dead-letter topic: name one")
-            fresh = unseen(dead_letters, self._dead_letters)
+            fresh = unseen(dead_letters, self._dead_letters, self._written)
         count = 0 if fresh is None else fresh.num_rows
         letters = self._dead_letters
         if count:
@@ -160,8 +170,8 @@ class TopicSink(Sink):
             topics = ", ".join(sorted({each.topic for each in ends}))
             raise PipelineError(
                 f"{self._key} is being rebuilt, and the records of {topics} could not be "
-                f"deleted: {error}. A topic with cleanup.policy=compact does not delete: set "
-                "onRebuild to `keep`. Then start again"
+                f"deleted: {error}. A topic with cleanup.policy=compact does not delete, and one "
+                "that was made again has none of them: set onRebuild to `keep`. Then start again"
             ) from error
         self._put(None)
 

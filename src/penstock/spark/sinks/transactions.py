@@ -45,7 +45,7 @@ class Transactions:
             )
         self.key = key
         self.ledger = Ledger(client)
-        self.timeout_s = int(client.get("transaction.timeout.ms", _DEFAULT_TIMEOUT_MS)) / 1000
+        self.timeout_s = _timeout_ms(client) / 1000
         self._client = client
         self._producer: Producer | None = None
 
@@ -75,8 +75,8 @@ class Transactions:
     def run(self, work: Work, entries: Mapping[str, Entry | None]) -> None:
         """One transaction: what `work` sends, and these records of the ledger.
 
-        Whatever is raised, nothing of it can be seen by read_committed readers, with one
-        exception, which says so: the broker did not answer whether it has committed.
+        Whatever is raised, nothing of it can be seen by read_committed readers, unless the broker
+        did not answer whether it has committed: the message says so, or it is `FencedError`.
         """
         producer = self._producer
         if producer is None:
@@ -134,8 +134,9 @@ class Transactions:
             return PipelineError(f"{self._too_long()} ({error})")
         if is_fenced:
             return FencedError(
-                f"another driver has taken over {self.key}: nothing of this batch was stored by "
-                "this one. Stop it, or stop the other and start this one again"
+                f"another driver has taken over {self.key}, and goes on from what is stored: this "
+                "one cannot store anything any more. Stop it, or stop the other and start this "
+                "one again"
             )
         return PipelineError(f"{self.key}: nothing of the batch was stored: {error}")
 
@@ -164,3 +165,10 @@ class Transactions:
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.close(0)
+
+
+def _timeout_ms(client: Mapping[str, str]) -> int:
+    given = client.get("transaction.timeout.ms", str(_DEFAULT_TIMEOUT_MS))
+    if not given.isdecimal():
+        raise OptionError(f"kafka.transaction.timeout.ms={given}: it is a number of milliseconds")
+    return int(given)

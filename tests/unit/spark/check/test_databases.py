@@ -1,5 +1,6 @@
 """Tables that are joined with and tables of sinks, as the databases have them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,18 @@ def test_the_table_of_a_sink_must_take_the_columns(database: str) -> None:
     assert _found(_spec(database, more, target="new", create_table=False)) == [
         "sinks.out.table: there is no table new, and create_table is false: create it"
     ]
+
+
+def test_columns_that_only_decide_need_not_be_in_the_table(database: str) -> None:
+    more = "SELECT s.id, c.city, c.since AS at, c.city AS op FROM s JOIN c ON s.id = c.id"
+    spec = _spec(database, more)
+    [sink] = spec.sinks
+    assert isinstance(sink, DatabaseSinkSpec)
+    upserts = replace(
+        sink, mode="upsert", key=("id",), order_by=("at",), delete_when="OP = 'at city'"
+    )
+    assert _found(replace(spec, sinks=(upserts,))) == []
+    assert len(_found(replace(spec, sinks=(replace(upserts, order_by=("id",)),)))) == 1
 
 
 def test_a_database_that_cannot_be_asked(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from penstock.spark.decode.dead_letters import SCHEMA, from_record
 from penstock.spark.errors import FencedError, OptionError
 from penstock.spark.pipeline.model import TopicSinkSpec
 from penstock.spark.progress import Batch, SourceOffsets, Stored
-from penstock.spark.sinks.dead_letter_topic import DeadLetterTopic, advanced, unseen
+from penstock.spark.sinks.dead_letter_topic import DeadLetterTopic, Place, advanced, unseen
 from penstock.spark.sinks.ledger import Entry
 from penstock.spark.sinks.topic import TopicSink
 from penstock.testing import Broker
@@ -103,14 +103,22 @@ def test_an_owner_that_was_replaced_is_refused(
     assert values_of(broker.bootstrap_servers, topic) == []
 
 
+def all_written() -> set[Place]:
+    return {(SOURCE, "in", "id-1", part, offset) for part in range(2) for offset in range(20)}
+
+
+def not_read() -> set[Place]:
+    raise AssertionError("the topic need not be read")
+
+
 def test_offsets_count_for_their_own_topic_and_partition() -> None:
     progress = {SOURCE: SourceOffsets({TopicPartition("in", 0): 5}, {"in": "id-1"})}
     entry = Entry(Stored(progress))
-    assert unseen(letters(4, 5), entry)["offset"].to_pylist() == [5]
-    assert unseen(letters(4, 5, partition=1), entry).num_rows == 2
-    assert unseen(letters(4, 5, topic_id="id-2"), entry).num_rows == 2
-    assert unseen(letters(4, 5), Entry(None)).num_rows == 2
-    assert unseen(letters(4, 5), Entry(Stored({}))).num_rows == 2
+    assert unseen(letters(4, 5), entry, all_written)["offset"].to_pylist() == [5]
+    assert unseen(letters(4, 5, partition=1), entry, not_read).num_rows == 2
+    assert unseen(letters(4, 5, topic_id="id-2"), entry, all_written).num_rows == 2
+    assert unseen(letters(4, 5), Entry(None), not_read).num_rows == 2
+    assert unseen(letters(4, 5), Entry(Stored({})), not_read).num_rows == 2
 
 
 def test_what_is_stored_never_goes_back() -> None:
@@ -124,7 +132,8 @@ def test_what_is_stored_never_goes_back() -> None:
     entry = advanced(entry, reading(12, 3), "me", 1)
     assert entry.stored is not None
     assert list(entry.stored.progress[SOURCE].offsets.values()) == [12, 10]
-    assert unseen(letters(9, 10, partition=1), entry)["offset"].to_pylist() == [10]
+    again = unseen(letters(9, 10, partition=1), entry, all_written)
+    assert again["offset"].to_pylist() == [10]
     entry = advanced(entry, reading(2, 3, "id-2"), "me", 1)
     assert entry.stored is not None
     assert entry.stored.progress[SOURCE] == reading(2, 3, "id-2").end[SOURCE]
@@ -145,6 +154,32 @@ def test_a_rebuild_writes_no_dead_letter_twice(
         assert sink.write_table(rows, batch(5, 12), letters(7, 11)).dead_letters == 1
     assert values_of(broker.bootstrap_servers, "letters-once") == ["3", "7", "11"]
     assert values_of(broker.bootstrap_servers, topic) == ["a", "a"]
+
+
+def test_another_schema_makes_other_dead_letters(
+    new_topic: Callable[[], DeadLetterTopic], broker: Broker, topic: str
+) -> None:
+    """D5: after a rebuild records are bad that were not, and none of them may get lost."""
+    new_topic().write(letters(1, 3), batch(0, 10))
+    again = new_topic()
+    assert again.write(letters(1, 2), batch(0, 3)) == 1
+    assert again.write(letters(3, 4), batch(3, 5)) == 1
+    assert new_topic().write(letters(1, 2, 3, 4, 5), batch(0, 10)) == 1
+    assert values_of(broker.bootstrap_servers, topic) == ["1", "3", "2", "4", "5"]
+
+
+def test_a_dead_letter_with_a_time_that_is_none(
+    new_topic: Callable[[], DeadLetterTopic], broker: Broker, topic: str
+) -> None:
+    """A producer gave microseconds for milliseconds: that must not stop the pipeline."""
+    times = pa.array([1_700_000_000_000_000_000], pa.timestamp("us", "UTC"))
+    letter = letters(7)
+    number = letter.schema.get_field_index("timestamp")
+    assert new_topic().write(letter.set_column(number, "timestamp", times), batch(0, 9)) == 1
+    (record,) = committed(broker.bootstrap_servers, topic)
+    found = from_record(record)
+    assert found is not None
+    assert (found.timestamp, found.origin) == (None, ("in", "id-1", 0, 7))
 
 
 def test_a_topic_sink_stores_them_with_its_rows(

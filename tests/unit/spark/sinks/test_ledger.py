@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.client import Admin, Producer
 from penstock.client.admin import ConfigResource, ConfigResourceType
+from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.spark.errors import PipelineError, ProgressError
 from penstock.spark.progress import SourceOffsets, Stored
@@ -95,6 +96,17 @@ def test_reading_makes_no_topic(broker: Broker, client: dict[str, str]) -> None:
         assert ledger.read("p.s") is None
     with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
         assert TOPIC not in admin.list_topics()
+
+
+def test_a_topic_that_was_there_is_not_taken_for_an_empty_one(
+    broker: Broker, client: dict[str, str], ledger: Ledger
+) -> None:
+    """D3: a broker that does not know it yet must not make a pipeline begin anew."""
+    with Ledger(client) as other:
+        other.ensure()
+        broker.delete_topic(TOPIC)
+        with pytest.raises(KafkaError, match="UNKNOWN_TOPIC"):
+            other.read("p.s")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -342,8 +344,16 @@ def test_a_compacted_topic_says_what_to_do_instead(client: dict[str, str], broke
         sink.write_table(pa.table({"key": ["k"], "value": ["1"]}), batch(0, 3))
         with pytest.raises(PipelineError, match="set onRebuild to `keep`"):
             sink.clear()
+        with pytest.raises(PipelineError, match="set onRebuild to `keep`"):
+            sink.open("second")
     finally:
         sink.close()
+    with closing(
+        TopicSink(replace(spec, options={"onRebuild": "keep"}), "compacted.o", client)
+    ) as sink:
+        assert sink.open("third") is None
+        sink.begin_at(at(0))
+        assert sink.open("fourth") == Stored(at(0))
 
 
 def test_columns_say_topic_partition_and_headers(client: dict[str, str], broker: Broker) -> None:
@@ -378,6 +388,7 @@ def test_columns_say_topic_partition_and_headers(client: dict[str, str], broker:
         ({"rebuild": "keep"}, "there is no option rebuild"),
         ({"onRebuild": "all"}, "onRebuild=all: it is one of refuse, delete, keep"),
         ({"kafka.transactional.id": "x"}, "'transactional.id' is not supported"),
+        ({"kafka.transaction.timeout.ms": "1 min"}, "it is a number of milliseconds"),
     ],
 )
 def test_options_that_make_no_sense_are_named(options: dict[str, str], problem: str) -> None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select, update
-from sqlalchemy.exc import IntegrityError
 
 from penstock.core.ids import TopicPartition
 from penstock.spark.errors import FencedError, PipelineError
@@ -51,10 +50,22 @@ class Bookkeeping:
         self._key = key
         self._mine = PIPELINE.c.pipeline == key
 
+    def add(self, connection: Connection) -> None:
+        """The query's row, if there is none. `IntegrityError` if another driver adds it too."""
+        if self.peek(connection) is None:
+            connection.execute(
+                insert(PIPELINE).values(
+                    pipeline=self._key,
+                    epoch=0,
+                    owner="",
+                    query_id=None,
+                    since=func.current_timestamp(),
+                )
+            )
+
     def take_over(self, connection: Connection, owner: str) -> int:
         """Raise the epoch, and wait for the owner before us to end its transaction."""
-        self._add_row(connection)
-        epoch = self.owner(connection, lock=True).epoch + 1
+        epoch = self._locked(connection).epoch + 1
         connection.execute(
             update(PIPELINE)
             .where(self._mine)
@@ -67,49 +78,30 @@ class Bookkeeping:
         )
         return epoch
 
-    def _add_row(self, connection: Connection) -> None:
-        there = connection.execute(select(PIPELINE.c.epoch).where(self._mine)).first()
-        if there is not None:
-            return
-        try:
-            with connection.begin_nested():
-                connection.execute(
-                    insert(PIPELINE).values(
-                        pipeline=self._key,
-                        epoch=0,
-                        owner="",
-                        query_id=None,
-                        since=func.current_timestamp(),
-                    )
-                )
-        except IntegrityError:
-            # Another driver starts the same query for the first time, too.
-            return
-
-    def owner(self, connection: Connection, *, lock: bool = False) -> Owner:
+    def peek(self, connection: Connection, *, lock: bool = False) -> Owner | None:
+        """The owner as far as it is committed; with `lock`, none comes after it before we end."""
         asked = select(PIPELINE.c.epoch, PIPELINE.c.owner, PIPELINE.c.since).where(self._mine)
         row = connection.execute(asked.with_for_update() if lock else asked).first()
-        if row is None:
+        return None if row is None else Owner(row[0], row[1], str(row[2]))
+
+    def _locked(self, connection: Connection) -> Owner:
+        owner = self.peek(connection, lock=True)
+        if owner is None:
             raise PipelineError(
                 f"the row of {self._key!r} in penstock_pipeline is gone: somebody has removed it "
                 "while the pipeline ran. Start the pipeline again"
             )
-        return Owner(row[0], row[1], str(row[2]))
-
-    def peek(self, connection: Connection) -> Owner | None:
-        """The owner as far as it is committed."""
-        there = connection.execute(select(PIPELINE.c.epoch).where(self._mine)).first()
-        return None if there is None else self.owner(connection)
+        return owner
 
     def lock(self, connection: Connection, epoch: int) -> None:
         """`FencedError` if the query has another owner. None can come until we are done."""
-        owner = self.owner(connection, lock=True)
+        owner = self._locked(connection)
         if owner.epoch != epoch:
             raise FencedError(
                 f"{self._key!r} has been taken over by {owner.name!r} since {owner.since} (epoch "
-                f"{owner.epoch}; this driver has {epoch}). This driver stops and has stored "
-                "nothing of the batch. Only one driver can run a pipeline: stop the other if this "
-                "is the one that you want, and start this one again"
+                f"{owner.epoch}; this driver has {epoch}). This driver stops; what it has "
+                "stored is counted there. Only one driver can run a pipeline: stop the other if "
+                "this is the one that you want, and start this one again"
             )
 
     def read(self, connection: Connection) -> Stored | None:

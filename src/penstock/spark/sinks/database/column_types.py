@@ -102,7 +102,7 @@ def why_not(found: pa.DataType, there: SqlType, kind: Kind) -> str | None:
         number = pa.types.is_integer(found) or pa.types.is_floating(found)
         return _cast(found, there) if number or pa.types.is_boolean(found) else None
     if pa.types.is_decimal(found):
-        return _why_not_decimal(found, there)
+        return _why_not_decimal(found, there, kind)
     if pa.types.is_floating(found):
         return _why_not_float(found, there, kind)
     return None if isinstance(there, _allowed(found, kind)) else _cast(found, there)
@@ -141,9 +141,14 @@ def _allowed(found: pa.DataType, kind: Kind) -> tuple[type[SqlType], ...]:
     return (sql.Integer, sql.Numeric)
 
 
-def _why_not_decimal(found: pa.DataType, there: SqlType) -> str | None:
+def _why_not_decimal(found: pa.DataType, there: SqlType, kind: Kind) -> str | None:
     if not isinstance(there, sql.Numeric) or isinstance(there, sql.Float):
         return _cast(found, there)
+    if kind is Kind.SQLITE and found.precision > SQLITE_EXACT_DIGITS:
+        return (
+            f"it has up to {found.precision} digits, of which SQLite keeps {SQLITE_EXACT_DIGITS} "
+            "in a number: make the column TEXT, or cast to fewer in the query"
+        )
     if there.scale is not None and there.precision is not None and there.scale < found.scale:
         return (
             f"it has {found.scale} digits after the point and the column {there.scale}: the rest "

@@ -16,8 +16,14 @@ from sqlalchemy import Connection, Engine, Table, delete
 
 from penstock.spark.sinks.database.engines import kind_of, needs_merge
 from penstock.spark.sinks.database.statements import Target
-from penstock.spark.sinks.database.tables import create_missing, dead_letter_table, split_name
+from penstock.spark.sinks.database.tables import (
+    check_table_name,
+    create_missing,
+    dead_letter_table,
+    split_name,
+)
 from penstock.spark.sinks.database.writers import RowWriter, writer_for
+from penstock.spark.sinks.dead_letter_topic import in_years
 
 _KEY: Final = ("pipeline", "source", "topic", "topic_id", "partition", "offset")
 
@@ -30,6 +36,7 @@ class DeadLetterTable:
         self.name = name
         self._engine = engine
         self._kind = kind_of(engine)
+        check_table_name(self._kind, table)
         self._key = key
         self._table: Table = dead_letter_table(table, schema)
         self._writer: RowWriter = writer_for(self._kind)
@@ -51,7 +58,7 @@ class DeadLetterTable:
             **{name: letters[name] for name in ("source", "topic", "partition", "offset")},
             # Brokers before Kafka 2.8 have no ids.
             "topic_id": pc.fill_null(letters["topic_id"], ""),
-            "timestamp": letters["timestamp"].cast(pa.timestamp("us", "UTC")),
+            "timestamp": in_years(letters["timestamp"].cast(pa.timestamp("us", "UTC"))),
             "key": letters["key"],
             "value": letters["value"],
             "headers": pa.array(map(headers_to_json, letters["headers"].to_pylist()), pa.string()),

@@ -21,6 +21,9 @@ def literals(column: pa.Array) -> pa.Array:
         column = column.cast(pa.int8())
     elif pa.types.is_timestamp(kind):
         column = column.cast(pa.timestamp("us"))
+    elif pa.types.is_float32(kind):
+        # A FLOAT that is compared with the short 0.1 is compared as a double, and is another.
+        column = column.cast(pa.float64())
     texts = column.cast(_TEXT)
     if is_text(kind):
         texts = pc.replace_substring(pc.replace_substring(texts, "\\", "\\\\"), "'", "''")

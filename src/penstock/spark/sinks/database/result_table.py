@@ -1,9 +1,8 @@
 """The table of the results: made for the first rows, or checked if it is there."""
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 from sqlalchemy import Column, Connection, Engine, MetaData, Table, inspect, text
@@ -16,9 +15,12 @@ from penstock.spark.sinks.database.column_types import SqlType, new_type, why_no
 from penstock.spark.sinks.database.engines import Kind, kind_of, needs_merge
 from penstock.spark.sinks.database.rows import DELETE_COLUMN, is_nested, simple_type
 from penstock.spark.sinks.database.statements import Target, full_name
-from penstock.spark.sinks.database.tables import create, split_name
-
-_LONGEST_NAME: Final = {Kind.POSTGRESQL: 63, Kind.MYSQL: 64}
+from penstock.spark.sinks.database.tables import (
+    check_length,
+    check_table_name,
+    create,
+    split_name,
+)
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class ResultTable:
         self._kind = kind_of(engine)
         self._spec = spec
         self._schema, self._table = split_name(spec.table)
-        check_length(self._kind, self._table, "table")
+        check_table_name(self._kind, self._table)
 
     @property
     def sql(self) -> str:
@@ -77,7 +79,7 @@ class ResultTable:
                 problem = why_not(field.type, column["type"], self._kind)
                 if problem:
                     problems.append(f"column {field.name}: {problem}")
-            elif self._is_only_to_decide(field.name):
+            elif self._spec.only_decides(field.name):
                 types[field.name] = new_type(field, self._kind)
             else:
                 problems.append(
@@ -156,13 +158,6 @@ class ResultTable:
     def _fold(self, name: str) -> str:
         """Names that are the same to the database."""
         return name if self._kind is Kind.POSTGRESQL else name.casefold()
-
-    def _is_only_to_decide(self, name: str) -> bool:
-        """Columns that say which row counts, or whether it is a delete, need not be stored."""
-        condition = self._spec.delete_when or ""
-        return name in self._spec.order_by or bool(
-            re.search(rf"(?<!\w){re.escape(name)}(?!\w)", condition)
-        )
 
     def _not_filled(
         self, there: Mapping[str, ReflectedColumn], stored: Collection[str]
@@ -279,14 +274,4 @@ def check_transactional(connection: Connection, schema: str | None, table: str) 
         raise PipelineError(
             f"the table {table} is kept by {engine}, which has no transactions: "
             f"ALTER TABLE {table} ENGINE = InnoDB"
-        )
-
-
-def check_length(kind: Kind, name: str, what: str) -> None:
-    """`PipelineError` for a name that the database would cut off."""
-    longest = _LONGEST_NAME.get(kind)
-    if longest is not None and len(name.encode()) > longest:
-        raise PipelineError(
-            f"the name of the {what} {name} has more than {longest} bytes, which is all that "
-            f"{kind.value} keeps of a name: make it shorter"
         )

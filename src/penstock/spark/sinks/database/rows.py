@@ -1,6 +1,6 @@
 """Rows on their way to a table: Arrow in the few types that databases know, each key once."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -47,6 +47,7 @@ def simple_type(field: pa.Field) -> pa.DataType:
                 f"the column {field.name} is a VARIANT, which no database can keep: make it text "
                 f"in the query: to_json({field.name})"
             )
+        _check_map_keys(field.name, kind)
         return pa.string()
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", None if kind.tz is None else "UTC")
@@ -97,6 +98,19 @@ def _is_variant(kind: pa.DataType) -> bool:
     )
 
 
+def _check_map_keys(name: str, kind: pa.DataType) -> None:
+    """`PipelineError` for a map in it whose keys cannot be names in JSON."""
+    if pa.types.is_map(kind):
+        key = kind.key_type
+        if is_nested(key) or pa.types.is_boolean(key) or pa.types.is_decimal(key):
+            raise PipelineError(
+                f"the column {name} has a map whose keys are {key}, and JSON has names only: cast "
+                "them to STRING in the query (transform_keys)"
+            )
+    for number in range(kind.num_fields):
+        _check_map_keys(name, kind.field(number).type)
+
+
 def simple(rows: pa.Table) -> pa.Table:
     """The rows in simple types: nested values as JSON, times in UTC and microseconds."""
     repeated = {name for name in rows.column_names if rows.column_names.count(name) > 1}
@@ -116,7 +130,7 @@ def _simple_column(column: pa.ChunkedArray, old: pa.Field, new: pa.Field) -> pa.
     if old.type == new.type:
         return column
     if is_nested(old.type):
-        return as_json(column)
+        return _as_json(column, old)
     if pa.types.is_duration(old.type):
         column = column.cast(pa.duration("us"))
     try:
@@ -128,12 +142,19 @@ def _simple_column(column: pa.ChunkedArray, old: pa.Field, new: pa.Field) -> pa.
         ) from error
 
 
-def as_json(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Maps as objects, decimals as numbers, times as in RFC 3339, bytes in base64."""
+def _as_json(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    """Maps as objects, decimals as numbers, times as in RFC 3339, bytes in base64; NaN is null."""
     encoder = msgspec.json.Encoder(decimal_format="number")
     chunks = []
     for chunk in column.chunks:
-        values = chunk.to_pylist(maps_as_pydicts="strict")
+        try:
+            values = chunk.to_pylist(maps_as_pydicts="strict")
+        except (KeyError, ValueError, OverflowError) as error:
+            # Two entries of a map, or two fields, with one name; or years that Python has not.
+            raise PipelineError(
+                f"the column {field.name} cannot be written as JSON: {error}. Nothing of the "
+                "batch was stored. Change it in the query"
+            ) from error
         texts = [None if value is None else encoder.encode(value).decode() for value in values]
         chunks.append(pa.array(texts, pa.string()))
     return pa.chunked_array(chunks, pa.string())
@@ -178,13 +199,22 @@ def _last_of_each_key(rows: pa.Table, key: Sequence[str], order_by: Sequence[str
             raise several_rows(_some_repeated(counted, key))
         return rows
     # Newest first, where Arrow has NULL last; of rows at one place, the one that came last.
-    newest = rows.select(list(order_by)).append_column(_ORDER, numbered[_ORDER])
+    places = [*_places(rows, order_by), numbered[_ORDER]]
+    newest = pa.table(places, names=[str(number) for number in range(len(places))])
     order = pc.sort_indices(newest, [(name, "descending") for name in newest.column_names])
     numbered = numbered.select(keys).take(order).append_column(_ORDER, numbered[_ORDER])
     first = numbered.group_by(keys).aggregate([(_ORDER, "min")])
     if first.num_rows == rows.num_rows:
         return rows
     return rows.take(order.take(first[f"{_ORDER}_min"]))
+
+
+def _places(rows: pa.Table, order_by: Sequence[str]) -> Iterator[pa.ChunkedArray]:
+    """Columns by which Arrow sorts rows as Spark does: to Spark NaN is the largest number."""
+    for name in order_by:
+        if pa.types.is_floating(rows.schema.field(name).type):
+            yield pc.is_nan(rows[name])
+        yield rows[name]
 
 
 def _some_repeated(counted: pa.Table, key: Sequence[str]) -> str:

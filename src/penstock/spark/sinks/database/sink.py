@@ -1,10 +1,12 @@
 """The sink: results, dead letters and offsets of a query in one transaction of a database."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import IntegrityError
 
 from penstock.spark.errors import PipelineError, ProgressError
 from penstock.spark.exactly_once import Decision, decide
@@ -160,6 +162,9 @@ class DatabaseSink(Sink):
                     check_transactional(connection, None, table.name)
         if self._table.exists():
             self._table.check()
+        # Not in the transaction that takes over: a deadlock here would end that one as well.
+        with suppress(IntegrityError), self._engine.begin() as connection:
+            self._books.add(connection)
 
     def _prepare(self, schema: pa.Schema) -> Results:
         if self._results is None or not self._results.schema.equals(schema):

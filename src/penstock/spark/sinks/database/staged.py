@@ -30,6 +30,7 @@ from penstock.spark.sinks.database.statements import (
     quote,
     upsert_from,
 )
+from penstock.spark.sinks.database.tables import STAGING_PREFIX
 from penstock.spark.sinks.database.transactions import Transactions
 from penstock.spark.sinks.database.writers import writer_for
 
@@ -215,4 +216,4 @@ def _table_name(key: str, results: Results) -> str:
     """Another one when the columns are others: tasks of a driver before us may still write."""
     shape = [(name, repr(results.types[name])) for name in results.columns]
     text = repr((key, results.target.name, shape, DELETE_COLUMN in results.schema.names))
-    return f"penstock_stage_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    return f"{STAGING_PREFIX}{hashlib.sha256(text.encode()).hexdigest()[:16]}"

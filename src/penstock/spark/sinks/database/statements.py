@@ -64,7 +64,7 @@ def conflict_clause(target: Target) -> str:
     if kind is Kind.MYSQL:
         # VALUES() is what MySQL and MariaDB both know.
         change = [f"{quote(kind, c)} = VALUES({quote(kind, c)})" for c in target.others]
-        first = quote(kind, target.key[0])
+        first = f"{target.sql}.{quote(kind, target.key[0])}"
         return "ON DUPLICATE KEY UPDATE " + (", ".join(change) or f"{first} = {first}")
     key = names(kind, target.key)
     change = [f"{quote(kind, c)} = excluded.{quote(kind, c)}" for c in target.others]

@@ -17,11 +17,12 @@ from sqlalchemy import (
     inspect,
 )
 from sqlalchemy.dialects import mysql
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, NoSuchTableError
 from sqlalchemy.sql.elements import quoted_name
 from sqlalchemy.types import TypeEngine
 
 from penstock.spark.errors import PipelineError
+from penstock.spark.sinks.database.engines import Kind
 
 MAX_NAME: Final = 200
 """Characters of a key or of a source's name: MySQL's keys have 3,072 bytes, four a character."""
@@ -111,6 +112,9 @@ BATCH: Final = Table(
 
 OWN_TABLES: Final = (PIPELINE, OFFSET, BATCH)
 
+TEMPORARY_TABLE: Final = "penstock_rows"
+STAGING_PREFIX: Final = "penstock_stage_"
+
 
 def dead_letter_table(name: str, schema: str | None = None) -> Table:
     """Records that could not be read, each once for a pipeline."""
@@ -141,16 +145,35 @@ def split_name(name: str) -> tuple[str | None, str]:
     return (schema if dot else None), table
 
 
+def check_table_name(kind: Kind, name: str) -> None:
+    """`PipelineError` for a table that cannot be the user's."""
+    check_length(kind, name, "table")
+    own = {TEMPORARY_TABLE, *(table.name for table in OWN_TABLES)}
+    if name.lower() in own or name.lower().startswith(STAGING_PREFIX):
+        raise PipelineError(f"Penstock needs the name {name} for itself: name the table otherwise")
+
+
+def check_length(kind: Kind, name: str, what: str) -> None:
+    """`PipelineError` for a name that the database would cut off."""
+    if kind is Kind.POSTGRESQL:
+        length, longest, unit = len(name.encode()), 63, "bytes"
+    else:
+        length, longest, unit = len(name), 64, "characters"
+    if kind is not Kind.SQLITE and length > longest:
+        raise PipelineError(
+            f"the name of the {what} {name} has more than {longest} {unit}, which is all that "
+            f"{kind.value} keeps of a name: make it shorter"
+        )
+
+
 def create_missing(engine: Engine, tables: Sequence[Table]) -> None:
-    """Creates those that are not there, all of one schema."""
-    there = _columns(engine, tables)
+    """Creates those that are not there."""
     for table in tables:
-        if table.name not in there:
+        there = _columns(engine, table)
+        if there is None:
             create(engine, table)
-    if any(table.name not in there for table in tables):
-        there = _columns(engine, tables)
-    for table in tables:
-        missing = [each.name for each in table.columns if each.name not in there[table.name]]
+            there = _columns(engine, table) or set()
+        missing = [each.name for each in table.columns if each.name not in there]
         if missing:
             raise PipelineError(
                 f"the table {table.fullname} is there but is not Penstock's: it lacks "
@@ -167,9 +190,10 @@ def create(engine: Engine, table: Table) -> None:
             raise
 
 
-def _columns(engine: Engine, tables: Sequence[Table]) -> dict[str, set[str]]:
-    """By the name of those tables that are there."""
-    found = inspect(engine).get_multi_columns(
-        schema=tables[0].schema, filter_names=[table.name for table in tables]
-    )
-    return {name: {column["name"] for column in columns} for (_, name), columns in found.items()}
+def _columns(engine: Engine, table: Table) -> set[str] | None:
+    """Those that the table has; None if there is none."""
+    try:
+        found = inspect(engine).get_columns(table.name, schema=table.schema)
+    except NoSuchTableError:
+        return None
+    return {column["name"] for column in found}

@@ -5,6 +5,7 @@ was committed: the answer to a COMMIT can be lost, and then nobody but the datab
 """
 
 import time
+import traceback
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -59,6 +60,8 @@ class Transactions:
             try:
                 return action()
             except (DBAPIError, module.Error) as error:
+                # PyMySQL leaves a socket that could not connect in a frame that its error keeps.
+                traceback.clear_frames(original(error).__traceback__)
                 meaning = meaning_of(error, self.engine)
                 if meaning is Meaning.LOCKED:
                     raise LockedError(doing) from original(error)

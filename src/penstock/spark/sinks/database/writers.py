@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Final, Protocol, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -23,10 +24,10 @@ from penstock.spark.sinks.database.statements import (
     quote,
     upsert_from,
 )
+from penstock.spark.sinks.database.tables import TEMPORARY_TABLE
 
 ROWS_AT_A_TIME: Final = 20_000
 _MYSQL_STATEMENT_BYTES: Final = 1 << 20
-_TEMPORARY: Final = "penstock_rows"
 
 
 class RowWriter(ABC):
@@ -73,6 +74,7 @@ class SqliteWriter(RowWriter):
         if not rows.num_rows:
             return
         _check_finite(rows, "SQLite would keep it as NULL")
+        _check_years(rows, 9999)
         with DriverCursor(connection) as cursor:
             for batch in rows.to_batches(max_chunksize=ROWS_AT_A_TIME):
                 columns = [_sqlite_values(column) for column in batch.columns]
@@ -120,17 +122,19 @@ class PostgresqlWriter(RowWriter):
         columns = names(target.kind, rows.column_names)
         execute(
             connection,
-            f"CREATE TEMPORARY TABLE {_TEMPORARY} ON COMMIT DROP AS "
+            f"CREATE TEMPORARY TABLE {TEMPORARY_TABLE} ON COMMIT DROP AS "
             f"SELECT {columns} FROM {target.sql} WITH NO DATA",
         )
-        self._copy(connection, _TEMPORARY, rows)
-        return _TEMPORARY
+        self._copy(connection, TEMPORARY_TABLE, rows)
+        return TEMPORARY_TABLE
 
     @staticmethod
     def _copy(connection: Connection, table: str, rows: pa.Table) -> None:
         if not rows.num_rows:
             return
         _check_no_nul(rows)
+        # PostgreSQL has more of them, but Arrow writes others instead.
+        _check_years(rows, 32767)
         statement = (
             f"COPY {table} ({names(Kind.POSTGRESQL, rows.column_names)}) FROM STDIN (FORMAT csv)"
         )
@@ -216,6 +220,29 @@ def _check_finite(rows: pa.Table, why: str) -> None:
                 f"column {field.name}: NaN or infinity is among the values, and {why}. Nothing of "
                 f"the batch was stored. Make it NULL in the query: nanvl({field.name}, NULL)"
             )
+
+
+def _check_years(rows: pa.Table, last: int) -> None:
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        if pa.types.is_date(field.type):
+            of_a_day, whole = 1, pa.int32()
+        elif pa.types.is_timestamp(field.type):
+            of_a_day, whole = 86_400_000_000, pa.int64()
+        else:
+            continue
+        first, end = (_days_before(year) * of_a_day for year in (1, last + 1))
+        found = pc.min_max(column.cast(whole)).as_py()
+        if found["min"] is not None and not first <= found["min"] <= found["max"] < end:
+            raise PipelineError(
+                f"column {field.name}: a value is not in the years 1 to {last}, and others cannot "
+                "be stored here. Nothing of the batch was stored. Change or leave out such values "
+                "in the query"
+            )
+
+
+def _days_before(year: int) -> int:
+    """From 1970 on."""
+    return int(np.datetime64(f"{year:04}-01-01", "D").astype(int))
 
 
 def _check_no_nul(rows: pa.Table) -> None:

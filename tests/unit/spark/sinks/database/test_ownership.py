@@ -1,7 +1,9 @@
 """One owner at a time, and progress that is stored with the results or not at all (D3)."""
 
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from threading import Event
 
 import pyarrow as pa
@@ -13,6 +15,7 @@ from penstock.spark.errors import FencedError, PipelineError, ProgressError
 from penstock.spark.progress import Batch, SourceOffsets, Stored
 from penstock.spark.sinks.database import DatabaseSink, bookkeeping
 from penstock.spark.sinks.database.dead_letters import headers_from_json
+from penstock.spark.sinks.database.tables import OWN_TABLES, create_missing
 from penstock.spark.sinks.database.writers import RowWriter, writer_for
 from penstock.spark.sinks.port import Applied
 from tests.support.database_sinks import (
@@ -208,6 +211,36 @@ def test_two_drivers_start_at_once(database_url: URL, engine: Engine) -> None:
     assert row["epoch"] == 4
 
 
+def test_drivers_that_start_together_and_one_of_them_dies(
+    database_url: URL, engine: Engine
+) -> None:
+    """Those that wait for its row get into a deadlock in MySQL, of which they must know nothing."""
+    with (
+        sink_for(spec_for(database_url)) as first,
+        ThreadPoolExecutor(3) as pool,
+        ExitStack() as sinks,
+    ):
+        create_missing(first._engine, OWN_TABLES)
+        others = [sinks.enter_context(sink_for(spec_for(database_url))) for _ in range(3)]
+        with first._engine.connect() as dying:
+            first._books.add(dying)
+            opening = [pool.submit(each.open, "driver") for each in others]
+            if engine.dialect.name == "mysql":
+                await_locks(engine, 3)
+        assert [each.result(30) for each in opening] == [None] * 3
+    (row,) = rows_of(engine, "penstock_pipeline")
+    assert row["epoch"] == 3
+
+
+def await_locks(engine: Engine, count: int) -> None:
+    """Until so many transactions wait for a lock."""
+    asked = text("SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'")
+    with engine.connect() as connection:
+        while connection.execute(asked).scalar_one() < count:
+            # Who asks more often than every 100 ms gets the old answer for ever.
+            time.sleep(0.15)
+
+
 def test_a_beginning_is_stored_once(database_url: URL) -> None:
     with sink_for(spec_for(database_url)) as sink:
         with pytest.raises(PipelineError, match="`open` the sink first"):
@@ -255,6 +288,17 @@ def test_dead_letters_are_stored_with_the_results(database_url: URL, engine: Eng
     assert str(row["timestamp"]).startswith("2023-11-14 22:13:20.000003")
     headers = [{"key": "h", "value": b"\x01"}, {"key": "n", "value": None}]
     assert headers_from_json(str(row["headers"])) == headers
+
+
+def test_a_dead_letter_with_a_time_that_is_none(database_url: URL, engine: Engine) -> None:
+    """A producer gave microseconds for milliseconds: that must not stop the pipeline."""
+    letters = letters_at(1, 2)
+    times = pa.array([1_700_000_000_000_000_000, None], pa.timestamp("us", "UTC"))
+    letters = letters.set_column(letters.schema.get_field_index("timestamp"), "timestamp", times)
+    with sink_for(spec_for(database_url), dead_letter_table="letters") as sink:
+        begin(sink)
+        assert sink.write_table(ROWS, batch_of(0), letters) == Applied(2, 2)
+    assert [row["timestamp"] for row in rows_of(engine, "letters")] == [None, None]
 
 
 def test_dead_letters_need_a_table(database_url: URL, engine: Engine) -> None:
@@ -306,3 +350,12 @@ def test_tables_of_somebody_else(database_url: URL, engine: Engine) -> None:
         pytest.raises(PipelineError, match="penstock_offset is there but is not Penstock's"),
     ):
         sink.open("one")
+
+
+def test_a_dead_letter_table_by_another_case(database_url: URL, engine: Engine) -> None:
+    """To SQLite it is the same table, to others another."""
+    for number, name in enumerate(("letters", "Letters")):
+        with sink_for(spec_for(database_url), dead_letter_table=name) as sink:
+            begin(sink)
+            sink.write_table(ROWS, batch_of(number), letters_at(number))
+    assert count_of(engine, "letters") == (2 if engine.dialect.name == "sqlite" else 1)

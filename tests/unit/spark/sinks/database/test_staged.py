@@ -70,6 +70,17 @@ def test_only_the_tokens_handed_back_are_moved(url: URL) -> None:
         assert driver.merge(1, Staged((), 0)) == Applied(0)
 
 
+def test_upserts_of_keys_alone(url: URL) -> None:
+    """There is nothing to change in a row that is there."""
+    spec = spec_for(url, mode="upsert", key=["id", "name"], writing="staged")
+    with sink_for(spec) as sink, engine_for(url) as engine:
+        begin(sink)
+        driver = Driver(sink, url)
+        for number in range(2):
+            assert driver.merge(number, driver.stage([1, 2])) == Applied(2)
+        assert count_of(engine, "results") == 2
+
+
 def test_a_task_that_still_writes_keeps_nobody_waiting(url: URL) -> None:
     """Its rows are removed with the batch after."""
     spec = spec_for(url, writing="staged")

@@ -9,7 +9,16 @@ import pytest
 from sqlalchemy import URL, Engine, text
 
 from penstock.spark.errors import PipelineError
-from tests.support.database_sinks import batch_of, begin, rows_of, sink_for, spec_for
+from penstock.spark.sinks.database import DatabaseSink
+from tests.support.database_sinks import (
+    KEY,
+    batch_of,
+    begin,
+    letters_at,
+    rows_of,
+    sink_for,
+    spec_for,
+)
 
 NOW = datetime(2026, 3, 29, 1, 30, 0, 123456, tzinfo=UTC)
 FIRST, LAST = datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999)
@@ -125,6 +134,19 @@ def test_an_empty_map_is_an_object(database_url: URL, engine: Engine) -> None:
         (pa.nulls(1), "NULL in every row"),
         (pa.array([1], pa.uint64()), "its type is uint64"),
         (pa.array([1], pa.timestamp("ns")), "finer than microseconds"),
+        (pa.array([[(True, 1)]], pa.map_(pa.bool_(), pa.int8())), "whose keys are bool"),
+        (
+            pa.array([[[(Decimal("1.5"), 1)]]], pa.list_(pa.map_(pa.decimal128(2, 1), pa.int8()))),
+            r"whose keys are decimal128\(2, 1\)",
+        ),
+        (
+            pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int8())),
+            "x cannot be written as JSON: .*duplicate key",
+        ),
+        (
+            pa.array([[4_000_000]], pa.list_(pa.date32())),
+            "x cannot be written as JSON: .*out of range",
+        ),
     ],
 )
 def test_columns_that_cannot_be_stored(database_url: URL, column: pa.Array, message: str) -> None:
@@ -168,6 +190,36 @@ def test_digits_are_not_rounded_away(database_url: URL, engine: Engine) -> None:
             sink.write_table(rows, batch_of(0))
 
 
+def test_sqlite_has_no_long_decimals(database_url: URL, engine: Engine) -> None:
+    """In a column of numbers it would round them to floats."""
+    number = Decimal("1234567890123456.78")
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE results (price decimal(18, 2))"))
+    rows = pa.table({"price": pa.array([number], pa.decimal128(18, 2))})
+    with sink_for(spec_for(database_url)) as sink:
+        begin(sink)
+        if engine.dialect.name == "sqlite":
+            with pytest.raises(PipelineError, match="18 digits, of which SQLite keeps 15"):
+                sink.write_table(rows, batch_of(0))
+            return
+        sink.write_table(rows, batch_of(0))
+    assert rows_of(engine) == [{"price": number}]
+
+
+@pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")])
+def test_years_that_a_database_does_not_have(database_url: URL, kind: pa.DataType) -> None:
+    """Not another one instead, which Arrow would write for the last of them."""
+    for value in (
+        (-(2**31), 2**31 - 1) if pa.types.is_date(kind) else (-(10**17), 10**18, 2**63 - 1)
+    ):
+        with sink_for(spec_for(database_url)) as sink:
+            begin(sink)
+            with pytest.raises(
+                PipelineError, match=r"column.*d\b.*Nothing of the batch was stored"
+            ):
+                sink.write_table(pa.table({"d": pa.array([value, None], kind)}), batch_of(0))
+
+
 def test_a_table_with_more_columns(database_url: URL, engine: Engine) -> None:
     """Columns with a default, that may be NULL, or that the database counts, are left to it."""
     counted = {
@@ -201,5 +253,30 @@ def test_names_that_would_be_cut_off(database_url: URL, engine: Engine) -> None:
         if engine.dialect.name == "sqlite":
             assert sink.write_table(pa.table({name: [1]}), batch_of(0)).rows == 1
         else:
-            with pytest.raises(PipelineError, match=r"more than 6. bytes"):
+            with pytest.raises(PipelineError, match=r"more than (63 bytes|64 characters)"):
                 sink.write_table(pa.table({name: [1]}), batch_of(0))
+
+
+def test_long_names_of_tables(database_url: URL, engine: Engine) -> None:
+    """PostgreSQL counts bytes, MySQL characters."""
+    name = "é" * 40
+    if engine.dialect.name == "postgresql":
+        for names in ((name, "letters"), ("results", name)):
+            with pytest.raises(PipelineError, match=r"more than 63 bytes"):
+                DatabaseSink(
+                    spec_for(database_url, table=names[0]), KEY, dead_letter_table=names[1]
+                )
+        return
+    with sink_for(spec_for(database_url, table=name), dead_letter_table=f"{name}_") as sink:
+        begin(sink)
+        assert sink.write_table(pa.table({name: [1]}), batch_of(0), letters_at(1)).rows == 1
+    assert rows_of(engine, name) == [{name: 1}]
+
+
+@pytest.mark.parametrize("name", ["penstock_offset", "Penstock_Rows", "other.penstock_stage_1"])
+def test_names_that_are_penstocks_own(database_url: URL, name: str) -> None:
+    """Results would be lost in the table of a transaction, or mixed with what is kept of them."""
+    with pytest.raises(PipelineError, match="name the table otherwise"):
+        DatabaseSink(spec_for(database_url, table=name), KEY)
+    with pytest.raises(PipelineError, match="name the table otherwise"):
+        DatabaseSink(spec_for(database_url), KEY, dead_letter_table=name)

@@ -1,6 +1,8 @@
 """Append, upsert and delete do to a table what they do to a dict (D3)."""
 
+import math
 from collections.abc import Sequence
+from decimal import Decimal
 from itertools import count
 from typing import Any
 
@@ -13,6 +15,7 @@ from sqlalchemy import URL, Engine, text
 from penstock.spark.errors import PipelineError
 from penstock.spark.sinks.database import result_table
 from penstock.spark.sinks.database import sink as sink_module
+from penstock.spark.sinks.database.rows import settle
 from tests.support.database_sinks import (
     batch_of,
     begin,
@@ -141,13 +144,39 @@ def test_the_last_in_order_counts(database_url: URL, engine: Engine) -> None:
     assert {row["id"]: row["c"] for row in rows_of(engine)} == {1: 1, 2: 4, 3: 6}
 
 
+def test_nan_is_the_newest() -> None:
+    """As in Spark, where staged rows are put in order."""
+    rows = pa.table({"id": [1] * 4, "f": [2.0, math.nan, math.inf, None], "v": list("abcd")})
+    assert settle(rows, ["id"], ["f"]).puts["v"].to_pylist() == ["b"]
+    assert settle(rows.filter([True, False, True, True]), ["id"], ["f"]).puts["v"][0].as_py() == "c"
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64(), pa.decimal128(38, 9)])
+def test_numbers_as_keys_are_found_again(
+    database_url: URL, engine: Engine, kind: pa.DataType
+) -> None:
+    """A FLOAT of MySQL is no number that is written with few digits."""
+    spec = spec_for(database_url, mode="upsert", key=["id"], delete_when="gone")
+    numbers = [Decimal("0.1"), Decimal("1e-9"), Decimal("12345678901234567890"), Decimal(3)]
+    if pa.types.is_floating(kind):
+        keys = pa.array([float(each) for each in numbers], kind)
+    else:
+        keys = pa.array(numbers, kind)
+    with sink_for(spec) as sink:
+        begin(sink)
+        for number in range(2):
+            sink.write_table(with_deletes(pa.table({"id": keys}), [False] * 4), batch_of(number))
+        sink.write_table(with_deletes(pa.table({"id": keys}), [True] * 3 + [False]), batch_of(2))
+    assert [float(str(row["id"])) for row in rows_of(engine)] == [3.0]
+
+
 def test_columns_that_only_decide_need_not_be_in_the_table(
     database_url: URL, engine: Engine
 ) -> None:
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE results (id bigint PRIMARY KEY, name varchar(9))"))
     spec = spec_for(
-        database_url, mode="upsert", key=["id"], order_by=["seen"], delete_when="op = 'd'"
+        database_url, mode="upsert", key=["id"], order_by=["seen"], delete_when="OP = 'gone'"
     )
     rows = pa.table(
         {"id": [1, 1, 2], "name": ["a", "b", "c"], "seen": [2, 1, 1], "op": list("uud")}
@@ -155,6 +184,10 @@ def test_columns_that_only_decide_need_not_be_in_the_table(
     with sink_for(spec) as sink:
         begin(sink)
         sink.write_table(with_deletes(rows, [False, False, True]), batch_of(0))
+        # A column whose name is only in a text does not decide anything.
+        more = rows.append_column("gone", pa.array([1, 2, 3]))
+        with pytest.raises(PipelineError, match="column gone: the table has none of this name"):
+            sink.write_table(with_deletes(more, [False, False, True]), batch_of(1))
     assert rows_of(engine) == [{"id": 1, "name": "a"}]
 
 
