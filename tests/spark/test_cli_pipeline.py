@@ -78,7 +78,7 @@ def test_problems_are_said_with_their_lines(file: Path) -> None:
     unknown.write_text(text.replace("topic: orders\n", "topic: oders\n"))
     said = cli.attempt("pipeline", "validate", str(unknown))
     assert said.exit_code == 1
-    assert f"{unknown}:4: sources.orders.topic: unknown topic oders" in said.stdout
+    assert f"{unknown}:5: sources.orders.topic: unknown topic oders" in said.stdout
     assert "1 problem in" in said.stderr
 
     bad = file.with_name("bad.yml")

@@ -84,6 +84,7 @@ def test_json_is_read_strictly(spark: "SparkSession") -> None:
         schema=(
             "id bigint, small tinyint, d double, f float, s string, at timestamp, "
             "local timestamp_ntz, day date, b boolean, money decimal(5,2), big decimal(38,9), "
+            "wide decimal(38,2), "
             "bytes binary, list array<int>, map map<string,decimal(3,1)>, "
             "sub struct<x:int,at:timestamp NOT NULL>, subs array<struct<at:timestamp>>"
         ),
@@ -109,6 +110,8 @@ def test_json_is_read_strictly(spark: "SparkSession") -> None:
         (b'{"id":1,"s":"\xff"}', "the value is not UTF-8 text"),
         (b'{"id":1,"s":"\\ud800"}', "half of a character"),
         (b'{"id":1,"s":"\\ud83d\\ude00"}', {"id": 1, "s": "😀"}),
+        (b'{"id":1,"s":"C:\\\\udev \\\\ud800"}', {"id": 1, "s": "C:\\udev \\ud800"}),
+        (b'{"id":1,"s":"\\\\ud83d\\ude00"}', "half of a character"),
         # More than an object
         (b'{"id":1} x', "more text behind the JSON object"),
         (b'{"id":1}{"id":2}', "more text behind the JSON object"),
@@ -145,6 +148,14 @@ def test_json_is_read_strictly(spark: "SparkSession") -> None:
             b'{"id":1,"big":12345678901234567890123.123456789}',
             {"id": 1, "big": Decimal("12345678901234567890123.123456789")},
         ),
+        (b'{"id":1,"wide":1.239}', "field wide: 1.239 is not a decimal(38,2)"),
+        (b'{"id":1,"wide":"1.2300"}', {"id": 1, "wide": Decimal("1.23")}),
+        (b'{"id":1,"wide":1.239E0}', "is not a decimal(38,2)"),
+        (b'{"id":1,"wide":1.5E30}', {"id": 1, "wide": Decimal("1.5E30")}),
+        (b'{"id":1,"money":"1.5\\n"}', "is not a decimal(5,2)"),
+        # Java would need minutes for it.
+        (b'{"id":1,"money":"%s"}' % (b"1" * 1_000_000), "is not a decimal(5,2)"),
+        (b'{"id":1,"money":"%sx"}' % (b"1" * 100_000), "is not a decimal(5,2)"),
         # Times
         (b'{"id":1,"at":"2026-01-02T12:00:00Z"}', {"id": 1, "at": NOON}),
         (b'{"id":1,"at":"2026-01-02T14:00:00.000+0200"}', {"id": 1, "at": NOON}),
@@ -154,6 +165,12 @@ def test_json_is_read_strictly(spark: "SparkSession") -> None:
         (b'{"id":1,"at":"2026-01-02T17:30+0530"}', {"id": 1, "at": NOON}),
         (b'{"id":1,"at":1767355200000}', {"id": 1, "at": NOON}),
         (b'{"id":1,"at":"10:00"}', "field at: 10:00 is not a timestamp"),
+        (b'{"id":1,"at":"9999-12-31T23:59:59-18:00"}', "is not a timestamp"),
+        (b'{"id":1,"at":"0001-01-01T00:00:00+18:00"}', "is not a timestamp"),
+        (
+            b'{"id":1,"at":"9999-12-31T23:59:59Z"}',
+            {"id": 1, "at": datetime(9999, 12, 31, 23, 59, 59)},
+        ),
         (b'{"id":1,"at":"2026-02-30T00:00:00Z"}', "is not a timestamp"),
         (b'{"id":1,"at":999999999999999999}', "is not a timestamp"),
         (b'{"id":1,"at":""}', "field at: an empty text is not a timestamp"),
@@ -163,6 +180,7 @@ def test_json_is_read_strictly(spark: "SparkSession") -> None:
         (b'{"id":1,"day":"2024-02-29"}', {"id": 1, "day": date(2024, 2, 29)}),
         (b'{"id":1,"day":"2026-02-29"}', "field day: 2026-02-29 is not a date"),
         (b'{"id":1,"day":20000}', "field day: 20000 is not a date"),
+        (b'{"id":1,"day":"2024-02-29\\n"}', "is not a date"),
         # Others
         (b'{"id":1,"b":"true"}', "field b: true is not a boolean"),
         (b'{"id":1,"s":{"a":[1]}}', {"id": 1, "s": '{"a":[1]}'}),
@@ -247,6 +265,9 @@ def test_csv_is_read_strictly(spark: "SparkSession") -> None:
         (b"1;a;;;;;;9", width),
         (b"1;a;;;;;\n2;b;;;;;", width),
         (b'1;"a;;;;;', width),
+        (b'1;;;;;;"AAE=', width),
+        (b'1;;;;;;"AAE="\n\n', {"id": 1, "raw": b"\0\1"}),
+        (b"1;;%sx;;;;" % (b"1" * 100_000), "is not a double"),
         (b";" * 30_000, width),
         (b"", "the value is empty"),
         (None, "the value is null (a tombstone)"),
@@ -277,8 +298,10 @@ def test_options_of_tombstones_headers_and_epochs(spark: "SparkSession") -> None
     ]
     skipped = decoded(spark, source("json", "at timestamp", tombstones="skip"), values)
     assert [row["_offset"] for row in skipped] == [0, 2]
-    with_names = decoded(spark, source("csv", "a int, b int", header="true"), [b"a,b", b"1,2"])
-    assert [(row["a"], row["b"]) for row in with_names] == [(1, 2)]
+    for sep, between in ((",", b","), ("\\t", b"\t"), ("||", b"||")):
+        named = source("csv", "a int, b int", header="true", sep=sep)
+        with_names = decoded(spark, named, [b"a%bb" % between, b"1%b2" % between])
+        assert [(row["a"], row["b"]) for row in with_names] == [(1, 2)]
     spec = SourceSpec(name="in", format="raw", required=("value",), headers=True)
     frame = decode(raw(spark, [b"x", None]), spec, keep=["timestampType"])
     assert frame.columns == [

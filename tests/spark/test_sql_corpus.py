@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.spark.check.durations import seconds
 from penstock.spark.check.shape import cannot_append, cannot_update, output_mode, stateful
 from penstock.spark.check.views import analyse
 from penstock.spark.pipeline.model import PipelineSpec
@@ -125,6 +126,35 @@ def test_spark_would_run_what_keeps_state_for_ever(
     assert not _problems(pipeline(sql, unbounded_state=True))
 
     assert _refusal(views, views.sql(sql), "update") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("10 minutes", "1 hour 30 minutes", "1 hour30 minutes", "10minutes", "10 Minutes", "10 m"),
+        *("1.5 seconds", ".5 seconds", "5. seconds", "1.5 minutes", "10", "soon", "", "minutes"),
+        *(
+            "+ 10 minutes",
+            "1 hour - 5 minutes",
+            "interval 10 minutes",
+            "2 weeks 1 day",
+            "1 secondss",
+        ),
+    ],
+)
+def test_spark_reads_spans_of_time_alike(spark: "SparkSession", text: str) -> None:
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    jvm: JavaObject = spark._jvm
+    try:
+        read = jvm.org.apache.spark.sql.catalyst.util.IntervalUtils.fromIntervalString(text)
+    except (Py4JJavaError, PySparkException):
+        with pytest.raises(ValueError, match=r"\w"):
+            seconds(text)
+        return
+    days, rest = read.extractAsPeriod().getDays(), read.extractAsDuration().toMillis()
+    assert seconds(text) == days * 86_400 + rest / 1000
 
 
 def test_spark_joins_streams_by_equality_only(views: "SparkSession") -> None:

@@ -224,6 +224,18 @@ GOOD = (
     "GROUP BY window(at, '1 hour')",
     "SELECT user AS k FROM clicks WHERE n IS DISTINCT FROM 3 AND user NOT LIKE ALL ('a', 'b')",
     'SELECT sum(n) AS s FROM clicks WHERE page = "a" GROUP BY window(at, "1 hour")',
+    "SELECT parse_json(page):a.b::int AS k, parse_json(page):a[0] AS first FROM clicks",
+    "SELECT v:a.b[0]::string AS k FROM (SELECT parse_json(page) AS v FROM clicks)",
+    "FROM clicks |> EXTEND n + 1 AS m |> DROP page",
+    "TABLE clicks |> SELECT user AS k",
+    "SELECT user AS k FROM IDENTIFIER('clicks')",
+    "SELECT user AS k FROM clicks LIMIT ALL",
+    "SELECT TIME '10:00:00' AS k, user FROM clicks",
+    "SELECT user, at FROM clicks EXCEPT SELECT user, since FROM customers",
+    "SELECT user, at FROM clicks EXCEPT ALL SELECT user, since FROM customers",
+    "SELECT sum(n) AS k FROM clicks GROUP BY window(at, 3600000000)",
+    "SELECT sum(n) AS k FROM clicks GROUP BY window(at, \"INTERVAL '1' HOUR\", '30 minutes')",
+    "SELECT c.on FROM (SELECT n AS on FROM clicks) c JOIN customers d ON c.on = d.user",
 )
 """What neither Spark nor `validate` minds."""
 
@@ -282,6 +294,23 @@ REFUSED = (
         "only one window",
     ),
     ("SELECT page FROM clicks JOIN customers USING (page)", "the right side has no column page"),
+    ("SELECT user FROM clicks WHERE max(n) > 1", "cannot be in WHERE"),
+    ("SELECT user, t.col FROM clicks, LATERAL explode(tgs) t", "there is no column tgs"),
+    (
+        "SELECT * FROM (SELECT user, page, n FROM clicks) PIVOT (sum(m) FOR page IN ('a'))",
+        "there is no column m",
+    ),
+    (
+        "SELECT * FROM (SELECT user, page, n FROM clicks) PIVOT (sum(n) FOR pag IN ('a'))",
+        "there is no column pag",
+    ),
+    ("SELECT sum(n) AS k FROM clicks GROUP BY window(at, '1 minut')", "minut is not one of"),
+    ("SELECT sum(n) AS k FROM clicks GROUP BY window(at, '5minutes')", "write `5 minutes`"),
+    (
+        "SELECT sum(n) AS k FROM clicks GROUP BY window(at, '1 hour', '2 hours')",
+        "rows would be left out",
+    ),
+    ("SELECT sum(n) AS k FROM clicks GROUP BY window(at, '0 minutes')", "has no length"),
 )
 """What Spark refuses before it runs, and what `validate` says to it."""
 
@@ -295,7 +324,9 @@ UNBOUNDED = (
         "GROUP BY w.start",
         "no key is w or a window of it",
     ),
-    ("SELECT DISTINCT user FROM clicks", "DISTINCT would keep every row"),
+    ("SELECT DISTINCT user FROM clicks", "every row would be kept for ever"),
+    ("SELECT user FROM clicks EXCEPT SELECT user FROM customers", "would be kept for ever"),
+    ("SELECT user FROM clicks EXCEPT ALL SELECT user FROM customers", "would be kept for ever"),
     ("SELECT c.user FROM clicks c JOIN views v ON c.user = v.user", "for ever"),
     ("SELECT c.user FROM clicks c JOIN bare b ON c.user = b.user AND c.at > b.at", "right side"),
     (

@@ -11,7 +11,7 @@ _UNITS = {
     "day": 86400.0,
     "week": 604800.0,
 }
-_PART = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
+_PART = re.compile(r"\s*([+-]?)\s*(\d+(?:\.\d*)?|\.\d+)(\s*)([A-Za-z]+)(\s*)")
 _LONGER = ("month", "year")
 
 
@@ -27,14 +27,21 @@ def seconds(text: str) -> float:
             if re.fullmatch(r"[+-]?\d+(\.\d+)?", bare):
                 raise ValueError(f"{bare} has no unit: write `{bare} seconds`")
             raise ValueError(f"{text!r} is not a span of time such as `10 minutes`")
-        unit = part[2].lower().removesuffix("s")
+        sign, number, space, name, behind = part.groups()
+        unit = name.lower().removesuffix("s")
         if unit in _LONGER:
             raise ValueError(f"{text!r}: months and years differ in length: write it in days")
         if unit not in _UNITS:
             known = ", ".join(f"{each}s" for each in _UNITS)
-            raise ValueError(f"{text!r}: {part[2]} is not one of {known}")
-        found += float(part[1]) * _UNITS[unit]
+            raise ValueError(f"{text!r}: {name} is not one of {known}")
+        if not space:
+            raise ValueError(f"{text!r} needs a space: write `{number} {name}`")
+        if "." in number and unit != "second":
+            raise ValueError(f"{text!r}: only seconds may have a fraction")
+        found += float(sign + number) * _UNITS[unit]
         at = part.end()
+        if not behind and at < len(rest):
+            raise ValueError(f"{text!r} is not a span of time such as `10 minutes`")
     if at == 0:
         raise ValueError("a span of time is missing, such as `10 minutes`")
     if found < 0:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from penstock.spark.check.durations import seconds
 from penstock.spark.check.functions import AGGREGATES
 from penstock.spark.check.relations import Column, WindowKind
 from penstock.spark.check.scope import Found, Scope, path_of
@@ -31,6 +32,25 @@ def function_name(node: exp.Expr) -> str:
 def window_kind(node: exp.Expr) -> WindowKind | None:
     """Whether it is a call of `window` or `session_window`."""
     return _WINDOWS.get(function_name(node))
+
+
+def window_problem(node: exp.Expr) -> str | None:
+    """What is wrong with the spans of time of a window."""
+    if window_kind(node) is None:
+        return None
+    given = node.expressions[1:3]
+    texts = [str(each.this) for each in given if isinstance(each, exp.Literal) and each.is_string]
+    if len(texts) < len(given) or any(each.lower().startswith("interval") for each in texts):
+        return None
+    try:
+        spans = [seconds(each) for each in texts]
+    except ValueError as error:
+        return str(error)
+    if spans and not spans[0]:
+        return f"a window of {texts[0]!r} has no length"
+    if len(spans) > 1 and not 0 < spans[1] <= spans[0]:
+        return f"windows of {texts[0]!r} cannot begin every {texts[1]!r}: rows would be left out"
+    return None
 
 
 def is_aggregate(node: exp.Expr) -> bool:
@@ -89,7 +109,8 @@ def _of_path(node: exp.Expr, path: list[exp.Identifier], scope: Scope, *, aliase
 
 def _type(node: exp.Expr, scope: Scope) -> DataType | None:
     if isinstance(node, exp.Cast):
-        return parse_type(node.to.sql("spark"))
+        # sqlglot writes Spark's TIME as a timestamp.
+        return None if node.to.is_type("time") else parse_type(node.to.sql("spark"))
     if isinstance(node, _SAME_TYPE) and isinstance(node.this, exp.Expr):
         return describe(node.this, scope).type
     if isinstance(node, _TIMESTAMP_NODES) or function_name(node) in _TIMESTAMP_NAMES:

@@ -73,7 +73,8 @@ class FromClause:
             if sample.args.get("percent") is not None:
                 self._checker.add(node, "TABLESAMPLE is not possible on a stream")
             found = found.with_state(State(kind=StateKind.LIMIT, step=self._checker.step_name))
-        if node.args.get("pivots"):
+        for pivot in node.args.get("pivots") or ():
+            self._pivot(pivot, Read(node.alias_or_name, found))
             found = replace(found, columns=(), complete=False, opaque=True)
         found = renamed(found, node.args.get("alias"))
         self._scope.reads.append(Read(node.alias_or_name, found))
@@ -84,11 +85,18 @@ class FromClause:
             return self._checker.table(node, self._ctes)
         if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Query):
             return self._checker.query(node, self._ctes, self._scope.outer)
+        if isinstance(node, exp.Lateral):
+            self._checker.columns(node.this, self._scope)
         if isinstance(node, exp.Values | exp.Lateral | exp.Unnest):
             return Relation(complete=False, streaming=False)
         if isinstance(node, exp.Query):
             return self._checker.query(node, self._ctes, self._scope.outer)
         return UNKNOWN
+
+    def _pivot(self, pivot: exp.Expr, read: Read) -> None:
+        if not pivot.args.get("unpivot"):
+            for each in [*pivot.expressions, *(one.this for one in pivot.args["fields"])]:
+                self._checker.columns(each, Scope([read]))
 
     def _lateral_view(self, node: exp.Expr) -> None:
         self._checker.columns(node.this, self._scope)

@@ -2,13 +2,21 @@
 
 import re
 from collections.abc import Iterator
+from typing import get_args
 
 from penstock.core.errors import KafkaError
 from penstock.spark.check.durations import seconds
 from penstock.spark.check.step_check import check_function
 from penstock.spark.check.views import source_fields
 from penstock.spark.errors import SparkPartError
-from penstock.spark.pipeline.model import PipelineSpec, Problem, SourceSpec, StepSpec, TableSpec
+from penstock.spark.pipeline.model import (
+    Format,
+    PipelineSpec,
+    Problem,
+    SourceSpec,
+    StepSpec,
+    TableSpec,
+)
 from penstock.spark.pipeline.nearest import meant
 
 _VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -20,6 +28,7 @@ _SERVER = re.compile(r"(?:[A-Za-z][A-Za-z0-9_]*://)?(?:\[[0-9A-Fa-f:.]+\]|[^\s:/
 def check_parts(spec: PipelineSpec) -> Iterator[Problem]:
     """All but the columns and queries, the sinks, and what only a broker knows."""
     yield from _settings(spec)
+    yield from _producer(spec)
     yield from _names(spec)
     for source in spec.sources:
         yield from _source(spec, source)
@@ -39,30 +48,47 @@ def _settings(spec: PipelineSpec) -> Iterator[Problem]:
             f"{spec.name!r} is not a name for a pipeline: letters, digits, `_`, `-` and `.` "
             "only, at most 100"
         )
-        yield Problem(spec.line, "pipeline.name", message)
+        yield Problem(spec.line_of("name"), "pipeline.name", message)
     for server in spec.bootstrap_servers.split(","):
         found = _SERVER.fullmatch(server.strip())
         if found is None or not 0 < int(found[1]) < 65536:
             message = f"{server.strip()!r} is not an address such as localhost:9092"
-            yield Problem(spec.line, "pipeline.bootstrap_servers", message)
+            line = spec.line_of("bootstrap_servers")
+            yield Problem(line, "pipeline.bootstrap_servers", message)
     try:
         seconds(spec.trigger)
     except ValueError as error:
-        yield Problem(spec.line, "pipeline.trigger", str(error))
+        yield Problem(spec.line_of("trigger"), "pipeline.trigger", str(error))
     if spec.max_batch_records < 1:
         message = f"{spec.max_batch_records} is not possible: a batch has at least one record"
-        yield Problem(spec.line, "pipeline.max_batch_records", message)
+        line = spec.line_of("max_batch_records")
+        yield Problem(line, "pipeline.max_batch_records", message)
     if "bootstrap.servers" in spec.kafka:
         message = "bootstrap.servers is given by bootstrap_servers: leave it out here"
-        yield Problem(spec.line, "pipeline.kafka", message)
+        yield Problem(spec.line_of("kafka"), "pipeline.kafka", message)
     for name in spec.spark:
         if not name.startswith("spark."):
             message = f"{name} is not a setting of Spark: they begin with `spark.`"
-            yield Problem(spec.line, "pipeline.spark", message)
+            yield Problem(spec.line_of("spark"), "pipeline.spark", message)
     if not spec.sources:
-        yield Problem(spec.line, "pipeline.sources", "there are none: a pipeline reads a topic")
+        message = "there are none: a pipeline reads a topic"
+        yield Problem(spec.line_of("sources"), "pipeline.sources", message)
     if not spec.sinks:
-        yield Problem(spec.line, "pipeline.sinks", "there are none: nothing would run")
+        message = "there are none: nothing would run"
+        yield Problem(spec.line_of("sinks"), "pipeline.sinks", message)
+
+
+def _producer(spec: PipelineSpec) -> Iterator[Problem]:
+    """Settings that only producers have; sources check all others."""
+    from penstock.client.settings import ProducerOptions, resolve
+    from penstock.spark.run.source_options import producer_options_of
+
+    given = producer_options_of(spec)
+    try:
+        if given:
+            resolve(ProducerOptions, {**given, "bootstrap_servers": spec.bootstrap_servers})
+    except KafkaError as error:
+        yield Problem(spec.line_of("kafka"), "pipeline.kafka", error.message)
 
 
 def _names(spec: PipelineSpec) -> Iterator[Problem]:
@@ -91,7 +117,7 @@ def _source(spec: PipelineSpec, source: SourceSpec) -> Iterator[Problem]:
     where = f"sources.{source.name}"
 
     def problem(key: str, message: str) -> Problem:
-        return Problem(source.line, f"{where}.{key}" if key else where, message)
+        return Problem(source.line_of(key), f"{where}.{key}" if key else where, message)
 
     if bool(source.topics) == (source.pattern is not None):
         yield problem("", "say what to read: topic (or topics), or pattern")
@@ -99,7 +125,11 @@ def _source(spec: PipelineSpec, source: SourceSpec) -> Iterator[Problem]:
     for topic in source.topics:
         if not is_topic(topic):
             message = f"{topic!r} cannot be a topic: letters, digits, `.`, `_` and `-` only"
-            yield problem("topic", message)
+            yield Problem(source.line_of_topic(topic), f"{where}.topic", message)
+    if source.format not in get_args(Format):
+        message = f"{source.format!r} is not one of {', '.join(get_args(Format))}"
+        yield problem("format", message)
+        return
     if source.format not in ("avro", "protobuf") and source.schema_file is not None:
         yield problem("schema_file", f"schema_file does not go with {source.format}")
     if source.format in ("avro", "protobuf") and source.schema is not None:
@@ -110,7 +140,8 @@ def _source(spec: PipelineSpec, source: SourceSpec) -> Iterator[Problem]:
         try:
             seconds(source.watermark.delay)
         except ValueError as error:
-            yield Problem(source.watermark.line, f"{where}.watermark.delay", str(error))
+            line = source.watermark.line_of("delay")
+            yield Problem(line, f"{where}.watermark.delay", str(error))
     yield from _required(source)
     yield from _options(spec, source)
 
@@ -123,7 +154,8 @@ def _required(source: SourceSpec) -> Iterator[Problem]:
     for name in source.required:
         if name not in names:
             message = f"the required field {name} is not in the schema{meant(name, names)}"
-            yield Problem(source.line, f"sources.{source.name}.required", message)
+            line = source.line_of(f"required.{name}", "required")
+            yield Problem(line, f"sources.{source.name}.required", message)
 
 
 def _options(spec: PipelineSpec, source: SourceSpec) -> Iterator[Problem]:
@@ -135,13 +167,12 @@ def _options(spec: PipelineSpec, source: SourceSpec) -> Iterator[Problem]:
         format_options(source)
         stream_options(starting_options_of(spec, source))
     except KafkaError as error:
-        yield Problem(spec.line, "pipeline.kafka", error.message)
+        yield Problem(spec.line_of("kafka"), "pipeline.kafka", error.message)
     except (SparkPartError, ValueError) as error:
         message = str(error).removeprefix(f"source {source.name}: ")
-        key = next(
-            (each for each in ("starting", "pattern") if message.startswith(each)), "options"
-        )
-        yield Problem(source.line, f"sources.{source.name}.{key}", message)
+        said = {"starting": "starting", "subscribePattern": "pattern"}
+        key = next((said[each] for each in said if message.startswith(each)), "options")
+        yield Problem(source.line_of(key), f"sources.{source.name}.{key}", message)
 
 
 def _table(table: TableSpec) -> Iterator[Problem]:
@@ -168,10 +199,11 @@ def _step(spec: PipelineSpec, step: StepSpec) -> Iterator[Problem]:
         yield Problem(step.line, where, "from is missing: the view to deduplicate")
     if step.source is not None and not step.deduplicate:
         message = "from goes with deduplicate only: SQL names the views that it reads itself"
-        yield Problem(step.line, f"{where}.from", message)
+        yield Problem(step.line_of("from"), f"{where}.from", message)
     if step.watermark is not None:
         try:
             seconds(step.watermark.delay)
         except ValueError as error:
-            yield Problem(step.watermark.line, f"{where}.watermark.delay", str(error))
+            line = step.watermark.line_of("delay")
+            yield Problem(line, f"{where}.watermark.delay", str(error))
     yield from check_function(spec, step)

@@ -19,7 +19,7 @@ from penstock.spark.pipeline.model import (
 from penstock.spark.progress import Progress, SourceOffsets
 
 _WIDTH = 100
-_PASSWORD = re.compile(r"(://[^/:@\s]*:)[^@/\s]+@")
+_PASSWORD = re.compile(r"(://[^/:]*:)[^@]*@|(?<=[?&]password=)[^&]*")
 
 
 def plan(
@@ -240,7 +240,7 @@ def _guarantee(spec: PipelineSpec, sink: SinkSpec) -> str:
 
 def without_password(address: str) -> str:
     """An address that may be shown."""
-    return _PASSWORD.sub(r"\1***@", address)
+    return _PASSWORD.sub(lambda found: f"{found[1]}***@" if found[1] else "***", address)
 
 
 def _entry(title: str, text: str) -> Iterator[str]:

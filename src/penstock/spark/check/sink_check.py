@@ -2,19 +2,25 @@
 
 import re
 from collections.abc import Iterator
+from typing import get_args
 
 from penstock.spark.check.part_check import is_topic
 from penstock.spark.check.relations import Finding, Relation
 from penstock.spark.check.scope import Read, Scope, columns_in
 from penstock.spark.check.shape import cannot_append, cannot_update, output_mode
-from penstock.spark.check.sql_parse import parse_condition
+from penstock.spark.check.sql_parse import may_be_misread, parse_condition
+from penstock.spark.check.topics import matching
 from penstock.spark.check.views import Analysis
 from penstock.spark.pipeline.model import (
     DatabaseSinkSpec,
+    Mode,
+    OutputMode,
     ParquetSinkSpec,
     PipelineSpec,
     Problem,
     SinkSpec,
+    SinkWriting,
+    SourceSpec,
     TopicSinkSpec,
 )
 from penstock.spark.pipeline.nearest import meant
@@ -34,6 +40,7 @@ def check_sinks(spec: PipelineSpec, analysis: Analysis) -> Iterator[Problem]:
         if sink.name.lower() in seen:
             yield Problem(sink.line, where, f"there are two sinks {sink.name}: rename one")
         seen.add(sink.name.lower())
+        yield from _choices(sink)
         yield from _view(sink, analysis)
         relation = analysis.view(sink.view)
         yield from _repeated_columns(sink, relation)
@@ -47,35 +54,53 @@ def check_sinks(spec: PipelineSpec, analysis: Analysis) -> Iterator[Problem]:
     yield from _dead_letters(spec)
 
 
+def _choices(sink: SinkSpec) -> Iterator[Problem]:
+    """What a file cannot say wrongly, and Python can."""
+    given: list[tuple[str, str | None, tuple[str, ...]]] = [
+        ("output_mode", sink.output_mode, get_args(OutputMode))
+    ]
+    if isinstance(sink, DatabaseSinkSpec):
+        given += [
+            ("mode", sink.mode, get_args(Mode)),
+            ("writing", sink.writing, get_args(SinkWriting)),
+        ]
+    for key, value, allowed in given:
+        if value is not None and value not in allowed:
+            message = f"{value!r} is not one of {', '.join(allowed)}"
+            yield Problem(sink.line_of(key), f"sinks.{sink.name}.{key}", message)
+
+
 def _view(sink: SinkSpec, analysis: Analysis) -> Iterator[Problem]:
     where = f"sinks.{sink.name}.from"
+    line = sink.line_of("from")
     if not sink.view:
         return
     if sink.view not in analysis.views:
         message = f"there is no view {sink.view}{meant(sink.view, analysis.views)}"
-        yield Problem(sink.line, where, message)
+        yield Problem(line, where, message)
     elif analysis.view(sink.view).streaming is False:
-        yield Problem(sink.line, where, f"{sink.view} reads no topic, so it never gets new rows")
+        yield Problem(line, where, f"{sink.view} reads no topic, so it never gets new rows")
 
 
 def _repeated_columns(sink: SinkSpec, relation: Relation) -> Iterator[Problem]:
     names = [each.lower() for each in relation.names]
     for name in sorted({each for each in names if names.count(each) > 1}):
         message = f"{sink.view} has several columns {name}: give them different names (AS)"
-        yield Problem(sink.line, f"sinks.{sink.name}.from", message)
+        yield Problem(sink.line_of("from"), f"sinks.{sink.name}.from", message)
 
 
 def _mode(spec: PipelineSpec, sink: SinkSpec, analysis: Analysis) -> Iterator[Problem]:
     relation = analysis.view(sink.view)
     where = f"sinks.{sink.name}.output_mode"
+    line = sink.line_of("output_mode")
     mode = output_mode(spec, sink, analysis=analysis)
     if isinstance(sink, ParquetSinkSpec) and mode == "update":
-        yield Problem(sink.line, where, "rows in Parquet files cannot be changed: append only")
+        yield Problem(line, where, "rows in Parquet files cannot be changed: append only")
         return
     if mode == "update":
         why = cannot_update(relation)
         if why is not None:
-            yield Problem(sink.line, where, f"update is not possible: {why}. Use append")
+            yield Problem(line, where, f"update is not possible: {why}. Use append")
     elif mode == "append":
         why = cannot_append(relation)
         if why is not None and not _told(spec, relation):
@@ -86,7 +111,7 @@ def _mode(spec: PipelineSpec, sink: SinkSpec, analysis: Analysis) -> Iterator[Pr
             )
             if isinstance(sink, DatabaseSinkSpec) and sink.mode == "append":
                 advice += ", with `mode: upsert`"
-            yield Problem(sink.line, where, f"append is not possible: {why}. {advice}")
+            yield Problem(line, where, f"append is not possible: {why}. {advice}")
 
 
 def _told(spec: PipelineSpec, relation: Relation) -> bool:
@@ -99,7 +124,7 @@ def _database(sink: DatabaseSinkSpec, relation: Relation) -> Iterator[Problem]:
     where = f"sinks.{sink.name}"
 
     def problem(key: str, message: str) -> Problem:
-        return Problem(sink.line, f"{where}.{key}", message)
+        return Problem(sink.line_of(key), f"{where}.{key}", message)
 
     address = _ADDRESS.match(sink.database)
     if address is None:
@@ -118,9 +143,10 @@ def _database(sink: DatabaseSinkSpec, relation: Relation) -> Iterator[Problem]:
                 yield problem(key, f"{key} goes with `mode: upsert` only")
     yield from _columns(sink, "key", sink.key, relation)
     yield from _columns(sink, "order_by", sink.order_by, relation)
-    if sink.delete_when is not None:
-        for message in _condition(sink.delete_when, relation):
-            yield problem("delete_when", message)
+    wrong = [] if sink.delete_when is None else list(_condition(sink.delete_when, relation))
+    names = {each.lower() for each in relation.names}
+    if not (wrong and may_be_misread(f"SELECT * FROM rows WHERE {sink.delete_when}", names)):
+        yield from (problem("delete_when", message) for message in wrong)
 
 
 def _condition(sql: str, relation: Relation) -> Iterator[str]:
@@ -140,13 +166,14 @@ def _topic(sink: TopicSinkSpec, relation: Relation) -> Iterator[Problem]:
     if sink.topic is None:
         if relation.complete and not relation.find("topic"):
             message = f"say the topic: {sink.view} has no column topic to name it row by row"
-            yield Problem(sink.line, f"{where}.topic", message)
+            yield Problem(sink.line_of("topic"), f"{where}.topic", message)
     elif not is_topic(sink.topic):
         message = f"{sink.topic!r} cannot be a topic: letters, digits, `.`, `_` and `-` only"
-        yield Problem(sink.line, f"{where}.topic", message)
+        yield Problem(sink.line_of("topic"), f"{where}.topic", message)
     yield from _columns(sink, "key", sink.key, relation)
     if relation.complete and not relation.columns:
-        yield Problem(sink.line, f"{where}.from", f"{sink.view} has no columns to write")
+        message = f"{sink.view} has no columns to write"
+        yield Problem(sink.line_of("from"), f"{where}.from", message)
 
 
 def _columns(
@@ -157,7 +184,15 @@ def _columns(
     for name in names:
         if not relation.find(name):
             message = f"{sink.view} has no column {name}{meant(name, relation.names)}"
-            yield Problem(sink.line, f"sinks.{sink.name}.{key}", message)
+            line = sink.line_of(f"{key}.{name}", key)
+            yield Problem(line, f"sinks.{sink.name}.{key}", message)
+
+
+def _reads(source: SourceSpec, topic: str) -> bool:
+    try:
+        return topic in source.topics or bool(source.pattern and matching(source.pattern, [topic]))
+    except re.error:
+        return False
 
 
 def _dead_letters(spec: PipelineSpec) -> Iterator[Problem]:
@@ -169,19 +204,19 @@ def _dead_letters(spec: PipelineSpec) -> Iterator[Problem]:
         yield Problem(dead.line, where, "say where they go: topic or table, one of them")
     if dead.topic is not None and not is_topic(dead.topic):
         message = f"{dead.topic!r} cannot be a topic: letters, digits, `.`, `_` and `-` only"
-        yield Problem(dead.line, f"{where}.topic", message)
-    if dead.topic is not None and any(dead.topic in each.topics for each in spec.sources):
+        yield Problem(dead.line_of("topic"), f"{where}.topic", message)
+    if dead.topic is not None and any(_reads(each, dead.topic) for each in spec.sources):
         message = f"{dead.topic} is a source of this pipeline: it would read its dead letters again"
-        yield Problem(dead.line, f"{where}.topic", message)
+        yield Problem(dead.line_of("topic"), f"{where}.topic", message)
     others = [each.name for each in spec.sinks if not isinstance(each, DatabaseSinkSpec)]
     if dead.table is not None and others:
         message = (
             f"a table can only take the dead letters of sinks in a database, and {others[0]} is "
             "none: use topic"
         )
-        yield Problem(dead.line, f"{where}.table", message)
+        yield Problem(dead.line_of("table"), f"{where}.table", message)
     if dead.max_count is not None and dead.max_count < 0:
-        yield Problem(dead.line, f"{where}.max_count", "must be 0 or more")
+        yield Problem(dead.line_of("max_count"), f"{where}.max_count", "must be 0 or more")
     if dead.max_share is not None and not 0 <= dead.max_share <= 1:
         message = f"{dead.max_share} is not a share: from 0 to 1, as in 0.01 for one in a hundred"
-        yield Problem(dead.line, f"{where}.max_share", message)
+        yield Problem(dead.line_of("max_share"), f"{where}.max_share", message)

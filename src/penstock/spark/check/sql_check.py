@@ -10,7 +10,13 @@ from dataclasses import dataclass, field, replace
 from sqlglot import exp
 
 from penstock.spark.check import grouping as groups
-from penstock.spark.check.expressions import describe, function_name, within
+from penstock.spark.check.expressions import (
+    describe,
+    function_name,
+    is_aggregate,
+    window_problem,
+    within,
+)
 from penstock.spark.check.from_clause import FromClause, renamed
 from penstock.spark.check.functions import FUNCTIONS
 from penstock.spark.check.relations import (
@@ -85,8 +91,10 @@ class _Checker:
 
     def table(self, node: exp.Table, ctes: Mapping[str, Relation]) -> Relation:
         """The view of this name."""
-        if node.args.get("db") is not None or not isinstance(node.this, exp.Identifier):
-            return replace(UNKNOWN, streaming=None if node.args.get("db") is not None else False)
+        if node.args.get("db") is not None or function_name(node.this) == "identifier":
+            return UNKNOWN
+        if not isinstance(node.this, exp.Identifier):
+            return replace(UNKNOWN, streaming=False)
         name = node.name.lower()
         found = ctes.get(name) or self.views.known.get(name)
         if found is not None:
@@ -166,7 +174,9 @@ class _Checker:
         refused = isinstance(node, exp.Intersect) or (
             isinstance(node, exp.Except) and right.streaming
         )
-        if node.args.get("distinct") and found.streaming and not refused:
+        # Spark makes EXCEPT ALL an aggregation, too.
+        keeps = node.args.get("distinct") or isinstance(node, exp.Except)
+        if keeps and found.streaming and not refused:
             found = self._distinct(node, found)
         return self._modified(node, found, Scope([], outer))
 
@@ -218,8 +228,16 @@ class _Checker:
             part = node.args.get(name)
             if part is not None:
                 self.columns(part, scope, aliases=name != "where")
+        where = node.args.get("where")
+        for one in within(where) if where is not None else ():
+            if is_aggregate(one):
+                self.add(
+                    one,
+                    f"{sql_of(one)} cannot be in WHERE, which is before rows are grouped"
+                    ": put it into HAVING",
+                )
         parts = [*node.expressions]
-        clauses = ("where", "having", "qualify")
+        clauses = ("where", "group", "having", "qualify")
         parts += [node.args[each] for each in clauses if node.args.get(each)]
         for each in parts:
             self.queries(each, ctes, scope, relation.streaming)
@@ -232,6 +250,9 @@ class _Checker:
             similar = nearest(name, FUNCTIONS)
             advice = "" if similar is None else f": did you mean {similar}?"
             self.add(node, f"there is no function {name}{advice}")
+        wrong = window_problem(node)
+        if wrong is not None:
+            self.add(node, wrong)
         if not streaming:
             return
         if isinstance(node, exp.Window):
@@ -277,8 +298,9 @@ class _Checker:
             relation,
             node,
             state,
-            "state without a watermark: DISTINCT would keep every row for ever. Select the column "
-            "with the watermark as well, or use a step with `deduplicate`. " + groups.UNBOUNDED,
+            "state without a watermark: to leave out repeated rows (DISTINCT, UNION, EXCEPT), "
+            "every row would be kept for ever. Select the column with the watermark as well, or "
+            "use a step with `deduplicate`. " + groups.UNBOUNDED,
         )
 
     def _modified(self, node: exp.Expr, relation: Relation, scope: Scope) -> Relation:
@@ -295,7 +317,8 @@ class _Checker:
                 )
         if node.args.get("offset") is not None:
             self.add(node, "OFFSET is not possible on a stream")
-        if node.args.get("limit") is not None:
+        limit = node.args.get("limit")
+        if limit is not None and not isinstance(limit.expression, exp.Var):
             state = State(kind=StateKind.LIMIT, step=self.step.name, line=self.step.line)
             return relation.with_state(state)
         return relation

@@ -1,12 +1,13 @@
 """SQL of a step as a tree, or what is wrong with it in plain words.
 
 sqlglot reads nearly all that Spark reads, with two exceptions that are made up for here: `window`
-as a function in GROUP BY, and what Spark knows but sqlglot does not (`x >>> 1`, `X '1F'`), where
-nothing is said about the statement.
+as a function in GROUP BY, and what Spark knows but sqlglot does not (`x >>> 1`, `X '1F'`, `v:a`),
+where nothing is said about the statement.
 """
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -21,6 +22,16 @@ if TYPE_CHECKING:
     from sqlglot.dialects.dialect import Dialect
 
 _UNKNOWN_TO_SQLGLOT = re.compile(r">>>|\bX\s+['\"]", re.IGNORECASE)
+_UNKNOWN_TOKENS = frozenset([TokenType.COLON, TokenType.PIPE_GT])
+"""Fields of variants (`v:a.b`), and pipes, of which sqlglot knows a part."""
+_WORDS = """
+all alter and any as asof between case create cross cube describe distinct drop else except fetch
+for from glob grant having if ilike inner insert intersect into join lateral like limit lock minus
+not notnull offset on or outer overlaps qualify returning revoke rlike rollback rollup select
+serdeproperties tablesample then uncache union using values when where with xor
+"""
+_NO_NAMES = frozenset(_WORDS.split())
+"""Words that may be columns for Spark, without backticks, and that sqlglot takes for others."""
 _LEFT_OPEN = {
     TokenType.FROM: "FROM",
     TokenType.WHERE: "WHERE",
@@ -57,7 +68,8 @@ def parse_query(sql: str) -> Parsed:
     except TokenError:
         return Parsed(finding=_unfinished_text(sql))
     except ParseError as error:
-        if _UNKNOWN_TO_SQLGLOT.search(sql):
+        unknown = any(each.token_type in _UNKNOWN_TOKENS for each in tokens)
+        if unknown or _UNKNOWN_TO_SQLGLOT.search(sql):
             return Parsed()
         return Parsed(finding=_in_words(error, sql))
     except (SqlglotError, RecursionError, LookupError, AttributeError, TypeError, ValueError):
@@ -112,6 +124,26 @@ def parse_condition(sql: str) -> exp.Expr | Finding | None:
     return condition
 
 
+def may_be_misread(sql: str, columns: Collection[str]) -> bool:
+    """Whether a column may be in the statement whose name sqlglot takes for something else.
+
+    `columns` are the names, in small letters, of all columns that may be there.
+    """
+    odd = _NO_NAMES.intersection(columns)
+    if not odd:
+        return False
+    try:
+        words = Counter(
+            each.text.lower()
+            for each in _dialect().tokenize(sql)
+            if each.token_type not in (TokenType.IDENTIFIER, TokenType.STRING)
+        )
+    except TokenError:
+        return False
+    # Every SELECT has its FROM.
+    return any(words[each] > (words["select"] if each == "from" else 0) for each in odd)
+
+
 def tokenize(sql: str) -> list[Token]:
     """Tokens; `window` is a name unless a clause `WINDOW w AS (…)` begins with it."""
     tokens = _dialect().tokenize(sql)
@@ -153,8 +185,12 @@ def _begins_window_clause(tokens: Sequence[Token], at: int) -> bool:
 
 def _left_open(tokens: Sequence[Token]) -> Finding | None:
     """A comma before a clause, which sqlglot lets pass and Spark does not."""
-    for this, after in zip(tokens, [*tokens[1:], None], strict=True):
+    before_it = [None, *tokens[:-1]]
+    for before_this, this, after in zip(before_it, tokens, [*tokens[1:], None], strict=True):
         if this.token_type not in (TokenType.COMMA, TokenType.ON):
+            continue
+        if before_this is not None and before_this.token_type in (TokenType.DOT, TokenType.ALIAS):
+            # A column `on`.
             continue
         if after is not None and after.token_type not in _LEFT_OPEN:
             continue

@@ -12,6 +12,7 @@ from penstock.spark.pipeline.nearest import meant
 def check_function(spec: PipelineSpec, step: StepSpec) -> list[Problem]:
     """Nothing, if it is there or cannot be told."""
     where = f"steps.{step.name}.function"
+    line = step.line_of("function")
     if not isinstance(step.function, str):
         return []
     place, colon, name = step.function.rpartition(":")
@@ -20,21 +21,21 @@ def check_function(spec: PipelineSpec, step: StepSpec) -> list[Problem]:
             f"{step.function!r} does not name a function: write module:function, or "
             "path/to/file.py:function"
         )
-        return [Problem(step.line, where, message)]
+        return [Problem(line, where, message)]
     folder = Path(spec.file).absolute().parent if spec.file else Path.cwd()
     if place.endswith(".py"):
         path: Path | None = folder / place
         if path is None or not path.is_file():
-            return [Problem(step.line, where, f"there is no file {path}")]
+            return [Problem(line, where, f"there is no file {path}")]
     else:
         found = _module(place, folder)
         if isinstance(found, str):
-            return [Problem(step.line, where, found)]
+            return [Problem(line, where, found)]
         path = found
     if path is None:
         return []
     message_of = _missing(path, name)
-    return [] if message_of is None else [Problem(step.line, where, message_of)]
+    return [] if message_of is None else [Problem(line, where, message_of)]
 
 
 def _module(name: str, folder: Path) -> Path | str | None:

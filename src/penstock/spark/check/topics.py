@@ -88,7 +88,8 @@ def check_topics(spec: PipelineSpec, topics: Topics) -> list[Problem]:
         counts = topics.partitions(named)
     except KafkaError as error:
         where = "pipeline.bootstrap_servers"
-        return [Problem(spec.line, where, f"the broker cannot be asked: {error.message}")]
+        line = spec.line_of("bootstrap_servers")
+        return [Problem(line, where, f"the broker cannot be asked: {error.message}")]
     found: list[Problem] = []
     for source in spec.sources:
         found += _source(source, known, counts)
@@ -97,7 +98,8 @@ def check_topics(spec: PipelineSpec, topics: Topics) -> list[Problem]:
             count = counts.get(sink.topic)
             if _is_missing(count) and topics.are_created():
                 continue
-            found += _one(sink.topic, count, known, f"sinks.{sink.name}.topic", sink.line)
+            line = sink.line_of("topic")
+            found += _one(sink.topic, count, known, f"sinks.{sink.name}.topic", line)
     return found
 
 
@@ -119,7 +121,7 @@ def _source(
         listed = ", ".join(known[:8]) or "none"
         return [
             Problem(
-                source.line,
+                source.line_of("pattern"),
                 f"{where}.pattern",
                 f"no topic matches {source.pattern} (topics: {listed})",
             )
@@ -127,7 +129,9 @@ def _source(
     return [
         problem
         for topic in source.topics
-        for problem in _one(topic, counts.get(topic), known, f"{where}.topic", source.line)
+        for problem in _one(
+            topic, counts.get(topic), known, f"{where}.topic", source.line_of_topic(topic)
+        )
     ]
 
 

@@ -1,14 +1,14 @@
 """All views of a pipeline: what each has for columns, and what is wrong on the way."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from penstock.spark.check.grouping import UNBOUNDED
 from penstock.spark.check.relations import UNKNOWN, Column, Relation, State, StateKind
 from penstock.spark.check.sql_check import Step, Views, check_query
-from penstock.spark.check.sql_parse import parse_query
+from penstock.spark.check.sql_parse import may_be_misread, parse_query
 from penstock.spark.check.types import is_time, parse_type
-from penstock.spark.decode.datatypes import Field
+from penstock.spark.decode.datatypes import ArrayOf, DataType, Field, MapOf, StructOf
 from penstock.spark.decode.ddl import parse_ddl
 from penstock.spark.errors import OptionError, SparkPartError
 from penstock.spark.pipeline.model import (
@@ -67,7 +67,7 @@ class _Builder:
             complete = False
             what = "schema" if source.format in ("json", "csv", "raw") else "schema_file"
             message = str(error).removeprefix(f"source {source.name}: ")
-            self.add(source.line, f"{where}.{what}", message)
+            self.add(source.line_of(what), f"{where}.{what}", message)
         record = [*_RECORD, _HEADERS] if source.headers else _RECORD
         columns += [Column(name, parse_type(kind)) for name, kind in record]
         relation = Relation(tuple(columns), complete, sources=frozenset([source.name]))
@@ -79,7 +79,7 @@ class _Builder:
             try:
                 known = [Column(each.name, each.type) for each in parse_ddl(table.schema)]
             except OptionError as error:
-                self.add(table.line, f"tables.{table.name}.schema", str(error))
+                self.add(table.line_of("schema"), f"tables.{table.name}.schema", str(error))
         return Relation(
             columns=tuple(known or ()),
             complete=known is not None,
@@ -105,7 +105,7 @@ class _Builder:
         """With event time on this column, and on no other."""
         if watermark is None:
             return relation
-        line = watermark.line if watermark.line is not None else line
+        line = watermark.line_of("column") or line
         where = f"{where}.watermark"
         name = watermark.column
         found = relation.find(name)
@@ -144,6 +144,8 @@ class _Builder:
             )
             about = Step(step.name, step.line, step.unbounded_state)
             relation, findings = check_query(parsed.tree, views, about)
+        if findings and may_be_misread(sql, self._columns()):
+            relation, findings = UNKNOWN, []
         for each in findings:
             line = None if step.sql_line is None else step.sql_line + each.line - 1
             place = ""
@@ -151,6 +153,14 @@ class _Builder:
                 place = f" (column {each.column + step.sql_indent})"
             self.add(line, where, f"{each.message}{place}")
         return relation
+
+    def _columns(self) -> set[str]:
+        """All columns of the views so far, and fields within them, in small letters."""
+        found: set[str] = set()
+        for view in self.views.values():
+            for each in view.columns:
+                found |= {each.name.lower(), *(_names_in(each.type))}
+        return found
 
     def _deduplicated(self, at: int, step: StepSpec) -> Relation:
         where = f"steps.{step.name}"
@@ -162,15 +172,16 @@ class _Builder:
             else:
                 message = f"there is no view {step.source}{meant(step.source or '', self.views)}"
             if step.source is not None:
-                self.add(step.line, f"{where}.from", message)
+                self.add(step.line_of("from"), f"{where}.from", message)
             return UNKNOWN
         for each in step.deduplicate:
             if known.complete and not known.find(each):
                 message = f"{step.source} has no column {each}{meant(each, known.names)}"
-                self.add(step.line, f"{where}.deduplicate", message)
+                line = step.line_of(f"deduplicate.{each}", "deduplicate")
+                self.add(line, f"{where}.deduplicate", message)
         if known.streaming is False:
             message = f"{step.source} is a table: use SELECT DISTINCT for it"
-            self.add(step.line, f"{where}.deduplicate", message)
+            self.add(step.line_of("deduplicate"), f"{where}.deduplicate", message)
         if not known.streaming:
             return known
         kept = known.has_watermark or not known.complete
@@ -179,7 +190,7 @@ class _Builder:
                 f"state without a watermark: {step.source} has none, so that every key would be "
                 "kept for ever. Give the source (or an earlier step) a `watermark`. " + UNBOUNDED
             )
-            self.add(step.line, f"{where}.deduplicate", message)
+            self.add(step.line_of("deduplicate"), f"{where}.deduplicate", message)
         return known.with_state(
             State(
                 kind=StateKind.DEDUPLICATION,
@@ -219,6 +230,19 @@ def _has_own_functions(spec: PipelineSpec) -> bool:
     return "spark.sql.extensions" in spec.spark or any(
         each.function is not None for each in spec.steps
     )
+
+
+def _names_in(kind: DataType | None) -> Iterator[str]:
+    """Of the fields of a type, at any depth."""
+    match kind:
+        case ArrayOf(element):
+            yield from _names_in(element)
+        case MapOf(_, value):
+            yield from _names_in(value)
+        case StructOf(fields):
+            for each in fields:
+                yield each.name.lower()
+                yield from _names_in(each.type)
 
 
 def _is_window(column: Column) -> bool:

@@ -32,8 +32,11 @@ _SCALARS = {
     "timestamp": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
+_LONGEST_REASON = 400
+"""Characters: libraries may quote the whole value."""
 _FIRST_MICROS = -62_135_596_800_000_000
 _LAST_MICROS = 253_402_300_799_999_999
+_DAY = 86_400_000_000
 
 
 def arrow_type(kind: DataType) -> pa.DataType:
@@ -84,13 +87,20 @@ def reason_of(problem: Exception, format_name: str) -> str:
     """In words; libraries often raise what only says where they stopped."""
     if isinstance(problem, EOFError | IndexError):
         return f"not this {format_name} message: the value ends too early"
-    return f"not this {format_name} message: {str(problem) or type(problem).__name__}"
+    told = f"not this {format_name} message: {str(problem) or type(problem).__name__}"
+    return told[:_LONGEST_REASON]
 
 
 def micros(value: int) -> int:
     """Microseconds since 1970; `ValueError` beyond the years 1 to 9999."""
     if not _FIRST_MICROS <= value <= _LAST_MICROS:
         raise ValueError(f"a timestamp of {value} µs is not between the years 1 and 9999")
+    return value
+
+
+def days(value: int) -> int:
+    """Days since 1970; `ValueError` beyond the years 1 to 9999."""
+    micros(value * _DAY)
     return value
 
 
@@ -120,6 +130,6 @@ def _blame(
             try:
                 pa.array([row.get(each.name)], kind)
             except (pa.ArrowException, OverflowError, TypeError, ValueError) as problem:
-                reasons[index] = f"field {each.name}: {problem}"
+                reasons[index] = f"field {each.name}: {problem}"[:_LONGEST_REASON]
                 rows[index] = {}
                 break

@@ -3,12 +3,20 @@
 import io
 import json
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from penstock.spark.decode.arrow_rows import Read, micros
-from penstock.spark.decode.avro_schema import expand, load_avro_schema, parsed, plain
+from penstock.spark.decode.arrow_rows import Read, days, micros
+from penstock.spark.decode.avro_schema import (
+    DECIMAL,
+    expand,
+    load_avro_schema,
+    name_within_itself,
+    parsed,
+    plain,
+)
 from penstock.spark.decode.datatypes import Field
 from penstock.spark.decode.options import FormatOptions
 from penstock.spark.errors import OptionError
@@ -62,14 +70,29 @@ def _writers(folder: str) -> tuple[tuple[int, str], ...]:
             f"avro.schemas: the folder {folder} must hold schemas named <id>.avsc"
             + (f", not {wrong[0]}" if wrong else "")
         )
-    return tuple((int(each.stem), json.dumps(load_avro_schema(str(each)))) for each in found)
+    return tuple((int(each.stem), json.dumps(_writer(each))) for each in found)
+
+
+def _writer(path: Path) -> Json:
+    schema = load_avro_schema(str(path))
+    name = name_within_itself(expand(schema))
+    if name is not None:
+        # However deep values are, fastavro follows them until the process dies.
+        raise OptionError(
+            f"avro.schemas: the type {name} in {path.name} contains itself: take the format raw, "
+            "and decode it in a step"
+        )
+    return schema
 
 
 @lru_cache(maxsize=16)
 def avro_reader(schema: str, is_confluent: bool, writers: tuple[tuple[int, str], ...]) -> Read:
     """Reads a value. With writers' schemas, values are resolved to `schema` as Avro says."""
     from fastavro import schemaless_reader
+    from fastavro.read import LOGICAL_READERS
 
+    for kind in ("bytes", "fixed"):
+        LOGICAL_READERS[f"{kind}-{DECIMAL}"] = _decimal
     wanted: Json = json.loads(schema)
     reader = parsed(plain(wanted), "the Avro schema")
     by_id = {number: parsed(plain(json.loads(text)), f"{number}.avsc") for number, text in writers}
@@ -97,6 +120,15 @@ def avro_reader(schema: str, is_confluent: bool, writers: tuple[tuple[int, str],
     return read
 
 
+def _decimal(data: bytes, writer: Mapping[str, object] | None, reader: object) -> Decimal:
+    assert writer is not None
+    number = int.from_bytes(data, "big", signed=True)
+    precision, scale = cast(int, writer["precision"]), cast(int, writer.get("scale", 0))
+    if abs(number) >= 10**precision:
+        raise ValueError(f"a decimal of {len(data)} bytes has more than {precision} digits")
+    return Decimal(f"{number}E-{scale}")
+
+
 def _change_of(schema: Json) -> _Change | None:
     """What makes a value of this schema one for Arrow; None if nothing needs to be done."""
     if isinstance(schema, list):
@@ -109,6 +141,8 @@ def _change_of(schema: Json) -> _Change | None:
         return _unless_none(lambda value: micros(cast(int, value) * 1000))
     if kind == "long" and logical in _MICROS:
         return _unless_none(lambda value: micros(cast(int, value)))
+    if kind == "int" and logical == "date":
+        return _unless_none(lambda value: days(cast(int, value)))
     if kind == "array":
         inner = _change_of(schema.get("items"))
         return inner and _unless_none(lambda value: [inner(e) for e in cast(list[object], value)])

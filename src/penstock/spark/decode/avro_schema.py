@@ -32,6 +32,8 @@ _PRIMITIVES = {
     "string": "string",
     "bytes": "binary",
 }
+DECIMAL = "penstock-decimal"
+"""A logical type of ours."""
 _LOGICAL = {
     ("int", "date"): "date",
     ("long", "timestamp-millis"): "timestamp",
@@ -84,17 +86,36 @@ def expand(schema: Json) -> Json:
 
 
 def plain(schema: Json) -> Json:
-    """The schema without its logical types but decimals: Arrow takes the numbers and texts."""
+    """The schema without its logical types but decimals: Arrow takes the numbers and texts.
+
+    Decimals are read by `DECIMAL`, because fastavro takes minutes for one of a million digits.
+    """
     if isinstance(schema, list):
         return [plain(each) for each in schema]
     if isinstance(schema, dict):
-        keep = schema.get("logicalType") == "decimal"
-        return {
+        found: dict[str, Json] = {
             name: plain(value) if name in ("type", "items", "values", "fields") else value
             for name, value in schema.items()
-            if name != "logicalType" or keep
+            if name != "logicalType"
         }
+        if schema.get("logicalType") == "decimal":
+            found["logicalType"] = DECIMAL
+        return found
     return schema
+
+
+def name_within_itself(schema: Json) -> str | None:
+    """The name of a type that contains itself, in a schema that is expanded."""
+    if isinstance(schema, str):
+        return None if schema in _PRIMITIVES or schema == "null" else schema
+    inner: list[Json] = schema if isinstance(schema, list) else []
+    if isinstance(schema, dict):
+        fields = schema.get("fields")
+        inner = [*fields] if isinstance(fields, list) else []
+        inner += [schema[each] for each in ("items", "values") if each in schema]
+        if schema.get("type") not in ("record", "error", "enum", "fixed", "array", "map"):
+            inner.append(schema.get("type"))
+    return next((found for each in inner if (found := name_within_itself(each))), None)
 
 
 def _type(schema: Json, where: str) -> DataType:

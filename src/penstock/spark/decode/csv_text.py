@@ -1,4 +1,8 @@
-"""A record that is one line of CSV: taken apart by Spark, its fields converted strictly."""
+"""A record that is one line of CSV: taken apart by Spark, its fields converted strictly.
+
+Spark's parser takes a quote that is never closed to end where the text does. So one more field is
+put behind the text: within such quotes it is lost, and the line has a field too few.
+"""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
@@ -8,6 +12,7 @@ from penstock.spark.decode.options import FormatOptions
 from penstock.spark.decode.values import SHOWN, Values, any_of, misfit
 
 _CORRUPT = "__penstock_corrupt"
+_END = "__penstock_end"
 _MAX_COLUMNS = 20_000
 """Spark's parser fails the whole job where a line has more than 20480."""
 
@@ -18,16 +23,18 @@ def csv_columns(
     """Adds the fields, and the reason why the value cannot be read; a null value has none."""
     text, parsed = "__penstock_text", "__penstock_parsed"
     values = Values(all_text=True, epoch=options.epoch)
-    schema = (*(Field(each.name, STRING) for each in fields), Field(_CORRUPT, STRING))
-    separator = options.csv.get("sep", ",")
+    names_of = [*(each.name for each in fields), _END, _CORRUPT]
+    schema = tuple(Field(each, STRING) for each in names_of)
+    separator = options.separator
     frame = frame.withColumn(
         text,
-        fn.regexp_replace(fn.try_validate_utf8(fn.col(value).cast("string")), r"\r?\n$", ""),
+        fn.regexp_replace(fn.try_validate_utf8(fn.col(value).cast("string")), r"(\r?\n)+\z", ""),
     )
     if options.header:
         header = separator.join(each.name for each in fields)
         frame = frame.where(fn.col(text).isNull() | (fn.col(text) != header))
-    line = fn.when(_is_wide(fn.col(text), separator), "").otherwise(fn.col(text))
+    whole = fn.concat(fn.col(text), fn.lit(f"{separator}x"))
+    line = fn.when(_is_wide(fn.col(text), separator), "").otherwise(whole)
     frame = frame.withColumn(
         parsed,
         fn.from_csv(

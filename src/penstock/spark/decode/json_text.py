@@ -78,7 +78,9 @@ def json_columns(
 def _has_half_a_character(text: Column) -> Column:
     # To look for the escape first is much cheaper, and it is rare.
     escaped = text.contains("\\ud") | text.contains("\\uD")
-    return escaped & text.rlike(_HALF_A_CHARACTER)
+    # A backslash that is escaped itself begins no escape: `C:\\udev` is a path.
+    without = fn.replace(text, fn.lit("\\\\"), fn.lit("__"))
+    return escaped & without.rlike(_HALF_A_CHARACTER)
 
 
 def _ends_in_array(text: Column) -> Column:

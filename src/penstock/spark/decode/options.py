@@ -1,5 +1,6 @@
 """Options of a source that concern its format; all others are those of the data source."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, cast
@@ -13,6 +14,8 @@ Wire: TypeAlias = Literal["plain", "confluent"]
 EPOCHS = {"seconds": 1_000_000, "millis": 1_000, "micros": 1}
 """What a number stands for where a timestamp is expected, in microseconds."""
 
+_ESCAPES = {"t": "\t", "r": "\r", "b": "\b", "f": "\f", '"': '"', "'": "'", "\\": "\\"}
+"""What Spark reads behind a backslash in CSV's `sep`."""
 _BOOLEAN = ("true", "false")
 _TOMBSTONES = ("dead-letter", "keep", "skip")
 _WIRES = ("plain", "confluent")
@@ -55,6 +58,8 @@ class FormatOptions:
     """`confluent`: a zero and four bytes of a schema's id go before the value."""
     schemas: str | None = None
     """A folder with the Avro schemas of writers, `<id>.avsc`."""
+    separator: str = ","
+    """CSV's `sep`, with tabs as tabs."""
     header: bool = False
     """Records that are only the names of the fields are no rows."""
     csv: Mapping[str, str] = field(default_factory=dict)
@@ -76,14 +81,30 @@ def format_options(spec: SourceSpec) -> FormatOptions:
                 f"{', '.join(allowed)}"
             )
         given[name] = text
+    for name in ("quote", "escape"):
+        if len(given.get(name, "")) > 1:
+            raise OptionError(
+                f"source {spec.name}: option {name} is {given[name]!r}: it must be one character"
+            )
     return FormatOptions(
         tombstones=cast(Tombstones, given.get("tombstones", "dead-letter")),
         epoch=given.get("epoch", "millis"),
         wire=cast(Wire, given.get(f"{spec.format}.wire", "plain")),
         schemas=given.get("avro.schemas"),
+        separator=_separator(spec, given.get("sep", ",")),
         header=given.get("header") == "true",
         csv={name: given[name] for name in _CSV if name in given},
     )
+
+
+def _separator(spec: SourceSpec, text: str) -> str:
+    found = re.sub(r"\\(.)", lambda escape: _ESCAPES.get(escape[1], escape[0]), text)
+    if not found or re.search(r"\\[^trbf\"'\\]|[\r\n\0]", text) or text == "\\":
+        raise OptionError(
+            f"source {spec.name}: option sep is {text!r}: it must be one character or more, such "
+            "as `;` or `\\t`"
+        )
+    return found
 
 
 def source_options(spec: SourceSpec) -> dict[str, str]:

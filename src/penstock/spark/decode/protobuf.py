@@ -79,6 +79,8 @@ def _behind_prefix(value: bytes) -> bytes:
     if len(value) <= _PREFIX or value[0] != 0:
         raise ValueError("it does not begin with a zero and the id of a schema")
     count, at = _varint(value, _PREFIX)
+    if count < 0:
+        raise ValueError(f"{count} messages cannot be within each other")
     for _ in range(count):
         _, at = _varint(value, at)
     return value[at:]

@@ -27,19 +27,23 @@ from penstock.spark.decode.options import EPOCHS
 
 _DAY = r"(?!0000)\d{4}-\d{2}-\d{2}"
 _CLOCK = r"[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?"
-_DATE = f"^{_DAY}$"
-_LOCAL = f"^{_DAY}({_CLOCK})?$"
-_TIMESTAMP = rf"^{_DAY}({_CLOCK}(Z|[+-]\d{{2}}(:?\d{{2}})?)?)?$"
+# Java's `$` would let a line break pass behind the value.
+_DATE = rf"^{_DAY}\z"
+_LOCAL = rf"^{_DAY}({_CLOCK})?\z"
+_TIMESTAMP = rf"^{_DAY}({_CLOCK}(Z|[+-]\d{{2}}(:?\d{{2}})?)?)?\z"
 _BASIC_ZONE = r"([+-]\d{2})(\d{2})$"
 _NO_SECONDS = r"([T ]\d{2}:\d{2})(Z|[+-].*)$"
 _ODD_ZONE = r"[+-]\d{4}$|[T ]\d{2}:\d{2}(Z|[+-])"
-_EPOCH = r"^-?\d{1,18}(\.\d{1,18})?(E\d{1,2})?$"
-_INTEGER = r"^[+-]?\d{1,19}$"
-# A larger exponent would make Java write out as many digits.
-_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?$"
+_EPOCH = r"^-?\d{1,18}(\.\d{1,18})?(E\d{1,2})?\z"
+_INTEGER = r"^[+-]?\d{1,19}\z"
+# A larger exponent would make Java write out as many digits, and its decimals take minutes for a
+# million of them: numbers of JSON may have a thousand.
+_NUMBER = r"^(?=.{1,1000}\z)[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?\z"
 _FIRST_MICROS = -62_135_596_800_000_000
 _LAST_MICROS = 253_402_300_799_999_999
 """The years 1 to 9999: others have no date in Python and in most databases."""
+_WITHIN = ("0001-01-03", "9999-12-30")
+"""Days that are in these years in every time zone."""
 
 _VARIANT = Scalar("variant")
 SHOWN = 100
@@ -191,7 +195,9 @@ def _timestamp(text: Column, epoch: str) -> Column:
     # The zone as +0200, or behind the minutes: Spark reads neither.
     full = fn.regexp_replace(text, _NO_SECONDS, "$1:00$2")
     zoned = fn.when(text.rlike(_ODD_ZONE), fn.regexp_replace(full, _BASIC_ZONE, "$1:$2"))
-    return fn.when(text.rlike(_TIMESTAMP), fn.coalesce(zoned, text).try_cast("timestamp")).when(
+    found = fn.coalesce(zoned, text).try_cast("timestamp")
+    fits = text.between(*_WITHIN) | fn.unix_micros(found).between(_FIRST_MICROS, _LAST_MICROS)
+    return fn.when(text.rlike(_TIMESTAMP) & fits, found).when(
         text.rlike(_EPOCH) & micros.between(_FIRST_MICROS, _LAST_MICROS),
         fn.timestamp_micros(micros),
     )
@@ -200,6 +206,8 @@ def _timestamp(text: Column, epoch: str) -> Column:
 def _decimal(text: Column, kind: Decimal) -> Column:
     """Null also where digits behind the point would be lost."""
     number = text.try_cast(str(kind))
-    whole = max(kind.precision - kind.scale, 1)
-    exact = text.try_cast(str(Decimal(38, 38 - whole)))
-    return fn.when(text.rlike(_NUMBER) & (number == exact), number)
+    more_digits = rf"^[+-]?\d*\.\d{{{kind.scale}}}\d*[1-9]\d*\z"
+    exact = fn.when(text.rlike("[eE]"), number.cast("double") == text.try_cast("double")).otherwise(
+        ~text.rlike(more_digits)
+    )
+    return fn.when(text.rlike(_NUMBER) & exact, number)

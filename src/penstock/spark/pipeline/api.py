@@ -12,11 +12,9 @@ p.run()
 
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, overload
 
-from penstock.core.errors import KafkaError
 from penstock.spark.pipeline.model import (
     DEFAULT_BATCH_RECORDS,
     DatabaseSinkSpec,
@@ -78,6 +76,8 @@ class Pipeline:
         self._sinks: list[SinkSpec] = []
         self._dead_letters: DeadLetterSpec | None = None
         self._file: str | None = None
+        self._line: int | None = None
+        self._lines: Mapping[str, int] = {}
 
     @classmethod
     def from_file(cls, path: str | Path) -> "Pipeline":
@@ -100,6 +100,8 @@ class Pipeline:
         made._sinks = list(spec.sinks)
         made._dead_letters = spec.dead_letters
         made._file = spec.file
+        made._line = spec.line
+        made._lines = spec.lines
         return made
 
     def source(
@@ -345,6 +347,8 @@ class Pipeline:
             kafka=self._kafka,
             spark=self._spark,
             file=self._file,
+            line=self._line,
+            lines=self._lines,
         )
 
     def validate(self, *, online: bool = False) -> list[Problem]:
@@ -352,21 +356,9 @@ class Pipeline:
 
         `online` asks the broker and the databases, too.
         """
-        from penstock.spark.check.databases import LiveDatabases
-        from penstock.spark.check.topics import broker_topics
-        from penstock.spark.check.validate import validate
+        from penstock.spark.check.validate import validate, validate_online
 
-        spec = self.spec
-        if not online:
-            return validate(spec)
-        with ExitStack() as open_things:
-            try:
-                topics = open_things.enter_context(broker_topics(spec))
-            except (KafkaError, ValueError) as error:
-                where = "pipeline.bootstrap_servers"
-                unreached = Problem(spec.line, where, f"the broker cannot be asked: {error}")
-                return [*validate(spec, databases=LiveDatabases()), unreached]
-            return validate(spec, topics=topics, databases=LiveDatabases())
+        return validate_online(self.spec) if online else validate(self.spec)
 
     def plan(self) -> str:
         """What would run, for people to read."""

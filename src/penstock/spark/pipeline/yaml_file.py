@@ -129,6 +129,7 @@ class _Reader:
             max_batch_records=DEFAULT_BATCH_RECORDS if records is None else records,
             file=file,
             line=part.line,
+            lines=part.lines,
         )
 
     def _named(
@@ -145,6 +146,8 @@ class _Reader:
             for name, (at_key, value) in entries(self._document, node, key).items():
                 one = self._part(value, f"{key}.{name}", keys, at_key)
                 if one is not None:
+                    if "name" in one:
+                        one.add("name", f"the name is {name} already, as the key: leave it out")
                     found.append(read(one, name))
         elif isinstance(node, SequenceNode):
             for at, value in enumerate(node.value):
@@ -182,6 +185,7 @@ class _Reader:
             starting=part.text("starting") or SourceSpec.starting,
             headers=part.flag("headers") is True,
             line=part.line,
+            lines=part.lines,
         )
 
     def _table(self, part: Part, name: str) -> TableSpec:
@@ -192,6 +196,7 @@ class _Reader:
             path=self._path(part.text("path")),
             schema=_stripped(part.text("schema")),
             line=part.line,
+            lines=part.lines,
         )
 
     def _step(self, part: Part, name: str) -> StepSpec:
@@ -204,6 +209,7 @@ class _Reader:
             source=part.text("from"),
             watermark=self._watermark(part),
             line=part.line,
+            lines=part.lines,
             sql_line=line,
             sql_indent=indent,
             unbounded_state=part.flag("unbounded_state") is True,
@@ -232,6 +238,7 @@ class _Reader:
                 output_mode=output,
                 options=part.settings("options"),
                 line=part.line,
+                lines=part.lines,
             )
         return ParquetSinkSpec(
             name=name,
@@ -240,6 +247,7 @@ class _Reader:
             partition_by=part.texts("partition_by"),
             output_mode=output,
             line=part.line,
+            lines=part.lines,
         )
 
     def _database_sink(
@@ -260,6 +268,7 @@ class _Reader:
             or DatabaseSinkSpec.writing,
             create_table=part.flag("create_table") is not False,
             line=part.line,
+            lines=part.lines,
         )
 
     def _dead_letters(self, pipeline: Part) -> DeadLetterSpec | None:
@@ -277,6 +286,7 @@ class _Reader:
             max_count=part.number("max_count"),
             max_share=part.share("max_share"),
             line=part.line,
+            lines=part.lines,
         )
 
     def _watermark(self, parent: Part) -> Watermark | None:
@@ -292,7 +302,7 @@ class _Reader:
         delay = self._duration(part, "delay", required=True)
         if column is None or delay is None:
             return None
-        return Watermark(column=column, delay=delay, line=part.line)
+        return Watermark(column=column, delay=delay, line=part.line, lines=part.lines)
 
     def _duration(self, part: Part, key: str, *, required: bool = False) -> str | None:
         node = part.get(key)

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from yaml.reader import ReaderError
 
 from penstock.spark.pipeline.model import Problem
 from penstock.spark.pipeline.nearest import meant
@@ -61,6 +62,9 @@ def compose(document: Document) -> MappingNode | None:
     except yaml.YAMLError as error:
         document.problems.append(_syntax(error, document.text))
         return None
+    except RecursionError:
+        document.add(None, "file", "not readable as YAML: it is nested too deeply")
+        return None
     if not isinstance(root, MappingNode):
         what = "is empty" if root is None else "is not a mapping of `key: value`"
         document.add(root, "file", f"the file {what}: it begins with `name: …`")
@@ -69,6 +73,10 @@ def compose(document: Document) -> MappingNode | None:
 
 
 def _syntax(error: yaml.YAMLError, text: str) -> Problem:
+    if isinstance(error, ReaderError):
+        before = text.count("\n", 0, error.position)
+        said = f"{text[error.position]!r} is no character of a text: remove it"
+        return Problem(before + 1, "file", said)
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     said = str(getattr(error, "problem", None) or error)
     line = None if mark is None else mark.line + 1
@@ -80,8 +88,10 @@ def _syntax(error: yaml.YAMLError, text: str) -> Problem:
         said = "a `:` is not expected here: put the value in quotes, or look at the indentation"
     elif "expected <block end>" in said:
         said = "the indentation is not that of the lines above, or a quote is not closed"
-    elif "found undefined alias" in said or "another document" in said:
-        said = f"{said.split('but ')[-1]}: a pipeline is one document"
+    elif "found undefined alias" in said:
+        said = f"{said.removeprefix('found ')}: its anchor (&…) must come before it"
+    elif "another document" in said:
+        said = "found another document: a pipeline is one document"
     elif "could not find expected ':'" in said:
         said = "a `:` is missing after a key"
     elif "while scanning a quoted" in str(error) or "unexpected end of stream" in said:
@@ -113,6 +123,17 @@ class Part:
     @property
     def line(self) -> int:
         return (self.head or self.node).start_mark.line + 1
+
+    @property
+    def lines(self) -> dict[str, int]:
+        """Of every key, and of every text in a list: `required`, `required.user`."""
+        found: dict[str, int] = {}
+        for name, (key, value) in self._values.items():
+            found[name] = key.start_mark.line + 1
+            for each in value.value if isinstance(value, SequenceNode) else ():
+                if isinstance(each, ScalarNode):
+                    found[f"{name}.{each.value}"] = each.start_mark.line + 1
+        return found
 
     def __contains__(self, key: str) -> bool:
         return key in self._values
@@ -238,15 +259,23 @@ class Part:
         return value if raw else self.document.substituted(value, node, where)
 
 
-def entries(document: Document, node: MappingNode, where: str) -> dict[str, tuple[Node, Node]]:
-    """Keys and values, merged ones (`<<`) included; a key that is there twice is a problem."""
+def entries(
+    document: Document, node: MappingNode, where: str, inside: tuple[MappingNode, ...] = ()
+) -> dict[str, tuple[Node, Node]]:
+    """Keys and values, merged ones (`<<`) included; a key that is there twice is a problem.
+
+    `inside` are the mappings that it is merged into.
+    """
+    inside = (*inside, node)
     found: dict[str, tuple[Node, Node]] = {}
     merged: dict[str, tuple[Node, Node]] = {}
     for key, value in node.value:
         if key.tag == f"{_TAG}merge":
             for each in value.value if isinstance(value, SequenceNode) else [value]:
-                if isinstance(each, MappingNode):
-                    merged = {**entries(document, each, where), **merged}
+                if any(each is one for one in inside):
+                    document.add(key, where, "`<<` cannot merge a mapping into itself")
+                elif isinstance(each, MappingNode):
+                    merged = {**entries(document, each, where, inside), **merged}
             continue
         if not isinstance(key, ScalarNode):
             document.add(key, where, "a key must be a text")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 _STATEFUL = (
     "Aggregate",
     "Distinct",
+    "Except",
     "Deduplicate",
     "DeduplicateWithinWatermark",
     "GlobalLimit",
@@ -44,7 +45,7 @@ def facts_of(frame: "DataFrame") -> PlanFacts:
             sources.append("")
         elif node.isStreaming() and _keeps_state(kind, node):
             stateful = True
-            aggregates = aggregates or kind in ("Aggregate", "Distinct")
+            aggregates = aggregates or kind in ("Aggregate", "Distinct", "Except")
             sessions = sessions or "session_window" in node.toString()
     if "" in sources:
         raise PipelineError(

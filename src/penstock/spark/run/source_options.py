@@ -13,11 +13,25 @@ def client_of(spec: PipelineSpec) -> dict[str, str]:
     return {**spec.kafka, "bootstrap.servers": spec.bootstrap_servers}
 
 
+def producer_options_of(spec: PipelineSpec) -> dict[str, str]:
+    """The settings that only producers have: sources would not know them."""
+    from penstock.client.settings import ConsumerOptions, ProducerOptions, settings_of
+
+    names = settings_of(ProducerOptions).keys() - settings_of(ConsumerOptions).keys()
+    found = {name.replace(".", "_"): value for name, value in spec.kafka.items()}
+    return {name: value for name, value in found.items() if name in names}
+
+
 def options_of(spec: PipelineSpec, source: SourceSpec) -> dict[str, str]:
     """What is to be read, without where to start."""
     from penstock.spark.decode.options import source_options
 
-    found = {f"kafka.{name}": value for name, value in client_of(spec).items()}
+    writing = producer_options_of(spec)
+    found = {
+        f"kafka.{name}": value
+        for name, value in client_of(spec).items()
+        if name.replace(".", "_") not in writing
+    }
     found["kafka.isolation.level"] = spec.kafka.get("isolation.level", "read_committed")
     found["failOnDataLoss"] = "true"
     found |= source_options(source)

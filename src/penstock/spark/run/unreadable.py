@@ -1,5 +1,6 @@
 """The records of a batch that could not be read: found again, counted, put where they belong."""
 
+from math import floor
 from typing import TYPE_CHECKING
 
 from penstock.spark.errors import TooManyDeadLettersError
@@ -50,8 +51,8 @@ class Unreadable:
         """
         import pyarrow as pa
 
-        parts: list[pa.Table] = []
-        records = 0
+        ranges: list[tuple[SourceSpec, SourceOffsets, SourceOffsets]] = []
+        records = bad = counted_bad = 0
         for name, end in batch.end.items():
             # A source that the plan reads twice is looked at once.
             source = self._sources.get(name)
@@ -60,24 +61,35 @@ class Unreadable:
             start = batch.start.get(name, SourceOffsets({}))
             counted = observed(query, name)
             records += counted.records if counted else span(start, end)
+            bad += counted.bad if counted else span(start, end)
+            counted_bad += counted.bad if counted else 0
             if start.offsets != end.offsets and (counted is None or counted.bad):
-                parts.append(self._read_again(source, start, end))
+                ranges.append((source, start, end))
+        most = most_allowed(self._spec.dead_letters, records)
+        # One too many is enough to know: a wrong schema must not fill the driver's memory.
+        at_most = None if most is None or bad <= most else most + 1
+        parts = [self._read_again(*each, at_most=at_most) for each in ranges]
         found = pa.concat_tables(parts) if parts else None
         if found is None or found.num_rows == 0:
             return None, 0
-        check_limits(self._key, self._spec.dead_letters, found, records)
+        check_limits(self._key, self._spec.dead_letters, found, records, counted_bad)
         if self._topic is not None:
             return None, self._topic.write(found, batch)
         return found, 0
 
     def _read_again(
-        self, source: SourceSpec, start: SourceOffsets, end: SourceOffsets
+        self,
+        source: SourceSpec,
+        start: SourceOffsets,
+        end: SourceOffsets,
+        *,
+        at_most: int | None,
     ) -> "pa.Table":
         from penstock.spark.decode.dead_letters import dead_letters_of
 
         options = {**range_options_of(self._spec, source, start, end), "includeHeaders": "true"}
         raw = self._spark.read.format("penstock").options(**options).load()
-        return dead_letters_of(raw, source, end.topic_ids)
+        return dead_letters_of(raw, source, end.topic_ids, at_most=at_most)
 
 
 def span(start: SourceOffsets, end: SourceOffsets) -> int:
@@ -85,27 +97,42 @@ def span(start: SourceOffsets, end: SourceOffsets) -> int:
     return sum(last - start.offsets.get(each, 0) for each, last in end.offsets.items())
 
 
-def check_limits(key: str, allowed: DeadLetterSpec | None, found: "pa.Table", records: int) -> None:
-    """`TooManyDeadLettersError` where there are more than the pipeline leaves out."""
-    count = found.num_rows
-    first = found.slice(0, 1).to_pylist()[0]
+def most_allowed(allowed: DeadLetterSpec | None, records: int) -> int | None:
+    """How many of so many records may be unreadable; None: all of them."""
+    if allowed is None:
+        return 0
+    limits = [] if allowed.max_count is None else [allowed.max_count]
+    if allowed.max_share is not None and records >= SMALLEST_SHARED:
+        limits.append(floor(allowed.max_share * records))
+    return min(limits, default=None)
+
+
+def check_limits(
+    key: str, allowed: DeadLetterSpec | None, found: "pa.Table", records: int, bad: int = 0
+) -> None:
+    """`TooManyDeadLettersError` where there are more than the pipeline leaves out.
+
+    `found` may be only as many as tell that; `bad` is what Spark has counted.
+    """
+    most = most_allowed(allowed, records)
+    if most is None or found.num_rows <= most:
+        return
+    count = max(found.num_rows, bad)
+    one = found.slice(0, 1).to_pylist()[0]
     example = (
-        f"the first is offset {first['offset']} of {first['topic']}-{first['partition']}: "
-        f"{first['reason']}"
+        f"offset {one['offset']} of {one['topic']}-{one['partition']} for one: {one['reason']}"
     )
     if allowed is None:
         raise TooManyDeadLettersError(
             f"{key}: {count} of {records} records cannot be read; {example}. Name a dead-letter "
             "topic or table in the pipeline to go on without them, or correct the source's schema"
         )
-    if allowed.max_count is not None and count > allowed.max_count:
+    if allowed.max_count is not None and found.num_rows > allowed.max_count:
         raise TooManyDeadLettersError(
             f"{key}: {count} records of a batch cannot be read, and max_count allows "
             f"{allowed.max_count}; {example}. Nothing of the batch was stored"
         )
-    share = allowed.max_share
-    if share is not None and records >= SMALLEST_SHARED and count > share * records:
-        raise TooManyDeadLettersError(
-            f"{key}: {count} of {records} records of a batch cannot be read, and max_share "
-            f"allows {share:.2%}; {example}. Nothing of the batch was stored"
-        )
+    raise TooManyDeadLettersError(
+        f"{key}: {count} of {records} records of a batch cannot be read, and max_share "
+        f"allows {allowed.max_share:.2%}; {example}. Nothing of the batch was stored"
+    )

@@ -15,7 +15,9 @@ from penstock.spark.check.durations import seconds
         ("500 milliseconds", 0.5),
         ("1 week", 604_800),
         ("0 seconds", 0),
-        ("1.5 Hours", 5400),
+        ("1.5 Seconds", 1.5),
+        (".5 seconds", 0.5),
+        ("+ 2 minutes - 30 seconds", 90),
     ],
 )
 def test_how_long_it_is(text: str, expected: float) -> None:
@@ -30,6 +32,9 @@ def test_how_long_it_is(text: str, expected: float) -> None:
         ("soon", "not a span of time"),
         ("10 parsecs", "parsecs is not one of"),
         ("1 month", "write it in days"),
+        ("10minutes", "write `10 minutes`"),
+        ("1 hour30 minutes", "not a span of time"),
+        ("1.5 hours", "only seconds may have a fraction"),
         ("-1 second", "less than nothing"),
     ],
 )

@@ -36,3 +36,8 @@ def test_the_plan_of_a_pipeline() -> None:
 def test_passwords_are_not_shown() -> None:
     assert without_password("postgresql://u:p%40ss@h/d") == "postgresql://u:***@h/d"
     assert without_password("sqlite:///a.db") == "sqlite:///a.db"
+    # SQLAlchemy takes everything up to the @ for the password.
+    assert without_password("mysql://u:a/b:c d@h/d") == "mysql://u:***@h/d"
+    assert without_password("postgresql:///d?user=u&password=x&host=h") == (
+        "postgresql:///d?user=u&password=***&host=h"
+    )

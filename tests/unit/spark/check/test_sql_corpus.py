@@ -1,8 +1,11 @@
 """Statements that are right have no problems, and those that are not say what is wrong (D2)."""
 
+from dataclasses import replace
+
 import pytest
 
 from penstock.spark.check.views import analyse
+from penstock.spark.pipeline.model import SourceSpec, StepSpec, Watermark
 from tests.support.sql_corpus import GOOD, REFUSED, UNBOUNDED, pipeline
 
 
@@ -45,6 +48,33 @@ def test_columns_of_a_step_are_known_to_the_next() -> None:
     assert _problems(made, "SELECT user, m FROM s0") == [
         "there is no column m (there is: user, n, window) (column 14)"
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "sql"),
+    [
+        ("from", "SELECT from, to FROM payments WHERE from <> to"),
+        ("from", "SELECT to, from FROM payments"),
+        ("values", "SELECT values FROM payments"),
+        ("offset", "SELECT count(*) AS n FROM payments GROUP BY offset, at"),
+        ("when", "SELECT CASE WHEN when > 1 THEN when END AS w FROM payments"),
+        ("minus", "SELECT minus FROM payments"),
+    ],
+)
+def test_a_column_may_be_named_like_a_word_of_sql(name: str, sql: str) -> None:
+    """Spark takes it without backticks; sqlglot does not, and then nothing is said."""
+    source = SourceSpec(
+        name="payments",
+        topics=("t",),
+        schema=f"`{name}` int, to int, at timestamp",
+        watermark=Watermark(column="at", delay="1 hour"),
+    )
+    spec = replace(pipeline(sql), sources=(source,))
+    assert analyse(spec).problems == ()
+    (other,) = analyse(
+        replace(spec, steps=(StepSpec(name="s0", sql="SELECT x FROM payments"),))
+    ).problems
+    assert other.message.startswith("there is no column x")
 
 
 def test_an_unnamed_column_is_no_other() -> None:

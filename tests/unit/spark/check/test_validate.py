@@ -73,17 +73,17 @@ def test_a_good_file_has_no_problem() -> None:
     ("old", "new", "expected"),
     [
         ("name: clicks", "name: my clicks", "line 1: pipeline.name: 'my clicks' is not a name"),
-        ("localhost:9092,", "localhost,", "line 1: pipeline.bootstrap_servers: 'localhost' is"),
+        ("localhost:9092,", "localhost,", "line 2: pipeline.bootstrap_servers: 'localhost' is"),
         ("[::1]:9092", "h:99999", "'h:99999' is not an address"),
-        ("trigger: 1 second", "trigger: soon", "line 1: pipeline.trigger: 'soon' is not a span"),
+        ("trigger: 1 second", "trigger: soon", "line 3: pipeline.trigger: 'soon' is not a span"),
         ("trigger: 1 second", "max_batch_records: 0", "a batch has at least one record"),
         ("trigger: 1 second", "kafka: {bootstrap.servers: x}", "given by bootstrap_servers"),
         ("trigger: 1 second", "spark: {sql.x: y}", "sql.x is not a setting of Spark"),
         ("  clicks:\n", "  2clicks:\n", "line 5: sources.2clicks: '2clicks' is not a name that"),
         ("  customers:", "  Clicks:", "line 11: tables.Clicks: the name Clicks is taken already"),
         ("  once:\n", "  per_minute:\n", "per_minute is there twice"),
-        ("topic: clicks", "topic: cli cks", "line 5: sources.clicks.topic: 'cli cks' cannot be"),
-        ("topic: clicks", "pattern: '['", "line 5: sources.clicks."),
+        ("topic: clicks", "topic: cli cks", "line 6: sources.clicks.topic: 'cli cks' cannot be"),
+        ("topic: clicks", "pattern: '['", "line 6: sources.clicks.pattern"),
         ("    topic: clicks\n", "", "line 5: sources.clicks: say what to read"),
         ("topic: clicks\n", "topic: clicks\n    pattern: x\n", "say what to read"),
         ("topic: clicks\n", "topic: clicks\n    schema_file: x\n", "does not go with json"),
@@ -91,15 +91,15 @@ def test_a_good_file_has_no_problem() -> None:
         (
             "topic: clicks\n",
             "topic: clicks\n    starting: soon\n",
-            "line 5: sources.clicks.starting",
+            "line 7: sources.clicks.starting",
         ),
         ("topic: clicks\n", "topic: clicks\n    options: {minPartition: 3}\n", "minPartitions"),
         ("topic: clicks\n", "topic: clicks\n    options: {epoch: x}\n", "option epoch is 'x'"),
         ("topic: clicks\n", "topic: clicks\n    format: avro\n", "avro has its fields from"),
         ("    schema: user string, at timestamp, page string, n int\n", "", "needs a schema"),
-        ("page string", "page sting", "line 5: sources.clicks.schema: schema, line 1, column 33"),
+        ("page string", "page sting", "line 7: sources.clicks.schema: schema, line 1, column 33"),
         ("page string", "_topic string", "a field may not be named _topic"),
-        ("required: [user]", "required: [usr]", "line 5: sources.clicks.required: the required"),
+        ("required: [user]", "required: [usr]", "line 8: sources.clicks.required: the required"),
         ("column: at", "column: att", "line 9: sources.clicks.watermark: there is no column att"),
         ("column: at", "column: page", "page is a string, and a watermark needs a timestamp"),
         ("n int\n", "n struct<at timestamp>\n", None),
@@ -107,15 +107,15 @@ def test_a_good_file_has_no_problem() -> None:
         ("table: customers, ", "", "line 11: tables.customers: table is missing"),
         ('database: "sqlite:///shop.db", table: customers', "path: no/where", "no file or folder"),
         ('schema: "user string, city string"', "schema: user", "line 11: tables.customers.schema"),
-        ("from: clicks\n    dedu", "from: klicks\n    dedu", "line 13: steps.once.from: there is"),
+        ("from: clicks\n    dedu", "from: klicks\n    dedu", "line 14: steps.once.from: there is"),
         ("    from: clicks\n    dedu", "    dedu", "from is missing: the view to deduplicate"),
-        ("[user, page]", "[user, pag]", "line 13: steps.once.deduplicate: clicks has no column"),
+        ("[user, page]", "[user, pag]", "line 15: steps.once.deduplicate: clicks has no column"),
         ("from: clicks\n    dedu", "from: customers\n    dedu", "customers is a table"),
         ("from: clicks\n    dedu", "from: per_minute\n    dedu", "defined only further on"),
         (
             "    watermark: {column: at, delay: 10 minutes}\n",
             "",
-            "line 12: steps.once.deduplicate: state without a watermark",
+            "line 14: steps.once.deduplicate: state without a watermark",
         ),
         (
             "    deduplicate: [user, page]\n",
@@ -152,14 +152,14 @@ def test_a_good_file_has_no_problem() -> None:
         ("  sent: {", "  Stored: {", "there are two sinks Stored"),
         ("  kept: {from: clicks", "  kept: {from: customers", "customers reads no topic"),
         ("SELECT window.start AS minute", "SELECT window.start AS n", "several columns n"),
-        ("database: sqlite:///out.db", "database: out.db", "line 23: sinks.stored.database"),
-        ("mode: upsert\n", "mode: upsert\n    writing: staged\n", "line 23: sinks.stored.writing"),
+        ("database: sqlite:///out.db", "database: out.db", "line 25: sinks.stored.database"),
+        ("mode: upsert\n", "mode: upsert\n    writing: staged\n", "line 28: sinks.stored.writing"),
         ("    key: [minute, user]\n", "", "line 23: sinks.stored.key: upsert needs key"),
         ("key: [minute, user]", "key: [minute, usr]", "has no column usr: did you mean user?"),
-        ("order_by: [n]", "order_by: [m]", "line 23: sinks.stored.order_by: per_minute has no"),
+        ("order_by: [n]", "order_by: [m]", "line 29: sinks.stored.order_by: per_minute has no"),
         ("    mode: upsert\n", "", "order_by goes with `mode: upsert` only"),
         ("    mode: upsert\n", "", "delete_when goes with `mode: upsert` only"),
-        ("delete_when: n = 0", "delete_when: n =", "line 23: sinks.stored.delete_when"),
+        ("delete_when: n = 0", "delete_when: n =", "line 30: sinks.stored.delete_when"),
         ("delete_when: n = 0", "delete_when: m = 0", "there is no column m"),
         ("topic: per-minute", "topic: per minute", "line 31: sinks.sent.topic: 'per minute'"),
         ("topic: per-minute", "topic: ", "line 31: sinks.sent.topic: say the topic"),
@@ -170,6 +170,20 @@ def test_a_good_file_has_no_problem() -> None:
         ("topic: dead, ", "topic: dead, table: x, ", "line 33: dead_letters: say where they go"),
         ("topic: dead, ", "topic: 'a b', ", "line 33: dead_letters.topic: 'a b' cannot be"),
         ("topic: dead, ", "topic: clicks, ", "it would read its dead letters again"),
+        ("topic: clicks\n", "pattern: de.*\n", "it would read its dead letters again"),
+        (
+            "topic: clicks\n",
+            "topic: clicks\n    format: csv\n    options: {sep: ''}\n",
+            "line 8: sources.clicks.options: option sep is ''",
+        ),
+        (
+            "topic: clicks\n",
+            "topic: clicks\n    format: csv\n    options: {quote: ab}\n",
+            "line 8: sources.clicks.options: option quote is 'ab'",
+        ),
+        ("trigger: 1 second", "kafka: {linger.ms: soon}", "line 3: pipeline.kafka: "),
+        ("trigger: 1 second", "kafka: {no.such: x}", "line 3: pipeline.kafka: "),
+        ("trigger: 1 second", "kafka: {max.request.size: 5000000, acks: all}", None),
         ("topic: dead, ", "table: dead, ", "line 33: dead_letters.table: a table can only take"),
         ("max_count: 10", "max_count: -1", "line 33: dead_letters.max_count: must be 0 or more"),
         ("max_share: 0.5", "max_share: 5", "line 33: dead_letters.max_share: 5.0 is not a share"),
@@ -182,6 +196,20 @@ def test_what_is_wrong_is_told_with_its_line(old: str, new: str, expected: str |
         assert problems == []
     else:
         assert any(expected in each for each in problems), problems
+
+
+def test_a_text_of_a_list_is_told_with_its_own_line() -> None:
+    """Wherever the list, and what it is of, begins."""
+    lists = GOOD.replace("required: [user]", "required:\n      - user\n      - usr")
+    assert problems_of(lists)[0].startswith("line 10: sources.clicks.required: the required field")
+    topics = GOOD.replace("topic: clicks", "topics:\n      - clicks\n      - cli cks", 1)
+    assert problems_of(topics)[0].startswith("line 8: sources.clicks.topic: 'cli cks' cannot be")
+
+
+def test_a_condition_may_name_a_column_like_a_word_of_sql() -> None:
+    """Spark reads it without backticks."""
+    text = GOOD.replace("AS n\n", "AS n, max(page) AS values\n")
+    assert problems_of(text.replace("delete_when: n = 0", "delete_when: values = 'x'")) == []
 
 
 def test_the_column_in_the_file_is_told() -> None:
@@ -347,7 +375,7 @@ def test_protobuf_needs_its_message(tmp_path: Path) -> None:
 
 def test_settings_of_kafka_are_looked_at() -> None:
     text = GOOD.replace("trigger: 1 second", "kafka: {security.protocol: TLS}")
-    assert any("line 1: pipeline.kafka: " in each for each in problems_of(text))
+    assert any("line 3: pipeline.kafka: " in each for each in problems_of(text))
 
 
 def test_a_pipeline_needs_something_to_read_and_to_write() -> None:

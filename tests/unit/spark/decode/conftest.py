@@ -1,10 +1,13 @@
-"""A broker for a module."""
+"""A broker for a module, and databases."""
 
 from collections.abc import Iterator
 
 import pytest
 
 from penstock.testing import Broker
+from tests.support.databases import database_url, mariadb, postgresql
+
+__all__ = ["database_url", "mariadb", "postgresql"]
 
 
 @pytest.fixture(scope="module")

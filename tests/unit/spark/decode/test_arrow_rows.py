@@ -15,7 +15,7 @@ from google.protobuf.json_format import ParseDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.decode.arrow_rows import Read, arrow_type, decoded_batch
+from penstock.spark.decode.arrow_rows import Read, arrow_type, decoded_batch, reason_of
 from penstock.spark.decode.avro import _writers, avro_reader
 from penstock.spark.decode.avro_schema import avro_fields
 from penstock.spark.decode.datatypes import STRING, Field, StructOf
@@ -126,12 +126,57 @@ def test_bad_avro_values_say_why_and_good_ones_between_them_are_kept() -> None:
 
 
 def test_a_value_that_arrow_refuses_is_one_bad_record() -> None:
-    """Its decimal has more digits than the schema allows; Avro's bytes can hold them."""
-    wide = json.loads(json.dumps(CLICK).replace('"precision": 5', '"precision": 9'))
-    large = written({**GOOD, "price": Decimal("1234567.89")}, wide)
+    """Its int has more than 32 bits; Avro's encoding can hold them."""
+    wide = json.loads(json.dumps(CLICK).replace('"values": "int"', '"values": "long"'))
+    large = written({**GOOD, "counts": {"b": 2**40}}, wide)
     found = avro_rows([written(GOOD), large, written(GOOD)])
     assert [row["id"] for row in found] == [7, None, 7]
-    assert reasons(found)[1].startswith("field price: ")
+    assert reasons(found)[1].startswith("field counts: ")
+
+
+def record_of(**types: Json) -> Json:
+    fields: list[Json] = [{"name": name, "type": each} for name, each in types.items()]
+    return {"type": "record", "name": "R", "fields": fields}
+
+
+def rows_of(schema: Json, *values: bytes) -> list[dict[str, object]]:
+    return rows([*values], avro_reader(json.dumps(schema), False, ()), avro_fields(schema))
+
+
+def test_avro_decimals_have_the_digits_of_their_precision() -> None:
+    """A million of them take no time either, and no room in the reason."""
+    number: dict[str, Json] = {"logicalType": "decimal", "precision": 38, "scale": 3}
+    fixed: Json = {**number, "type": "fixed", "name": "F", "size": 20}
+    digits = Decimal("-12345678901234567890123456789012345.678")
+    both = record_of(a={**number, "type": "bytes"}, b=fixed)
+    huge = b"\x80\x89\x7a" + b"\x7f" * 1_000_000 + bytes(20)
+    found = rows_of(both, written({"a": digits, "b": -digits}, both), huge)
+    assert (found[0]["a"], found[0]["b"]) == (digits, -digits)
+    assert reasons(found)[1] == (
+        "not this Avro message: a decimal of 1000000 bytes has more than 38 digits"
+    )
+
+
+def test_avro_dates_are_of_the_years_1_to_9999() -> None:
+    schema = record_of(day={"type": "int", "logicalType": "date"})
+    ends = [written({"day": each}, schema) for each in (date.min, date.max)]
+    found = rows_of(schema, *ends, b"\xfe\xff\xff\xff\x0f", b"\xff\xff\xff\xff\x0f")
+    assert [row["day"] for row in found] == [date.min, date.max, None, None]
+    assert all("not between the years 1 and 9999" in each for each in reasons(found)[2:])
+
+
+def test_a_reason_is_not_as_long_as_the_value() -> None:
+    assert len(reason_of(ValueError("x" * 10_000), "Avro")) == 400
+
+
+def test_a_writers_type_that_contains_itself_is_refused(tmp_path: Path) -> None:
+    """fastavro would follow a deep value until the process dies."""
+    tree: Json = {"type": "record", "name": "T", "fields": [{"name": "n", "type": ["null", "T"]}]}
+    (tmp_path / "1.avsc").write_text(json.dumps(record_of(id="long", tree=tree)))
+    with pytest.raises(OptionError, match=r"the type T in 1\.avsc contains itself"):
+        _writers(str(tmp_path))
+    (tmp_path / "1.avsc").write_text(json.dumps(record_of(a=POINT, b=["null", "Point"])))
+    assert [number for number, _ in _writers(str(tmp_path))] == [1]
 
 
 def test_required_fields_of_avro() -> None:
@@ -242,9 +287,11 @@ def test_bad_protobuf_values_say_why() -> None:
 
 def test_confluents_prefix_of_protobuf() -> None:
     good = order(id=5)
-    values = [b"\0\0\0\0\7\0" + good, b"\0\0\0\0\7\x04\x02\0" + good, good, b"\0\0\0\0\7\x80"]
-    found = proto_rows(list(values), confluent=True)
-    assert [row["id"] for row in found] == [5, 5, None, None]
+    prefix = b"\0\0\0\0\7"
+    values = [prefix + b"\0" + good, prefix + b"\x04\x02\0" + good, good, prefix + b"\x80"]
+    found = proto_rows([*values, prefix + b"\x01" + good], confluent=True)
+    assert [row["id"] for row in found] == [5, 5, None, None, None]
+    assert "-1 messages" in reasons(found)[4]
     assert "does not begin with a zero" in reasons(found)[2]
     assert "the value ends too early" in reasons(found)[3]
 

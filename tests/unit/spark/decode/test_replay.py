@@ -3,12 +3,14 @@
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from sqlalchemy import text
+from sqlalchemy import URL, text
 
 from penstock.client import Admin
 from penstock.spark.decode import replay_table, replay_topic
-from penstock.spark.decode.replay import replay
+from penstock.spark.decode.dead_letters import SCHEMA
+from penstock.spark.decode.replay import REPLAYED_FROM, replay
 from penstock.spark.errors import FencedError, PipelineError
 from penstock.spark.pipeline.model import PipelineSpec
 from penstock.spark.sinks.database.engines import open_engine
@@ -50,6 +52,12 @@ def dead(broker: Broker, name: str) -> str:
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay_topic, "CHUNK_RECORDS", 3)
     monkeypatch.setattr(replay_table, "CHUNK_RECORDS", 3)
+
+
+@pytest.fixture
+def address(database_url: URL) -> str:
+    """Of a new, empty database of each kind."""
+    return database_url.render_as_string(hide_password=False)
 
 
 def values(broker: Broker, topic: str) -> list[str]:
@@ -184,10 +192,10 @@ def test_a_topics_replay_that_was_killed_goes_on(
 
 @pytest.mark.parametrize("step", ["sent", "committed", "marked"])
 def test_a_tables_replay_that_was_killed_goes_on(
-    broker: Broker, name: str, origin: str, tmp_path: Path, step: str
+    broker: Broker, name: str, origin: str, tmp_path: Path, address: str, step: str
 ) -> None:
     """Between the transaction and the database's knowledge of it too."""
-    addresses = [sqlite(tmp_path, "a"), sqlite(tmp_path, "b")]
+    addresses = [address, sqlite(tmp_path, "other")]
     spec = table_pipeline(broker.bootstrap_servers, name, addresses)
     put_in_table(spec, 0, dead_letters(origin, range(20)))
     put_in_table(spec, 1, dead_letters(origin, range(15, 25)))
@@ -201,9 +209,8 @@ def test_a_tables_replay_that_was_killed_goes_on(
 
 @pytest.mark.usefixtures("small_chunks")
 def test_tables_are_replayed_in_chunks_each_record_once(
-    broker: Broker, name: str, origin: str, tmp_path: Path
+    broker: Broker, name: str, origin: str, address: str
 ) -> None:
-    address = sqlite(tmp_path)
     spec = table_pipeline(broker.bootstrap_servers, name, [address, address])
     put_in_table(spec, 0, dead_letters(origin, range(8)))
     put_in_table(spec, 0, dead_letters(origin, [3], partition=1))
@@ -225,14 +232,57 @@ def test_tables_are_replayed_in_chunks_each_record_once(
 
 
 def test_a_row_of_a_topic_that_was_made_again_is_another_record(
-    broker: Broker, name: str, origin: str, tmp_path: Path
+    broker: Broker, name: str, origin: str, address: str
 ) -> None:
-    address = sqlite(tmp_path)
     spec = table_pipeline(broker.bootstrap_servers, name, [address])
     put_in_table(spec, 0, dead_letters(origin, [1], topic_id="old"))
     assert replay(spec).replayed == 1
     put_in_table(spec, 0, dead_letters(origin, [1], topic_id="new"))
     assert replay(spec).replayed == 1
+
+
+def test_of_two_replays_of_a_table_one_is_refused(
+    broker: Broker, name: str, origin: str, address: str
+) -> None:
+    """The first has sent, but not committed: the second sends all, and the first nothing."""
+    spec = table_pipeline(broker.bootstrap_servers, name, [address])
+    put_in_table(spec, 0, dead_letters(origin, range(5)))
+    taken_over: list[int] = []
+
+    def step(done: str) -> None:
+        if done == "sent" and not taken_over:
+            taken_over.append(0)
+            taken_over[0] = replay(spec).replayed
+
+    with pytest.raises(FencedError, match="another driver has taken over"):
+        replay(spec, step=step)
+    assert taken_over == [5]
+    assert len(values(broker, origin)) == 5
+    assert replayed_rows(address) == {True: 5}
+
+
+def test_any_bytes_come_back_from_a_table(
+    broker: Broker, name: str, origin: str, address: str
+) -> None:
+    """Null and empty keys, values and headers, all bytes, and times to the millisecond (D5)."""
+    spec = table_pipeline(broker.bootstrap_servers, name, [address])
+    letters = dead_letters(origin, range(3)).to_pylist()
+    every = bytes(range(256))
+    letters[0] |= {"key": None, "value": every, "headers": None, "reason": "it's \0 ü 😀 \\"}
+    letters[1] |= {"key": b"", "value": None, "headers": [{"key": "é", "value": None}]}
+    letters[2] |= {"key": every, "value": b"", "headers": [{"key": "", "value": every}]}
+    letters[2]["timestamp"] = TIME.replace(microsecond=123_000)
+    put_in_table(spec, 0, pa.Table.from_pylist(letters, schema=SCHEMA))
+    assert replay(spec).replayed == 3
+    found = read_all(broker.bootstrap_servers, origin)
+    told = [[each for each in record.headers if each[0] != REPLAYED_FROM] for record in found]
+    assert told == [[], [("é", None)], [("", every)]]
+    assert [(each.key, each.value) for each in found] == [
+        (None, every),
+        (b"", None),
+        (every, b""),
+    ]
+    assert found[2].timestamp == round(TIME.timestamp() * 1000) + 123
 
 
 def test_of_two_replays_at_once_one_is_refused(

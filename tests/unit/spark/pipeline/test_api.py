@@ -179,10 +179,20 @@ def test_a_broker_that_cannot_be_asked_is_a_problem() -> None:
     p.to_topic("s", "out")
     p._kafka = {"no.such.setting": "x", "security.protocol": "NONSENSE"}
 
-    assert any(
-        each.where == "pipeline.bootstrap_servers" and "cannot be asked" in each.message
-        for each in p.validate(online=True)
-    )
+    assert [each.where for each in p.validate(online=True)] == ["pipeline.kafka"]
+
+
+def test_words_that_a_file_could_not_say_are_problems_too() -> None:
+    p = Pipeline("p", bootstrap_servers="h:1")
+    p.source("s", topic="t", schema="a int", format="jsn")  # type: ignore[arg-type]
+    p.source("r", topic="t", format="raw")
+    p.to_topic("r", "out", output_mode="complete")  # type: ignore[arg-type]
+    p.to_database("r", "sqlite:///x", table="t", name="d", mode="upsrt", writing="x")  # type: ignore[arg-type]
+    told = [str(each) for each in p.validate()]
+    assert "sources.s.format: 'jsn' is not one of json, avro, protobuf, csv, raw" in told
+    assert "sinks.r.output_mode: 'complete' is not one of append, update" in told
+    assert "sinks.d.mode: 'upsrt' is not one of append, upsert" in told
+    assert "sinks.d.writing: 'x' is not one of driver, staged" in told
 
 
 def test_a_file_can_be_added_to(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """The examples of docs/pipelines.md are right."""
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from penstock.core.errors import KafkaError
 from penstock.spark import Pipeline
 from penstock.spark.check.plan import plan
 from penstock.spark.check.validate import validate
@@ -45,3 +47,37 @@ def test_the_plan_is_as_shown() -> None:
     whole = plan(_from_file(), partitions={"clicks": 3})
     for line in shown.splitlines():
         assert line.removesuffix("…").strip() in whole
+
+
+class _Topics:
+    def names(self) -> Sequence[str]:
+        return ["clicks"]
+
+    def partitions(self, topics: Sequence[str]) -> Mapping[str, int | KafkaError]:
+        return {"clicks": 3}
+
+    def are_created(self) -> bool:
+        return True
+
+
+def test_problems_are_told_as_shown() -> None:
+    """With the lines of the example, where a topic and a column are misspelt and a key is gone."""
+    (text,) = _blocks("yaml")
+    text = text.replace("topic: clicks\n", "topic: clciks\n")
+    text = text.replace("minute, city, count", "minute, citi, count")
+    text = text.replace("GROUP BY window(at, '1 minute'), city", "GROUP BY city")
+    spec, _ = parse(text, "pipeline.yml", variables={})
+    assert spec is not None
+    told = [str(each) for each in validate(spec, topics=_Topics())]
+    (shown,) = re.findall(r"```\n(line .*?)```", PAGE, re.DOTALL)
+    for line in shown.splitlines():
+        assert any(each.startswith(line.removesuffix("…")) for each in told), (line, told)
+
+
+def test_the_page_of_dead_letters_is_right() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "dead-letters.md").read_text()
+    (text,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    spec, problems = parse(text, "pipeline.yml", variables={})
+    assert spec is not None
+    assert problems == []
+    assert validate(spec) == []

@@ -310,6 +310,25 @@ def test_the_place_of_sql(sql: str, line: int, text: str, indent: int) -> None:
     assert (step.sql_line, step.sql_indent) == (line, indent)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a: *b\n", "line 1: file: not readable as YAML: undefined alias 'b': its anchor"),
+        ("a: 1\n---\nb: 2\n", "line 2: file: not readable as YAML: found another document"),
+        ("a: 1\nb: x\0y\n", "line 2: file: '\\x00' is no character of a text"),
+        (f"a: {'[' * 1100}\n", "file: not readable as YAML: it is nested too deeply"),
+        (HEAD + "sources: &a\n  <<: *a\n" + TAIL, "line 4: sources: `<<` cannot merge a mapping"),
+        (
+            HEAD + "sources:\n  s:\n    name: t\n    topic: t\n" + TAIL,
+            "line 5: sources.s.name: the name is s already",
+        ),
+    ],
+)
+def test_odd_files_are_told_in_words(text: str, expected: str) -> None:
+    _, problems = _parse(text)
+    assert str(problems[0]).startswith(expected)
+
+
 def test_a_dollar_can_be_meant() -> None:
     spec, _ = _parse(HEAD + "checkpoint: a/$${b}/$c/${D}\n" + TAIL, D="d")
     assert spec is not None

@@ -1,6 +1,7 @@
 """How a pipeline's sources are read, and which of them a sink needs."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -51,6 +52,15 @@ def test_the_client_is_that_of_the_pipeline_and_reads_what_is_committed() -> Non
     assert (found["failOnDataLoss"], found["sourceName"]) == ("true", "clicks")
     assert options_of(SPEC, SPEC.sources[1])["subscribePattern"] == "orders-.*"
     assert options_of(SPEC, SPEC.sources[1])["includeHeaders"] == "true"
+
+
+def test_settings_of_producers_are_not_for_sources() -> None:
+    """Sinks, dead letters and replays have them from the same place."""
+    kafka = {"max.request.size": "5000000", "transaction.timeout.ms": "1000", "client.id": "c"}
+    options = options_of(replace(SPEC, kafka=kafka), CLICKS)
+    assert "kafka.max.request.size" not in options
+    assert "kafka.transaction.timeout.ms" not in options
+    assert options["kafka.client.id"] == "c"
 
 
 def test_options_are_such_as_the_source_understands() -> None:
