@@ -93,14 +93,17 @@ def _entry(name: str, tokens: Iterator[_Token]) -> LoginModule:
     if flag.text.lower() not in _FLAGS:
         raise _invalid(f"{flag.text!r} is not a control flag; it is one of {', '.join(_FLAGS)}")
     options: dict[str, str] = {}
-    for key in tokens:
+    for number, key in enumerate(tokens, 1):
         if key.sign:
             if key.text == ";":
                 return LoginModule(name, flag.text.lower(), options)
             raise _invalid("an option has no name before '='")
         equals, value = next(tokens, None), next(tokens, None)
         if equals != (True, "=") or value is None or value.sign:
-            raise _invalid(f'option {key.text!r} has no value; write {key.text}="…"')
+            # Its name is not shown: it may be the second half of a password with a space.
+            raise _invalid(
+                f'option {number} has no value; write name="…", with quotes around what has spaces'
+            )
         options[key.text] = value.text
     raise _invalid(f"the entry of {name} does not end with a semicolon")
 
