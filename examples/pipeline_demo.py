@@ -5,7 +5,7 @@
 Page views come in while a pipeline on Spark joins them with customers from SQLite, counts them in
 windows of a minute, and keeps the counts in SQLite, exactly once. What is shown while it runs: how
 much was sent, how far the pipeline is, and the table as it grows. It ends by itself, and its exit
-code is 0 only if every view that was sent was counted exactly once.
+code is 0 only if every view that was sent was counted exactly once; Ctrl-C ends it sooner.
 
 The pipeline is the file examples/clickstream/pipeline.yml.
 """
@@ -29,7 +29,6 @@ from penstock.spark.errors import SparkPartError
 from penstock.spark.pipeline.model import PipelineSpec
 from penstock.spark.pipeline.yaml_file import load
 from penstock.spark.run.run import RunResult, run
-from penstock.spark.run.session import session
 from penstock.spark.watch.lag import GroupLag
 from penstock.spark.watch.report import BatchReport
 from penstock.spark.watch.watching import RunListener
@@ -44,6 +43,10 @@ PATIENCE_S = 120.0
 """After that the demo has failed."""
 
 
+class EnoughError(Exception):
+    """No more views are wanted."""
+
+
 @dataclass
 class Generator:
     """Sends page views at an even pace, in a thread of its own."""
@@ -53,9 +56,18 @@ class Generator:
     counts: Counts = field(default_factory=dict)
     broken: int = 0
     done: Event = field(default_factory=Event)
+    _enough: Event = field(default_factory=Event)
+    _thread: Thread | None = None
 
     def start(self) -> None:
-        Thread(target=self._send, name="generator", daemon=True).start()
+        self._thread = Thread(target=self._send, name="generator")
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Whether it is done or not."""
+        self._enough.set()
+        if self._thread is not None:
+            self._thread.join()
 
     def _send(self) -> None:
         begin = time.monotonic()
@@ -63,15 +75,16 @@ class Generator:
         def pace(number: int) -> None:
             self.sent = number
             ahead = number * SECONDS / VIEWS - (time.monotonic() - begin)
-            if ahead > 0.01:
-                time.sleep(ahead)
+            if ahead > 0.01 and self._enough.wait(ahead):
+                raise EnoughError
 
         try:
             now = datetime.now(UTC).replace(microsecond=0)
             self.counts, self.broken = send_views(self.servers, VIEWS, 1, CUSTOMERS, now, pace)
             self.sent = VIEWS
-        finally:
             self.done.set()
+        except EnoughError:
+            pass
 
 
 class Screen(RunListener):
@@ -83,14 +96,17 @@ class Screen(RunListener):
         self._read = 0
 
     def finished(self, report: BatchReport) -> None:
+        if not report.records:
+            return
+        if not self._read:
+            say("\n    SENT      READ       LAG  RECORDS/S  BATCH MS  TABLE ROWS     VIEWS")
         self._read += report.records
-        if report.records:
-            table = counted(self._database)
-            say(
-                f"{self._generator.sent:8,} sent  {self._read:8,} read  lag {report.lag:6,}  "
-                f"{report.records_per_second:8,.0f}/s  batch {report.duration_ms:5,} ms  "
-                f"{len(table):3} rows  {sum(views for views, _ in table.values()):8,} views"
-            )
+        table = counted(self._database)
+        say(
+            f"{self._generator.sent:8,} {self._read:9,} {report.lag:9,} "
+            f"{report.records_per_second:10,.0f} {report.duration_ms:9,} "
+            f"{len(table):11,} {sum(views for views, _ in table.values()):9,}"
+        )
 
 
 def say(text: str) -> None:
@@ -124,37 +140,37 @@ def lag_of(servers: str, group: str) -> int:
     return found
 
 
-def run_live(spec: PipelineSpec, servers: str, database: Path) -> tuple[Generator, RunResult]:
+def run_live(
+    spec: PipelineSpec, servers: str, database: Path
+) -> tuple[Generator, RunResult] | None:
+    """Until all that was sent is read; None if Ctrl-C came first."""
     generator = Generator(servers)
-    stop = Event()
+    stop, is_over = Event(), Event()
+    began = time.monotonic()
 
     def stop_when_all_is_read() -> None:
         deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            if generator.done.wait(0.2) and lag_of(servers, spec.name) == 0:
-                break
-            time.sleep(0.3)
-        stop.set()
+        while not stop.wait(0.3):
+            is_read = generator.done.is_set() and lag_of(servers, spec.name) == 0
+            if is_read or time.monotonic() > deadline:
+                is_over.set()
+                stop.set()
 
     def begin_sending(step: str) -> None:
         if step == "begun":
-            say("views    begin to come")
+            say(f"spark    ready after {time.monotonic() - began:.1f} s; views begin to come")
             generator.start()
+            watcher.start()
 
-    say("spark    starts …")
-    began = time.monotonic()
-    spark = session(spec, short=True)
+    watcher = Thread(target=stop_when_all_is_read, name="watcher", daemon=True)
+    say("spark    starts ...")
     try:
-        say(f"spark    {spark.version}, {time.monotonic() - began:.1f} s")
-        watcher = Thread(target=stop_when_all_is_read, name="watcher", daemon=True)
-        watcher.start()
         with GroupLag(spec.name, {"bootstrap.servers": servers}) as lag:
             screen = Screen(generator, database)
-            result = run(spec, spark=spark, listeners=[lag, screen], stop=stop, at=begin_sending)
-        watcher.join()
+            result = run(spec, listeners=[lag, screen], stop=stop, at=begin_sending)
     finally:
-        spark.stop()
-    return generator, result
+        generator.stop()
+    return (generator, result) if is_over.is_set() else None
 
 
 def summary(generator: Generator, result: RunResult, found: Counts, lag: int) -> bool:
@@ -162,12 +178,11 @@ def summary(generator: Generator, result: RunResult, found: Counts, lag: int) ->
     for (minute, segment), (views, checkouts) in sorted(found.items())[-8:]:
         say(f"{minute}  {segment:10} {views:8,} {checkouts:10,}")
     total = sum(views for views, _ in found.values())
+    say(f"\n{generator.sent:,} views sent, {total:,} counted, in {len(found):,} rows of the table")
+    say(f"{generator.broken} broken records sent, {result.dead_letters} in the dead letters")
+    say(f"lag of the pipeline's consumer group: {lag}")
     good = found == generator.counts and result.dead_letters == generator.broken and lag == 0
-    say(
-        f"\n{generator.sent:,} views sent, {total:,} counted in {len(found)} rows, "
-        f"{result.dead_letters} of {generator.broken} broken records in the dead letters, "
-        f"lag {lag}: {'every view exactly once' if good else 'THIS IS WRONG'}"
-    )
+    say("every view was counted exactly once" if good else "THIS IS WRONG")
     return good
 
 
@@ -183,12 +198,15 @@ def main() -> int:
         say(f"topic    {TOPIC}; {CUSTOMERS} customers in SQLite")
         try:
             spec = load(PIPELINE)
-            say(f"pipeline {spec.name}, from {PIPELINE.relative_to(Path.cwd())}")
-            generator, result = run_live(spec, servers, database)
+            say(f"pipeline {spec.name}, from {os.path.relpath(PIPELINE)}")
+            done = run_live(spec, servers, database)
         except SparkPartError as error:
             print(error, file=sys.stderr)
             return 1
-        good = summary(generator, result, counted(database), lag_of(servers, spec.name))
+        if done is None:
+            say("stopped before the end")
+            return 130
+        good = summary(*done, counted(database), lag_of(servers, spec.name))
     return 0 if good else 1
 
 

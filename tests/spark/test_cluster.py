@@ -1,4 +1,4 @@
-"""A pipeline on a real Spark cluster, which loses a machine in the middle (D2, D3).
+"""A pipeline on a real Spark cluster, which loses a machine and an executor (D2, D3).
 
 Master, workers, executors, driver, broker and databases are processes of their own. The driver is
 `penstock pipeline run --master spark://…`; Python comes to the executors in an archive, as
@@ -25,13 +25,16 @@ from penstock.testing import Broker
 from tests.support.database_sinks import rows_of
 from tests.support.databases import MariaDbServer, PostgreSqlServer, engine_for
 from tests.support.spark_cluster import QUICK, SparkCluster
+from tests.support.topic_sinks import committed
 
 pytestmark = pytest.mark.long
 
 
-RECORDS = 4000
+RECORDS = 6000
 PEOPLE = 5
 PER_MINUTE = 3000
+HELD = ("staged", "driven", "sent")
+"""Sinks whose tasks are held, on the machine that is to be lost, then on the other one."""
 PATIENCE_S = 180.0
 RUN = (sys.executable, "-m", "penstock", "pipeline", "run", "pipeline.yml", "--once", "--json")
 
@@ -45,20 +48,29 @@ sources:
     schema: id bigint, who bigint, at timestamp
     watermark: {{column: at, delay: 1 hour}}
 steps:
-  held:
-    function: steps.py:held
-  all_rows:
-    sql: SELECT id, who FROM held
+  held_staged:
+    function: steps.py:held_staged
+  held_driven:
+    function: steps.py:held_driven
+  held_sent:
+    function: steps.py:held_sent
   per_minute:
     sql: |
       SELECT window.start AS start, who, count(*) AS n, sum(id) AS total
       FROM events GROUP BY window(at, '1 minute'), who
 sinks:
-  all_rows:
-    from: all_rows
+  staged:
+    from: held_staged
     database: {postgresql}
-    table: all_rows
+    table: staged
     writing: staged
+  driven:
+    from: held_driven
+    database: {postgresql}
+    table: driven
+  sent:
+    from: held_sent
+    topic: results
   per_minute:
     from: per_minute
     database: {mariadb}
@@ -80,30 +92,47 @@ spark:
 """
 
 STEPS = '''\
-def held(views):
-    """The rows of `events`. The first task of all stops after some of them, for ever."""
+def held(views, name):
+    """The rows of `events`. One task on each machine stops after some of them, for ever: on the
+    first machine at once, on the second when the file `go` is there."""
 
     def rows(batches):
         import json
         import os
         import time
 
+        # An executor works in a folder below that of its worker.
+        machine = 0 if "/worker-0/" in os.getcwd() else 1
         ids = []
         for number, batch in enumerate(batches):
             yield batch
             ids += batch.column("id").to_pylist()
-            if number != 2:
+            if number != 2 or (machine == 1 and not os.path.exists("{folder}/go")):
                 continue
+            marker = f"{folder}/{{name}}-{{machine}}"
             try:
-                os.close(os.open("{marker}.claimed", os.O_CREAT | os.O_EXCL))
+                os.close(os.open(f"{{marker}}.claimed", os.O_CREAT | os.O_EXCL))
             except FileExistsError:
                 continue
-            with open("{marker}.new", "w") as made:
+            with open(f"{{marker}}.new", "w") as made:
                 json.dump({{"pid": os.getpid(), "ids": ids}}, made)
-            os.rename("{marker}.new", "{marker}")
+            os.rename(f"{{marker}}.new", marker)
             time.sleep(3600)
 
-    return views["events"].mapInArrow(rows, views["events"].schema)
+    chosen = views["events"].select("id", "who")
+    return chosen.mapInArrow(rows, chosen.schema)
+
+
+def held_staged(views):
+    return held(views, "staged")
+
+
+def held_driven(views):
+    return held(views, "driven")
+
+
+def held_sent(views):
+    return held(views, "sent")
 '''
 
 
@@ -186,30 +215,49 @@ def wait_until(true: Callable[[], bool], process: subprocess.Popen[str], errors:
         time.sleep(0.05)
 
 
+def wait_until_held(
+    machine: int, rows: Engine, driver: subprocess.Popen[str], folder: Path
+) -> list[int]:
+    """Until a task of each sink is held there, and rows of one of them are staged; the processes
+    that run them."""
+    markers = [folder / f"{name}-{machine}" for name in HELD]
+    errors = folder / "driver.err"
+    wait_until(lambda: all(each.exists() for each in markers), driver, errors)
+    held = [json.loads(each.read_text()) for each in markers]
+    half_staged = set(held[0]["ids"])
+    wait_until(lambda: bool(staged_ids(rows) & half_staged), driver, errors)
+    return [each["pid"] for each in held]
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[SparkCluster]:
-    with SparkCluster() as cluster:
+    """Each machine has room for the tasks of all queries, so that each query has some on both."""
+    with SparkCluster(cores=4) as cluster:
         yield cluster
 
 
-def test_a_worker_that_is_killed_in_the_middle_of_its_tasks_costs_nothing(
+def test_a_machine_and_an_executor_that_are_killed_in_the_middle_of_tasks_cost_nothing(
     cluster: SparkCluster,
     broker: Broker,
     postgresql: PostgreSqlServer,
     mariadb: MariaDbServer,
     tmp_path: Path,
 ) -> None:
-    """Rows that it has staged for a task that it has not finished are never moved, and are swept;
-    those of windows, whose state it had, are right as well."""
+    """First a worker with all that it runs, then the executor of the other one, alone.
+
+    Rows of tasks that are not finished are neither stored nor sent, whichever way they take: those
+    that are staged already are never moved, and are swept. Windows, whose state was on both, are
+    right as well.
+    """
     broker.create_topic("events", 2)
+    broker.create_topic("results", 2)
     produce(broker.bootstrap_servers)
-    marker = tmp_path / "marker"
     urls = {"postgresql": postgresql.fresh(), "mariadb": mariadb.fresh()}
     texts = {name: each.render_as_string(hide_password=False) for name, each in urls.items()}
     (tmp_path / "pipeline.yml").write_text(
         PIPELINE.format(servers=broker.bootstrap_servers, quick=" ".join(QUICK), **texts)
     )
-    (tmp_path / "steps.py").write_text(STEPS.format(marker=marker))
+    (tmp_path / "steps.py").write_text(STEPS.format(folder=tmp_path))
     write_environment(tmp_path)
     errors = tmp_path / "driver.err"
     with (
@@ -217,20 +265,26 @@ def test_a_worker_that_is_killed_in_the_middle_of_its_tasks_costs_nothing(
         engine_for(urls["mariadb"]) as windows,
         pipeline_run(tmp_path, cluster.url) as driver,
     ):
-        wait_until(marker.exists, driver, errors)
-        held = json.loads(marker.read_text())
-        wait_until(lambda: bool(staged_ids(rows) & set(held["ids"])), driver, errors)
-        cluster.kill_worker(cluster.worker_of(held["pid"]))
+        [lost, *others] = wait_until_held(0, rows, driver, tmp_path)
+        assert {cluster.worker_of(each) for each in (lost, *others)} == {0}
+        cluster.kill_worker(0)
+        (tmp_path / "go").touch()
+        [lost, *others] = wait_until_held(1, rows, driver, tmp_path)
+        assert {cluster.worker_of(each) for each in (lost, *others)} == {1}
+        cluster.kill_executor(lost)
         printed, _ = driver.communicate(timeout=PATIENCE_S)
         assert driver.returncode == 0, errors.read_text()
 
-        found = [int(str(row["id"])) for row in rows_of(rows, "all_rows")]
-        assert sorted(found) == list(range(RECORDS)), Counter(found).most_common(3)
+        found = {name: [int(str(row["id"])) for row in rows_of(rows, name)] for name in HELD[:2]}
         assert staged_rows(rows) == 0
         per_minute = rows_of(windows, "per_minute")
         assert staged_rows(windows) == 0
+    sent = committed(broker.bootstrap_servers, "results")
+    found["sent"] = [json.loads(each.value or b"")["id"] for each in sent]
+    for name in HELD:
+        assert sorted(found[name]) == list(range(RECORDS)), Counter(found[name]).most_common(3)
     expected = Counter((each // PER_MINUTE, each % PEOPLE) for each in range(RECORDS))
     assert sorted(int(str(row["n"])) for row in per_minute) == sorted(expected.values())
     assert sum(int(str(row["total"])) for row in per_minute) == sum(range(RECORDS))
     rows_stored = {each["query"]: each["rows"] for each in json.loads(printed)}
-    assert rows_stored["cluster.all_rows"] == RECORDS
+    assert [rows_stored[f"cluster.{name}"] for name in HELD] == [RECORDS] * 3

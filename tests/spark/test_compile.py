@@ -255,6 +255,8 @@ def test_what_cannot_be_compiled_is_said(
     assert "reads no topic" in problem(StepSpec(name="step", sql="SELECT 1 AS one"))
     assert "not a source of the pipeline" in problem(StepSpec(name="step", function=foreign))
     assert "there is no view nothing" in problem(StepSpec(name="step", sql="SELECT 1"), "nothing")
+    fails = StepSpec(name="step", function=lambda views: views["clcks"], line=9)
+    assert problem(fails) == "step step (line 9): KeyError: 'clcks'"
     gives_text = StepSpec(name="step", function=lambda views: "text")  # type: ignore[arg-type,return-value]
     assert "gave str instead of a DataFrame" in problem(gives_text)
 

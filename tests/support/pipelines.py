@@ -15,6 +15,7 @@ from penstock.spark.pipeline.model import (
     SinkSpec,
     SourceSpec,
     StepSpec,
+    TableSpec,
     Watermark,
 )
 from penstock.spark.run.query import At
@@ -56,6 +57,7 @@ class Play:
         folder: Path,
         *,
         steps: tuple[StepSpec, ...] = (),
+        tables: tuple[TableSpec, ...] = (),
         view: str = "clicks",
         key: tuple[str, ...] = (),
         partitions: int = 1,
@@ -81,6 +83,7 @@ class Play:
                     watermark=Watermark(column="at", delay="0 seconds"),
                 ),
             ),
+            tables=tables,
             steps=steps,
             sinks=(ParquetSinkSpec(name="memory", view=view, path="unused"),),
             checkpoint=str(folder / "checkpoints"),

@@ -13,10 +13,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from penstock.spark.run.java import find_java
@@ -24,6 +22,7 @@ from penstock.spark.run.java import find_java
 START_SECONDS = 120.0
 """On a machine that has much else to do."""
 QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+_EXECUTOR_MEMORY = "512m"
 _MASTER_AT = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = re.compile(r"Registering worker \S+ with \d+ core")
 
@@ -33,21 +32,12 @@ class ClusterError(Exception):
 
 
 class SparkCluster:
-    """One core for each worker, and `memory` for its executor.
+    """`cores` for each worker: the tasks that it runs at once."""
 
-    `environment` is added to that of the workers, which executors inherit.
-    """
-
-    def __init__(
-        self,
-        workers: int = 2,
-        *,
-        memory: str = "512m",
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, workers: int = 2, *, cores: int = 1) -> None:
         self.url = ""
         self.folder = Path(tempfile.mkdtemp(prefix="penstock-spark-"))
-        self._memory = memory
+        self._cores = cores
         self._count = workers
         self._home = _spark_home()
         self._java = find_java(os.environ).home
@@ -59,7 +49,6 @@ class SparkCluster:
             "SPARK_SCALA_VERSION": _scala_version(self._home),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(self.folder),
-            **(environment or {}),
         }
         self._master: subprocess.Popen[bytes] | None = None
         self._workers: dict[int, subprocess.Popen[bytes]] = {}
@@ -72,24 +61,30 @@ class SparkCluster:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.remove()
 
     def worker_of(self, pid: int) -> int:
         """The number of the worker that has started this process, itself or by way of others."""
         for number, process in self._workers.items():
-            if pid in _family(process.pid):
+            if pid in family(process.pid):
                 return number
         raise ClusterError(f"no worker has started the process {pid}")
 
     def kill_worker(self, number: int) -> None:
         """kill -9 of a worker, its executors and their Python processes: a machine that is gone."""
         _kill(self._workers.pop(number))
+
+    def kill_executor(self, pid: int) -> None:
+        """kill -9 of the executor that runs this process, alone: its worker starts another."""
+        executors = {
+            each
+            for worker in self._workers.values()
+            for each in _children(worker.pid)
+            if pid in family(each)
+        }
+        [executor] = executors
+        os.kill(executor, signal.SIGKILL)
 
     def remove(self) -> None:
         """Ends what is left of it, and removes its folder."""
@@ -105,7 +100,8 @@ class SparkCluster:
         self.url = self._awaited(_MASTER_AT, 1)
         for number in range(self._count):
             place = self.folder / f"worker-{number}"
-            options = ["--cores", "1", "--memory", self._memory, "--work-dir", str(place)]
+            options = ["--cores", str(self._cores), "--memory", _EXECUTOR_MEMORY]
+            options += ["--work-dir", str(place)]
             self._workers[number] = self._launch(
                 "worker.Worker", f"worker-{number}", *options, self.url
             )
@@ -163,17 +159,23 @@ def _scala_version(home: Path) -> str:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    for pid in _family(process.pid):
+    for pid in family(process.pid):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     process.wait()
 
 
-def _family(root: int) -> list[int]:
+def family(root: int) -> list[int]:
     """A process and all that it has started, the oldest first."""
     found = [root]
     for pid in found:
-        for children in Path(f"/proc/{pid}/task").glob("*/children"):
-            with suppress(OSError):
-                found += [int(each) for each in children.read_text().split()]
+        found += _children(pid)
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            found += [int(each) for each in children.read_text().split()]
     return found

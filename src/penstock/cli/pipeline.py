@@ -106,6 +106,14 @@ def run(
             show_default=False,
         ),
     ] = None,
+    metrics_host: Annotated[
+        str,
+        typer.Option(
+            "--metrics-host",
+            metavar="ADDRESS",
+            help="Where they can be asked for; 0.0.0.0: from other machines too.",
+        ),
+    ] = "127.0.0.1",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -125,8 +133,8 @@ def run(
             listeners: list[RunListener] = [lag]
             if metrics_port is not None:
                 metrics = watching.enter_context(Metrics(spec.name))
-                port = metrics.serve(metrics_port)
-                out.note(f"metrics: http://127.0.0.1:{port}/metrics")
+                port = metrics.serve(metrics_port, metrics_host)
+                out.note(f"metrics: http://{metrics_host}:{port}/metrics")
                 listeners.append(metrics)
             if not quiet and not as_json:
                 line = ProgressLine()
@@ -250,14 +258,10 @@ def _read(file: Path, server: str | None) -> "tuple[PipelineSpec | None, list[Pr
 
 
 def _problems(spec: "PipelineSpec", *, offline: bool = False) -> "list[Problem]":
-    from penstock.spark.check.databases import LiveDatabases
-    from penstock.spark.check.topics import broker_topics
     from penstock.spark.check.validate import validate as problems_of
+    from penstock.spark.check.validate import validate_online
 
-    if offline:
-        return problems_of(spec)
-    with broker_topics(spec) as topics:
-        return problems_of(spec, topics=topics, databases=LiveDatabases())
+    return problems_of(spec) if offline else validate_online(spec)
 
 
 def _loaded(file: Path, server: str | None, *, as_json: bool = False) -> "PipelineSpec":

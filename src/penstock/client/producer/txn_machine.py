@@ -354,7 +354,8 @@ class TransactionMachine:
         self._to(State.ABORTABLE_ERROR, error=error)
 
     def to_fatal_error(self, error: KafkaError) -> None:
-        log.warning("the producer cannot go on: %s", error)
+        # Not a warning: every call of the producer raises it from here on.
+        log.info("the producer cannot go on: %s", error)
         self._to(State.FATAL_ERROR, error=error)
         if self._transition is not None:
             self._transition[0].fail(error)

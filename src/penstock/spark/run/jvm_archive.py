@@ -55,7 +55,7 @@ def archive_of(java: Java, cache: Path) -> Path:
 
 def options_for(archive: Path) -> str:
     """For the JVM; it goes on without a file that does not fit."""
-    return f"-XX:SharedArchiveFile={archive} -Xshare:auto -Xlog:disable -Xlog:all=error:stderr"
+    return f'"-XX:SharedArchiveFile={archive}" -Xshare:auto -Xlog:disable -Xlog:all=error:stderr'
 
 
 def make_archive(cache: Path | None = None) -> Path:
@@ -67,7 +67,7 @@ def make_archive(cache: Path | None = None) -> Path:
         return made
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         written = Path(temporary) / "archive.jsa"
-        options = f"-XX:ArchiveClassesAtExit={written} -Xlog:disable -Xlog:all=error:stderr"
+        options = f'"-XX:ArchiveClassesAtExit={written}" -Xlog:disable -Xlog:all=error:stderr'
         done = subprocess.run(
             [sys.executable, "-c", _WORK, options, f"{temporary}/checkpoint"],
             stdin=subprocess.DEVNULL,

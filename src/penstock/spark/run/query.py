@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from threading import Event, Lock
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from penstock.spark.errors import PipelineError, ProgressError, SparkPartError
@@ -16,8 +17,9 @@ from penstock.spark.run.compile import Compiled, compile_query
 from penstock.spark.run.failures import failure_of
 from penstock.spark.run.offset_log import Checkpoint, CheckpointFiles, source_of
 from penstock.spark.run.session import query_session
-from penstock.spark.run.source_options import starting_options_of
+from penstock.spark.run.source_options import client_of, starting_options_of
 from penstock.spark.run.unreadable import Unreadable
+from penstock.spark.watch.ends import Ends
 from penstock.spark.watch.watching import RunListener
 
 if TYPE_CHECKING:
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
     from penstock.spark.sinks.port import Sink
     from penstock.spark.watch.listener import Reports
 
-_COMMIT_PATIENCE_S = 10.0
+_TRIGGER_PATIENCE_S = 20.0
+_REPORT_PATIENCE_S = 10.0
 
 At = Callable[[str], None]
 """Called with the name of each step that a query takes, for tests that stop it there: `opened`,
@@ -83,6 +86,7 @@ class Query:
         self._unreadable = Unreadable(self._spark, spec, self.key, sink)
         self._query: StreamingQuery | None = None
         self._reports: Reports | None = None
+        self._ends = Ends(client_of(spec))
         self._has_started = Event()
         self._stopping = Event()
         self._busy = Lock()
@@ -106,9 +110,11 @@ class Query:
             raise
         except Exception as error:
             raise failure_of(self.key, error) from error
+        for each in self._listeners:
+            each.begins(self.key, self._stored.progress)
         from penstock.spark.watch.listener import Reports
 
-        self._reports = Reports(self.key, self._listeners)
+        self._reports = Reports(self.key, self._listeners, self._ends)
         self._spark.streams.addListener(self._reports)
         writer = (
             compiled.frame.writeStream.queryName(self.key)
@@ -123,7 +129,8 @@ class Query:
                 self._query = writer.trigger(processingTime=self._spec.trigger).start()
         except Exception as error:
             raise failure_of(self.key, error) from error
-        self._has_started.set()
+        finally:
+            self._has_started.set()
 
     def _prepare(self) -> Compiled:
         stored = self._sink.open(self._owner)
@@ -258,35 +265,53 @@ class Query:
         seconds = time.monotonic() - self._began_at
         return replace(self._result, end=self._stored.progress, seconds=seconds)
 
-    def stop(self) -> None:
-        """Let the batch at hand finish, then end."""
+    def stop_after(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """`stop`, at the end of a block. After a KeyboardInterrupt the batch at hand is cancelled;
+        the next run makes it."""
+        self.stop(is_patient=kind is not KeyboardInterrupt)
+
+    def begin_no_batch(self) -> None:
+        """The one at hand is the last."""
         self._stopping.set()
+
+    def stop(self, *, is_patient: bool = True) -> None:
+        """Let the batch at hand finish, then end."""
+        self.begin_no_batch()
         query = self._query
         if query is None:
             return
-        with self._busy:
-            batch_id = -1 if self._last is None or self._error else self._last[0]
-        deadline = time.monotonic() + _COMMIT_PATIENCE_S
-        # Spark's own commit follows the sink's; without it the batch would run again.
-        while query.isActive and time.monotonic() < deadline and _done(query) < batch_id:
-            time.sleep(0.01)
+        if is_patient:
+            with self._busy:
+                deadline = time.monotonic() + _TRIGGER_PATIENCE_S
+            # Spark's own commit follows the sink's; without it the batch would run again. And what
+            # is interrupted while it prepares a batch logs errors: if one comes, it ends itself.
+            while query.isActive and _is_at_work(query) and time.monotonic() < deadline:
+                time.sleep(0.01)
         query.stop()
 
     def close(self) -> None:
         """After the query has ended."""
-        if self._reports is not None:
-            if self._query is not None:
-                self._reports.ended.wait(_COMMIT_PATIENCE_S)
-            self._spark.streams.removeListener(self._reports)
-            self._reports = None
-        with suppress(PipelineError):
-            self._unreadable.close()
-        self._sink.close()
+        reports, self._reports = self._reports, None
+        try:
+            if reports is not None:
+                if self._query is not None and not self._query.isActive:
+                    reports.ended.wait(_REPORT_PATIENCE_S)
+                self._spark.streams.removeListener(reports)
+        finally:
+            self._ends.close()
+            with suppress(PipelineError):
+                self._unreadable.close()
+            self._sink.close()
 
 
-def _done(query: "StreamingQuery") -> int:
-    progress = query.lastProgress
-    return -1 if progress is None else int(progress["batchId"])
+def _is_at_work(query: "StreamingQuery") -> bool:
+    """Whether it is not waiting for the next trigger."""
+    return bool(query.status["isTriggerActive"])
 
 
 def location_of(spec: PipelineSpec, sink: SinkSpec) -> str:

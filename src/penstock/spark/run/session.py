@@ -1,11 +1,15 @@
 """The Spark session of a pipeline: defaults for streaming, settings of the pipeline on top."""
 
 import os
+import signal
 import sys
+import time
 import warnings
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from threading import current_thread, main_thread
+from types import FrameType
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -65,14 +69,17 @@ _PLAIN_FILES = (
 process for each name that may be a link, fifty times for a small batch."""
 
 
+_TASK_PATIENCE_S = 10.0
+
+
 def settings(
-    spec: PipelineSpec, master: str | None = None, *, short: bool = False, ui: bool = False
+    spec: PipelineSpec, master: str | None = None, *, short: bool = False
 ) -> dict[str, str]:
     """All settings of the session. `short` is for jobs of seconds. Those of the pipeline win."""
     chosen = master or spec.spark.get("spark.master") or "local[*]"
     found = {
         "spark.app.name": f"penstock {spec.name}",
-        "spark.ui.enabled": str(ui).lower(),
+        "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         # The rows of a batch go through the driver, whose size `max_batch_records` bounds.
         "spark.driver.maxResultSize": "0",
@@ -87,7 +94,7 @@ def settings(
         }
     found |= spec.spark
     found["spark.master"] = chosen
-    options = [f"-Dlog4j2.configurationFile={_log_settings()}"]
+    options = [f'"-Dlog4j2.configurationFile={_log_settings()}"']
     if short:
         options.append(_QUICK_JVM)
     given = spec.spark.get("spark.driver.extraJavaOptions")
@@ -96,7 +103,7 @@ def settings(
 
 
 def session(
-    spec: PipelineSpec, master: str | None = None, *, short: bool = False, ui: bool = False
+    spec: PipelineSpec, master: str | None = None, *, short: bool = False
 ) -> "SparkSession":
     """A session for the pipeline; the one that this process has already, if it has one.
 
@@ -107,15 +114,15 @@ def session(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from py4j.protocol import Py4JError
+        from pyspark import SparkConf, SparkContext
         from pyspark.errors.exceptions.base import PySparkRuntimeError
         from pyspark.sql import SparkSession
     active = active_session()
     if active is not None:
         return active
-    chosen = settings(spec, master, short=short, ui=ui)
+    chosen = settings(spec, master, short=short)
     check_master(chosen["spark.master"], os.environ)
     java = find_java(os.environ)
-    os.environ["JAVA_HOME"] = str(java.home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
     cache = cache_folder(os.environ)
@@ -129,8 +136,9 @@ def session(
     # YARN copies Spark's Python to its machines, from the zip.
     unpacked = unpacked_home(cache) if chosen["spark.master"] != "yarn" else nullcontext()
     try:
-        with unpacked:
-            return builder.getOrCreate()
+        with unpacked, _java_home(java.home), _interrupted_later():
+            SparkContext.getOrCreate(SparkConf().setAll(list(chosen.items())))
+        return builder.getOrCreate()
     except PySparkRuntimeError as error:
         if error.getCondition() == "JAVA_GATEWAY_EXITED":
             raise MissingPartError(
@@ -141,6 +149,64 @@ def session(
         raise PipelineError(f"Spark could not start: {error}") from error
     except Py4JError as error:
         raise not_started(chosen["spark.master"], error) from error
+
+
+def end_session(spark: "SparkSession") -> None:
+    """Stop Spark, when its last task has ended.
+
+    A batch that has just begun when its query is stopped may be reading a static table already; if
+    Spark is stopped before that task is, it logs an error.
+    """
+    deadline = time.monotonic() + _TASK_PATIENCE_S
+    try:
+        while time.monotonic() < deadline and _is_busy(spark):
+            time.sleep(0.01)
+    finally:
+        spark.stop()
+
+
+def _is_busy(spark: "SparkSession") -> bool:
+    context: JavaObject = spark.sparkContext._jsc.sc()
+    if not context.dagScheduler().activeJobs().isEmpty():
+        return True
+    running = context.taskScheduler().runningTasksByExecutors().valuesIterator()
+    while running.hasNext():
+        if running.next():
+            return True
+    return False
+
+
+@contextmanager
+def _java_home(home: Path) -> Iterator[None]:
+    """Only Spark is to use it: a script is all there is in it."""
+    before = os.environ.get("JAVA_HOME")
+    os.environ["JAVA_HOME"] = str(home)
+    try:
+        yield
+    finally:
+        os.environ.pop("JAVA_HOME")
+        if before is not None:
+            os.environ["JAVA_HOME"] = before
+
+
+@contextmanager
+def _interrupted_later() -> Iterator[None]:
+    """Ctrl-C waits for the JVM: one that its Python gives up while it starts stays for ever.
+
+    Spark leaves a handler of its own behind, unless the caller has one.
+    """
+    if current_thread() is not main_thread():
+        yield
+        return
+    interrupts: list[tuple[int, FrameType | None]] = []
+    before = signal.signal(signal.SIGINT, lambda *given: interrupts.append(given))
+    try:
+        yield
+    finally:
+        if before is not signal.default_int_handler:
+            signal.signal(signal.SIGINT, before)
+        if interrupts and callable(before):
+            before(*interrupts[0])
 
 
 def active_session() -> "SparkSession | None":

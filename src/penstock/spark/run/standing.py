@@ -51,7 +51,7 @@ def standing_of(spec: PipelineSpec, sink: SinkSpec) -> tuple[Standing | None, tu
                 return _in_ledger(spec, spec.query(sink)), ()
             case ParquetSinkSpec():
                 return _in_folder(sink, spec.query(sink)), ()
-    except (SparkPartError, KafkaError, OSError) as error:
+    except (SparkPartError, KafkaError, OSError, ValueError) as error:
         return None, (f"sink {sink.name}: {error}",)
 
 
@@ -136,7 +136,8 @@ class _ReadOnly:
     def __init__(self, root: str) -> None:
         from pyarrow import fs
 
-        place = root if ":" in root else str(Path(root).absolute())
+        # Arrow knows Hadoop's name for S3 by another.
+        place = root.replace("s3a://", "s3://", 1) if ":" in root else str(Path(root).absolute())
         self._fs, self._root = fs.FileSystem.from_uri(place)
 
     def names(self, folder: str) -> list[str]:

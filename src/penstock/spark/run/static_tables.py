@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _CHUNK = 10_000
 _LOCK_WAIT_SECONDS = 60.0
+_MAX_DIGITS = 38
 _FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json"}
 
 
@@ -73,8 +74,12 @@ class StaticTable:
                     "the schema of the static table in the pipeline is wrong"
                 )
             wanted = select(*(table.columns[name] for name in schema.names))
-            with engine.connect().execution_options(yield_per=_CHUNK) as connection:
-                for rows in connection.execute(wanted).partitions():
+            # Spark need not read to the end.
+            with (
+                engine.connect().execution_options(yield_per=_CHUNK) as connection,
+                connection.execute(wanted) as found,
+            ):
+                for rows in found.partitions():
                     columns = zip(*rows, strict=True)
                     yield pa.RecordBatch.from_arrays(
                         [
@@ -90,8 +95,11 @@ class StaticTable:
         if pa.types.is_string(field.type):
             return pa.array([_text(each) for each in values], field.type)
         try:
+            if pa.types.is_floating(field.type):
+                # MySQL's driver gives decimals for doubles.
+                values = tuple(None if each is None else float(each) for each in values)  # type: ignore[arg-type]
             return pa.array(values, field.type)
-        except pa.ArrowException as error:
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             raise PipelineError(
                 f"a value in column {field.name} of table {self._table} is not of type "
                 f"{field.type}: {error}. Give the static table a schema that fits"
@@ -100,7 +108,7 @@ class StaticTable:
     @contextmanager
     def _engine(self) -> "Iterator[Engine]":
         try:
-            from sqlalchemy import create_engine
+            from sqlalchemy import create_engine, make_url
             from sqlalchemy.exc import SQLAlchemyError
             from sqlalchemy.pool import NullPool
         except ModuleNotFoundError:
@@ -109,6 +117,10 @@ class StaticTable:
             ) from None
         address = self._database or ""
         if address.startswith("sqlite:"):
+            file = make_url(address).database
+            if file and not file.startswith(("file:", ":memory:")) and not Path(file).exists():
+                # To connect would make it.
+                raise PipelineError(f"static table {self._table}: there is no file {file}")
             # Not as a sink opens it: readers need not wait for each other.
             engine = create_engine(
                 address, poolclass=NullPool, connect_args={"timeout": _LOCK_WAIT_SECONDS}
@@ -142,7 +154,10 @@ class StaticTable:
 
         try:
             return ds.dataset(
-                self._path if "://" in self._path else str(Path(self._path).absolute()),
+                # Arrow knows Hadoop's name for S3 by another.
+                self._path.replace("s3a://", "s3://", 1)
+                if "://" in self._path
+                else str(Path(self._path).absolute()),
                 format=_format(self._path),
                 partitioning="hive",
             )
@@ -165,6 +180,8 @@ def _format(path: str) -> str:
 def _text(value: object) -> str | None:
     if value is None or isinstance(value, str):
         return value
+    if isinstance(value, set):
+        return ",".join(sorted(value))  # as MySQL shows its SET
     return json.dumps(value) if isinstance(value, dict | list) else str(value)
 
 
@@ -179,7 +196,9 @@ def _arrow_type(kind: "TypeEngine[Any]") -> "pa.DataType":
     if isinstance(kind, sql.Float):
         return pa.float64()
     if isinstance(kind, sql.Numeric):
-        return pa.decimal128(kind.precision or 38, kind.scale or (0 if kind.precision else 18))
+        # No decimal of Spark's has more digits.
+        precision = min(kind.precision or _MAX_DIGITS, _MAX_DIGITS)
+        return pa.decimal128(precision, kind.scale or (0 if kind.precision else 18))
     if isinstance(kind, sql.DateTime):
         return pa.timestamp("us", tz="UTC")
     if isinstance(kind, sql.Date):

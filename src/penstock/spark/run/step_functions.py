@@ -61,7 +61,11 @@ def _from_file(step: StepSpec, path: Path) -> ModuleType:
         raise PipelineError(f"step {step.name}: {path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
     _send_along(module)
     return module
 

@@ -6,7 +6,6 @@ fails costs nothing but a late figure, and a group that somebody resets moves no
 
 import logging
 from collections.abc import Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from penstock.core.errors import KafkaError
@@ -36,8 +35,9 @@ class Behind:
             for partition, offset in source.offsets.items():
                 reached[partition] = min(offset, reached.get(partition, offset))
         self._queries[query] = reached
+        every = list(self._queries.values())  # another query may begin meanwhile
         return {
-            partition: min(each[partition] for each in self._queries.values() if partition in each)
+            partition: min(each[partition] for each in every if partition in each)
             for partition in reached
         }
 
@@ -55,13 +55,12 @@ class GroupLag(RunListener):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
+
+    def begins(self, query: str, at: Progress) -> None:
+        # It may be long before it has finished a batch.
+        self._behind.moved(query, at)
 
     def finished(self, report: BatchReport) -> None:
         offsets = self._behind.moved(report.query, report.end)

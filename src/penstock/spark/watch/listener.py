@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from penstock.spark.watch.ends import Ends
 from penstock.spark.watch.report import BatchReport, report_of
 from penstock.spark.watch.watching import RunListener
 
@@ -25,9 +26,10 @@ _log = logging.getLogger(__name__)
 class Reports(StreamingQueryListener):
     """Passes on what Spark says of the finished batches of one query."""
 
-    def __init__(self, key: str, listeners: Sequence[RunListener]) -> None:
+    def __init__(self, key: str, listeners: Sequence[RunListener], ends: Ends) -> None:
         self._key = key
         self._listeners = listeners
+        self._ends = ends
         self.ended = Event()
         """Everything was passed on, and the query is over."""
 
@@ -35,8 +37,10 @@ class Reports(StreamingQueryListener):
         pass
 
     def onQueryProgress(self, event: "QueryProgressEvent") -> None:  # noqa: N802
+        if not self._listeners:
+            return
         try:
-            self._pass_on(report_of(self._key, json.loads(event.progress.json)))
+            self._pass_on(self._ends.now(report_of(self._key, json.loads(event.progress.json))))
         except Exception:  # noqa: BLE001  (Spark would swallow it)
             _log.exception("a report of %s was lost", self._key)
 

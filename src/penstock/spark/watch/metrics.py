@@ -1,7 +1,6 @@
 """A pipeline's figures for Prometheus, on a port of their own."""
 
 from datetime import datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from penstock.spark.errors import MissingPartError, PipelineError
@@ -53,19 +52,14 @@ class Metrics(RunListener):
         self._state = Gauge(name("state_rows"), "Rows in the state", labels, registry=to)
         self._batch_id = Gauge(name("batch_id"), "The last micro-batch", labels, registry=to)
         self._watermark = Gauge(
-            name("watermark_seconds"), "The watermark, as Unix time", labels, registry=to
+            name("watermark_timestamp_seconds"), "The watermark, as Unix time", labels, registry=to
         )
         self._lag = Gauge(name("lag_records"), "Records not read yet", by_partition, registry=to)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def finished(self, report: BatchReport) -> None:
@@ -93,7 +87,7 @@ class Metrics(RunListener):
         except OSError as error:
             raise PipelineError(
                 f"metrics cannot be served on {address}:{port}: {error.strerror}. "
-                "Choose another port with --metrics-port"
+                "Choose another with --metrics-port or --metrics-host"
             ) from None
         self._served = server, thread
         return int(server.server_port)

@@ -1,30 +1,44 @@
 """The line that a running pipeline shows: what came in, how far behind it is, how long it takes."""
 
+import os
 import sys
+from datetime import datetime
 from typing import TextIO
 
 from penstock.spark.watch.report import BatchReport
 from penstock.spark.watch.watching import RunListener
 
 _CLEAR = "\r\x1b[K"
+_USUAL_WIDTH = 80
 
 
-def line_of(report: BatchReport) -> str:
-    """One finished batch for a person."""
-    parts = [
-        f"{report.query}  batch {report.batch_id}",
-        f"{report.records:,} records",
-        f"{report.records_per_second:,.0f}/s",
-        f"lag {report.lag:,}",
-        f"{report.duration_ms:,} ms",
-    ]
+def line_of(report: BatchReport, width: int | None = None) -> str:
+    """One finished batch for a person. Where it is too wide, the least important goes first."""
+    parts = {
+        "query": report.query,
+        "batch": f"batch {report.batch_id}",
+        "records": f"{report.records:,} records",
+        "rate": f"{report.records_per_second:,.0f}/s",
+        "lag": f"lag {report.lag:,}",
+        "time": f"{report.duration_ms:,} ms",
+    }
+    shorter: dict[str, str] = {"state": "", "batch": "", "records": ""}
     if report.watermark is not None:
-        parts.append(f"watermark {report.watermark}")
+        at = datetime.fromisoformat(report.watermark)
+        parts["watermark"] = f"watermark {at:%Y-%m-%d %H:%M:%S}"
+        shorter["watermark"] = f"watermark {at:%H:%M:%S}"
     if report.state_rows:
-        parts.append(f"state {report.state_rows:,} rows")
+        parts["state"] = f"state {report.state_rows:,} rows"
     if report.late_rows:
-        parts.append(f"{report.late_rows:,} late")
-    return "  ".join(parts)
+        parts["late"] = f"{report.late_rows:,} late"
+    for name, text in shorter.items():
+        if width is None or len("  ".join(parts.values())) <= width:
+            break
+        if text:
+            parts[name] = text
+        else:
+            parts.pop(name, None)
+    return "  ".join(parts.values())[:width]
 
 
 class ProgressLine(RunListener):
@@ -37,7 +51,9 @@ class ProgressLine(RunListener):
 
     def finished(self, report: BatchReport) -> None:
         if self._on_terminal:
-            print(_CLEAR + line_of(report), end="", file=self._stream, flush=True)
+            # A line that the terminal breaks could not be written over.
+            line = line_of(report, _width(self._stream) - 1)
+            print(_CLEAR + line, end="", file=self._stream, flush=True)
             self._shown = True
         elif report.records:
             print(line_of(report), file=self._stream, flush=True)
@@ -47,3 +63,10 @@ class ProgressLine(RunListener):
         if self._shown:
             print(file=self._stream, flush=True)
             self._shown = False
+
+
+def _width(terminal: TextIO) -> int:
+    try:
+        return os.get_terminal_size(terminal.fileno()).columns or _USUAL_WIDTH
+    except OSError:
+        return _USUAL_WIDTH

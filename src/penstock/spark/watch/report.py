@@ -20,7 +20,7 @@ class BatchReport:
     duration_ms: int
     end: Progress
     latest: Progress
-    """Where the topics ended when the batch was planned."""
+    """Where the topics end. Spark says where they did when the batch was planned."""
     watermark: str | None = None
     state_rows: int = 0
     late_rows: int = 0

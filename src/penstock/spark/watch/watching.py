@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock.spark.progress import Batch
+    from penstock.spark.progress import Batch, Progress
     from penstock.spark.sinks.port import Applied
     from penstock.spark.watch.report import BatchReport
 
@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 class RunListener:
     """Does nothing: override what is of interest. Called from several threads, one for a query
     and one for reports; what it raises in `stored` stops the query, after the batch is stored."""
+
+    def begins(self, query: str, at: "Progress") -> None:
+        """A query is about to start, and goes on from here."""
 
     def stored(self, query: str, batch: "Batch", applied: "Applied") -> None:
         """The sink has taken a batch, for good."""

@@ -252,7 +252,10 @@ def test_a_coordinator_that_has_moved_is_looked_for_again() -> None:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH])
-def test_a_fenced_producer_is_done_for_good(code: ErrorCode) -> None:
+def test_a_fenced_producer_is_done_for_good(
+    code: ErrorCode, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every call says so; a line in the log, which nobody has asked for, would say it twice."""
     manager = in_transaction()
     manager.add_partition(TP)
     result = manager.begin_commit(V2)
@@ -262,6 +265,7 @@ def test_a_fenced_producer_is_done_for_good(code: ErrorCode) -> None:
         with pytest.raises(ProducerFencedError, match="close it"):
             call()
     assert manager.should_stop_drain(batch_for(), TP)
+    assert not caplog.records
 
 
 def test_a_partition_that_may_not_be_written_to_leaves_only_the_abort() -> None:

@@ -1,10 +1,11 @@
 """One clear line out of what Spark makes of an error."""
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.spark.errors import DataLossError, FencedError, PipelineError, ProgressError
-from penstock.spark.run.failures import failure_of
+from penstock.spark.run.failures import SparkStoppedError, failure_of, is_spark_gone
 
 
 class SparkSaysError(Exception):
@@ -46,8 +47,22 @@ def test_a_second_driver_on_the_same_checkpoint(said: str) -> None:
 def test_spark_stopped_by_its_cluster() -> None:
     said = "Job 3 cancelled because SparkContext was shut down\n at x"
     found = failure_of("p.s", SparkSaysError(said))
-    assert type(found) is PipelineError
+    assert isinstance(found, SparkStoppedError)
     assert str(found).startswith("p.s: Spark was stopped while the query ran")
+
+
+@pytest.mark.parametrize(
+    "error", [Py4JNetworkError("Answer from Java side is empty"), ConnectionRefusedError(111, "no")]
+)
+def test_spark_whose_process_is_gone(error: Exception) -> None:
+    assert is_spark_gone(error)
+    assert not is_spark_gone(ValueError())
+
+
+def test_a_batch_whose_spark_is_gone_says_so_and_not_what_py4j_does() -> None:
+    found = failure_of("p.s", Py4JNetworkError("Answer from Java side is empty"))
+    assert isinstance(found, SparkStoppedError)
+    assert str(found).startswith("p.s: the Java process of Spark has ended")
 
 
 def test_what_the_clients_say_is_said() -> None:

@@ -1,5 +1,6 @@
 """Which Java is used, and what is said where there is none."""
 
+import signal
 import subprocess
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from penstock.spark.errors import MissingPartError
 from penstock.spark.run import java
 from penstock.spark.run.java import find_java, require_spark
+from penstock.spark.run.jvm_archive import archive_of
 
 
 def runtime(folder: Path, version: str, *, release: bool = True) -> Path:
@@ -88,11 +90,50 @@ def test_it_starts_without_what_spark_need_not_ask_for(
     assert printed == ["-Xmx1g", *[opens] * kept, "a b", "*"]
 
 
+def test_a_process_that_inherits_the_script_finds_the_same_java(tmp_path: Path) -> None:
+    """So that it finds the archive of its classes, too, and asks no program for its version."""
+    home = runtime(tmp_path / "a home's", "21.0.2")
+    first = find_java({"JAVA_HOME": str(home)}, tmp_path / "cache")
+    inherited = {"JAVA_HOME": str(first.home)}
+    assert find_java(inherited, tmp_path / "cache") == first
+    assert archive_of(find_java(inherited, tmp_path / "cache"), tmp_path) == archive_of(
+        first, tmp_path
+    )
+    (home / "bin" / "java").unlink()
+    with pytest.raises(MissingPartError, match="no Java was found"):
+        find_java(inherited | {"PATH": ""}, tmp_path / "cache")
+
+
+def test_a_runtime_that_is_called_like_a_script_of_ours_is_none(tmp_path: Path) -> None:
+    home = runtime(tmp_path / "java-17", "17.0.1")
+    (home / "bin" / "java").write_bytes(b"\x7fELF\xff\xfe")
+    assert find_java({"JAVA_HOME": str(home)}, tmp_path / "cache").program == home / "bin" / "java"
+
+
+@pytest.mark.parametrize(
+    ("class_name", "code"),
+    [
+        ("org.apache.spark.deploy.SparkSubmit", 0),
+        ("org.apache.spark.deploy.worker.Worker", -signal.SIGTERM),
+    ],
+)
+def test_only_the_jvm_of_a_driver_is_kept_from_sigterm(
+    tmp_path: Path, class_name: str, code: int
+) -> None:
+    home = runtime(tmp_path / "home", "17.0.1")
+    (home / "bin" / "java").write_text("#!/bin/sh\nkill -TERM $$\n")
+    found = find_java({"JAVA_HOME": str(home)}, tmp_path / "cache")
+    command = [str(found.home / "bin" / "java"), "-Xmx1g", class_name]
+    assert subprocess.run(command, check=False).returncode == code
+
+
 def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
+    """By one folder of this process, which goes with it."""
     (tmp_path / "file").write_text("")
-    folder = java.cache_folder({"XDG_CACHE_HOME": str(tmp_path / "file")})
+    environment = {"XDG_CACHE_HOME": str(tmp_path / "file")}
+    folder = java.cache_folder(environment)
     assert folder.is_dir()
-    folder.rmdir()
+    assert java.cache_folder(environment) == folder
 
 
 def test_pyspark_missing(monkeypatch: pytest.MonkeyPatch) -> None:

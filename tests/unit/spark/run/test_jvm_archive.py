@@ -29,4 +29,4 @@ def test_one_that_is_there_is_not_made_again(tmp_path: Path) -> None:
     made.write_text("classes")
     assert make_archive(tmp_path) == made
     assert made.read_text() == "classes"
-    assert f"-XX:SharedArchiveFile={made}" in options_for(made)
+    assert f'"-XX:SharedArchiveFile={made}"' in options_for(made)

@@ -2,12 +2,24 @@
 
 import os
 import signal
+from collections.abc import Sequence
 from threading import Event
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from penstock.spark.errors import FencedError
+from penstock.spark.pipeline.model import ParquetSinkSpec, PipelineSpec
+from penstock.spark.run import run as module
+from penstock.spark.run.failures import SparkStoppedError
 from penstock.spark.run.owners import new_owner
-from penstock.spark.run.run import _signals_set
+from penstock.spark.run.query import Query, QueryResult
+from penstock.spark.run.run import RunResult, _signals_set, run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.spark.sinks.port import Sink
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -25,3 +37,114 @@ def test_a_signal_asks_to_stop_and_the_second_insists(number: signal.Signals) ->
 def test_no_two_drivers_have_the_same_name() -> None:
     assert new_owner() != new_owner()
     assert str(os.getpid()) in new_owner().split(":")
+
+
+SPEC = PipelineSpec(
+    name="p",
+    bootstrap_servers="",
+    sources=(),
+    sinks=tuple(ParquetSinkSpec(name=each, view="v", path="") for each in "ab"),
+)
+
+
+class Scripted:
+    """In place of a query: runs until it is stopped, and writes down what is asked of it."""
+
+    def __init__(self, name: str, calls: list[str], ends: Sequence[BaseException]) -> None:
+        self.name = name
+        self.result = QueryResult(name, rows=5)
+        self.error: BaseException | None = None
+        self.is_active = False
+        self._calls = calls
+        self._ends = list(ends)
+
+    def start(self, *, once: bool) -> None:
+        self._calls.append(f"start {self.name}")
+        self.is_active = True
+
+    def begin_no_batch(self) -> None:
+        self._calls.append(f"last batch of {self.name}")
+
+    def stop(self, *, is_patient: bool = True) -> None:
+        self._calls.append(f"stop {self.name}" + ("" if is_patient else " now"))
+        self.is_active = False
+        if self._ends:
+            raise self._ends.pop()
+
+    stop_after = Query.stop_after
+
+    def close(self) -> None:
+        self._calls.append(f"close {self.name}")
+
+
+def play(
+    monkeypatch: pytest.MonkeyPatch, stop: Event, *ends: BaseException
+) -> tuple[list[str], RunResult | BaseException]:
+    """What was asked of the queries `a` and `b`, and what came out of it. `ends`: what the first
+    calls of `a.stop` raise, the last one first."""
+    calls: list[str] = []
+
+    def query(
+        spark: object, spec: object, sink: ParquetSinkSpec, *_: object, **__: object
+    ) -> object:
+        return Scripted(sink.name, calls, ends if sink.name == "a" else ())
+
+    monkeypatch.setattr(module, "Query", query)
+    try:
+        return calls, run(
+            SPEC,
+            spark=cast("SparkSession", object()),
+            sinks=lambda *given: cast("Sink", object()),
+            stop=stop,
+        )
+    except BaseException as error:  # noqa: BLE001  (the test looks at it)
+        return calls, error
+
+
+def test_a_run_that_is_asked_to_stop_ends_all_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = Event()
+    monkeypatch.setattr(module, "_wait", lambda queries, asked: asked.set())
+    calls, found = play(monkeypatch, stop)
+    assert isinstance(found, RunResult)
+    assert found.rows == 10
+    last = ["last batch of a", "last batch of b"]
+    assert calls[:6] == ["start a", "start b", *last, "stop a", "stop b"]
+    assert calls[-2:] == ["stop a", "close a"]
+
+
+def test_a_run_that_is_to_stop_before_it_begins_starts_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stop = Event()
+    stop.set()
+    assert play(monkeypatch, stop) == ([], RunResult(()))
+
+
+@pytest.mark.parametrize("gone", [ConnectionRefusedError(), SparkStoppedError("p.a: stopped")])
+def test_spark_that_ends_with_the_same_signal_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch, gone: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "_wait", lambda queries, asked: asked.set())
+    _, found = play(monkeypatch, Event(), gone)
+    assert isinstance(found, RunResult)
+    assert "the batch at hand was not finished" in caplog.text
+
+
+def test_spark_that_ends_by_itself_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_wait", lambda queries, asked: None)
+    _, found = play(monkeypatch, Event(), ConnectionRefusedError())
+    assert isinstance(found, SparkStoppedError)
+    assert str(found).startswith("p: the Java process of Spark has ended")
+
+
+def test_what_else_goes_wrong_after_a_signal_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_wait", lambda queries, asked: asked.set())
+    _, found = play(monkeypatch, Event(), FencedError("taken over"))
+    assert isinstance(found, FencedError)
+
+
+def test_a_second_signal_cancels_the_batches_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_wait", lambda queries, asked: asked.set())
+    calls, found = play(monkeypatch, Event(), KeyboardInterrupt())
+    assert isinstance(found, KeyboardInterrupt)
+    assert calls[4:] == ["stop a", "stop b now", "close b", "stop a now", "close a"]

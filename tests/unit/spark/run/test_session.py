@@ -1,12 +1,15 @@
 """The settings of a pipeline's session."""
 
 import os
+import shlex
+import signal
 from pathlib import Path
 
 import pytest
 
 from penstock.spark.pipeline.model import PipelineSpec
-from penstock.spark.run.session import settings
+from penstock.spark.run.jvm_archive import options_for
+from penstock.spark.run.session import _interrupted_later, _java_home, settings
 
 
 def pipeline(**spark: str) -> PipelineSpec:
@@ -84,3 +87,53 @@ def test_short_jobs_do_without_the_second_compiler() -> None:
     name = "spark.driver.extraJavaOptions"
     assert "TieredStopAtLevel=1" in settings(pipeline(), short=True)[name]
     assert "TieredStopAtLevel" not in settings(pipeline())[name]
+
+
+def test_paths_may_have_spaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark takes the options of the JVM apart as a shell does."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "my cache"))
+    given = settings(pipeline())["spark.driver.extraJavaOptions"]
+    given += f" {options_for(tmp_path / 'my archive')}"
+    file, archive, *_ = shlex.split(given)
+    assert Path(file.removeprefix("-Dlog4j2.configurationFile=")).is_file()
+    assert archive == f"-XX:SharedArchiveFile={tmp_path}/my archive"
+
+
+@pytest.mark.parametrize("before", [None, "/usr/lib/jvm/mine"])
+def test_the_script_is_not_the_java_of_whatever_else_this_process_starts(
+    before: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if before is None:
+        monkeypatch.delenv("JAVA_HOME", raising=False)
+    else:
+        monkeypatch.setenv("JAVA_HOME", before)
+    with _java_home(tmp_path):
+        assert os.environ["JAVA_HOME"] == str(tmp_path)
+    assert os.environ.get("JAVA_HOME") == before
+
+
+def test_ctrl_c_waits_until_spark_has_started() -> None:
+    def of_spark(*given: object) -> None:
+        pass
+
+    def start() -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.signal(signal.SIGINT, of_spark)
+
+    asked: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
+    try:
+        own = signal.getsignal(signal.SIGINT)
+        with _interrupted_later():
+            start()
+            assert not asked
+        assert asked == [signal.SIGINT]
+        assert signal.getsignal(signal.SIGINT) is own
+
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        with pytest.raises(KeyboardInterrupt), _interrupted_later():
+            start()
+        # Spark had started. Its handler cancels what runs, and nobody here has another.
+        assert signal.getsignal(signal.SIGINT) is of_spark
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -76,6 +76,13 @@ def test_a_table_that_is_not_there(database: str) -> None:
         StaticTable({"database": database, "table": "nobody"}).schema()
 
 
+def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    file = tmp_path / "typo.db"
+    with pytest.raises(PipelineError, match="static table people: there is no file"):
+        StaticTable({"database": f"sqlite:///{file}", "table": "people"}).schema()
+    assert not file.exists()
+
+
 def test_files_are_read_by_the_ending_of_their_names(tmp_path: Path) -> None:
     rows = pa.table({"id": [1, 2], "name": ["a", "b"]})
     (tmp_path / "folder").mkdir()

@@ -17,6 +17,7 @@ from penstock.spark.pipeline.model import (
     TopicSinkSpec,
 )
 from penstock.spark.progress import Batch, Progress, SourceOffsets, Stored
+from penstock.spark.run.standing import standing_of
 from penstock.spark.run.status import PartitionStatus, status
 from penstock.spark.sinks.commit_log import FOLDER, Commit
 from penstock.spark.sinks.database import DatabaseSink
@@ -113,3 +114,10 @@ def test_a_broker_that_does_not_answer_is_waited_for_once(spec: PipelineSpec) ->
     assert [len(each.problems) for each in found.queries] == [1, 2, 1]
     [answer] = {each.partition(": ")[2] for query in found.queries for each in query.problems}
     assert "127.0.0.1:1" in answer
+
+
+def test_a_file_system_that_is_not_known_is_a_problem_and_no_traceback(spec: PipelineSpec) -> None:
+    files = ParquetSinkSpec(name="files", view="orders", path="nofs://bucket/files")
+    standing, [problem] = standing_of(spec, files)
+    assert standing is None
+    assert problem.startswith("sink files: Unrecognized filesystem type")

@@ -73,3 +73,12 @@ def test_what_cannot_be_found_is_said(tmp_path: Path, function: str, said: str) 
     (tmp_path / "steps.py").write_text("VALUE = 1\n")
     with pytest.raises(PipelineError, match=said):
         function_of(step(function), tmp_path)
+
+
+def test_a_file_that_fails_is_read_again_when_it_was_corrected(tmp_path: Path) -> None:
+    file = tmp_path / "steps.py"
+    file.write_text("1 / 0\n")
+    with pytest.raises(ZeroDivisionError):
+        function_of(step("steps.py:clean"), tmp_path)
+    file.write_text("def clean(views):\n    return 'cleaned'\n")
+    assert str(function_of(step("steps.py:clean"), tmp_path)({})) == "cleaned"

@@ -3,16 +3,20 @@
 import io
 import json
 from dataclasses import replace
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
+from prometheus_client.openmetrics import parser as openmetrics_parser
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
-from penstock.client import Admin
+from penstock.client import Admin, Producer
 from penstock.client.admin import NewTopic
 from penstock.core.ids import TopicPartition
 from penstock.spark.errors import PipelineError
 from penstock.spark.progress import Batch, Progress, SourceOffsets
 from penstock.spark.sinks.port import Applied
+from penstock.spark.watch.ends import Ends
 from penstock.spark.watch.lag import Behind, GroupLag
 from penstock.spark.watch.metrics import Metrics
 from penstock.spark.watch.progress_line import ProgressLine, line_of
@@ -82,9 +86,26 @@ def test_a_batch_without_time_has_no_speed() -> None:
 def test_the_line_says_what_a_person_wants_to_know() -> None:
     assert line_of(REPORT) == (
         "shop.main  batch 3  5,000 records  10,000/s  lag 2,040  500 ms  "
-        "watermark 2026-01-01T00:00:10.000Z  state 12 rows  2 late"
+        "watermark 2026-01-01 00:00:10  state 12 rows  2 late"
     )
     assert line_of(BatchReport("q", 0, 0, 9, {}, {})) == ("q  batch 0  0 records  0/s  lag 0  9 ms")
+
+
+@pytest.mark.parametrize(
+    ("width", "line"),
+    [
+        (
+            95,
+            "shop.main  5,000 records  10,000/s  lag 2,040  500 ms  "
+            "watermark 2026-01-01 00:00:10  2 late",
+        ),
+        (79, "shop.main  10,000/s  lag 2,040  500 ms  watermark 2026-01-01 00:00:10  2 late"),
+        (70, "shop.main  10,000/s  lag 2,040  500 ms  watermark 00:00:10  2 late"),
+        (30, "shop.main  10,000/s  lag 2,040"),
+    ],
+)
+def test_a_narrow_terminal_has_what_matters_most(width: int, line: str) -> None:
+    assert line_of(REPORT, width) == line
 
 
 class Terminal(io.StringIO):
@@ -103,7 +124,7 @@ def test_a_terminal_has_one_line_and_a_file_one_for_each_batch_that_read() -> No
         line.close()
     assert file.getvalue() == line_of(REPORT) + "\n"
     clear = "\r\x1b[K"
-    assert terminal.getvalue() == f"{clear}{line_of(REPORT)}{clear}{line_of(idle)}\n"
+    assert terminal.getvalue() == f"{clear}{line_of(REPORT, 79)}{clear}{line_of(idle)}\n"
 
 
 def test_metrics_are_served_for_prometheus() -> None:
@@ -124,16 +145,87 @@ def test_metrics_are_served_for_prometheus() -> None:
             f"penstock_pipeline_batch_id{{{of}}} 3.0",
             f"penstock_pipeline_batch_seconds_count{{{of}}} 2.0",
             f"penstock_pipeline_batch_seconds_sum{{{of}}} 1.0",
-            f"penstock_pipeline_watermark_seconds{{{of}}} 1.76722561e+09",
+            f"penstock_pipeline_watermark_timestamp_seconds{{{of}}} 1.76722561e+09",
             f'penstock_pipeline_lag_records{{partition="0",{of},source="orders",topic="orders"}}'
             " 2000.0",
         }
         assert expected <= set(lines)
         with (
             Metrics("other") as second,
-            pytest.raises(PipelineError, match="Choose another port with --metrics-port"),
+            pytest.raises(PipelineError, match="Choose another with --metrics-port"),
         ):
             second.serve(port)
+
+
+def test_prometheus_understands_what_is_served() -> None:
+    """Read as its own server does, in both of its formats; names say what they are."""
+    odd = 'a "b" \\ \n'
+    with Metrics(odd) as metrics:
+        port = metrics.serve(0)
+        metrics.finished(replace(REPORT, query=odd))
+        metrics.stored(odd, Batch("id", 3, {}, {}), Applied(rows=70, dead_letters=3))
+        plain, open_metrics = (
+            scraped(port, accept)
+            for accept in ("text/plain;version=0.0.4", "application/openmetrics-text;version=1.0.0")
+        )
+    for kinds, samples in (plain, open_metrics):
+        assert kinds == {
+            "penstock_pipeline_records": "counter",
+            "penstock_pipeline_rows": "counter",
+            "penstock_pipeline_dead_letters": "counter",
+            "penstock_pipeline_late_rows": "counter",
+            "penstock_pipeline_batch_seconds": "histogram",
+            "penstock_pipeline_state_rows": "gauge",
+            "penstock_pipeline_batch_id": "gauge",
+            "penstock_pipeline_watermark_timestamp_seconds": "gauge",
+            "penstock_pipeline_lag_records": "gauge",
+        }
+        every = [each for each in samples if not each.name.endswith("_created")]
+        assert {(each.labels["pipeline"], each.labels["query"]) for each in every} == {(odd, odd)}
+        values = {each.name: each.value for each in every}
+        assert values["penstock_pipeline_records_total"] == 5_000
+        assert values["penstock_pipeline_batch_seconds_sum"] == 0.5
+        buckets = {
+            float(each.labels["le"]): each.value for each in every if each.name.endswith("_bucket")
+        }
+        assert (buckets[0.25], buckets[0.5], buckets[float("inf")]) == (0, 1, 1)
+        lag = {each.labels["partition"]: each.value for each in every if "lag_records" in each.name}
+        assert lag == {"0": 2_000, "1": 0, "2": 40}
+
+
+def scraped(port: int, accept: str) -> tuple[dict[str, str], list[Sample]]:
+    """The kinds of all metrics, and their samples."""
+    asked = Request(f"http://127.0.0.1:{port}/metrics", headers={"Accept": accept})
+    with urlopen(asked) as answer:
+        assert answer.headers["Content-Type"].startswith(accept.partition(";")[0])
+        text = answer.read().decode()
+    parse = text_string_to_metric_families
+    if accept.startswith("application/"):
+        parse = openmetrics_parser.text_string_to_metric_families
+    families = [each for each in parse(text) if not each.name.endswith("_created")]
+    kinds = {each.name: each.type for each in families}
+    assert all(each.documentation for each in families)
+    return kinds, [sample for each in families for sample in each.samples]
+
+
+def test_lag_is_that_of_now_and_not_of_when_the_batch_was_planned() -> None:
+    """A query that reads all there is in each batch is behind as well, if batches take long."""
+    with Broker() as broker:
+        broker.create_topic("orders", 2)
+        ends = Ends({"bootstrap.servers": broker.bootstrap_servers})
+        planned = replace(REPORT, end=at(3, 0), latest=at(3, 0))
+        with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            producer.send_many("orders", [b"x"] * 10, partition=0).result()
+        assert planned.lag == 0
+        assert ends.now(planned).lag == 7
+        # A broker that does not know better, or does not know at all.
+        assert ends.now(replace(planned, latest=at(30, 0))).lag == 27
+        assert ends.now(replace(planned, latest={"x": offsets(5, topic="gone")})).latest == {
+            "x": offsets(5, topic="gone")
+        }
+        assert ends.now(replace(planned, end={}, latest={})).lag == 0
+        ends.close()
+        ends.close()
 
 
 def test_the_slowest_query_counts() -> None:
@@ -153,7 +245,9 @@ def test_every_kafka_tool_sees_the_lag() -> None:
         with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
             admin.create_topics([NewTopic("orders", 2)])
             with GroupLag("shop", client) as lag:
-                for end in (at(5, 9), at(6, 9), {}):
+                # A query that has not finished a batch yet counts as well.
+                lag.begins("shop.slow", at(6))
+                for end in (at(5, 9), at(7, 9), {}):
                     lag.finished(replace(REPORT, end=end))
             found = admin.list_group_offsets(["shop"])["shop"]
     assert {each: found[each].offset for each in found if found[each]} == {  # type: ignore[union-attr]

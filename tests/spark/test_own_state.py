@@ -1,0 +1,120 @@
+"""State of one's own, with timers (transformWithStateInPandas), through crashes: once (D2, D3)."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+from penstock.spark.errors import PipelineError
+from penstock.spark.pipeline.model import StepSpec
+from penstock.testing import Broker
+from tests.support.pipelines import Play, click
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.stateful_processor import (
+        ExpiredTimerInfo,
+        StatefulProcessorHandle,
+        TimerValues,
+    )
+
+pytestmark = pytest.mark.long
+
+GAP_MS = 10_000
+
+
+class Visits(StatefulProcessor):
+    """The clicks of each page until there are none for ten seconds; then one row, and no state."""
+
+    def init(self, handle: "StatefulProcessorHandle") -> None:
+        self._handle = handle
+        self._visit = handle.getValueState("visit", "clicks bigint, last bigint")
+
+    def handleInputRows(  # noqa: N802  (Spark's name)
+        self,
+        key: Any,
+        rows: "Iterator[pd.DataFrame]",
+        timerValues: "TimerValues",  # noqa: N803
+    ) -> "Iterator[pd.DataFrame]":
+        clicks, last = self._visit.get() or (0, 0)
+        for each in rows:
+            clicks += len(each)
+            last = max(last, int(each["ms"].max()))
+        self._visit.update((clicks, last))
+        for timer in list(self._handle.listTimers()):
+            self._handle.deleteTimer(timer)
+        self._handle.registerTimer(last + GAP_MS)
+        return iter(())
+
+    def handleExpiredTimer(  # noqa: N802
+        self,
+        key: Any,
+        timerValues: "TimerValues",  # noqa: N803
+        expiredTimerInfo: "ExpiredTimerInfo",  # noqa: N803
+    ) -> "Iterator[pd.DataFrame]":
+        import pandas as pd
+
+        clicks, _ = self._visit.get() or (0, 0)
+        self._visit.clear()
+        yield pd.DataFrame({"page": [key[0]], "clicks": [clicks]})
+
+    def close(self) -> None:
+        pass
+
+
+def visits(views: "Mapping[str, DataFrame]") -> "DataFrame":
+    clicks = views["clicks"].selectExpr("page", "at", "unix_millis(at) AS ms")
+    return clicks.groupBy("page").transformWithStateInPandas(
+        statefulProcessor=Visits(),
+        outputStructType="page string, clicks bigint",
+        outputMode="append",
+        timeMode="eventTime",
+    )
+
+
+class KilledError(Exception):
+    """In place of a kill: the query ends here, with nothing done after it."""
+
+
+def crash_at(step: str, times: int) -> Any:
+    seen: list[str] = []
+
+    def at(now: str) -> None:
+        seen.append(now)
+        if now == step and seen.count(step) == times:
+            raise KilledError(f"{step}:{times}")
+
+    return at
+
+
+def found(play: Play) -> list[tuple[object, object]]:
+    return sorted((str(row["page"]), row["clicks"]) for row in play.memory.rows)
+
+
+def test_timers_and_state_come_once_however_often_the_driver_crashes(
+    spark: "SparkSession", broker: Broker, tmp_path: Path
+) -> None:
+    play = Play(
+        spark, broker, tmp_path, steps=(StepSpec(name="visits", function=visits),), view="visits"
+    )
+    play.produce(click(each, second=each) for each in range(5))
+    play.produce([click(5, second=2, page="cart")])
+    # Stored, and not noted by Spark: the state of the batch is made again when it is left out.
+    with pytest.raises(PipelineError, match="stored:1"):
+        play.once(crash_at("stored", 1))
+    assert found(play) == []
+    # The second batch of this life has no records: the timers are due.
+    play.produce([click(6, second=70, page="help")])
+    with pytest.raises(PipelineError, match="stored:2"):
+        play.once(crash_at("stored", 2))
+    assert found(play) == [("cart", 1), ("home", 5)]
+    play.produce([click(7, second=75, page="help"), click(8, second=200, page="last")])
+    with pytest.raises(PipelineError, match="rows:1"):
+        play.once(crash_at("rows", 1))
+    assert found(play) == [("cart", 1), ("home", 5)]
+    play.once()
+    assert found(play) == [("cart", 1), ("help", 2), ("home", 5)]
+    assert play.once().rows == 0
