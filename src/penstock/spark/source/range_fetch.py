@@ -96,7 +96,7 @@ class RangeFetch:
         """The follower that the leader has named to read from."""
         self._empty_answers = 0
         self._missing_since_ms: int | None = None
-        """Since when the topic is said to have too few partitions."""
+        """Since when brokers have said that there is no such topic, or no such partition."""
         self._answers: SimpleQueue[CompletedFetch | BaseException | None] = SimpleQueue()
         self._room = asyncio.Semaphore(_DEPTH)
         self._task: asyncio.Task[None] | None = None
@@ -184,21 +184,17 @@ class RangeFetch:
     async def _topic(self, deadline_ms: int) -> TopicInfo:
         """The topic, which must be the one that the range is of."""
         network, name = self._network, self._range.topic
-        now_ms = network.clock.monotonic_ms()
+        patience_ms = network.clock.monotonic_ms() + _GONE_AFTER_MS // 5
         try:
-            # From now on: brokers that were away until now have had no time to learn of it.
-            cluster = await network.wait_for_topics(
-                [name], min(deadline_ms, now_ms + _GONE_AFTER_MS)
-            )
+            cluster = await network.wait_for_topics([name], min(deadline_ms, patience_ms))
             if self._is_another(cluster.topics[name]):
                 # What is known may be older than the range.
                 cluster = await network.within(deadline_ms, network.update_metadata)
         except UnknownTopicError:
-            self._lose(
+            raise self._missing(
                 f"topic {name} does not exist any more; its records from offset "
                 f"{self._range.start} on are gone"
-            )
-            raise _RangeEndError from None
+            ) from None
         topic = cluster.topics.get(name)
         if topic is None or not topic.partitions:
             raise _NotYetError(f"topic {name} is not to be found at present")
@@ -209,19 +205,23 @@ class RangeFetch:
                 "`penstock pipeline rebuild`)"
             )
         if self._partition.partition >= len(topic.partitions):
-            problem = (
+            raise self._missing(
                 f"there is no {self._partition}: topic {name} has {len(topic.partitions)} "
                 "partitions"
             )
-            if self._missing_since_ms is None:
-                self._missing_since_ms = now_ms
-            if now_ms < self._missing_since_ms + _GONE_AFTER_MS:
-                network.metadata.request_update()
-                raise _NotYetError(problem, is_loss=True)
-            self._lose(problem)
-            raise _RangeEndError
         self._missing_since_ms = None
         return topic
+
+    def _missing(self, problem: str) -> "_NotYetError | _RangeEndError":
+        """Lost, once brokers have said so for a while: one that has just started may not know."""
+        now_ms = self._network.clock.monotonic_ms()
+        if self._missing_since_ms is None:
+            self._missing_since_ms = now_ms
+        if now_ms < self._missing_since_ms + _GONE_AFTER_MS:
+            self._network.metadata.request_update()
+            return _NotYetError(problem, is_loss=True)
+        self._lose(problem)
+        return _RangeEndError()
 
     def _is_another(self, topic: TopicInfo) -> bool:
         return ZERO_UUID not in (topic.topic_id, self._topic_id) and (
