@@ -10,6 +10,8 @@ from tests.crash.harness import SEEDS, CrashTest
 from tests.crash.test_crash_points import COMPACTED, compact_into
 from tests.support.log_workloads import TINY, TP, Scene
 
+pytestmark = pytest.mark.long
+
 A, B = FOLDERS = ("/logs/a", "/logs/b")
 
 

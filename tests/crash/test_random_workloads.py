@@ -11,6 +11,8 @@ from tests.crash.harness import SEEDS, CrashTest
 from tests.support.log_model import implied
 from tests.support.log_workloads import TINY, TP, Scene
 
+pytestmark = pytest.mark.long
+
 OTHER = TopicPartition("bills", 1)
 STEPS = 30
 

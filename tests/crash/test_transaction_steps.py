@@ -33,6 +33,8 @@ from tests.support.dying_broker import DIED, BrokerForge, Death, DyingBroker, Mo
 from tests.support.txn_client import Generation
 from tests.support.txn_play import SETTINGS, Account, BrokerDiedError, Play
 
+pytestmark = pytest.mark.long
+
 LOOKS_FOR_TIMEOUTS = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 PATIENT = {**SETTINGS, LOOKS_FOR_TIMEOUTS: "600000"}
 STRICT = {**SETTINGS, LOOKS_FOR_TIMEOUTS: "10"}

@@ -177,6 +177,7 @@ def test_there_must_be_dead_letters(broker: Broker, name: str, tmp_path: Path) -
     assert replay(table_pipeline(broker.bootstrap_servers, name, [sqlite(tmp_path)])).replayed == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("step", "time"), [("sent", 1), ("offsets", 1), ("committed", 1)])
 def test_a_topics_replay_that_was_killed_goes_on(
     broker: Broker, name: str, origin: str, dead: str, step: str, time: int
@@ -190,6 +191,7 @@ def test_a_topics_replay_that_was_killed_goes_on(
     assert replay(spec).replayed == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", ["sent", "committed", "marked"])
 def test_a_tables_replay_that_was_killed_goes_on(
     broker: Broker, name: str, origin: str, tmp_path: Path, address: str, step: str
