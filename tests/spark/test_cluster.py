@@ -23,7 +23,7 @@ from sqlalchemy import Engine, inspect
 from penstock.client.producer.producer import Producer
 from penstock.testing import Broker
 from tests.support.database_sinks import rows_of
-from tests.support.databases import MariaDbServer, PostgreSqlServer, engine_for
+from tests.support.databases import MariaDbServer, PostgreSqlServer, engine_for, sqlite_url
 from tests.support.spark_cluster import QUICK, SparkCluster
 from tests.support.topic_sinks import committed
 
@@ -66,7 +66,7 @@ sinks:
     writing: staged
   driven:
     from: held_driven
-    database: {postgresql}
+    database: {sqlite}
     table: driven
   sent:
     from: held_sent
@@ -252,7 +252,11 @@ def test_a_machine_and_an_executor_that_are_killed_in_the_middle_of_tasks_cost_n
     broker.create_topic("events", 2)
     broker.create_topic("results", 2)
     produce(broker.bootstrap_servers)
-    urls = {"postgresql": postgresql.fresh(), "mariadb": mariadb.fresh()}
+    urls = {
+        "postgresql": postgresql.fresh(),
+        "mariadb": mariadb.fresh(),
+        "sqlite": sqlite_url(tmp_path),
+    }
     texts = {name: each.render_as_string(hide_password=False) for name, each in urls.items()}
     (tmp_path / "pipeline.yml").write_text(
         PIPELINE.format(servers=broker.bootstrap_servers, quick=" ".join(QUICK), **texts)
@@ -262,6 +266,7 @@ def test_a_machine_and_an_executor_that_are_killed_in_the_middle_of_tasks_cost_n
     errors = tmp_path / "driver.err"
     with (
         engine_for(urls["postgresql"]) as rows,
+        engine_for(urls["sqlite"]) as driven,
         engine_for(urls["mariadb"]) as windows,
         pipeline_run(tmp_path, cluster.url) as driver,
     ):
@@ -275,7 +280,10 @@ def test_a_machine_and_an_executor_that_are_killed_in_the_middle_of_tasks_cost_n
         printed, _ = driver.communicate(timeout=PATIENCE_S)
         assert driver.returncode == 0, errors.read_text()
 
-        found = {name: [int(str(row["id"])) for row in rows_of(rows, name)] for name in HELD[:2]}
+        found = {
+            name: [int(str(row["id"])) for row in rows_of(where, name)]
+            for name, where in (("staged", rows), ("driven", driven))
+        }
         assert staged_rows(rows) == 0
         per_minute = rows_of(windows, "per_minute")
         assert staged_rows(windows) == 0
