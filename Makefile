@@ -23,7 +23,7 @@ ARGS ?=
 
 # What the installed project is made from: a change in one of these installs and compiles it again.
 # A module that is compiled has a .pxd beside it; one without a module is what others share.
-DECLARATIONS := $(wildcard src/penstock/*/*.pxd)
+DECLARATIONS := $(wildcard src/penstock/*/*.pxd src/penstock/*/*/*.pxd)
 BUILD_INPUTS := pyproject.toml constraints.txt tools/setup.sh $(wildcard setup.py) \
 	$(DECLARATIONS) $(wildcard $(DECLARATIONS:.pxd=.py))
 
@@ -103,7 +103,7 @@ lock: setup-python ## write constraints.txt from what .venv has now
 
 clean: ## remove what was built and cached; .venv and the jars stay
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	rm -f src/penstock/*/*.so $(DECLARATIONS:.pxd=.c) $(PYTHON_READY)
+	rm -f src/penstock/*/*.so src/penstock/*/*/*.so $(DECLARATIONS:.pxd=.c) $(PYTHON_READY)
 	find src tests bench tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## remove .venv and the jars too

@@ -8,16 +8,16 @@ from threading import Thread
 
 from bench.report import Row
 from penstock.core.ids import TopicPartition
+from penstock.core.system_clock import SystemClock
 from penstock.records.build import build_batch
 from penstock.records.compress import Compression
 from penstock.records.record import Record
-from penstock.storage.cleaner import CleanerSettings, LogCleaner
-from penstock.storage.config import LogConfig
+from penstock.storage.cleaner.log_cleaner import CleanerSettings, LogCleaner
+from penstock.storage.cleaner.offset_map import OffsetMap
 from penstock.storage.disk import OsDisk
-from penstock.storage.log import Log
-from penstock.storage.manager import LogManager
-from penstock.storage.offset_map import OffsetMap
-from penstock.storage.system_clock import SystemClock
+from penstock.storage.log.log import Log
+from penstock.storage.log_config import LogConfig
+from penstock.storage.manager.log_manager import LogManager
 
 PARTITION = TopicPartition("bench", 0)
 LOG_BYTES = 64 * 1024 * 1024

@@ -14,6 +14,7 @@ from penstock.coordinator.group.records import OffsetRecord, encode_record
 from penstock.coordinator.partition_of import partition_of
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
+from penstock.core.system_clock import SystemClock
 from penstock.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -23,10 +24,9 @@ from penstock.protocol.stored.offsets import OffsetCommitKey, OffsetCommitValue
 from penstock.records.build import build_batch
 from penstock.records.record import Record
 from penstock.records.validate import AppendOrigin
-from penstock.storage.config import LogConfig
 from penstock.storage.disk import OsDisk
-from penstock.storage.manager import LogManager
-from penstock.storage.system_clock import SystemClock
+from penstock.storage.log_config import LogConfig
+from penstock.storage.manager.log_manager import LogManager
 
 COMMITS = 1_000_000
 LOAD_SECONDS = 5

@@ -9,15 +9,15 @@ from pathlib import Path
 
 from bench.report import Row, at_least, at_most, best_seconds
 from penstock.core.ids import TopicPartition
+from penstock.core.system_clock import SystemClock
 from penstock.records.batch import HEADER, BatchHeader, set_base_offset
 from penstock.records.build import build_batch
 from penstock.records.record import Record
-from penstock.storage.config import LogConfig
 from penstock.storage.disk import OsDisk
-from penstock.storage.log import Log
-from penstock.storage.log_results import Isolation
-from penstock.storage.recovery import load_log
-from penstock.storage.system_clock import SystemClock
+from penstock.storage.log.log import Log
+from penstock.storage.log.log_loader import load_log
+from penstock.storage.log.results import Isolation
+from penstock.storage.log_config import LogConfig
 
 PARTITION = TopicPartition("bench", 0)
 T = 1_700_000_000_000

@@ -16,7 +16,7 @@ from penstock.core.ids import TopicPartition
 from penstock.spark.pipeline.model import DatabaseSinkSpec
 from penstock.spark.progress import Batch, Progress, SourceOffsets
 from penstock.spark.sinks.database import DatabaseSink
-from tests.support.databases import MariaDbServer, PostgreSqlServer, sqlite_url
+from tests.support.spark.databases import MariaDbServer, PostgreSqlServer, sqlite_url
 
 ROWS = 100_000
 REPEATS = 3

@@ -13,17 +13,17 @@ import tempfile
 from pathlib import Path
 
 from penstock.core.ids import TopicPartition
+from penstock.core.system_clock import SystemClock
 from penstock.records.build import build_batch
 from penstock.records.compress import Compression
 from penstock.records.read import read_records
 from penstock.records.record import Record
-from penstock.storage.cleaner import LogCleaner
-from penstock.storage.config import LogConfig
+from penstock.storage.cleaner.log_cleaner import LogCleaner
 from penstock.storage.disk import OsDisk
-from penstock.storage.log import Log
-from penstock.storage.log_results import Isolation
-from penstock.storage.manager import LogManager
-from penstock.storage.system_clock import SystemClock
+from penstock.storage.log.log import Log
+from penstock.storage.log.results import Isolation
+from penstock.storage.log_config import LogConfig
+from penstock.storage.manager.log_manager import LogManager
 
 ORDERS = TopicPartition("orders", 0)
 CUSTOMERS = TopicPartition("customers", 0)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from penstock.core.ids import TopicPartition
-from tests.support.exchange import (
+from tests.support.kafka.broker import KafkaParts, MissingPartError
+from tests.support.kafka.log_exchange import (
     GivenBack,
     compaction_inputs,
     serve_after_clean_stop,
@@ -15,16 +16,15 @@ from tests.support.exchange import (
     without_indexes,
     write_on,
 )
-from tests.support.kafka import KafkaParts, MissingPartError
-from tests.support.kafka_logs import (
+from tests.support.kafka.logs import (
     KafkaWrittenLogs,
     ServedLogs,
     WrittenRecord,
     write_kafka_logs,
     write_old_formats,
 )
-from tests.support.once import once_per_run
-from tests.support.penstock_logs import PenstockWrittenLogs, write_penstock_logs
+from tests.support.kafka.once import once_per_run
+from tests.support.kafka.penstock_logs import PenstockWrittenLogs, write_penstock_logs
 
 
 @pytest.fixture(scope="session")

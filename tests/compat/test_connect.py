@@ -19,10 +19,10 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 from confluent_kafka import admin as confluent_admin
 from confluent_kafka.admin._config import ConfigResource
 
-from tests.support.kafka import MissingPartError
-from tests.support.kafka_apps import App, KafkaApps, write_properties
-from tests.support.once import once_per_run
-from tests.support.penstock_broker import start_broker
+from tests.support.broker.process import start_broker
+from tests.support.kafka.apps import App, KafkaApps, write_properties
+from tests.support.kafka.broker import MissingPartError
+from tests.support.kafka.once import once_per_run
 
 pytestmark = pytest.mark.long
 

@@ -17,8 +17,8 @@ from penstock.records.control import build_end_txn_marker
 from penstock.records.down_convert import down_convert
 from penstock.records.legacy import Message, read_message
 from penstock.records.record import Record
-from tests.support.batches import golden
-from tests.support.kafka import JAVA_FOLDER, ROOT, KafkaParts, MissingPartError
+from tests.support.kafka.broker import JAVA_FOLDER, ROOT, KafkaParts, MissingPartError
+from tests.support.storage.batches import golden
 
 UNSUPPORTED = b"unsupported"
 START = 1_700_000_000_000

@@ -29,8 +29,8 @@ from penstock.broker.config.topic_config import (
     describe_topic,
     validate_topic_configs,
 )
-from tests.support.kafka import JAVA_FOLDER, KafkaBroker, KafkaParts
-from tests.support.once import once_per_run
+from tests.support.kafka.broker import JAVA_FOLDER, KafkaBroker, KafkaParts
+from tests.support.kafka.once import once_per_run
 
 PROGRAM = JAVA_FOLDER / "DumpConfigs.java"
 

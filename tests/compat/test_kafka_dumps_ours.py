@@ -8,10 +8,16 @@ import pytest
 
 from penstock.cli.dump.segment import SegmentOptions
 from penstock.core.ids import TopicPartition
-from tests.support.dump_lines import Row, batch_row, kafka_lines, our_lines, record_rows, row
-from tests.support.kafka import Dump, KafkaParts, dump_log_segments
-from tests.support.once import once_per_run
-from tests.support.penstock_logs import COMPACTED, CONFIGS, TORN, TORN_BYTES, PenstockWrittenLogs
+from tests.support.kafka.broker import Dump, KafkaParts, dump_log_segments
+from tests.support.kafka.dump_lines import Row, batch_row, kafka_lines, our_lines, record_rows, row
+from tests.support.kafka.once import once_per_run
+from tests.support.kafka.penstock_logs import (
+    COMPACTED,
+    CONFIGS,
+    TORN,
+    TORN_BYTES,
+    PenstockWrittenLogs,
+)
 
 FILES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 INDEXES = (".index", ".timeindex")

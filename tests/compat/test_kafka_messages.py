@@ -3,8 +3,8 @@
 from random import Random
 
 from penstock.protocol.codec import encode
-from tests.support.kafka import JAVA_FOLDER, KafkaParts
-from tests.support.message_samples import full_message, message_versions, random_message
+from tests.support.kafka.broker import JAVA_FOLDER, KafkaParts
+from tests.support.protocol.message_samples import full_message, message_versions, random_message
 
 SAMPLES = 10
 

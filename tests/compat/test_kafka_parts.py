@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from penstock.core.ids import TopicPartition
-from tests.support import kafka
-from tests.support.exchange import MOVED
-from tests.support.kafka import KafkaBroker, KafkaParts, MissingPartError, dump_log_segments
-from tests.support.kafka_logs import (
+from tests.support.kafka import broker as kafka
+from tests.support.kafka.broker import KafkaBroker, KafkaParts, MissingPartError, dump_log_segments
+from tests.support.kafka.log_exchange import MOVED
+from tests.support.kafka.logs import (
     KafkaRecord,
     KafkaWrittenLogs,
     ServedLogs,

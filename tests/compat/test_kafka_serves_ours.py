@@ -9,12 +9,12 @@ import pytest
 from penstock.core.clock import ManualClock
 from penstock.core.ids import TopicPartition
 from penstock.storage.disk import OsDisk
-from penstock.storage.manager import LogManager
-from tests.support.consumer import consume
-from tests.support.exchange import KAFKA_EPOCH, GivenBack, opened, renamed
-from tests.support.kafka import CLUSTER_ID
-from tests.support.kafka_logs import FoundOffset, ServedLogs, ServedPartition
-from tests.support.penstock_logs import (
+from penstock.storage.manager.log_manager import LogManager
+from tests.support.kafka.broker import CLUSTER_ID
+from tests.support.kafka.consumed_records import consume
+from tests.support.kafka.log_exchange import KAFKA_EPOCH, GivenBack, opened, renamed
+from tests.support.kafka.logs import FoundOffset, ServedLogs, ServedPartition
+from tests.support.kafka.penstock_logs import (
     COMPACTED,
     CONFIGS,
     HIGH_EPOCHS,
@@ -23,7 +23,7 @@ from tests.support.penstock_logs import (
     TORN,
     PenstockWrittenLogs,
 )
-from tests.support.written_files import Files, copy_of, epochs_in, files_in, same_files
+from tests.support.storage.written_files import Files, copy_of, epochs_in, files_in, same_files
 
 PARTITIONS = sorted(TopicPartition(topic, 0) for topic in CONFIGS)
 NOT_COMPACTED = [where for where in PARTITIONS if where != COMPACTED]

@@ -9,17 +9,17 @@ import pytest
 from penstock.cli.dump.segment import SegmentOptions
 from penstock.core.clock import ManualClock
 from penstock.core.ids import TopicPartition
-from penstock.storage.config import LogConfig
 from penstock.storage.disk import OsDisk
-from penstock.storage.log import Log
-from penstock.storage.recovery import load_log
-from tests.support.consumer import consume
-from tests.support.dump_lines import kafka_lines, our_lines
-from tests.support.exchange import written_at
-from tests.support.kafka import dump_log_segments
-from tests.support.kafka_logs import KafkaRecord, ServedLogs, WrittenRecord
-from tests.support.log_writer import LogWriter, Notes
-from tests.support.penstock_logs import SMALL
+from penstock.storage.log.log import Log
+from penstock.storage.log.log_loader import load_log
+from penstock.storage.log_config import LogConfig
+from tests.support.kafka.broker import dump_log_segments
+from tests.support.kafka.consumed_records import consume
+from tests.support.kafka.dump_lines import kafka_lines, our_lines
+from tests.support.kafka.log_exchange import written_at
+from tests.support.kafka.logs import KafkaRecord, ServedLogs, WrittenRecord
+from tests.support.kafka.penstock_logs import SMALL
+from tests.support.storage.log_writer import LogWriter, Notes
 
 TOPICS = [
     *(f"{v}-{codec}" for v in ("v0", "v1") for codec in ("none", "gzip", "snappy", "lz4")),

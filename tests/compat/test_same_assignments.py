@@ -7,8 +7,8 @@ from random import Random
 from penstock.client.consumer.assignors import Assignment, Subscription, assignors_of
 from penstock.client.consumer.assignors.encoding import encode_subscription
 from penstock.core.ids import TopicPartition
-from tests.support.assignments import GroupCase, assigned, random_case
-from tests.support.kafka import JAVA_FOLDER, KafkaParts
+from tests.support.client.assignments import GroupCase, assigned, random_case
+from tests.support.kafka.broker import JAVA_FOLDER, KafkaParts
 
 NAMES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 STICKY = ("sticky", "cooperative-sticky")

@@ -17,14 +17,14 @@ from penstock.records.compress import Compression
 from penstock.records.control import build_end_txn_marker, read_end_txn_marker
 from penstock.records.read import read_records, record_bytes
 from penstock.records.validate import AppendOrigin
-from penstock.storage import checkpoints
+from penstock.storage.checkpoint import checkpoint_files
 from penstock.storage.disk import OsDisk
-from penstock.storage.log import Log
-from penstock.storage.recovery import load_log
-from tests.support.exchange import KAFKA_EPOCH, kafka_config, written_at
-from tests.support.kafka_logs import KafkaWrittenLogs, ServedLogs, read_checkpoint
-from tests.support.logs import batches_in
-from tests.support.written_files import copy_of, epochs_in, files_in, same_files
+from penstock.storage.log.log import Log
+from penstock.storage.log.log_loader import load_log
+from tests.support.kafka.log_exchange import KAFKA_EPOCH, kafka_config, written_at
+from tests.support.kafka.logs import KafkaWrittenLogs, ServedLogs, read_checkpoint
+from tests.support.storage.logs import batches_in
+from tests.support.storage.written_files import copy_of, epochs_in, files_in, same_files
 
 CODECS = [f"codec-{codec.codec_name}" for codec in Compression]
 PARTITIONS = [TopicPartition(topic, n) for topic in [*CODECS, "transactions"] for n in (0, 1)] + [
@@ -225,26 +225,26 @@ def test_the_small_files(kafka_written_logs: KafkaWrittenLogs) -> None:
     root = kafka_written_logs.data
     for name in SMALL_FILES:
         path = root / f"{name}-offset-checkpoint"
-        offsets = checkpoints.decode_offsets(path.read_bytes(), str(path))
-        assert checkpoints.encode_offsets(offsets) == path.read_bytes()
+        offsets = checkpoint_files.decode_offsets(path.read_bytes(), str(path))
+        assert checkpoint_files.encode_offsets(offsets) == path.read_bytes()
     stopped = (root / ".kafka_cleanshutdown").read_bytes()
-    epoch = checkpoints.decode_clean_shutdown(stopped)
+    epoch = checkpoint_files.decode_clean_shutdown(stopped)
     assert epoch is not None
-    assert checkpoints.encode_clean_shutdown(epoch) == stopped
+    assert checkpoint_files.encode_clean_shutdown(epoch) == stopped
     for path in root.glob("*/partition.metadata"):
-        metadata = checkpoints.decode_partition_metadata(path.read_bytes(), str(path))
-        assert checkpoints.encode_partition_metadata(metadata) == path.read_bytes()
+        metadata = checkpoint_files.decode_partition_metadata(path.read_bytes(), str(path))
+        assert checkpoint_files.encode_partition_metadata(metadata) == path.read_bytes()
     for path in root.glob("*/leader-epoch-checkpoint"):
-        epochs = checkpoints.decode_leader_epochs(path.read_bytes(), str(path))
-        assert checkpoints.encode_leader_epochs(epochs) == path.read_bytes()
+        epochs = checkpoint_files.decode_leader_epochs(path.read_bytes(), str(path))
+        assert checkpoint_files.encode_leader_epochs(epochs) == path.read_bytes()
 
 
 def test_the_identity_of_the_folder(kafka_written_logs: KafkaWrittenLogs) -> None:
     """S1: the same settings in `meta.properties`. Kafka's order is a hash map's, and it adds the
     date."""
     path = kafka_written_logs.data / "meta.properties"
-    properties = checkpoints.decode_meta_properties(path.read_bytes(), str(path))
-    ours = checkpoints.encode_meta_properties(properties).decode().splitlines()
+    properties = checkpoint_files.decode_meta_properties(path.read_bytes(), str(path))
+    ours = checkpoint_files.encode_meta_properties(properties).decode().splitlines()
     theirs = path.read_text().splitlines()
     assert sorted(line for line in ours if line[0] != "#") == sorted(
         line for line in theirs if line[0] != "#"

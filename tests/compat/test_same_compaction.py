@@ -17,15 +17,15 @@ from penstock.records.batch import BatchHeader, TimestampType
 from penstock.records.compress import Compression
 from penstock.records.read import read_records
 from penstock.records.record import Record
-from penstock.storage.cleaner import LogCleaner
+from penstock.storage.cleaner.log_cleaner import LogCleaner
 from penstock.storage.disk import OsDisk
-from penstock.storage.manager import LogManager
-from tests.support.consumer import consume
-from tests.support.exchange import KAFKA_EPOCH, written_at
-from tests.support.kafka_logs import ServedLogs, ServedPartition
-from tests.support.logs import batches_in
-from tests.support.penstock_logs import COMPACT, NODE
-from tests.support.written_files import epochs_in, files_in, producers_in
+from penstock.storage.manager.log_manager import LogManager
+from tests.support.kafka.consumed_records import consume
+from tests.support.kafka.log_exchange import KAFKA_EPOCH, written_at
+from tests.support.kafka.logs import ServedLogs, ServedPartition
+from tests.support.kafka.penstock_logs import COMPACT, NODE
+from tests.support.storage.logs import batches_in
+from tests.support.storage.written_files import epochs_in, files_in, producers_in
 
 TOPICS = [
     "cleaned-ours",

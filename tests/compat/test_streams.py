@@ -18,11 +18,11 @@ from confluent_kafka import admin as confluent_admin
 from confluent_kafka.admin._config import ConfigResource, ConfigSource
 from confluent_kafka.cimpl import NewTopic
 
-from tests.support import kafka_apps
-from tests.support.kafka import MissingPartError
-from tests.support.kafka_apps import App, KafkaApps, write_properties
-from tests.support.once import once_per_run
-from tests.support.penstock_broker import start_broker
+from tests.support.broker.process import start_broker
+from tests.support.kafka import apps as kafka_apps
+from tests.support.kafka.apps import App, KafkaApps, write_properties
+from tests.support.kafka.broker import MissingPartError
+from tests.support.kafka.once import once_per_run
 
 pytestmark = pytest.mark.long
 

@@ -20,8 +20,8 @@ from penstock.spark.sinks.named_stream import NamedStream
 from penstock.spark.sinks.topic import TopicSink
 from penstock.spark.sinks.topic_options import WriterOptions
 from penstock.spark.sinks.transactions import Tick
-from tests.support.kafka import KafkaBroker, KafkaParts
-from tests.support.topic_sinks import at, batch, client_of, dying, values_of
+from tests.support.kafka.broker import KafkaBroker, KafkaParts
+from tests.support.spark.topic_sinks import at, batch, client_of, dying, values_of
 
 STEPS = ("after:begin", "after:rows", "after:ledger", "before:commit", "after:commit")
 

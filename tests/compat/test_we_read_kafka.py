@@ -14,22 +14,22 @@ from penstock.cli.dump.paths import DumpOptions, dump
 from penstock.cli.dump.segment import SegmentOptions
 from penstock.core.clock import ManualClock
 from penstock.core.ids import TopicPartition
-from penstock.storage.log import Log
-from penstock.storage.manager import LogManager
-from penstock.storage.producer_append import ProducerStateEntry
-from tests.support.consumer import consume
-from tests.support.dump_lines import Row, kafka_lines, our_lines, row
-from tests.support.exchange import SOON_AFTER, opened
-from tests.support.kafka import Dump, KafkaParts, dump_log_segments
-from tests.support.kafka_logs import (
+from penstock.storage.log.log import Log
+from penstock.storage.manager.log_manager import LogManager
+from penstock.storage.producer.append_info import ProducerStateEntry
+from tests.support.kafka.broker import Dump, KafkaParts, dump_log_segments
+from tests.support.kafka.consumed_records import consume
+from tests.support.kafka.dump_lines import Row, kafka_lines, our_lines, row
+from tests.support.kafka.log_exchange import SOON_AFTER, opened
+from tests.support.kafka.logs import (
     FoundOffset,
     KafkaWrittenLogs,
     ServedPartition,
     read_checkpoint,
 )
-from tests.support.logs import read_all
-from tests.support.once import once_per_run
-from tests.support.written_files import copy_of, epochs_in, files_in
+from tests.support.kafka.once import once_per_run
+from tests.support.storage.logs import read_all
+from tests.support.storage.written_files import copy_of, epochs_in, files_in
 
 FILES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 TEXT = ("codec-", "append-time", "compacted", "not-idempotent", "records-deleted", "transaction")

@@ -24,7 +24,7 @@ from penstock.controller.metadata import (
 from penstock.core.errors import ErrorCode, KafkaStorageError
 from penstock.core.ids import TopicPartition
 from tests.contract.homes import StoreHome
-from tests.support.metadata_changes import (
+from tests.support.coordinator.metadata_changes import (
     LASTING,
     PASSING,
     acl,

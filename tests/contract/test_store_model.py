@@ -33,7 +33,7 @@ from penstock.controller.metadata import (
 )
 from penstock.core.ids import TopicPartition
 from tests.contract.homes import HOMES, StoreHome
-from tests.support.metadata_changes import StoreModel, acl, broker, config, image_of
+from tests.support.coordinator.metadata_changes import StoreModel, acl, broker, config, image_of
 
 TOPICS = st.sampled_from(["a", "a.b"])
 ENTITIES = st.sampled_from(

@@ -16,14 +16,14 @@ from random import Random
 
 from penstock.core.clock import ManualClock
 from penstock.core.ids import TopicPartition
-from penstock.storage.config import LogConfig
-from penstock.storage.log import Log
-from penstock.storage.manager import LogManager
-from tests.support.crash_disk import OPERATIONS, CrashDisk, CrashMode, Fault
-from tests.support.log_history import Outcome
-from tests.support.log_invariants import check_against, check_consistent
-from tests.support.log_model import ProducerSummary, StoredBatch
-from tests.support.log_workloads import NODE, Scene, as_appended, contents, data_batch
+from penstock.storage.log.log import Log
+from penstock.storage.log_config import LogConfig
+from penstock.storage.manager.log_manager import LogManager
+from tests.support.storage.crash_disk import OPERATIONS, CrashDisk, CrashMode, Fault
+from tests.support.storage.log_history import Outcome
+from tests.support.storage.log_invariants import check_against, check_consistent
+from tests.support.storage.log_model import ProducerSummary, StoredBatch
+from tests.support.storage.log_workloads import NODE, Scene, as_appended, contents, data_batch
 
 SEEDS = int(os.environ.get("PENSTOCK_CRASH_SEEDS", "0"))
 """How long to look; 0: as briefly as the tests are meant to be run every day."""

@@ -8,9 +8,9 @@ import pytest
 from penstock.core.ids import TopicPartition
 from penstock.records.compress import Compression
 from tests.crash.harness import SEEDS, CrashTest, check_logs, open_logs, told_where
-from tests.support.crash_disk import CrashDisk, CrashMode
-from tests.support.log_history import History
-from tests.support.log_workloads import TINY, TP, Scene, contents
+from tests.support.storage.crash_disk import CrashDisk, CrashMode
+from tests.support.storage.log_history import History
+from tests.support.storage.log_workloads import TINY, TP, Scene, contents
 
 
 def test_appends_and_flushes() -> None:

@@ -13,12 +13,12 @@ import pytest
 from penstock.core.errors import ErrorCode, KafkaError, KafkaStorageError
 from penstock.core.ids import TopicPartition
 from penstock.records.compress import Compression
-from penstock.storage.log import Log
-from penstock.storage.log_results import Isolation
+from penstock.storage.log.log import Log
+from penstock.storage.log.results import Isolation
 from tests.crash.harness import check_logs, open_logs, told_where
-from tests.support.crash_disk import CrashDisk, CrashMode
-from tests.support.log_model import StoredBatch, stored_batches
-from tests.support.log_workloads import TINY, Scene, data_batch
+from tests.support.storage.crash_disk import CrashDisk, CrashMode
+from tests.support.storage.log_model import StoredBatch, stored_batches
+from tests.support.storage.log_workloads import TINY, Scene, data_batch
 
 HIT = TopicPartition("hit", 0)
 SPARED = TopicPartition("spared", 0)

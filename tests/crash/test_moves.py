@@ -5,10 +5,10 @@ from itertools import count
 
 import pytest
 
-from penstock.storage import log_move
+from penstock.storage.manager import log_move
 from tests.crash.harness import SEEDS, CrashTest
 from tests.crash.test_crash_points import COMPACTED, compact_into
-from tests.support.log_workloads import TINY, TP, Scene
+from tests.support.storage.log_workloads import TINY, TP, Scene
 
 pytestmark = pytest.mark.long
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from penstock.core.ids import TopicPartition
-from penstock.storage.config import LogConfig
+from penstock.storage.log_config import LogConfig
 from tests.crash.harness import SEEDS, CrashTest
-from tests.support.log_model import implied
-from tests.support.log_workloads import TINY, TP, Scene
+from tests.support.storage.log_model import implied
+from tests.support.storage.log_workloads import TINY, TP, Scene
 
 pytestmark = pytest.mark.long
 

@@ -23,15 +23,15 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.broker.broker import Broker
-from penstock.broker.coordinator_log import append_records
+from penstock.broker.coordinator.log import append_records
 from penstock.coordinator.txn.metadata import MAX_EPOCH, record_of
 from penstock.coordinator.txn.records import encode_record
 from penstock.records.batch import split
 from tests.crash.harness import SEEDS
-from tests.support.broker import RunningBroker, running_broker
-from tests.support.dying_broker import DIED, BrokerForge, Death, DyingBroker, Moment
-from tests.support.txn_client import Generation
-from tests.support.txn_play import SETTINGS, Account, BrokerDiedError, Play
+from tests.support.broker.dying_broker import DIED, BrokerForge, Death, DyingBroker, Moment
+from tests.support.broker.in_process import RunningBroker, running_broker
+from tests.support.coordinator.transaction_client import Generation
+from tests.support.coordinator.transaction_script import SETTINGS, Account, BrokerDiedError, Play
 
 pytestmark = pytest.mark.long
 

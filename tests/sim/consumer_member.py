@@ -23,7 +23,7 @@ from penstock.protocol.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from tests.sim.consumer_world import GROUP, REBALANCE_MS, World
-from tests.support.groups import commit_errors, commit_request
+from tests.support.coordinator.groups import commit_errors, commit_request
 
 HEARTBEAT_MS = 1_000
 REQUEST_TIMEOUT_MS = 2_000

@@ -39,7 +39,7 @@ from penstock.coordinator.machine import SetTimer, TimerFired
 from penstock.coordinator.timers import TimerQueue
 from penstock.core.errors import ErrorCode
 from penstock.protocol.fields import Message
-from tests.support.groups import FakeTopics, id_of
+from tests.support.coordinator.groups import FakeTopics, id_of
 
 GROUP = "readers"
 SESSION_MS = 6_000

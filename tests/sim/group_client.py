@@ -22,7 +22,7 @@ from tests.sim.group_world import (
     read_assignment,
     write_assignment,
 )
-from tests.support.groups import (
+from tests.support.coordinator.groups import (
     commit_errors,
     commit_request,
     fetch_request,

@@ -30,7 +30,7 @@ from penstock.protocol.fields import Message
 from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from penstock.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from tests.support.groups import FakeTopics
+from tests.support.coordinator.groups import FakeTopics
 
 GROUP = "readers"
 PARTITIONS = 6

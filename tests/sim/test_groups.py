@@ -7,7 +7,7 @@ import pytest
 
 from tests.sim.group_client import Client
 from tests.sim.group_world import GROUP, PARTITIONS, RESET, Faults, World
-from tests.support.groups import commit_request
+from tests.support.coordinator.groups import commit_request
 
 STORM_MS = 90_000
 CALM_MS = 120_000

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker import transactions
+from penstock.broker.coordinator import transaction_coordinator
 from penstock.coordinator.group.pending_offsets import PendingOffsets
 from penstock.coordinator.txn import initialize
 from penstock.coordinator.txn.metadata import TransactionMetadata, prepare_epoch
 from penstock.core.errors import ErrorCode
-from penstock.storage.local_log import LocalLog
+from penstock.storage.log.local_log import LocalLog
 from tests.sim.txn_world import SimulationError, World, run_seed
 
 _FEW = 12
@@ -77,8 +77,8 @@ def count_aborted_offsets(patch: pytest.MonkeyPatch) -> None:
 
 
 def leave_out_markers(patch: pytest.MonkeyPatch) -> None:
-    done = transactions._DONE | {ErrorCode.NOT_LEADER_OR_FOLLOWER}
-    patch.setattr(transactions, "_DONE", done)
+    done = transaction_coordinator._DONE | {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    patch.setattr(transaction_coordinator, "_DONE", done)
 
 
 def fence_nobody(patch: pytest.MonkeyPatch) -> None:

@@ -10,35 +10,35 @@ from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from uuid import UUID
 
-from penstock.broker.access import Access
 from penstock.broker.broker import Broker
-from penstock.broker.chores import Chores
+from penstock.broker.client_telemetry import ClientTelemetry
 from penstock.broker.config.broker_config import BrokerConfig
-from penstock.broker.config.topic_config import topic_config
-from penstock.broker.controlling import Controlling
-from penstock.broker.coordinator_host import Surroundings
-from penstock.broker.features import (
-    NEW_CLUSTER_FEATURES,
-    SUPPORTED_FEATURES,
-    TRANSACTION_VERSION,
-)
-from penstock.broker.fetch_sessions import FetchSessions
-from penstock.broker.flushes import Flushes
-from penstock.broker.groups import GroupCoordinator
-from penstock.broker.log_moves import LogMoves
-from penstock.broker.producer_ids import ProducerIds
-from penstock.broker.quotas import Quotas
-from penstock.broker.replicas import Replica, ReplicaManager
-from penstock.broker.settings import (
+from penstock.broker.config.component_config import (
     chore_intervals,
     new_authorizer,
     new_quotas,
     producer_limits,
 )
-from penstock.broker.telemetry import ClientTelemetry
-from penstock.broker.transactions import TransactionCoordinator
-from penstock.broker.txn_markers import TxnMarkers
-from penstock.broker.txn_verification import TxnVerification
+from penstock.broker.config.topic_config import topic_config
+from penstock.broker.coordinator.group_coordinator import GroupCoordinator
+from penstock.broker.coordinator.host import Surroundings
+from penstock.broker.coordinator.transaction_coordinator import TransactionCoordinator
+from penstock.broker.coordinator.transaction_markers import TxnMarkers
+from penstock.broker.coordinator.transaction_verification import TxnVerification
+from penstock.broker.metadata.controller_host import Controlling
+from penstock.broker.metadata.features import (
+    NEW_CLUSTER_FEATURES,
+    SUPPORTED_FEATURES,
+    TRANSACTION_VERSION,
+)
+from penstock.broker.metadata.producer_id_manager import ProducerIds
+from penstock.broker.replica.background_tasks import Chores
+from penstock.broker.replica.fetch_sessions import FetchSessions
+from penstock.broker.replica.flushes import Flushes
+from penstock.broker.replica.log_moves import LogMoves
+from penstock.broker.replica.replica_manager import Replica, ReplicaManager
+from penstock.broker.security.access import Access
+from penstock.broker.security.quotas import Quotas
 from penstock.broker.workers import Workers
 from penstock.cluster.store import is_ephemeral
 from penstock.controller.brokers import startup
@@ -50,11 +50,11 @@ from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TimestampMs, TopicPartition
 from penstock.protocol.messages.write_txn_markers import WritableTxnMarker
-from penstock.storage.cleaner import CleanerSettings, LogCleaner
-from penstock.storage.log_results import AppendInfo
-from penstock.storage.manager import LogManager
+from penstock.storage.cleaner.log_cleaner import CleanerSettings, LogCleaner
+from penstock.storage.log.results import AppendInfo
+from penstock.storage.manager.log_manager import LogManager
 from tests.sim.txn_loop import SimLoop
-from tests.support.crash_disk import CrashDisk
+from tests.support.storage.crash_disk import CrashDisk
 
 NODE = 1
 FOLDER = "/data"

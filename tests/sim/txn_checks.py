@@ -24,10 +24,13 @@ keeps the log unstable.
 from collections.abc import Iterable
 
 from penstock.broker.broker import Broker
-from penstock.broker.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from penstock.broker.coordinator.internal_topics import (
+    GROUP_METADATA_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 from penstock.coordinator.txn.state import TransactionState
 from penstock.core.ids import TopicPartition
-from penstock.storage.log import Log
+from penstock.storage.log.log import Log
 from tests.sim.txn_followers import (
     Attempt,
     DataFollower,

@@ -16,8 +16,8 @@ from penstock.records.batch import BatchHeader, split
 from penstock.records.control import read_end_txn_marker
 from penstock.records.read import read_records
 from penstock.records.record import Record
-from penstock.storage.log import Log
-from penstock.storage.log_results import Isolation
+from penstock.storage.log.log import Log
+from penstock.storage.log.results import Isolation
 
 
 class Attempt:

@@ -10,7 +10,7 @@ from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResp
 from penstock.protocol.messages.join_group import JoinGroupResponse
 from penstock.protocol.messages.sync_group import SyncGroupResponse
 from tests.sim.txn_transforms import NOT_A_MEMBER, Transformer
-from tests.support.groups import join_request, sync_request
+from tests.support.coordinator.groups import join_request, sync_request
 
 MEMBERS = "members"
 SESSION_MS = 1_200

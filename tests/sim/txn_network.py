@@ -20,7 +20,7 @@ from penstock.protocol.api_key import ApiKey
 from penstock.protocol.codec import decode, encode
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.fetch import FetchResponse
-from penstock.storage.segment import LogSlice
+from penstock.storage.segment.log_segment import LogSlice
 from tests.sim.txn_broker import SimBroker
 from tests.sim.txn_loop import Life, SimLoop
 

@@ -10,7 +10,10 @@ from collections.abc import Coroutine
 from random import Random
 from typing import Any
 
-from penstock.broker.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from penstock.broker.coordinator.internal_topics import (
+    GROUP_METADATA_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 from penstock.coordinator.txn.metadata import TransactionMetadata, record_of
 from penstock.coordinator.txn.records import encode_record
 from penstock.core.ids import TopicPartition
@@ -24,7 +27,7 @@ from tests.sim.txn_loop import Life, SimLoop
 from tests.sim.txn_members import MEMBERS
 from tests.sim.txn_network import Network, Server
 from tests.sim.txn_transforms import GROUP, INPUT, OUTPUT
-from tests.support.crash_disk import CrashDisk, CrashMode
+from tests.support.storage.crash_disk import CrashDisk, CrashMode
 
 STORM_MS = 15_000
 CALM_MS = 60_000

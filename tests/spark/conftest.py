@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.testing import Broker
-from tests.support.databases import mariadb, postgresql
-from tests.support.spark import spark_session
+from tests.support.spark.databases import mariadb, postgresql
+from tests.support.spark.session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

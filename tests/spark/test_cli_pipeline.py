@@ -15,7 +15,7 @@ from penstock.client import Admin, Producer
 from penstock.client.admin import NewTopic
 from penstock.core.ids import TopicPartition
 from penstock.testing import Broker
-from tests.support.cli import Cli
+from tests.support.client.cli import Cli
 
 PIPELINE = """\
 name: orders

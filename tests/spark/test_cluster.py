@@ -22,10 +22,10 @@ from sqlalchemy import Engine, inspect
 
 from penstock.client.producer.producer import Producer
 from penstock.testing import Broker
-from tests.support.database_sinks import rows_of
-from tests.support.databases import MariaDbServer, PostgreSqlServer, engine_for, sqlite_url
-from tests.support.spark_cluster import QUICK, SparkCluster
-from tests.support.topic_sinks import committed
+from tests.support.spark.cluster import QUICK, SparkCluster
+from tests.support.spark.database_sinks import rows_of
+from tests.support.spark.databases import MariaDbServer, PostgreSqlServer, engine_for, sqlite_url
+from tests.support.spark.topic_sinks import committed
 
 pytestmark = pytest.mark.long
 

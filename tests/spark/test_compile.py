@@ -25,8 +25,8 @@ from penstock.spark.run.run import run
 from penstock.spark.run.session import query_session
 from penstock.spark.sinks.port import Sink
 from penstock.testing import Broker
-from tests.support.memory_sink import Memory, MemorySink
-from tests.support.pipelines import CLICKS, click
+from tests.support.spark.memory_sink import Memory, MemorySink
+from tests.support.spark.pipelines import CLICKS, click
 
 if TYPE_CHECKING:
     import pandas as pd

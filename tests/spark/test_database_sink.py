@@ -10,7 +10,7 @@ from sqlalchemy import URL, Engine, inspect, text
 from penstock.spark.errors import PipelineError
 from penstock.spark.pipeline.model import SinkWriting
 from penstock.spark.sinks.port import Applied
-from tests.support.database_sinks import (
+from tests.support.spark.database_sinks import (
     batch_of,
     begin,
     count_of,
@@ -19,7 +19,7 @@ from tests.support.database_sinks import (
     sink_for,
     spec_for,
 )
-from tests.support.databases import (
+from tests.support.spark.databases import (
     DatabaseServer,
     engine_for,
     mariadb,

@@ -17,8 +17,8 @@ import pytest
 
 from penstock.spark.run.java import find_java
 from penstock.testing import Broker
-from tests.support.spark_topics import Topics
-from tests.support.topic_sinks import committed
+from tests.support.spark.topic_sinks import committed
+from tests.support.spark.topics import Topics
 
 pytestmark = pytest.mark.long
 

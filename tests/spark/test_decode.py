@@ -22,8 +22,8 @@ from penstock.spark.decode.fields import typed_fields
 from penstock.spark.pipeline.model import Format, SourceSpec
 from penstock.spark.run.observed import Observed, observed, observing
 from penstock.testing import Broker
-from tests.support import json_oracle
-from tests.support.protobuf_messages import descriptors, order_class
+from tests.support.spark import json_oracle
+from tests.support.spark.protobuf_messages import descriptors, order_class
 
 if TYPE_CHECKING:
     import pyarrow as pa

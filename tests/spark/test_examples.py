@@ -22,7 +22,7 @@ from penstock.spark.pipeline.model import PipelineSpec
 from penstock.spark.pipeline.yaml_file import load
 from penstock.spark.run.run import RunResult, run
 from penstock.testing import Broker
-from tests.support.databases import PostgreSqlServer, engine_for
+from tests.support.spark.databases import PostgreSqlServer, engine_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,8 +20,8 @@ from penstock.spark.errors import (
 )
 from penstock.spark.run.rebuild import rebuild
 from penstock.testing import Broker
-from tests.support.pipeline_world import Kind, Point, World, commits_seen
-from tests.support.spark_worlds import DATABASES, KilledError, die, new_world
+from tests.support.spark.pipeline_world import Kind, Point, World, commits_seen
+from tests.support.spark.worlds import DATABASES, KilledError, die, new_world
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.testing import Broker
-from tests.support.pipeline_driver import Driver, Order, killed
-from tests.support.pipeline_world import World
-from tests.support.spark_worlds import new_world
+from tests.support.spark.pipeline_driver import Driver, Order, killed
+from tests.support.spark.pipeline_world import World
+from tests.support.spark.worlds import new_world
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,15 +17,15 @@ from penstock.spark.run.query import At
 from penstock.spark.run.run import run
 from penstock.spark.watch.watching import RunListener
 from penstock.testing import Broker
-from tests.support.databases import (
+from tests.support.spark.databases import (
     DatabaseServer,
     MariaDbServer,
     PostgreSqlServer,
     engine_for,
 )
-from tests.support.pipeline_world import Point, World, commits_seen
-from tests.support.spark_worlds import DATABASES, SERVERS, new_world
-from tests.support.worker_faults import dying_after_staging
+from tests.support.spark.pipeline_world import Point, World, commits_seen
+from tests.support.spark.worker_faults import dying_after_staging
+from tests.support.spark.worlds import DATABASES, SERVERS, new_world
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

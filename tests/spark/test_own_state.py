@@ -10,7 +10,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from penstock.spark.errors import PipelineError
 from penstock.spark.pipeline.model import StepSpec
 from penstock.testing import Broker
-from tests.support.pipelines import Play, click
+from tests.support.spark.pipelines import Play, click
 
 if TYPE_CHECKING:
     import pandas as pd

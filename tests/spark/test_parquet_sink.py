@@ -14,7 +14,7 @@ from penstock.spark.progress import Stored
 from penstock.spark.sinks.commit_log import Commit, CommitLog
 from penstock.spark.sinks.hadoop_files import HadoopFiles
 from penstock.spark.sinks.parquet import ParquetSink
-from tests.support.topic_sinks import Killed, at, batch
+from tests.support.spark.topic_sinks import Killed, at, batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

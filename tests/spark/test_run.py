@@ -13,7 +13,7 @@ from penstock.spark.errors import (
     ProgressError,
 )
 from penstock.testing import Broker
-from tests.support.pipelines import PER_MINUTE, Play, click
+from tests.support.spark.pipelines import PER_MINUTE, Play, click
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,8 +18,8 @@ from penstock.spark.sinks.port import Applied
 from penstock.spark.watch.report import BatchReport
 from penstock.spark.watch.watching import RunListener
 from penstock.testing import Broker
-from tests.support.memory_sink import MemorySink
-from tests.support.pipelines import Play, click
+from tests.support.spark.memory_sink import MemorySink
+from tests.support.spark.pipelines import Play, click
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

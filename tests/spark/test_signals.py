@@ -15,7 +15,7 @@ import pytest
 
 from penstock.client import Producer
 from penstock.testing import Broker
-from tests.support.spark_cluster import family
+from tests.support.spark.cluster import family
 
 pytestmark = pytest.mark.long
 

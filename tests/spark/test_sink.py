@@ -11,7 +11,7 @@ from penstock.spark.errors import OptionError, TooManyDeadLettersError
 from penstock.spark.pipeline.model import TopicSinkSpec
 from penstock.spark.sinks.topic import TopicSink, as_records
 from penstock.testing import Broker
-from tests.support.topic_sinks import batch, client_of, committed, values_of
+from tests.support.spark.topic_sinks import batch, client_of, committed, values_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,9 +12,9 @@ import pytest
 
 from penstock.spark.progress import begin_in
 from penstock.testing import Broker
-from tests.support.guarded import PASSWORD, guarded_broker
-from tests.support.spark_queries import run_once, running
-from tests.support.spark_topics import Topics
+from tests.support.broker.guarded import PASSWORD, guarded_broker
+from tests.support.spark.queries import run_once, running
+from tests.support.spark.topics import Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

@@ -10,8 +10,8 @@ import pytest
 from penstock.client.consumer.consumer import Consumer
 from penstock.core.ids import TopicPartition
 from penstock.testing import Broker
-from tests.support.spark_queries import run_once
-from tests.support.spark_topics import Topics
+from tests.support.spark.queries import run_once
+from tests.support.spark.topics import Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

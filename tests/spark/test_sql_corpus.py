@@ -9,7 +9,7 @@ from penstock.spark.check.shape import cannot_append, cannot_update, output_mode
 from penstock.spark.check.views import analyse
 from penstock.spark.pipeline.model import PipelineSpec
 from penstock.spark.run.plan_facts import facts_of
-from tests.support.sql_corpus import (
+from tests.support.spark.sql_corpus import (
     BARE,
     CLICKS,
     CUSTOMERS,

@@ -13,8 +13,8 @@ from penstock.spark.errors import PipelineError
 from penstock.spark.pipeline.model import StepSpec, TableSpec
 from penstock.spark.run.static_tables import StaticTable
 from penstock.testing import Broker
-from tests.support.databases import MariaDbServer, PostgreSqlServer, engine_for, sqlite_url
-from tests.support.pipelines import Play, click
+from tests.support.spark.databases import MariaDbServer, PostgreSqlServer, engine_for, sqlite_url
+from tests.support.spark.pipelines import Play, click
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

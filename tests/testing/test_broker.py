@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from penstock.testing import Broker, BrokerError
-from tests.support.certificates import make_identity, simple_name
-from tests.support.kafka import wait_until
-from tests.support.outside import connect, write
-from tests.support.requests import fetch_request
+from tests.support.broker.certificates import make_identity, simple_name
+from tests.support.broker.outside import connect, write
+from tests.support.kafka.broker import wait_until
+from tests.support.protocol.requests import fetch_request
 
 FIRST_RECORD_SECONDS = 0.5
 TRIES = 5

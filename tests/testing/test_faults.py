@@ -11,11 +11,11 @@ from confluent_kafka import Producer
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.protocol.messages.metadata import MetadataRequest
 from penstock.testing import ApiKey, Broker, BrokerError
-from tests.support.broker import WireClient
-from tests.support.kafka import wait_until
-from tests.support.outside import connect, write
-from tests.support.requests import batch_of, fetch_request, produce_request, produced
-from tests.support.txn_client import latest
+from tests.support.broker.in_process import WireClient
+from tests.support.broker.outside import connect, write
+from tests.support.coordinator.transaction_client import latest
+from tests.support.kafka.broker import wait_until
+from tests.support.protocol.requests import batch_of, fetch_request, produce_request, produced
 
 TOPIC = "topic"
 QUESTION = ApiVersionsRequest()

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from tests.support.broker import RunningBroker, WireClient, running_broker
-from tests.support.faults import watching
+from tests.support.broker.faults import watching
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
 
 
 @pytest.fixture(scope="module")

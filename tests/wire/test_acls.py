@@ -32,7 +32,9 @@ from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequest
 from penstock.records.record import Record
 from penstock.security.acl import AclOperation, AclPermission, PatternType, ResourceType
 from penstock.security.scram_credential import ScramMechanism
-from tests.support.admin import (
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.broker.logins import AUTHORIZER, SASL_SETTINGS, logged_in, set_password
+from tests.support.protocol.admin import (
     BROKER,
     TOPIC,
     allow,
@@ -42,8 +44,6 @@ from tests.support.admin import (
     try_alter,
     try_produce,
 )
-from tests.support.broker import RunningBroker, WireClient, running_broker
-from tests.support.logins import AUTHORIZER, SASL_SETTINGS, logged_in, set_password
 
 SETTINGS = {
     **SASL_SETTINGS,

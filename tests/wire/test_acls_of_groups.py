@@ -20,9 +20,9 @@ from penstock.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from penstock.security.acl import AclOperation, ResourceType
-from tests.support.admin import allow, create_topic
-from tests.support.broker import WireClient, running_broker
-from tests.support.logins import AUTHORIZER, SASL_SETTINGS, logged_in
+from tests.support.broker.in_process import WireClient, running_broker
+from tests.support.broker.logins import AUTHORIZER, SASL_SETTINGS, logged_in
+from tests.support.protocol.admin import allow, create_topic
 
 SETTINGS = {**SASL_SETTINGS, "authorizer.class.name": AUTHORIZER, "super.users": "User:admin"}
 TOPICS = ("open", "secret")

@@ -13,10 +13,13 @@ from penstock.protocol.messages.metadata import MetadataRequest
 from penstock.records.batch import read_header
 from penstock.records.compress import Compression
 from penstock.records.record import Record
-from penstock.storage.cleaner import CleanerSettings, LogCleaner
-from penstock.storage.log import Log
-from tests.support.absent_replicas import add_absent_replica
-from tests.support.admin import (
+from penstock.storage.cleaner.log_cleaner import CleanerSettings, LogCleaner
+from penstock.storage.log.log import Log
+from tests.support.broker.absent_replicas import add_absent_replica
+from tests.support.broker.certificates import Identity, make_identity, simple_name
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.broker.logins import PLAIN_JAAS, plain_login
+from tests.support.protocol.admin import (
     BROKER,
     TOPIC,
     alter,
@@ -27,9 +30,6 @@ from tests.support.admin import (
     try_alter,
     try_produce,
 )
-from tests.support.broker import RunningBroker, WireClient, running_broker
-from tests.support.certificates import Identity, make_identity, simple_name
-from tests.support.logins import PLAIN_JAAS, plain_login
 
 RECORD = Record(0, 1_700_000_000_000, None, b"x" * 2000)
 

@@ -33,11 +33,11 @@ from penstock.protocol.messages.list_offsets import (
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from penstock.records.compress import Compression
 from penstock.records.prepare import PreparedAppend
-from penstock.storage.timestamps import TimestampSearch
-from tests.support.admin import TOPIC, try_alter
-from tests.support.broker import RunningBroker, WireClient, running_broker
-from tests.support.faults import watching
-from tests.support.requests import (
+from penstock.storage.log.timestamp_search import TimestampSearch
+from tests.support.broker.faults import watching
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.protocol.admin import TOPIC, try_alter
+from tests.support.protocol.requests import (
     NOW,
     batch_of,
     fetch_request,

@@ -13,9 +13,9 @@ from penstock.protocol.messages.heartbeat import HeartbeatRequest
 from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from penstock.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.support.broker import RunningBroker, WireClient, running_broker
-from tests.support.faults import watching
-from tests.support.group_client import (
+from tests.support.broker.faults import watching
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.coordinator.group_client import (
     GROUP_SETTINGS,
     commit,
     committed,
@@ -24,8 +24,8 @@ from tests.support.group_client import (
     pass_time,
     wait_until,
 )
-from tests.support.group_members import ClassicMember
-from tests.support.requests import make_topic
+from tests.support.coordinator.group_members import ClassicMember
+from tests.support.protocol.requests import make_topic
 
 SESSION_MS = 45_000
 

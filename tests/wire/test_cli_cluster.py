@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.broker import RunningBroker, WireClient
-from tests.support.cli import Cli
-from tests.support.group_client import wait_until
-from tests.support.requests import batch_of, make_topic, send_batch
+from tests.support.broker.in_process import RunningBroker, WireClient
+from tests.support.client.cli import Cli
+from tests.support.coordinator.group_client import wait_until
+from tests.support.protocol.requests import batch_of, make_topic, send_batch
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.broker import RunningBroker
-from tests.support.cli import Cli
+from tests.support.broker.in_process import RunningBroker
+from tests.support.client.cli import Cli
 
 
 @pytest.fixture(scope="module")

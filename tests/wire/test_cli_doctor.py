@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
-from penstock.cli import doctor_probes
+from penstock.cli.doctor import probes as doctor_probes
 from penstock.client.admin.admin import Admin
 from penstock.client.admin.model_security import AclBinding
 from penstock.core.errors import ErrorCode
@@ -27,12 +27,12 @@ from penstock.protocol.messages.metadata import (
 )
 from penstock.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from penstock.security.acl import AclOperation, AclPermission, PatternType, ResourceType
-from tests.support.broker import RunningBroker
-from tests.support.certificates import Identity, make_identity, simple_name
-from tests.support.cli import Cli
-from tests.support.fake_brokers import FakeBroker, fake_broker
-from tests.support.logins import AUTHORIZER, PLAIN_JAAS
-from tests.support.requests import make_topic
+from tests.support.broker.certificates import Identity, make_identity, simple_name
+from tests.support.broker.fake_brokers import FakeBroker, fake_broker
+from tests.support.broker.in_process import RunningBroker
+from tests.support.broker.logins import AUTHORIZER, PLAIN_JAAS
+from tests.support.client.cli import Cli
+from tests.support.protocol.requests import make_topic
 
 T = TypeVar("T")
 LISTENERS = ("PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL", "MUTUAL")

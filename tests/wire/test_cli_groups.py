@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import ErrorCode
-from tests.support.broker import RunningBroker, WireClient
-from tests.support.cli import Cli
-from tests.support.group_client import commit, find_group
-from tests.support.group_members import ClassicMember, ConsumerMember
-from tests.support.requests import NOW, batch_of, make_topic, send_batch
+from tests.support.broker.in_process import RunningBroker, WireClient
+from tests.support.client.cli import Cli
+from tests.support.coordinator.group_client import commit, find_group
+from tests.support.coordinator.group_members import ClassicMember, ConsumerMember
+from tests.support.protocol.requests import NOW, batch_of, make_topic, send_batch
 
 
 @pytest.fixture(scope="module")

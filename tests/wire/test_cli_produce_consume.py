@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli import record_reader
+from penstock.cli.records import record_reader
 from penstock.client.consumer.consumer import Consumer
 from penstock.client.producer.producer import Producer
 from penstock.core.ids import TopicPartition
-from tests.support.broker import RunningBroker
-from tests.support.cli import Cli
-from tests.support.requests import make_topic
+from tests.support.broker.in_process import RunningBroker
+from tests.support.client.cli import Cli
+from tests.support.protocol.requests import make_topic
 
 _numbers = count(1)
 ALL = ("-e", "-f", r"%p %o %k=%s\n")

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.broker import RunningBroker
-from tests.support.cli import Cli
-from tests.support.logins import AUTHORIZER, SASL_SETTINGS
+from tests.support.broker.in_process import RunningBroker
+from tests.support.broker.logins import AUTHORIZER, SASL_SETTINGS
+from tests.support.client.cli import Cli
 
 
 @pytest.fixture(scope="module")

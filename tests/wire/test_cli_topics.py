@@ -8,10 +8,10 @@ import pytest
 
 from penstock.cli import app as cli_app
 from penstock.cli.session import VARIABLE
-from tests.support.broker import RunningBroker, WireClient
-from tests.support.cli import Cli
-from tests.support.requests import NOW, batch_of, make_topic, send_batch
-from tests.support.txn_client import TxnProducer
+from tests.support.broker.in_process import RunningBroker, WireClient
+from tests.support.client.cli import Cli
+from tests.support.coordinator.transaction_client import TxnProducer
+from tests.support.protocol.requests import NOW, batch_of, make_topic, send_batch
 
 
 @pytest.fixture(scope="module")

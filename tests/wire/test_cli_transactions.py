@@ -6,10 +6,10 @@ import pytest
 
 from penstock.records.build import build_batch
 from penstock.records.record import Record
-from tests.support.broker import RunningBroker, WireClient
-from tests.support.cli import Cli
-from tests.support.requests import NOW, make_topic
-from tests.support.txn_client import TxnProducer, produce_request
+from tests.support.broker.in_process import RunningBroker, WireClient
+from tests.support.client.cli import Cli
+from tests.support.coordinator.transaction_client import TxnProducer, produce_request
+from tests.support.protocol.requests import NOW, make_topic
 
 
 @pytest.fixture(scope="module")

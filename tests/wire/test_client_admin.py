@@ -32,10 +32,10 @@ from penstock.client.errors import ClientError, IllegalStateError, KafkaTimeoutE
 from penstock.core.errors import ErrorCode, KafkaError, UnsupportedVersionError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.api_key import ApiKey
-from tests.support.admin import produce
-from tests.support.broker import RunningBroker, WireClient, running_broker
-from tests.support.group_client import wait_until
-from tests.support.txn_client import TxnProducer
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.coordinator.group_client import wait_until
+from tests.support.coordinator.transaction_client import TxnProducer
+from tests.support.protocol.admin import produce
 
 Topic = ConfigResourceType.TOPIC
 Broker = ConfigResourceType.BROKER

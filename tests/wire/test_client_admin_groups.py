@@ -22,10 +22,10 @@ from penstock.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from tests.support.broker import RunningBroker, WireClient
-from tests.support.group_client import GROUP_SETTINGS, wait_until
-from tests.support.group_members import ClassicMember, ConsumerMember
-from tests.support.txn_client import TxnProducer
+from tests.support.broker.in_process import RunningBroker, WireClient
+from tests.support.coordinator.group_client import GROUP_SETTINGS, wait_until
+from tests.support.coordinator.group_members import ClassicMember, ConsumerMember
+from tests.support.coordinator.transaction_client import TxnProducer
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -27,8 +27,8 @@ from penstock.client.admin.admin import Admin
 from penstock.client.errors import AuthenticationError, AuthorizationError
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
-from tests.support.broker import RunningBroker
-from tests.support.logins import AUTHORIZER, SASL_SETTINGS
+from tests.support.broker.in_process import RunningBroker
+from tests.support.broker.logins import AUTHORIZER, SASL_SETTINGS
 
 SHA_256, SHA_512 = ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512
 

@@ -8,9 +8,9 @@ from penstock.client.admin import AdminError, NewTopic, TransactionListing, Tran
 from penstock.client.admin.admin import Admin
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
-from tests.support.broker import RunningBroker, WireClient
-from tests.support.group_client import wait_until
-from tests.support.txn_client import Generation, TxnProducer
+from tests.support.broker.in_process import RunningBroker, WireClient
+from tests.support.coordinator.group_client import wait_until
+from tests.support.coordinator.transaction_client import Generation, TxnProducer
 
 T0 = TopicPartition("t", 0)
 

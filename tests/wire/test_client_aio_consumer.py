@@ -15,9 +15,9 @@ from penstock.client.errors import ConcurrentUseError, IllegalStateError, Wakeup
 from penstock.client.settings import ConsumerOptions
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
-from tests.support.broker import RunningBroker, WireClient
-from tests.support.own_consumer import at, values
-from tests.support.requests import NOW, make_topic, produced
+from tests.support.broker.in_process import RunningBroker, WireClient
+from tests.support.client.own_consumer import at, values
+from tests.support.protocol.requests import NOW, make_topic, produced
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 

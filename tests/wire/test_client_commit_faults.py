@@ -8,7 +8,7 @@ from penstock.client.consumer.consumer import Consumer
 from penstock.core.errors import KafkaError
 from penstock.protocol.api_key import ApiKey
 from penstock.testing.broker import Broker
-from tests.support.own_consumer import at, consumer_of, until
+from tests.support.client.own_consumer import at, consumer_of, until
 
 GROUP = "group"
 TOPIC = "topic"

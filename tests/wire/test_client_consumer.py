@@ -28,9 +28,9 @@ from penstock.protocol.messages.delete_records import (
 )
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest
 from penstock.records.compress import Compression
-from tests.support.broker import RunningBroker, WireClient
-from tests.support.own_consumer import at, consumer_of, polled, until, values
-from tests.support.requests import NOW, batch_of, make_topic, produced, send_batch
+from tests.support.broker.in_process import RunningBroker, WireClient
+from tests.support.client.own_consumer import at, consumer_of, polled, until, values
+from tests.support.protocol.requests import NOW, batch_of, make_topic, produced, send_batch
 
 
 @pytest.fixture

@@ -17,11 +17,11 @@ from penstock.client.errors import (
 )
 from penstock.core.errors import CorruptRecordError
 from penstock.security.acl import AclOperation, ResourceType
-from tests.support.admin import allow, create_topic
-from tests.support.broker import running_broker
-from tests.support.logins import AUTHORIZER, SASL_SETTINGS, logged_in
-from tests.support.own_consumer import at, consumer_of, polled, until, values
-from tests.support.requests import make_topic, produced
+from tests.support.broker.in_process import running_broker
+from tests.support.broker.logins import AUTHORIZER, SASL_SETTINGS, logged_in
+from tests.support.client.own_consumer import at, consumer_of, polled, until, values
+from tests.support.protocol.admin import allow, create_topic
+from tests.support.protocol.requests import make_topic, produced
 
 
 def free_port() -> int:

@@ -13,9 +13,9 @@ from penstock.client.consumer.record import OffsetAndMetadata, RebalanceListener
 from penstock.client.errors import IllegalStateError, NoOffsetForPartitionError
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
-from tests.support.broker import RunningBroker, WireClient
-from tests.support.own_consumer import at, consumer_of, polled, until, values
-from tests.support.requests import make_topic, produced
+from tests.support.broker.in_process import RunningBroker, WireClient
+from tests.support.client.own_consumer import at, consumer_of, polled, until, values
+from tests.support.protocol.requests import make_topic, produced
 
 BOTH = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.client.consumer.consumer import Consumer
-from tests.support.broker import RunningBroker, WireClient
-from tests.support.own_consumer import at, consumer_of, polled, until, values
-from tests.support.requests import NOW, batch_of, make_topic, produced, send_batch
-from tests.support.txn_client import TxnProducer
+from tests.support.broker.in_process import RunningBroker, WireClient
+from tests.support.client.own_consumer import at, consumer_of, polled, until, values
+from tests.support.coordinator.transaction_client import TxnProducer
+from tests.support.protocol.requests import NOW, batch_of, make_topic, produced, send_batch
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.broker import running_broker
+from tests.support.broker.in_process import running_broker
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "client.md"
 

@@ -17,9 +17,9 @@ from penstock.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from tests.support.broker import RunningBroker, WireClient
-from tests.support.own_groups import OwnMember, all_of, members, share, until
-from tests.support.requests import make_topic
+from tests.support.broker.in_process import RunningBroker, WireClient
+from tests.support.client.own_groups import OwnMember, all_of, members, share, until
+from tests.support.protocol.requests import make_topic
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.protocol.api_key import ApiKey
 from penstock.testing import Broker
-from tests.support.own_groups import OwnMember, all_of, members, share, until
+from tests.support.client.own_groups import OwnMember, all_of, members, share, until
 
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",

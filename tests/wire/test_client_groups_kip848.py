@@ -8,9 +8,9 @@ import pytest
 from penstock.client.errors import CommitFailedError
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
-from tests.support.broker import RunningBroker, WireClient
-from tests.support.own_groups import OwnMember, all_of, members, share, until
-from tests.support.requests import make_topic
+from tests.support.broker.in_process import RunningBroker, WireClient
+from tests.support.client.own_groups import OwnMember, all_of, members, share, until
+from tests.support.protocol.requests import make_topic
 
 CONSUMER = {"group_protocol": "consumer"}
 

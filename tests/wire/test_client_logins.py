@@ -10,10 +10,10 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 
 from penstock.security.scram_credential import ScramMechanism
-from tests.support.admin import create_topic
-from tests.support.broker import running_broker
-from tests.support.certificates import make_identity, simple_name
-from tests.support.logins import PLAIN_JAAS, set_password
+from tests.support.broker.certificates import make_identity, simple_name
+from tests.support.broker.in_process import running_broker
+from tests.support.broker.logins import PLAIN_JAAS, set_password
+from tests.support.protocol.admin import create_topic
 
 with warnings.catch_warnings():
     # It reads its schemas in a way that Python 3.11 calls old.

@@ -22,6 +22,7 @@ from penstock.client.errors import (
 from penstock.client.network import Network
 from penstock.client.settings import AdminOptions, resolve
 from penstock.core.errors import ErrorCode, UnsupportedVersionError
+from penstock.core.system_clock import SystemClock
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.find_coordinator import (
@@ -38,9 +39,8 @@ from penstock.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from penstock.storage.system_clock import SystemClock
-from tests.support.broker import running_broker
-from tests.support.fake_brokers import FakeBroker, fake_broker
+from tests.support.broker.fake_brokers import FakeBroker, fake_broker
+from tests.support.broker.in_process import running_broker
 
 CLOCK = SystemClock()
 

@@ -29,9 +29,9 @@ from penstock.client.producer.interceptors import (
 )
 from penstock.client.producer.producer import Producer
 from penstock.core.errors import ErrorCode, KafkaError
-from tests.support.broker import RunningBroker, WireClient
-from tests.support.requests import fetched, make_topic, records_in
-from tests.support.txn_client import uncommitted
+from tests.support.broker.in_process import RunningBroker, WireClient
+from tests.support.coordinator.transaction_client import uncommitted
+from tests.support.protocol.requests import fetched, make_topic, records_in
 
 WAIT_S = 10.0
 
@@ -145,7 +145,7 @@ def test_a_batch_that_is_too_large_is_split(broker: RunningBroker, client: WireC
 
 def test_a_topic_that_does_not_exist_is_named(tmp_path_factory: pytest.TempPathFactory) -> None:
     """E5: after max_block_ms, with what to do."""
-    from tests.support.broker import running_broker
+    from tests.support.broker.in_process import running_broker
 
     with (
         running_broker(

@@ -19,11 +19,11 @@ from penstock.protocol.messages.alter_client_quotas import (
 )
 from penstock.security.acl import AclOperation, ResourceType
 from penstock.testing.broker import Broker
-from tests.support.admin import allow
-from tests.support.broker import RunningBroker, WireClient, running_broker
-from tests.support.logins import AUTHORIZER, SASL_SETTINGS, logged_in
-from tests.support.requests import make_topic
-from tests.support.txn_client import uncommitted
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.broker.logins import AUTHORIZER, SASL_SETTINGS, logged_in
+from tests.support.coordinator.transaction_client import uncommitted
+from tests.support.protocol.admin import allow
+from tests.support.protocol.requests import make_topic
 
 WAIT_S = 20.0
 

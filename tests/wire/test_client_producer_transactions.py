@@ -26,8 +26,8 @@ from penstock.protocol.messages.offset_fetch import (
 )
 from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from penstock.testing.broker import Broker
-from tests.support.broker import WireClient
-from tests.support.txn_client import committed, uncommitted
+from tests.support.broker.in_process import WireClient
+from tests.support.coordinator.transaction_client import committed, uncommitted
 
 WAIT_S = 20.0
 TP = TopicPartition("t", 0)

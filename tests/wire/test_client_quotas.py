@@ -28,9 +28,9 @@ from penstock.protocol.messages.produce import (
 from penstock.records.build import build_batch
 from penstock.records.record import Record
 from penstock.security.scram_credential import ScramMechanism
-from tests.support.admin import BROKER, alter, create_topic, produce
-from tests.support.broker import RunningBroker, WireClient, running_broker
-from tests.support.logins import set_password
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.broker.logins import set_password
+from tests.support.protocol.admin import BROKER, alter, create_topic, produce
 
 Entity = dict[str, str | None]
 EXACT, DEFAULT, ANY = 0, 1, 2

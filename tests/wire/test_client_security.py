@@ -11,14 +11,14 @@ from penstock.client.cluster import Cluster
 from penstock.client.errors import AuthenticationError, ClientError, DisconnectError
 from penstock.client.network import Network
 from penstock.client.settings import CommonOptions, resolve
+from penstock.core.system_clock import SystemClock
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from penstock.security.scram_credential import ScramMechanism
-from penstock.storage.system_clock import SystemClock
-from tests.support.broker import RunningBroker, running_broker
-from tests.support.certificates import Identity, make_identity, simple_name
-from tests.support.faults import watching
-from tests.support.logins import PLAIN_JAAS, set_password
-from tests.support.net_server import run
+from tests.support.broker.certificates import Identity, make_identity, simple_name
+from tests.support.broker.faults import watching
+from tests.support.broker.in_process import RunningBroker, running_broker
+from tests.support.broker.logins import PLAIN_JAAS, set_password
+from tests.support.broker.net_server import run
 
 LISTENERS = ("PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL", "MUTUAL")
 QUICK_S = 5.0

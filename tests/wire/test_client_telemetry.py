@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 from confluent_kafka import Producer
 
-from penstock.broker.telemetry import (
+from penstock.broker.client_telemetry import (
     ClientTelemetry,
     LatestPushes,
     Push,
@@ -25,8 +25,8 @@ from penstock.protocol.messages.get_telemetry_subscriptions import (
 )
 from penstock.protocol.messages.push_telemetry import PushTelemetryRequest
 from penstock.records.compress import Compression, compress
-from tests.support.admin import alter
-from tests.support.broker import RunningBroker, WireClient, running_broker
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.protocol.admin import alter
 
 METRICS = ConfigResourceType.CLIENT_METRICS
 MAX_BYTES = 4000

@@ -26,8 +26,8 @@ from penstock.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsTopics,
 )
 from penstock.protocol.messages.metadata import MetadataRequest
-from tests.support.broker import RunningBroker, WireClient, running_broker
-from tests.support.requests import make_topic, produced
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.protocol.requests import make_topic, produced
 
 NODE = 5
 

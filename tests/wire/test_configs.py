@@ -25,8 +25,8 @@ from penstock.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResource,
 )
 from penstock.protocol.messages.list_config_resources import ListConfigResourcesRequest
-from tests.support.admin import BROKER, TOPIC, alter, create_topic, describe, try_alter
-from tests.support.broker import RunningBroker, WireClient, running_broker
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.protocol.admin import BROKER, TOPIC, alter, create_topic, describe, try_alter
 
 LOGGER = ConfigResourceType.BROKER_LOGGER
 METRICS = ConfigResourceType.CLIENT_METRICS

@@ -7,8 +7,8 @@ import pytest
 
 from penstock.broker.broker import Broker
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
-from tests.support.admin import BROKER, alter
-from tests.support.broker import RunningBroker, WireClient, running_broker
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.protocol.admin import BROKER, alter
 
 SETTINGS = {
     "listeners": "IN://127.0.0.1:0,OUT://127.0.0.1:0",

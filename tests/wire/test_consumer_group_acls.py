@@ -15,10 +15,10 @@ from penstock.protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from penstock.security.acl import AclOperation, AclPermission, ResourceType
-from tests.support.admin import allow
-from tests.support.broker import WireClient, running_broker
-from tests.support.faults import watching
-from tests.support.group_client import (
+from tests.support.broker.faults import watching
+from tests.support.broker.in_process import WireClient, running_broker
+from tests.support.broker.logins import AUTHORIZER, SASL_SETTINGS, logged_in
+from tests.support.coordinator.group_client import (
     GROUP_SETTINGS,
     commit,
     committed,
@@ -27,9 +27,9 @@ from tests.support.group_client import (
     find_group,
     listed,
 )
-from tests.support.group_members import ConsumerMember
-from tests.support.logins import AUTHORIZER, SASL_SETTINGS, logged_in
-from tests.support.requests import make_topic
+from tests.support.coordinator.group_members import ConsumerMember
+from tests.support.protocol.admin import allow
+from tests.support.protocol.requests import make_topic
 
 SETTINGS = {
     **GROUP_SETTINGS,

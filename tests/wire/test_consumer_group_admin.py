@@ -18,8 +18,8 @@ from penstock.protocol.messages.offset_delete import (
 )
 from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from penstock.security.acl import AclOperation
-from tests.support.broker import RunningBroker, WireClient
-from tests.support.group_client import (
+from tests.support.broker.in_process import RunningBroker, WireClient
+from tests.support.coordinator.group_client import (
     GROUP_SETTINGS,
     commit,
     committed,
@@ -29,12 +29,12 @@ from tests.support.group_client import (
     listed,
     wait_until,
 )
-from tests.support.group_members import (
+from tests.support.coordinator.group_members import (
     ClassicMember,
     ConsumerMember,
     settle,
 )
-from tests.support.requests import make_topic
+from tests.support.protocol.requests import make_topic
 
 OPERATIONS = ("READ", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")
 ALL_OF_A_GROUP = sum(1 << AclOperation[each] for each in OPERATIONS)

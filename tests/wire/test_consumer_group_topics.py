@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from penstock.broker.broker import Broker
-from penstock.broker.features import GROUP_VERSION
+from penstock.broker.metadata.features import GROUP_VERSION
 from penstock.controller.features import UpgradeType
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from penstock.security.acl import AclOperation, PatternType, ResourceType
-from tests.support.admin import allow
-from tests.support.broker import RunningBroker, WireClient, running_broker
-from tests.support.faults import watching
-from tests.support.group_client import (
+from tests.support.broker.faults import watching
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.broker.logins import AUTHORIZER, SASL_SETTINGS, logged_in
+from tests.support.coordinator.group_client import (
     GROUP_SETTINGS,
     commit,
     committed,
@@ -28,14 +28,14 @@ from tests.support.group_client import (
     pass_time,
     wait_until,
 )
-from tests.support.group_members import (
+from tests.support.coordinator.group_members import (
     ConsumerMember,
     owned_by,
     settle,
     settle_on,
 )
-from tests.support.logins import AUTHORIZER, SASL_SETTINGS, logged_in
-from tests.support.requests import make_topic
+from tests.support.protocol.admin import allow
+from tests.support.protocol.requests import make_topic
 
 REFRESH_MS = 11_000
 """Patterns are not resolved again within ten seconds."""

@@ -8,24 +8,24 @@ import pytest
 from penstock.controller.configs import ConfigResourceType
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from tests.support.admin import alter
-from tests.support.broker import RunningBroker, WireClient, running_broker
-from tests.support.faults import watching
-from tests.support.group_client import (
+from tests.support.broker.faults import watching
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.coordinator.group_client import (
     GROUP_SETTINGS,
     described,
     find_group,
     pass_time,
     wait_until,
 )
-from tests.support.group_members import (
+from tests.support.coordinator.group_members import (
     LEAVE_FOR_NOW,
     ConsumerMember,
     owned_by,
     settle,
     settle_on,
 )
-from tests.support.requests import make_topic
+from tests.support.protocol.admin import alter
+from tests.support.protocol.requests import make_topic
 
 SESSION_MS = 45_000
 FENCED = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)

@@ -12,13 +12,19 @@ from penstock.protocol.messages.consumer_group_heartbeat import ConsumerGroupHea
 from penstock.records.batch import split
 from penstock.records.compress import Compression
 from penstock.storage.disk import OsFile
-from penstock.storage.log import Log
-from penstock.storage.log_results import Isolation
-from tests.support.broker import RunningBroker, running_broker
-from tests.support.group_client import GROUP_SETTINGS, MovedClock, commit, committed, find_group
-from tests.support.group_members import ClassicMember, ConsumerMember
-from tests.support.requests import make_topic
-from tests.support.txn_client import Generation, TxnProducer
+from penstock.storage.log.log import Log
+from penstock.storage.log.results import Isolation
+from tests.support.broker.in_process import RunningBroker, running_broker
+from tests.support.coordinator.group_client import (
+    GROUP_SETTINGS,
+    MovedClock,
+    commit,
+    committed,
+    find_group,
+)
+from tests.support.coordinator.group_members import ClassicMember, ConsumerMember
+from tests.support.coordinator.transaction_client import Generation, TxnProducer
+from tests.support.protocol.requests import make_topic
 
 ONE = {**GROUP_SETTINGS, "offsets.topic.num.partitions": "1"}
 DAY_MS = 24 * 60 * 60 * 1000

@@ -12,7 +12,7 @@ from penstock.protocol.messages.produce import (
 )
 from penstock.records.build import build_batch
 from penstock.records.record import Record
-from tests.support.broker import WireClient, running_broker
+from tests.support.broker.in_process import WireClient, running_broker
 
 
 def create(client: WireClient, topic: str) -> None:

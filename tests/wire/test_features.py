@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 
 from penstock.broker.app import STORE_FILE
-from penstock.broker.features import GROUP_VERSION, NEW_CLUSTER_FEATURES, TRANSACTION_VERSION
+from penstock.broker.metadata.features import (
+    GROUP_VERSION,
+    NEW_CLUSTER_FEATURES,
+    TRANSACTION_VERSION,
+)
 from penstock.cluster.embedded import EmbeddedStore
 from penstock.controller.features import UpgradeType
 from penstock.controller.metadata import FeaturesRecord, Put
@@ -15,9 +19,9 @@ from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
 from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from penstock.security.acl import AclOperation, ResourceType
-from tests.support.admin import allow
-from tests.support.broker import RunningBroker, WireClient, running_broker
-from tests.support.logins import AUTHORIZER, SASL_SETTINGS, logged_in
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.broker.logins import AUTHORIZER, SASL_SETTINGS, logged_in
+from tests.support.protocol.admin import allow
 
 UP, DOWN, UNSAFE = UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE, UpgradeType.UNSAFE_DOWNGRADE
 

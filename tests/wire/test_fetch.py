@@ -11,8 +11,8 @@ from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from penstock.records.batch import split
 from penstock.replication.partition import Partition
-from tests.support.broker import RunningBroker, WireClient
-from tests.support.requests import (
+from tests.support.broker.in_process import RunningBroker, WireClient
+from tests.support.protocol.requests import (
     batch_of,
     fetch_request,
     fetched,

@@ -9,10 +9,10 @@ import pytest
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.fetch import FetchRequest
 from penstock.security.acl import AclOperation, ResourceType
-from tests.support.admin import allow
-from tests.support.broker import RunningBroker, WireClient
-from tests.support.logins import AUTHORIZER, SASL_SETTINGS, logged_in
-from tests.support.requests import fetch_request, make_topic, partitions_of, produced
+from tests.support.broker.in_process import RunningBroker, WireClient
+from tests.support.broker.logins import AUTHORIZER, SASL_SETTINGS, logged_in
+from tests.support.protocol.admin import allow
+from tests.support.protocol.requests import fetch_request, make_topic, partitions_of, produced
 
 VERSIONS = [0, 3, 4, 9, 12, 13, 14, 15, 18]
 FIRST_WITH_EPOCHS = 9

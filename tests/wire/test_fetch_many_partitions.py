@@ -14,10 +14,16 @@ from penstock.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from penstock.storage.log import Log
-from penstock.storage.read_ahead import ReadAhead
-from tests.support.broker import RunningBroker, WireClient
-from tests.support.requests import fetch_request, make_topic, partitions_of, produced, values_in
+from penstock.storage.log.log import Log
+from penstock.storage.segment.read_ahead import ReadAhead
+from tests.support.broker.in_process import RunningBroker, WireClient
+from tests.support.protocol.requests import (
+    fetch_request,
+    make_topic,
+    partitions_of,
+    produced,
+    values_in,
+)
 
 VERSION = 17
 RECORD = b"r" * 1000

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from penstock.broker import down_conversion
 from penstock.broker.broker import Broker
-from penstock.broker.down_conversion import DownConversion
-from penstock.broker.fetch_sessions import Entry
+from penstock.broker.replica import down_conversion
+from penstock.broker.replica.down_conversion import DownConversion
+from penstock.broker.replica.fetch_sessions import Entry
 from penstock.core.errors import ErrorCode
 from penstock.protocol.fields import ZERO_UUID
 from penstock.protocol.messages.fetch import (
@@ -26,9 +26,9 @@ from penstock.records.down_convert import MessageSet, down_convert
 from penstock.records.record import Record
 from penstock.records.validate import AppendOrigin
 from penstock.storage.disk import OsDisk, OsFile
-from penstock.storage.segment import LogSlice
-from tests.support.broker import RunningBroker, WireClient, running_broker
-from tests.support.requests import (
+from penstock.storage.segment.log_segment import LogSlice
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.protocol.requests import (
     NOW,
     batch_of,
     fetch_request,

@@ -7,8 +7,8 @@ import pytest
 
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from tests.support.broker import RunningBroker, WireClient
-from tests.support.requests import (
+from tests.support.broker.in_process import RunningBroker, WireClient
+from tests.support.protocol.requests import (
     fetch_request,
     make_topic,
     partitions_of,

@@ -12,8 +12,8 @@ from penstock.protocol.messages.delete_records import (
 )
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock.protocol.messages.fetch import FetchRequest
-from tests.support.broker import RunningBroker, WireClient
-from tests.support.requests import (
+from tests.support.broker.in_process import RunningBroker, WireClient
+from tests.support.protocol.requests import (
     batch_of,
     fetch_request,
     make_topic,

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from penstock.broker.broker import Broker
-from penstock.broker.coordinator_log import read_log
+from penstock.broker.coordinator.log import read_log
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.describe_groups import DescribeGroupsRequest
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
 from penstock.protocol.messages.list_groups import ListGroupsRequest
-from tests.support.broker import TIMEOUT_S, WireClient, running_broker
-from tests.support.faults import watching
-from tests.support.group_client import (
+from tests.support.broker.faults import watching
+from tests.support.broker.in_process import TIMEOUT_S, WireClient, running_broker
+from tests.support.coordinator.group_client import (
     GROUP_SETTINGS,
     commit,
     committed,
@@ -27,10 +27,10 @@ from tests.support.group_client import (
     listed,
     wait_until,
 )
-from tests.support.group_members import ClassicMember, ConsumerMember
-from tests.support.requests import make_topic, received
+from tests.support.coordinator.group_members import ClassicMember, ConsumerMember
+from tests.support.protocol.requests import make_topic, received
 
-READ_LOG = "penstock.broker.coordinator_host.read_log"
+READ_LOG = "penstock.broker.coordinator.host.read_log"
 LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 

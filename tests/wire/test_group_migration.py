@@ -7,9 +7,9 @@ import pytest
 
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.describe_groups import DescribeGroupsRequest
-from tests.support.broker import RunningBroker, WireClient, running_broker
-from tests.support.faults import watching
-from tests.support.group_client import (
+from tests.support.broker.faults import watching
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.coordinator.group_client import (
     GROUP_SETTINGS,
     commit,
     committed,
@@ -19,8 +19,8 @@ from tests.support.group_client import (
     pass_time,
     wait_until,
 )
-from tests.support.group_members import ClassicMember, ConsumerMember, settle, settle_on
-from tests.support.requests import make_topic
+from tests.support.coordinator.group_members import ClassicMember, ConsumerMember, settle, settle_on
+from tests.support.protocol.requests import make_topic
 
 SESSION_MS = 45_000
 ALL = [0, 1, 2, 3]

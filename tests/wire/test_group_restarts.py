@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.broker.broker import Broker
-from penstock.broker.internal_topics import ADMIN_CLIENT_ID, GROUP_METADATA_TOPIC
+from penstock.broker.coordinator.internal_topics import ADMIN_CLIENT_ID, GROUP_METADATA_TOPIC
 from penstock.controller.configs import ConfigResourceType
 from penstock.coordinator.partition_of import partition_of
 from penstock.core.errors import ErrorCode
@@ -18,10 +18,10 @@ from penstock.core.ids import TopicPartition
 from penstock.protocol.stored.offsets import OffsetCommitKey
 from penstock.protocol.versioned import encode_record_key
 from penstock.records.batch import HEADER_SIZE, split
-from tests.support.admin import alter
-from tests.support.broker import RunningBroker, WireClient, running_broker
-from tests.support.faults import watching
-from tests.support.group_client import (
+from tests.support.broker.faults import watching
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.broker.process import PenstockBroker
+from tests.support.coordinator.group_client import (
     GROUP_SETTINGS,
     commit,
     committed,
@@ -30,16 +30,16 @@ from tests.support.group_client import (
     listed,
     wait_until,
 )
-from tests.support.group_members import (
+from tests.support.coordinator.group_members import (
     LEAVE_FOR_NOW,
     ClassicMember,
     ConsumerMember,
     owned_by,
     settle,
 )
-from tests.support.penstock_broker import PenstockBroker
-from tests.support.requests import batch_of, make_topic, send_batch
-from tests.support.txn_client import uncommitted
+from tests.support.coordinator.transaction_client import uncommitted
+from tests.support.protocol.admin import alter
+from tests.support.protocol.requests import batch_of, make_topic, send_batch
 
 SETTINGS = {
     **GROUP_SETTINGS,

@@ -10,7 +10,7 @@ from penstock.protocol.messages.join_group import (
     JoinGroupResponse,
 )
 from penstock.protocol.messages.list_groups import ListGroupsRequest
-from tests.support.broker import WireClient, running_broker
+from tests.support.broker.in_process import WireClient, running_broker
 
 GROUP = "readers"
 JOIN_VERSION = 3

@@ -23,10 +23,12 @@ from penstock.protocol.messages.api_versions import ApiVersionsRequest
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from penstock.records.compress import Compression
 from penstock.records.read import read_records
-from tests.support.admin import fetch, produce
-from tests.support.broker import RunningBroker, WireClient, running_broker
-from tests.support.faults import Faults, watching
-from tests.support.hostile import (
+from tests.support.broker.faults import Faults, watching
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.broker.logins import SASL_SETTINGS
+from tests.support.broker.process import PenstockBroker
+from tests.support.protocol.admin import fetch, produce
+from tests.support.protocol.hostile import (
     ANSWERS_LATE,
     Sent,
     damaged_frames,
@@ -34,9 +36,7 @@ from tests.support.hostile import (
     random_bytes,
     requests,
 )
-from tests.support.logins import SASL_SETTINGS
-from tests.support.penstock_broker import PenstockBroker
-from tests.support.requests import batch_of, fetch_request, send_batch
+from tests.support.protocol.requests import batch_of, fetch_request, send_batch
 
 EXAMPLES = int(os.environ.get("PENSTOCK_FUZZ_EXAMPLES", "100"))
 PROBE = 0x7E57

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.broker.internal_topics import ADMIN_CLIENT_ID
+from penstock.broker.coordinator.internal_topics import ADMIN_CLIENT_ID
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -14,9 +14,9 @@ from penstock.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.support.admin import TOPIC, describe
-from tests.support.broker import RunningBroker, WireClient, running_broker
-from tests.support.requests import batch_of, fetched, produce_request, send_batch
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.protocol.admin import TOPIC, describe
+from tests.support.protocol.requests import batch_of, fetched, produce_request, send_batch
 
 OFFSETS = "__consumer_offsets"
 

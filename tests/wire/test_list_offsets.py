@@ -15,8 +15,8 @@ from penstock.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from tests.support.broker import WireClient
-from tests.support.requests import NOW, batch_of, make_topic, send_batch
+from tests.support.broker.in_process import WireClient
+from tests.support.protocol.requests import NOW, batch_of, make_topic, send_batch
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, PENDING = -1, -2, -3, -4, -5, -6
 VERSIONS = range(1, 12)

@@ -19,9 +19,9 @@ from penstock.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
 )
-from tests.support.broker import RunningBroker, WireClient, running_broker
-from tests.support.faults import watching
-from tests.support.requests import (
+from tests.support.broker.faults import watching
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.protocol.requests import (
     batch_of,
     fetch_request,
     fetched,

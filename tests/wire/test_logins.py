@@ -24,10 +24,9 @@ from penstock.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from penstock.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from penstock.records.record import Record
 from penstock.security.scram_credential import ScramMechanism
-from tests.support.admin import create_topic, try_produce
-from tests.support.broker import RunningBroker, WireClient, running_broker
-from tests.support.certificates import Identity, make_identity, simple_name
-from tests.support.logins import (
+from tests.support.broker.certificates import Identity, make_identity, simple_name
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.broker.logins import (
     AUTHORIZER,
     SASL_SETTINGS,
     handshake,
@@ -36,7 +35,8 @@ from tests.support.logins import (
     scram_login,
     set_password,
 )
-from tests.support.scram_client import ScramClient
+from tests.support.protocol.admin import create_topic, try_produce
+from tests.support.protocol.scram_client import ScramClient
 
 
 @pytest.fixture(scope="module")

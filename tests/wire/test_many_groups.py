@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import pytest
 
 from penstock.core.errors import ErrorCode
-from tests.support.broker import WireClient
-from tests.support.group_client import (
+from tests.support.broker.in_process import WireClient
+from tests.support.coordinator.group_client import (
     GROUP_SETTINGS,
     commit,
     committed,
@@ -14,8 +14,8 @@ from tests.support.group_client import (
     find_group,
     listed,
 )
-from tests.support.group_members import ConsumerMember, owned_by
-from tests.support.requests import make_topic, received
+from tests.support.coordinator.group_members import ConsumerMember, owned_by
+from tests.support.protocol.requests import make_topic, received
 
 GROUPS = 200
 MEMBERS = 1000

@@ -5,16 +5,16 @@ from uuid import UUID
 
 import pytest
 
-from penstock.broker.features import SUPPORTED_FEATURES
 from penstock.broker.handlers.table import SERVED
+from penstock.broker.metadata.features import SUPPORTED_FEATURES
 from penstock.core.errors import ErrorCode
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.fields import ZERO_UUID
 from penstock.protocol.frames import decode_response
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.support.broker import RunningBroker, WireClient, running_broker
-from tests.support.requests import make_topic
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.protocol.requests import make_topic
 
 VERSIONS = range(14)
 NOT_ASKED = -(2**31)

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from penstock.core.clock import ManualClock
-from penstock.net.limits import Limits
-from penstock.net.server import Listener, Server
-from tests.support.net_server import Client, RecordingService, client, run
+from penstock.net.server.limits import Limits
+from penstock.net.server.server import Listener, Server
+from tests.support.broker.net_server import Client, RecordingService, client, run
 
 both_loops = pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 

@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 import pytest
 
-from penstock.net.connection import Connection, Slot
-from penstock.net.files import FileLoader
-from penstock.net.limits import Limits
-from penstock.net.tls import TlsSettings
+from penstock.net.server.connection import Connection, Slot
+from penstock.net.server.file_ranges import FileLoader
+from penstock.net.server.limits import Limits
+from penstock.net.tls.settings import TlsSettings
 from penstock.storage.disk import OsDisk, OsFile
-from penstock.storage.segment import LogSlice
-from tests.support.certificates import make_identity, simple_name
-from tests.support.net_server import Client, RecordingService, client, framed, run, serving
+from penstock.storage.segment.log_segment import LogSlice
+from tests.support.broker.certificates import make_identity, simple_name
+from tests.support.broker.net_server import Client, RecordingService, client, framed, run, serving
 
 SIZE = 6_000_000
 

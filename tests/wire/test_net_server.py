@@ -10,10 +10,10 @@ import pytest
 
 from penstock.core.clock import ManualClock
 from penstock.core.errors import KafkaError, ProtocolError
-from penstock.net.connection import Connection, Slot
-from penstock.net.limits import Limits
-from penstock.net.server import Listener, Server
-from tests.support.net_server import (
+from penstock.net.server.connection import Connection, Slot
+from penstock.net.server.limits import Limits
+from penstock.net.server.server import Listener, Server
+from tests.support.broker.net_server import (
     RecordingService,
     client,
     echo,
@@ -415,7 +415,7 @@ def test_no_more_descriptors_pauses_accepting_and_says_what_to_do(
             assert calls <= 4
 
     with caplog.at_level(logging.WARNING, "penstock.net"):
-        monkeypatch.setattr("penstock.net.acceptor._ACCEPT_PAUSE_S", 0.05)
+        monkeypatch.setattr("penstock.net.server.acceptor._ACCEPT_PAUSE_S", 0.05)
         run(scenario)
     assert "ulimit -n" in caplog.text
 

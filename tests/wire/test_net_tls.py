@@ -10,12 +10,12 @@ import pytest
 
 from penstock.core.clock import ManualClock
 from penstock.core.errors import ProtocolError
-from penstock.net.connection import Connection, Slot
-from penstock.net.limits import Limits
-from penstock.net.server import Listener, Server
-from penstock.net.tls import TlsSettings
-from tests.support.certificates import Identity, make_identity, simple_name
-from tests.support.net_server import RecordingService, client, echo, framed, run, serving
+from penstock.net.server.connection import Connection, Slot
+from penstock.net.server.limits import Limits
+from penstock.net.server.server import Listener, Server
+from penstock.net.tls.settings import TlsSettings
+from tests.support.broker.certificates import Identity, make_identity, simple_name
+from tests.support.broker.net_server import RecordingService, client, echo, framed, run, serving
 
 
 class Parties(NamedTuple):

@@ -32,12 +32,12 @@ from penstock.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from penstock.storage.log import Log
-from tests.support.admin import BROKER, TOPIC, alter
-from tests.support.blocking import BlockingCalls, blocking_calls
-from tests.support.broker import RunningBroker, WireClient, running_broker
-from tests.support.faults import watching
-from tests.support.requests import batch_of, make_topic, new_producer, produced, send_batch
+from penstock.storage.log.log import Log
+from tests.support.broker.blocking import BlockingCalls, blocking_calls
+from tests.support.broker.faults import watching
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.protocol.admin import BROKER, TOPIC, alter
+from tests.support.protocol.requests import batch_of, make_topic, new_producer, produced, send_batch
 
 DEADLINE_S = 15.0
 SEGMENT = "1048576"

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import pytest
 
 from penstock.core.errors import ErrorCode
-from tests.support.broker import RunningBroker, WireClient
-from tests.support.group_client import (
+from tests.support.broker.in_process import RunningBroker, WireClient
+from tests.support.coordinator.group_client import (
     GROUP_SETTINGS,
     commit,
     committed,
@@ -14,8 +14,8 @@ from tests.support.group_client import (
     listed,
     pass_time,
 )
-from tests.support.group_members import ClassicMember, ConsumerMember
-from tests.support.requests import make_topic
+from tests.support.coordinator.group_members import ClassicMember, ConsumerMember
+from tests.support.protocol.requests import make_topic
 
 MINUTE_MS = 60_000
 RETENTION_MS = 2 * MINUTE_MS

@@ -22,10 +22,9 @@ from penstock.records.batch import read_header
 from penstock.records.build import build_batch
 from penstock.records.compress import Compression
 from penstock.records.record import Record
-from tests.support.absent_replicas import add_absent_replica
-from tests.support.batches import golden
-from tests.support.broker import RunningBroker, WireClient
-from tests.support.requests import (
+from tests.support.broker.absent_replicas import add_absent_replica
+from tests.support.broker.in_process import RunningBroker, WireClient
+from tests.support.protocol.requests import (
     NOW,
     batch_of,
     fetched,
@@ -36,6 +35,7 @@ from tests.support.requests import (
     send_batch,
     values_in,
 )
+from tests.support.storage.batches import golden
 
 WITH_BATCHES = range(3, 14)
 NO_LEADER = (-1, -1)

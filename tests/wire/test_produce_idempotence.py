@@ -11,8 +11,8 @@ from penstock.protocol.messages.describe_producers import (
     DescribeProducersTopicRequest,
 )
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
-from tests.support.broker import WireClient, running_broker
-from tests.support.requests import (
+from tests.support.broker.in_process import WireClient, running_broker
+from tests.support.protocol.requests import (
     batch_of,
     fetched,
     make_topic,

@@ -14,10 +14,10 @@ from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
 from penstock.records.batch import TimestampType, read_header
 from penstock.records.compress import Compression
-from penstock.storage.local_log import FlushTask
-from tests.support.admin import TOPIC, alter
-from tests.support.broker import RunningBroker, WireClient, running_broker
-from tests.support.requests import (
+from penstock.storage.log.local_log import FlushTask
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.protocol.admin import TOPIC, alter
+from tests.support.protocol.requests import (
     NOW,
     batch_of,
     fetched,

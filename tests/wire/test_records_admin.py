@@ -17,8 +17,8 @@ from penstock.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from tests.support.broker import WireClient, running_broker
-from tests.support.requests import fetched, make_topic, produced, values_in
+from tests.support.broker.in_process import WireClient, running_broker
+from tests.support.protocol.requests import fetched, make_topic, produced, values_in
 
 
 def delete(

@@ -26,8 +26,8 @@ from penstock.protocol.messages.list_offsets import (
 )
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from penstock.protocol.messages.sync_group import SyncGroupRequest
-from tests.support.broker import WireClient
-from tests.support.requests import fetched, make_topic
+from tests.support.broker.in_process import WireClient
+from tests.support.protocol.requests import fetched, make_topic
 
 UNKNOWN_OPERATIONS = -(2**31)
 

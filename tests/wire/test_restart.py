@@ -23,11 +23,11 @@ from penstock.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-from tests.support.admin import TOPIC, alter, describe
-from tests.support.broker import WireClient, running_broker
-from tests.support.faults import watching
-from tests.support.penstock_broker import PenstockBroker
-from tests.support.requests import (
+from tests.support.broker.faults import watching
+from tests.support.broker.in_process import WireClient, running_broker
+from tests.support.broker.process import PenstockBroker
+from tests.support.protocol.admin import TOPIC, alter, describe
+from tests.support.protocol.requests import (
     batch_of,
     fetch_request,
     fetched,

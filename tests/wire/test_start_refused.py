@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import KafkaError
-from tests.support.broker import running_broker
-from tests.support.requests import make_topic, produced
+from tests.support.broker.in_process import running_broker
+from tests.support.protocol.requests import make_topic, produced
 
 PENSTOCK = str(Path(sys.executable).with_name("penstock"))
 

@@ -19,11 +19,11 @@ from penstock.records.batch import read_header, split
 from penstock.records.compress import Compression
 from penstock.records.read import iter_records
 from penstock.records.record import Record
-from penstock.storage.cleaner import LogCleaner
-from penstock.storage.log import Log
-from tests.support.absent_replicas import add_absent_replica
-from tests.support.admin import TOPIC, alter, create_topic, fetch, produce, try_produce
-from tests.support.broker import RunningBroker, WireClient, running_broker
+from penstock.storage.cleaner.log_cleaner import LogCleaner
+from penstock.storage.log.log import Log
+from tests.support.broker.absent_replicas import add_absent_replica
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.protocol.admin import TOPIC, alter, create_topic, fetch, produce, try_produce
 
 T = TypeVar("T")
 DAY_MS = 86_400_000

@@ -21,9 +21,9 @@ from penstock.protocol.messages.create_topics import (
 )
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.support.admin import TOPIC, describe
-from tests.support.broker import RunningBroker, WireClient, running_broker
-from tests.support.requests import make_topic, produced
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.protocol.admin import TOPIC, describe
+from tests.support.protocol.requests import make_topic, produced
 
 VERSIONS = range(8)
 SOME = [0, 4, 7]

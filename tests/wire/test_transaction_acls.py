@@ -28,18 +28,18 @@ from penstock.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from penstock.security.acl import AclOperation, AclPermission, ResourceType
-from tests.support.admin import allow
-from tests.support.broker import RunningBroker, WireClient, running_broker
-from tests.support.faults import watching
-from tests.support.logins import AUTHORIZER, SASL_SETTINGS, logged_in
-from tests.support.requests import batch_of, make_topic
-from tests.support.txn_client import (
+from tests.support.broker.faults import watching
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.broker.logins import AUTHORIZER, SASL_SETTINGS, logged_in
+from tests.support.coordinator.transaction_client import (
     Generation,
     TxnProducer,
     described,
     produce_request,
     wait_for_state,
 )
+from tests.support.protocol.admin import allow
+from tests.support.protocol.requests import batch_of, make_topic
 
 SETTINGS = {
     **SASL_SETTINGS,

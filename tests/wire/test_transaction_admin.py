@@ -24,10 +24,8 @@ from penstock.protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from tests.support.admin import BROKER, alter
-from tests.support.broker import RunningBroker, WireClient, running_broker
-from tests.support.requests import make_topic
-from tests.support.txn_client import (
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.coordinator.transaction_client import (
     Generation,
     TxnProducer,
     committed,
@@ -36,6 +34,8 @@ from tests.support.txn_client import (
     latest,
     wait_for_state,
 )
+from tests.support.protocol.admin import BROKER, alter
+from tests.support.protocol.requests import make_topic
 
 NONE = ErrorCode.NONE
 

@@ -27,10 +27,9 @@ from penstock.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from penstock.protocol.messages.write_txn_markers import WritableTxnMarker
-from tests.support.broker import RunningBroker, WireClient, running_broker
-from tests.support.faults import watching
-from tests.support.requests import make_topic
-from tests.support.txn_client import (
+from tests.support.broker.faults import watching
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.coordinator.transaction_client import (
     Generation,
     TxnProducer,
     committed,
@@ -39,6 +38,7 @@ from tests.support.txn_client import (
     nowhere,
     wait_for_state,
 )
+from tests.support.protocol.requests import make_topic
 
 NONE = ErrorCode.NONE
 FIRST_THAT_ADDS = 5

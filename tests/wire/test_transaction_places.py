@@ -23,10 +23,9 @@ from penstock.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest
-from tests.support.broker import RunningBroker, WireClient, running_broker
-from tests.support.faults import watching
-from tests.support.requests import make_topic, produced
-from tests.support.txn_client import (
+from tests.support.broker.faults import watching
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.coordinator.transaction_client import (
     READ_COMMITTED,
     Generation,
     TxnProducer,
@@ -36,6 +35,7 @@ from tests.support.txn_client import (
     latest,
     wait_for_state,
 )
+from tests.support.protocol.requests import make_topic, produced
 
 both = pytest.mark.parametrize("generation", Generation, ids=lambda each: each.name)
 

@@ -12,11 +12,10 @@ from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
 from penstock.protocol.messages.write_txn_markers import WritableTxnMarker
-from tests.support.broker import RunningBroker, WireClient, running_broker
-from tests.support.faults import watching
-from tests.support.penstock_broker import PenstockBroker
-from tests.support.requests import make_topic
-from tests.support.txn_client import (
+from tests.support.broker.faults import watching
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.broker.process import PenstockBroker
+from tests.support.coordinator.transaction_client import (
     Generation,
     TxnProducer,
     committed,
@@ -27,6 +26,7 @@ from tests.support.txn_client import (
     until_ready,
     wait_for_state,
 )
+from tests.support.protocol.requests import make_topic
 
 SETTINGS = {"transaction.state.log.num.partitions": "2", "offsets.topic.num.partitions": "2"}
 KILLS = 2

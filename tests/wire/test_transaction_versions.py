@@ -8,17 +8,15 @@ from pathlib import Path
 import pytest
 
 from penstock.broker.broker import Broker
-from penstock.broker.features import TRANSACTION_VERSION
+from penstock.broker.metadata.features import TRANSACTION_VERSION
 from penstock.controller.features import UpgradeType
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from penstock.protocol.messages.write_txn_markers import WritableTxnMarker
-from tests.support.admin import TOPIC, alter
-from tests.support.broker import RunningBroker, WireClient, running_broker
-from tests.support.faults import watching
-from tests.support.requests import make_topic
-from tests.support.txn_client import (
+from tests.support.broker.faults import watching
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.coordinator.transaction_client import (
     Generation,
     TxnProducer,
     committed,
@@ -28,6 +26,8 @@ from tests.support.txn_client import (
     uncommitted,
     wait_for_state,
 )
+from tests.support.protocol.admin import TOPIC, alter
+from tests.support.protocol.requests import make_topic
 
 STATE = "__transaction_state"
 SETTINGS = {

@@ -8,9 +8,8 @@ import pytest
 from penstock.broker.broker import Broker
 from penstock.core.errors import ErrorCode
 from penstock.records.batch import TRANSACTIONAL_FLAG, compute_crc, write_crc
-from tests.support.broker import RunningBroker, WireClient
-from tests.support.requests import fetch_request, make_topic, produced, received
-from tests.support.txn_client import (
+from tests.support.broker.in_process import RunningBroker, WireClient
+from tests.support.coordinator.transaction_client import (
     READ_COMMITTED,
     Generation,
     TxnProducer,
@@ -23,6 +22,7 @@ from tests.support.txn_client import (
     uncommitted,
     wait_for_state,
 )
+from tests.support.protocol.requests import fetch_request, make_topic, produced, received
 
 ATTRIBUTES_AT = 22
 both = pytest.mark.parametrize("generation", Generation, ids=lambda each: each.name)

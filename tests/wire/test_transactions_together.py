@@ -19,10 +19,9 @@ from penstock.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from tests.support.broker import RunningBroker, WireClient, running_broker
-from tests.support.faults import watching
-from tests.support.requests import make_topic, produced
-from tests.support.txn_client import (
+from tests.support.broker.faults import watching
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.coordinator.transaction_client import (
     Generation,
     TxnProducer,
     committed,
@@ -30,6 +29,7 @@ from tests.support.txn_client import (
     fetched_committed,
     wait_for_state,
 )
+from tests.support.protocol.requests import make_topic, produced
 
 PARTITIONS = 3
 TRANSACTIONS = 25

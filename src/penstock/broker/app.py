@@ -17,26 +17,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from penstock.broker.access import Access
 from penstock.broker.broker import Broker
-from penstock.broker.chores import Chores
+from penstock.broker.client_telemetry import ClientTelemetry
 from penstock.broker.config.broker_config import BrokerConfig
-from penstock.broker.config.topic_config import topic_config
-from penstock.broker.connection_rates import protected_listener
-from penstock.broker.controlling import Controlling
-from penstock.broker.coordinator_host import Surroundings
-from penstock.broker.dispatch import Dispatcher
-from penstock.broker.features import NEW_CLUSTER_FEATURES, SUPPORTED_FEATURES
-from penstock.broker.fetch_sessions import FetchSessions
-from penstock.broker.flushes import Flushes
-from penstock.broker.following import Following
-from penstock.broker.groups import GroupCoordinator
-from penstock.broker.log_moves import LogMoves
-from penstock.broker.producer_ids import ProducerIds
-from penstock.broker.quotas import Quotas
-from penstock.broker.replicas import ReplicaManager
-from penstock.broker.sessions import Sessions
-from penstock.broker.settings import (
+from penstock.broker.config.component_config import (
     chore_intervals,
     cleaner_settings,
     listener,
@@ -45,10 +29,26 @@ from penstock.broker.settings import (
     producer_limits,
     set_limits,
 )
-from penstock.broker.telemetry import ClientTelemetry
-from penstock.broker.transactions import TransactionCoordinator
-from penstock.broker.txn_markers import TxnMarkers
-from penstock.broker.txn_verification import TxnVerification
+from penstock.broker.config.topic_config import topic_config
+from penstock.broker.coordinator.group_coordinator import GroupCoordinator
+from penstock.broker.coordinator.host import Surroundings
+from penstock.broker.coordinator.transaction_coordinator import TransactionCoordinator
+from penstock.broker.coordinator.transaction_markers import TxnMarkers
+from penstock.broker.coordinator.transaction_verification import TxnVerification
+from penstock.broker.dispatcher import Dispatcher
+from penstock.broker.metadata.controller_host import Controlling
+from penstock.broker.metadata.features import NEW_CLUSTER_FEATURES, SUPPORTED_FEATURES
+from penstock.broker.metadata.metadata_publisher import Following
+from penstock.broker.metadata.producer_id_manager import ProducerIds
+from penstock.broker.replica.background_tasks import Chores
+from penstock.broker.replica.fetch_sessions import FetchSessions
+from penstock.broker.replica.flushes import Flushes
+from penstock.broker.replica.log_moves import LogMoves
+from penstock.broker.replica.replica_manager import ReplicaManager
+from penstock.broker.security.access import Access
+from penstock.broker.security.connection_rates import protected_listener
+from penstock.broker.security.quotas import Quotas
+from penstock.broker.security.sessions import Sessions
 from penstock.broker.workers import Workers
 from penstock.cluster.embedded import EmbeddedStore
 from penstock.controller.adoption import adopt
@@ -56,13 +56,13 @@ from penstock.controller.brokers import startup
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import BrokerRecord, Change, Endpoint, Put
 from penstock.core.ids import TopicId, TopicPartition
-from penstock.net.limits import Limits
-from penstock.net.server import Address, Server
-from penstock.storage.checkpoints import load_meta_properties
-from penstock.storage.cleaner import LogCleaner
+from penstock.core.system_clock import SystemClock
+from penstock.net.server.limits import Limits
+from penstock.net.server.server import Address, Server
+from penstock.storage.checkpoint.checkpoint_files import load_meta_properties
+from penstock.storage.cleaner.log_cleaner import LogCleaner
 from penstock.storage.disk import OsDisk
-from penstock.storage.manager import LogManager
-from penstock.storage.system_clock import SystemClock
+from penstock.storage.manager.log_manager import LogManager
 
 logger = logging.getLogger("penstock.broker")
 

@@ -9,23 +9,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from penstock.broker.access import Access
+from penstock.broker.client_telemetry import ClientTelemetry
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.topic_config import TopicConfig, topic_config, validate_topic_configs
-from penstock.broker.controlling import Controlling
-from penstock.broker.features import SUPPORTED_FEATURES
-from penstock.broker.fetch_sessions import FetchSessions
-from penstock.broker.flushes import Flushes
-from penstock.broker.groups import GroupCoordinator
+from penstock.broker.coordinator.group_coordinator import GroupCoordinator
+from penstock.broker.coordinator.transaction_coordinator import TransactionCoordinator
+from penstock.broker.coordinator.transaction_markers import TxnMarkers
+from penstock.broker.coordinator.transaction_verification import TxnVerification
 from penstock.broker.handlers.table import SERVED
-from penstock.broker.log_moves import LogMoves
-from penstock.broker.producer_ids import ProducerIds
-from penstock.broker.quotas import Quotas
-from penstock.broker.replicas import ReplicaManager
-from penstock.broker.telemetry import ClientTelemetry
-from penstock.broker.transactions import TransactionCoordinator
-from penstock.broker.txn_markers import TxnMarkers
-from penstock.broker.txn_verification import TxnVerification
+from penstock.broker.metadata.controller_host import Controlling
+from penstock.broker.metadata.features import SUPPORTED_FEATURES
+from penstock.broker.metadata.producer_id_manager import ProducerIds
+from penstock.broker.replica.fetch_sessions import FetchSessions
+from penstock.broker.replica.flushes import Flushes
+from penstock.broker.replica.log_moves import LogMoves
+from penstock.broker.replica.replica_manager import ReplicaManager
+from penstock.broker.security.access import Access
+from penstock.broker.security.quotas import Quotas
 from penstock.broker.workers import Workers
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import BrokerRecord, Endpoint
@@ -47,8 +47,8 @@ from penstock.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from penstock.storage.cleaner import LogCleaner
-from penstock.storage.manager import LogManager
+from penstock.storage.cleaner.log_cleaner import LogCleaner
+from penstock.storage.manager.log_manager import LogManager
 
 _TELEMETRY = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
 """Advertised only while somebody has subscribed to clients' metrics: clients then push them."""

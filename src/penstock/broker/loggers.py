@@ -26,8 +26,8 @@ _KAFKA_NAMES = {
     "kafka.request.logger": "penstock.requests",
     "kafka.network.SocketServer": "penstock.net",
     "kafka.log": "penstock.storage",
-    "kafka.log.LogCleaner": "penstock.storage.cleaner",
-    "kafka.log.LogManager": "penstock.storage.log_dir",
+    "kafka.log.LogCleaner": "penstock.storage.cleaner.log_cleaner",
+    "kafka.log.LogManager": "penstock.storage.manager.log_dir",
 }
 _OWN_NAMES = {own: kafka for kafka, own in _KAFKA_NAMES.items()}
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from penstock.broker.login import Login
+from penstock.broker.security.sasl_login import Login
 from penstock.controller.metadata import SecurityProtocol
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.fields import Message

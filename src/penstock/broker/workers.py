@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from penstock.storage.stages import Stages
+from penstock.storage.staged_operation import Stages
 
 T = TypeVar("T")
 

@@ -11,26 +11,25 @@ import typer
 from penstock import __version__
 
 COMMANDS = {
-    "serve": "serve",
-    "topic": "topic",
-    "group": "group",
-    "config": "config",
-    "acl": "acl",
-    "quota": "quota",
-    "user": "user",
-    "txn": "txn",
-    "cluster": "cluster",
-    "log": "log",
-    "offsets": "offsets",
-    "produce": "produce",
-    "consume": "consume",
-    "perf": "perf",
-    "pipeline": "pipeline",
-    "doctor": "doctor",
-    "dump-log": "dump_log",
+    "serve": "serve:serve",
+    "topic": "admin.topic:app",
+    "group": "admin.group:app",
+    "config": "admin.config:app",
+    "acl": "admin.acl:app",
+    "quota": "admin.quota:app",
+    "user": "admin.user:app",
+    "txn": "admin.transaction:app",
+    "cluster": "admin.cluster:app",
+    "log": "admin.log:app",
+    "offsets": "admin.offsets:offsets",
+    "produce": "records.produce:produce",
+    "consume": "records.consume:consume",
+    "perf": "records.perf:app",
+    "pipeline": "pipeline:app",
+    "doctor": "doctor.command:doctor",
+    "dump-log": "dump.command:dump_log",
 }
-"""A module of this folder for each command: its `app` where it has commands of its own, otherwise
-the function of its name."""
+"""The module and attribute of each command: a function or a typer app."""
 
 _COMPLETION = "_PENSTOCK_COMPLETE"
 """Set by the shell when it asks which words could come next."""
@@ -47,14 +46,14 @@ def new_app(only: str | None = None) -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    for name, module_name in COMMANDS.items():
+    for name, target in COMMANDS.items():
         if only in (None, name):
-            module = import_module(f"penstock.cli.{module_name}")
-            group = getattr(module, "app", None)
-            if group is None:
-                app.command(name)(getattr(module, module_name))
+            module, _, attribute = target.partition(":")
+            command = getattr(import_module(f"penstock.cli.{module}"), attribute)
+            if isinstance(command, typer.Typer):
+                app.add_typer(command, name=name)
             else:
-                app.add_typer(group, name=name)
+                app.command(name)(command)
     app.callback()(_options)
     return app
 

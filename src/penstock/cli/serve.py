@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.logs import LogFormat, set_up_logging
+from penstock.cli.logging_setup import LogFormat, set_up_logging
 
 if TYPE_CHECKING:
     from penstock.controller.metadata import Endpoint

@@ -177,7 +177,7 @@ class Session:
             fail("nothing was done", code="NOT_CONFIRMED", as_json=self.out.as_json)
 
     def _properties(self) -> dict[str, str]:
-        from penstock.storage.java_properties import PropertiesSyntaxError, parse_properties
+        from penstock.core.java_properties import PropertiesSyntaxError, parse_properties
 
         found: dict[str, str] = {}
         if self._config_file is not None:

@@ -13,7 +13,7 @@ from penstock.client.network_metrics import NetworkMetrics
 from penstock.client.tls_errors import handshake_failure
 from penstock.core.clock import Clock
 from penstock.core.errors import KafkaError, ProtocolError
-from penstock.net.framing import FrameMemory, FrameReader
+from penstock.net.server.framing import FrameMemory, FrameReader
 from penstock.protocol.encoder import Part
 from penstock.protocol.fields import Message
 

@@ -19,7 +19,7 @@ from penstock.client.errors import (
     KafkaTimeoutError,
 )
 from penstock.client.link import Link
-from penstock.client.metadata_upkeep import MetadataUpkeep
+from penstock.client.metadata_updater import MetadataUpkeep
 from penstock.client.network_metrics import NetworkMetrics
 from penstock.client.peer import Peer, Surroundings
 from penstock.client.settings import CommonOptions, servers

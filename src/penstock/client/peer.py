@@ -14,7 +14,7 @@ from penstock.client.settings import CommonOptions
 from penstock.client.tls_errors import handshake_failure
 from penstock.core.clock import Clock
 from penstock.core.errors import KafkaError
-from penstock.net.framing import FrameMemory
+from penstock.net.server.framing import FrameMemory
 
 
 class Surroundings:

@@ -7,8 +7,8 @@ from typing import Final
 from penstock.client.errors import ConfigError
 from penstock.client.settings import CommonOptions, items
 from penstock.core.errors import KafkaError
-from penstock.net.stores import read_store
-from penstock.net.tls import (
+from penstock.net.tls.key_stores import read_store
+from penstock.net.tls.settings import (
     TlsSettings,
     load_key,
     load_trusted,

@@ -302,7 +302,7 @@ class Broker:
             "settings": self._broker_settings(),
             "remove": str(self.folder) if self._given_folder is None else None,
         }
-        self._broker = Child("penstock.testing.served", order, log=self.log)
+        self._broker = Child("penstock.testing.child_main", order, log=self.log)
         if self._has_faults and self._network is None:
             self._network = Network(self._routes(), self.folder / "relay.log")
         # Imported while they start: a test is likely to make a topic next.

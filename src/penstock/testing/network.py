@@ -20,7 +20,7 @@ class Network:
 
     def __init__(self, routes: Sequence[Route], log: Path) -> None:
         self._routes = routes
-        self._relay = Child("penstock.testing.relayed", {"routes": routes}, log=log)
+        self._relay = Child("penstock.testing.relay_main", {"routes": routes}, log=log)
         self._is_ready = False
         self._is_up = False
         self._changes: list[Callable[[Faults], Faults]] = []

@@ -8,13 +8,13 @@ import pytest
 
 from penstock.testing.addresses import Listener, Ports, Route
 from penstock.testing.network import Network
-from tests.support import penstock_broker
-from tests.support.clients import ALL
-from tests.support.clients.brokers import chosen_broker
-from tests.support.clients.confluent_client import ConfluentClient
-from tests.support.clients.model import AdminClient, Client
-from tests.support.kafka import KafkaBroker, MissingPartError
-from tests.support.penstock_broker import PenstockBroker
+from tests.support.broker import process
+from tests.support.broker.process import PenstockBroker
+from tests.support.kafka.broker import KafkaBroker, MissingPartError
+from tests.support.kafka_clients import ALL
+from tests.support.kafka_clients.brokers import chosen_broker
+from tests.support.kafka_clients.confluent_client import ConfluentClient
+from tests.support.kafka_clients.model import AdminClient, Client
 
 _numbers = count(1)
 
@@ -67,7 +67,7 @@ def broker_that_creates_no_topics(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[PenstockBroker]:
     settings = {"auto.create.topics.enable": "false"}
-    with penstock_broker.start_broker(tmp_path_factory.mktemp("strict"), settings) as broker:
+    with process.start_broker(tmp_path_factory.mktemp("strict"), settings) as broker:
         yield broker
 
 

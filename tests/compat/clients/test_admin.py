@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.support.clients import ALL
-from tests.support.clients.confluent_client import ConfluentClient
-from tests.support.clients.model import AdminClient, ClientError
+from tests.support.kafka_clients import ALL
+from tests.support.kafka_clients.confluent_client import ConfluentClient
+from tests.support.kafka_clients.model import AdminClient, ClientError
 
 TOPIC_ALREADY_EXISTS = 36
 UNKNOWN_TOPIC_OR_PARTITION = 3

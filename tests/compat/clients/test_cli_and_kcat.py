@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli import Cli
-from tests.support.clients.kcat import KcatClient
+from tests.support.client.cli import Cli
+from tests.support.kafka_clients.kcat import KcatClient
 
 FORMATS = [
     r"%t [%p] at %o: %k=%s (%S, %K)\n",

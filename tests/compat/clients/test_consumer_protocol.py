@@ -8,19 +8,19 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.support.clients.confluent_client import ConfluentClient
-from tests.support.clients.confluent_members import ConfluentGroups
-from tests.support.clients.java_members import JavaGroups
-from tests.support.clients.members import (
+from tests.support.kafka.broker import MissingPartError
+from tests.support.kafka_clients.confluent_client import ConfluentClient
+from tests.support.kafka_clients.confluent_members import ConfluentGroups
+from tests.support.kafka_clients.java_members import JavaGroups
+from tests.support.kafka_clients.members import (
     GroupClient,
     GroupMember,
     Partition,
     settle,
     share,
 )
-from tests.support.clients.model import ClientError, Record
-from tests.support.clients.program import java_versions, the_java_client
-from tests.support.kafka import MissingPartError
+from tests.support.kafka_clients.model import ClientError, Record
+from tests.support.kafka_clients.program import java_versions, the_java_client
 
 UNRELEASED_INSTANCE_ID = 111
 UNSUPPORTED_ASSIGNOR = 112

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from tests.support.clients.confluent_client import ConfluentClient
-from tests.support.clients.model import NO_OFFSET, Client, Record
-from tests.support.clients.samples import PARTITIONS, START
+from tests.support.kafka_clients.confluent_client import ConfluentClient
+from tests.support.kafka_clients.model import NO_OFFSET, Client, Record
+from tests.support.kafka_clients.samples import PARTITIONS, START
 
 RECORDS = [
     Record(b"key", b"value %d" % index, partition=index % 2, timestamp=START + index * 1000)

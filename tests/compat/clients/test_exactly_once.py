@@ -25,15 +25,15 @@ from penstock.protocol.messages.describe_groups import (
 from penstock.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from tests.crash.harness import SEEDS
-from tests.support.broker import WireClient
-from tests.support.clients.confluent_client import TIMEOUT, ConfluentClient, make_consumer
-from tests.support.clients.copying import Copier
-from tests.support.clients.model import ClientError, Record
-from tests.support.clients.tap import Moment, Stage, Tap
-from tests.support.clients.transactional import COPY
-from tests.support.clients.transactional_clients import JAVA, TRANSACTIONAL
-from tests.support.penstock_broker import PenstockBroker
-from tests.support.txn_client import latest
+from tests.support.broker.in_process import WireClient
+from tests.support.broker.process import PenstockBroker
+from tests.support.coordinator.transaction_client import latest
+from tests.support.kafka_clients.confluent_client import TIMEOUT, ConfluentClient, make_consumer
+from tests.support.kafka_clients.copying import Copier
+from tests.support.kafka_clients.model import ClientError, Record
+from tests.support.kafka_clients.tap import Moment, Stage, Tap
+from tests.support.kafka_clients.transactional import COPY
+from tests.support.kafka_clients.transactional_clients import JAVA, TRANSACTIONAL
 
 pytestmark = pytest.mark.long
 

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.down_conversion import DownConversion
 from penstock.broker.handlers import k01_fetch
 from penstock.broker.handlers.table import SERVED, Served
+from penstock.broker.replica.down_conversion import DownConversion
 from penstock.protocol.api_key import ApiKey
-from tests.support.broker import running_broker
-from tests.support.clients import ALL
-from tests.support.clients.confluent_client import ConfluentClient
-from tests.support.clients.kcat import KcatClient
-from tests.support.clients.model import Client, Record
-from tests.support.clients.samples import PARTITIONS, as_stored, briefly, comparable, samples
+from tests.support.broker.in_process import running_broker
+from tests.support.kafka_clients import ALL
+from tests.support.kafka_clients.confluent_client import ConfluentClient
+from tests.support.kafka_clients.kcat import KcatClient
+from tests.support.kafka_clients.model import Client, Record
+from tests.support.kafka_clients.samples import PARTITIONS, as_stored, briefly, comparable, samples
 
 OLD_CODECS = ("none", "gzip", "snappy", "lz4")
 FIRST_WITH_TIMES = 2

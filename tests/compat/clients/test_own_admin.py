@@ -46,14 +46,14 @@ from penstock.client.cluster import Node
 from penstock.client.consumer.record import OffsetAndMetadata
 from penstock.core.errors import ErrorCode, KafkaError, UnsupportedVersionError
 from penstock.core.ids import TopicPartition
-from tests.support.admin import produce
-from tests.support.broker import WireClient
-from tests.support.clients.brokers import SETTINGS
-from tests.support.group_members import ClassicMember, ConsumerMember
-from tests.support.kafka import KafkaBroker, KafkaParts
-from tests.support.logins import AUTHORIZER
-from tests.support.penstock_broker import PenstockBroker
-from tests.support.txn_client import Generation, TxnProducer
+from tests.support.broker.in_process import WireClient
+from tests.support.broker.logins import AUTHORIZER
+from tests.support.broker.process import PenstockBroker
+from tests.support.coordinator.group_members import ClassicMember, ConsumerMember
+from tests.support.coordinator.transaction_client import Generation, TxnProducer
+from tests.support.kafka.broker import KafkaBroker, KafkaParts
+from tests.support.kafka_clients.brokers import SETTINGS
+from tests.support.protocol.admin import produce
 
 V = TypeVar("V")
 Topic = ConfigResourceType.TOPIC

@@ -10,12 +10,19 @@ from penstock.client.consumer.consumer import Consumer
 from penstock.client.consumer.record import ConsumerRecord, OffsetAndMetadata
 from penstock.core.errors import OffsetOutOfRangeError
 from penstock.core.ids import TopicPartition
-from tests.support.clients.brokers import SETTINGS
-from tests.support.clients.confluent_client import ConfluentClient
-from tests.support.clients.model import CODECS, Record
-from tests.support.clients.samples import PARTITIONS, START, as_stored, briefly, comparable, samples
-from tests.support.kafka import KafkaBroker, KafkaParts
-from tests.support.own_consumer import at, consumer_of, polled, until, values
+from tests.support.client.own_consumer import at, consumer_of, polled, until, values
+from tests.support.kafka.broker import KafkaBroker, KafkaParts
+from tests.support.kafka_clients.brokers import SETTINGS
+from tests.support.kafka_clients.confluent_client import ConfluentClient
+from tests.support.kafka_clients.model import CODECS, Record
+from tests.support.kafka_clients.samples import (
+    PARTITIONS,
+    START,
+    as_stored,
+    briefly,
+    comparable,
+    samples,
+)
 
 NewTopic = Callable[..., str]
 

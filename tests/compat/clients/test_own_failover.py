@@ -22,10 +22,10 @@ from penstock.coordinator.partition_of import partition_of
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.api_key import ApiKey
-from tests.support.clients.tap import Moment, Stage, Tap
-from tests.support.kafka import KafkaParts
-from tests.support.kafka_cluster import KafkaCluster
-from tests.support.own_consumer import consumer_of
+from tests.support.client.own_consumer import consumer_of
+from tests.support.kafka.broker import KafkaParts
+from tests.support.kafka.cluster import KafkaCluster
+from tests.support.kafka_clients.tap import Moment, Stage, Tap
 
 pytestmark = pytest.mark.long
 

@@ -10,12 +10,12 @@ from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
 from penstock.client.errors import RebalanceInProgressError
-from tests.support.clients.confluent_members import ConfluentGroups
-from tests.support.clients.java_members import JavaGroups
-from tests.support.clients.members import PolledMember, share
-from tests.support.clients.own_members import OwnPolledMember
-from tests.support.clients.program import java_versions, the_java_client
-from tests.support.kafka import MissingPartError
+from tests.support.kafka.broker import MissingPartError
+from tests.support.kafka_clients.confluent_members import ConfluentGroups
+from tests.support.kafka_clients.java_members import JavaGroups
+from tests.support.kafka_clients.members import PolledMember, share
+from tests.support.kafka_clients.own_members import OwnPolledMember
+from tests.support.kafka_clients.program import java_versions, the_java_client
 
 NewTopic = Callable[..., str]
 OURS = {"session_timeout_ms": 2_000}

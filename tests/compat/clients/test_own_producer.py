@@ -13,12 +13,12 @@ from penstock.core.ids import TopicPartition
 from penstock.protocol.api_key import ApiKey
 from penstock.testing.addresses import Listener, Ports, Route
 from penstock.testing.network import Network
-from tests.support.broker import WireClient
-from tests.support.clients.brokers import SETTINGS
-from tests.support.clients.confluent_client import ConfluentClient
-from tests.support.kafka import KafkaBroker, KafkaParts
-from tests.support.penstock_broker import PenstockBroker
-from tests.support.txn_client import committed
+from tests.support.broker.in_process import WireClient
+from tests.support.broker.process import PenstockBroker
+from tests.support.coordinator.transaction_client import committed
+from tests.support.kafka.broker import KafkaBroker, KafkaParts
+from tests.support.kafka_clients.brokers import SETTINGS
+from tests.support.kafka_clients.confluent_client import ConfluentClient
 
 WAIT_S = 30.0
 NewTopic = Callable[..., str]

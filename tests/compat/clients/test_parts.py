@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.clients import ALL, program
-from tests.support.kafka import MissingPartError
+from tests.support.kafka.broker import MissingPartError
+from tests.support.kafka_clients import ALL, program
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if name.startswith(("java-", "franz-go"))])

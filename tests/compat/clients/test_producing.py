@@ -6,12 +6,12 @@ import pytest
 
 from penstock.protocol.api_key import ApiKey
 from penstock.testing.network import Network
-from tests.support.clients import ALL
-from tests.support.clients.confluent_client import ConfluentClient
-from tests.support.clients.model import Acks, Client, ClientError, Record
-from tests.support.clients.samples import START
-from tests.support.clients.stored import stored_batches
-from tests.support.penstock_broker import PenstockBroker
+from tests.support.broker.process import PenstockBroker
+from tests.support.kafka_clients import ALL
+from tests.support.kafka_clients.confluent_client import ConfluentClient
+from tests.support.kafka_clients.model import Acks, Client, ClientError, Record
+from tests.support.kafka_clients.samples import START
+from tests.support.kafka_clients.stored import stored_batches
 
 MESSAGE_TOO_LARGE = 10
 FEW = [Record(b"key", b"value %d" % index, timestamp=START + index) for index in range(5)]

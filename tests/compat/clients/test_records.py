@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from tests.support.clients.confluent_client import ConfluentClient
-from tests.support.clients.model import CODECS, Client, Record
-from tests.support.clients.samples import (
+from tests.support.broker.process import PenstockBroker
+from tests.support.kafka_clients.confluent_client import ConfluentClient
+from tests.support.kafka_clients.model import CODECS, Client, Record
+from tests.support.kafka_clients.samples import (
     PARTITIONS,
     as_stored,
     briefly,
@@ -14,8 +15,7 @@ from tests.support.clients.samples import (
     samples,
     writable,
 )
-from tests.support.clients.stored import stored_batches
-from tests.support.penstock_broker import PenstockBroker
+from tests.support.kafka_clients.stored import stored_batches
 
 
 @pytest.fixture(scope="session")

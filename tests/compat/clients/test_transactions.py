@@ -7,13 +7,17 @@ import pytest
 
 from penstock.protocol.api_key import ApiKey
 from penstock.testing.network import Network
-from tests.support.clients.confluent_client import ConfluentClient
-from tests.support.clients.kcat import KcatClient
-from tests.support.clients.model import NO_OFFSET, ClientError, Record
-from tests.support.clients.program_transactions import JavaTransactions
-from tests.support.clients.transactional import COPY, TransactionalClient, TransactionalProducer
-from tests.support.clients.transactional_clients import JAVA, TRANSACTIONAL
-from tests.support.kafka import MissingPartError, wait_until
+from tests.support.kafka.broker import MissingPartError, wait_until
+from tests.support.kafka_clients.confluent_client import ConfluentClient
+from tests.support.kafka_clients.kcat import KcatClient
+from tests.support.kafka_clients.model import NO_OFFSET, ClientError, Record
+from tests.support.kafka_clients.program_transactions import JavaTransactions
+from tests.support.kafka_clients.transactional import (
+    COPY,
+    TransactionalClient,
+    TransactionalProducer,
+)
+from tests.support.kafka_clients.transactional_clients import JAVA, TRANSACTIONAL
 
 INVALID_PRODUCER_EPOCH = 47
 INVALID_TXN_STATE = 48

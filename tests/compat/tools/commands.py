@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.kafka_tools import Shell, ToolRun
+from tests.support.kafka.tools import Shell, ToolRun
 
 SETTINGS = {
     "node.id": "1",

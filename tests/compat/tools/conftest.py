@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kafka import KafkaParts
-from tests.support.kafka_tools import KafkaTools, Shell
-from tests.support.penstock_broker import PenstockBroker, start_broker
+from tests.support.broker.process import PenstockBroker, start_broker
+from tests.support.kafka.broker import KafkaParts
+from tests.support.kafka.tools import KafkaTools, Shell
 
 _numbers = count(1)
 

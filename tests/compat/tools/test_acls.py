@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kafka_tools import KafkaTools, Shell, ToolRun
-from tests.support.penstock_broker import PenstockBroker, start_broker
+from tests.support.broker.process import PenstockBroker, start_broker
+from tests.support.kafka.tools import KafkaTools, Shell, ToolRun
 
 MODULES = "org.apache.kafka.common.security"
 Login = Callable[..., Shell]

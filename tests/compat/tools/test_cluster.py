@@ -4,9 +4,9 @@ import re
 
 from penstock.broker.handlers.table import SERVED
 from penstock.protocol.api_key import ApiKey
-from tests.support.kafka import KafkaParts
-from tests.support.kafka_tools import MAIN_CLASSES, Shell
-from tests.support.penstock_broker import PenstockBroker
+from tests.support.broker.process import PenstockBroker
+from tests.support.kafka.broker import KafkaParts
+from tests.support.kafka.tools import MAIN_CLASSES, Shell
 
 TELEMETRY = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
 

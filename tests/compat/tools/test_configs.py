@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.kafka_tools import Shell, ToolRun
+from tests.support.kafka.tools import Shell, ToolRun
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.support.kafka_tools import Shell
+from tests.support.kafka.tools import Shell
 
 PARSE = (
     *("--reader-property", "parse.key=true", "--reader-property", "parse.headers=true"),

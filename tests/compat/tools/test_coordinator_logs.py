@@ -15,10 +15,10 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from confluent_kafka import admin as confluent_admin
 from confluent_kafka.cimpl import NewTopic
 
-from tests.support.kafka import KafkaBroker, KafkaParts, wait_until
-from tests.support.kafka_tools import KafkaTools, Shell
-from tests.support.once import once_per_run
-from tests.support.penstock_broker import PenstockBroker
+from tests.support.broker.process import PenstockBroker
+from tests.support.kafka.broker import KafkaBroker, KafkaParts, wait_until
+from tests.support.kafka.once import once_per_run
+from tests.support.kafka.tools import KafkaTools, Shell
 
 SETTINGS = {
     "node.id": "1",

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.kafka_tools import KafkaTools, Shell
-from tests.support.penstock_broker import start_broker
+from tests.support.broker.process import start_broker
+from tests.support.kafka.tools import KafkaTools, Shell
 
 HIGHEST = {"group.version": 1, "transaction.version": 2}
 

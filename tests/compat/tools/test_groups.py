@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.support.kafka import wait_until
-from tests.support.kafka_tools import Shell
+from tests.support.kafka.broker import wait_until
+from tests.support.kafka.tools import Shell
 
 RECORDS = 6
 MEMBERS = ("by-name", "by-regex")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kafka import wait_until
-from tests.support.kafka_tools import Shell
+from tests.support.kafka.broker import wait_until
+from tests.support.kafka.tools import Shell
 
 TITLES = ("Current partition replica assignment", "Proposed partition reassignment configuration")
 

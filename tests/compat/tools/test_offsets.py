@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from tests.support.kafka_tools import Shell
+from tests.support.kafka.tools import Shell
 
 TIMES = (1_700_000_000_000, 1_700_000_000_500, 1_700_000_000_200)
 """The timestamps of the records of partition 0; partition 1 has none."""

@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.compat.tools.commands import SETTINGS
-from tests.support.cli import Cli
-from tests.support.kafka import KafkaBroker, KafkaParts
-from tests.support.kafka_tools import KafkaTools, Shell
-from tests.support.once import once_per_run
+from tests.support.client.cli import Cli
+from tests.support.kafka.broker import KafkaBroker, KafkaParts
+from tests.support.kafka.once import once_per_run
+from tests.support.kafka.tools import KafkaTools, Shell
 
 NOW = 1_700_000_000_000
 Facts = tuple[object, object]

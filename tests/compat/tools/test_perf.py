@@ -2,7 +2,7 @@
 
 import re
 
-from tests.support.kafka_tools import Shell
+from tests.support.kafka.tools import Shell
 
 RECORDS = 5000
 SUMMARY = re.compile(

@@ -3,10 +3,10 @@
 import pytest
 
 from tests.compat.tools.commands import SETTINGS, Outcome, commands, run_all
-from tests.support.kafka import KafkaBroker, KafkaParts
-from tests.support.kafka_tools import KafkaTools, Shell
-from tests.support.once import once_per_run
-from tests.support.penstock_broker import PenstockBroker
+from tests.support.broker.process import PenstockBroker
+from tests.support.kafka.broker import KafkaBroker, KafkaParts
+from tests.support.kafka.once import once_per_run
+from tests.support.kafka.tools import KafkaTools, Shell
 
 Both = tuple[list[Outcome], list[Outcome]]
 

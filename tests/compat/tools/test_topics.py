@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.support.kafka_tools import Shell
+from tests.support.kafka.tools import Shell
 
 
 def test_a_topic_is_created_described_grown_and_deleted(shell: Shell, name: str) -> None:

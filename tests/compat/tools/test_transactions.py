@@ -8,11 +8,11 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer
 
 from penstock.records.build import build_batch
 from penstock.records.record import Record
-from tests.support.broker import WireClient
-from tests.support.kafka import wait_until
-from tests.support.kafka_tools import KafkaTools, Shell
-from tests.support.penstock_broker import start_broker
-from tests.support.requests import NOW, produce_request
+from tests.support.broker.in_process import WireClient
+from tests.support.broker.process import start_broker
+from tests.support.kafka.broker import wait_until
+from tests.support.kafka.tools import KafkaTools, Shell
+from tests.support.protocol.requests import NOW, produce_request
 
 TIMEOUT_MS = 50_000
 STATE = ("TransactionalId", "TransactionState")

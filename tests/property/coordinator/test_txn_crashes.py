@@ -26,7 +26,7 @@ from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 from penstock.protocol.messages.end_txn import EndTxnRequest
-from tests.support.transactions import (
+from tests.support.coordinator.transactions import (
     T0,
     T1,
     T2,

@@ -9,7 +9,7 @@ import pytest
 from penstock.core.errors import ProtocolError
 from penstock.protocol.codec import decode, decoder, encode
 from penstock.protocol.fields import Message
-from tests.support.message_samples import (
+from tests.support.protocol.message_samples import (
     full_message,
     message_classes,
     random_message,

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from penstock.protocol.codec import decode, encode, encode_parts
 from penstock.protocol.fields import Message
 from penstock.protocol.primitives import size_of
-from tests.support.message_samples import (
+from tests.support.protocol.message_samples import (
     full_message,
     message_classes,
     message_versions,
     versions_of,
 )
-from tests.support.message_strategies import messages_of
+from tests.support.protocol.message_strategies import messages_of
 
 PAIRS = [
     pytest.param(cls, version, id=f"{cls.__name__}-{version}")

@@ -32,7 +32,7 @@ from penstock.records.validate import (
     validate_and_assign,
     verify_batches,
 )
-from tests.support.batches import T, golden, record_lists
+from tests.support.storage.batches import T, golden, record_lists
 
 LIMIT = 1 << 20
 GOLDEN = [*golden("v2").values(), *golden("legacy").values()]

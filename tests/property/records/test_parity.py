@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from penstock.records import _hot
 from penstock.records.batch import HEADER_SIZE, compute_crc, write_crc
 from penstock.records.build import build_batch
-from tests.support.batches import int64s, record_lists
-from tests.support.hot import same
+from tests.support.storage.batches import int64s, record_lists
+from tests.support.storage.compiled_modules import same
 
 varints = st.binary(min_size=1, max_size=11)
 

@@ -12,8 +12,8 @@ from penstock.records import _fill
 from penstock.records._fill import Filler
 from penstock.records.batch import HEADER_SIZE
 from penstock.records.record import Record
-from tests.support.batches import header_lists, int64s, payloads, record_lists
-from tests.support.hot import outcome, same
+from tests.support.storage.batches import header_lists, int64s, payloads, record_lists
+from tests.support.storage.compiled_modules import outcome, same
 
 
 @given(record_lists(max_size=6), int64s, int64s | st.sampled_from([0, 1]))

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.records import _hash
-from tests.support.batches import payloads
-from tests.support.hot import outcome, same
+from tests.support.storage.batches import payloads
+from tests.support.storage.compiled_modules import outcome, same
 
 
 def same_hash(key: bytes, count: int) -> None:

@@ -21,7 +21,7 @@ from penstock.records.validate import (
     Assigned,
     validate_and_assign,
 )
-from tests.support.batches import T, golden, record_lists
+from tests.support.storage.batches import T, golden, record_lists
 
 LEGACY = golden("legacy")
 

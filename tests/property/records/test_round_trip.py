@@ -16,7 +16,7 @@ from penstock.records.build import BatchBuilder, build_batch
 from penstock.records.compress import Compression, compress, decompress
 from penstock.records.read import read_records
 from penstock.records.record import Record
-from tests.support.batches import int64s, record_lists
+from tests.support.storage.batches import int64s, record_lists
 
 codecs = st.sampled_from(Compression)
 

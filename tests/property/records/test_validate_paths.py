@@ -17,7 +17,7 @@ from penstock.records.validate import (
     validate_and_assign,
     validate_any,
 )
-from tests.support.batches import T, record_lists
+from tests.support.storage.batches import T, record_lists
 
 policies = st.builds(
     AppendPolicy,

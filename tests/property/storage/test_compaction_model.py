@@ -15,12 +15,12 @@ from penstock.records.batch import BatchHeader
 from penstock.records.compress import Compression
 from penstock.records.read import read_records
 from penstock.records.record import Record
-from penstock.storage.cleaner import CleanerSettings
-from penstock.storage.cleaning_task import CleaningTask
-from penstock.storage.log_results import Isolation
-from penstock.storage.scan import scan
-from tests.support.cleaning import COMPACT, TP, Broker, as_table
-from tests.support.logs import batches_in
+from penstock.storage.cleaner.cleaning_task import CleaningTask
+from penstock.storage.cleaner.log_cleaner import CleanerSettings
+from penstock.storage.log.results import Isolation
+from penstock.storage.segment.batch_scan import scan
+from tests.support.storage.cleaning import COMPACT, TP, Broker, as_table
+from tests.support.storage.logs import batches_in
 
 CONFIG = replace(
     COMPACT,

@@ -26,22 +26,22 @@ from penstock.core.errors import ErrorCode, KafkaError, OffsetOutOfRangeError
 from penstock.records.compress import Compression
 from penstock.records.control import build_end_txn_marker
 from penstock.records.validate import AppendOrigin
-from penstock.storage.config import LogConfig
 from penstock.storage.disk import Disk, OsDisk
-from penstock.storage.log import Log
-from penstock.storage.log_results import Isolation
-from penstock.storage.recovery import load_log
-from tests.support.crash_disk import CrashDisk, CrashMode
-from tests.support.log_history import Outcome
-from tests.support.log_invariants import check_against, check_consistent
-from tests.support.log_model import (
+from penstock.storage.log.log import Log
+from penstock.storage.log.log_loader import load_log
+from penstock.storage.log.results import Isolation
+from penstock.storage.log_config import LogConfig
+from tests.support.storage.crash_disk import CrashDisk, CrashMode
+from tests.support.storage.log_history import Outcome
+from tests.support.storage.log_invariants import check_against, check_consistent
+from tests.support.storage.log_model import (
     ProducerSummary,
     StoredBatch,
     aborted_between,
     first_at_or_after,
     implied,
 )
-from tests.support.log_workloads import TP, as_appended, contents, data_batch
+from tests.support.storage.log_workloads import TP, as_appended, contents, data_batch
 
 PRODUCERS = st.sampled_from([None, None, 1, 2, 3])
 SIZES = st.lists(st.integers(0, 250), min_size=1, max_size=3)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.broker.workers import Workers
-from penstock.storage.stages import Stages, Turns
+from penstock.storage.staged_operation import Stages, Turns
 
 
 @pytest.fixture

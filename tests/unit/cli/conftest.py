@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage.config import LogConfig
-from tests.support.written_log import WrittenLog
+from penstock.storage.log_config import LogConfig
+from tests.support.storage.written_log import WrittenLog
 
 
 @pytest.fixture

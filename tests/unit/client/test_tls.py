@@ -13,8 +13,8 @@ from penstock.client.errors import ConfigError
 from penstock.client.settings import CommonOptions, resolve
 from penstock.client.tls import client_context, server_hostname
 from penstock.client.tls_errors import handshake_failure
-from penstock.net.tls import TlsSettings, build_context
-from tests.support.certificates import Identity, make_identity, simple_name
+from penstock.net.tls.settings import TlsSettings, build_context
+from tests.support.broker.certificates import Identity, make_identity, simple_name
 
 
 class Parties(NamedTuple):

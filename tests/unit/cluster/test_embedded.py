@@ -16,7 +16,7 @@ from penstock.cluster.embedded import SCHEMA_VERSION, EmbeddedStore
 from penstock.cluster.znode_json import DamagedNodeError
 from penstock.controller.metadata import ConfigRecord, ControllerEpochRecord, Put, Record
 from penstock.core.errors import KafkaStorageError
-from tests.support.metadata_changes import LASTING, PASSING, config, partition, topic
+from tests.support.coordinator.metadata_changes import LASTING, PASSING, config, partition, topic
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from penstock.controller.metadata import BrokerKey, Change, Delete, FeaturesReco
 from penstock.controller.partition_change import ElectionRules
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
-from tests.support import clusters
-from tests.support.clusters import (
+from tests.support.coordinator import clusters
+from tests.support.coordinator.clusters import (
     CLEAN,
     add_topic,
     broker,

@@ -24,8 +24,8 @@ from penstock.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersTopicPartitions,
 )
-from tests.support import clusters
-from tests.support.clusters import (
+from tests.support.coordinator import clusters
+from tests.support.coordinator.clusters import (
     CLEAN,
     add_topic,
     assignment,

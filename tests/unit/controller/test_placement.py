@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.controller.placement import Start, check_assignment, place, place_more, row_of
 from penstock.core.errors import ErrorCode, KafkaError
-from tests.support.clusters import add_topic, image_of
+from tests.support.coordinator.clusters import add_topic, image_of
 
 RACKS = st.dictionaries(
     st.integers(0, 50), st.sampled_from([None, "a", "b", "c", "d"]), min_size=1, max_size=9

@@ -20,8 +20,8 @@ from penstock.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
-from tests.support import clusters
-from tests.support.clusters import (
+from tests.support.coordinator import clusters
+from tests.support.coordinator.clusters import (
     CLEAN,
     add_topic,
     assignment,

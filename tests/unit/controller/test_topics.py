@@ -30,7 +30,7 @@ from penstock.protocol.messages.create_topics import (
     CreatableTopicResult,
     CreateTopicsRequest,
 )
-from tests.support.clusters import (
+from tests.support.coordinator.clusters import (
     add_topic,
     assignment,
     check_committable,

@@ -26,7 +26,7 @@ from penstock.protocol.schema import (
     smallest_size,
 )
 from penstock.protocol.versions import ALL_VERSIONS, NO_VERSIONS, VersionRange
-from tests.support.message_samples import message_classes, message_versions, structs_in
+from tests.support.protocol.message_samples import message_classes, message_versions, structs_in
 
 FROM_ONE = VersionRange.parse("1+")
 

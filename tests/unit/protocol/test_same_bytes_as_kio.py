@@ -21,7 +21,7 @@ from kio.serial import entity_writer
 from penstock.protocol.codec import decode, encode
 from penstock.protocol.fields import ZERO_UUID, Message, Scalar, Struct
 from penstock.protocol.schema import Array, Field, WireType, fields_of
-from tests.support.message_samples import INTEGERS, TEXTS, message_classes
+from tests.support.protocol.message_samples import INTEGERS, TEXTS, message_classes
 
 SAMPLES = 12
 # Names that Kafka changed after the release that kio follows; the bytes are the same.

@@ -15,7 +15,7 @@ from penstock.protocol.versioned import (
     encode_versioned,
     read_prefix,
 )
-from tests.support.message_samples import message_classes
+from tests.support.protocol.message_samples import message_classes
 
 # Record types of Kafka's own topics, as its brokers write them.
 RECORD_TYPES = {

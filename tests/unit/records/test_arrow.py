@@ -15,7 +15,7 @@ from penstock.records.compress import Compression
 from penstock.records.errors import DecompressionLimitError
 from penstock.records.read import iter_records
 from penstock.records.record import Record
-from tests.support.batches import T, golden, golden_records, legacy_records
+from tests.support.storage.batches import T, golden, golden_records, legacy_records
 
 V2 = golden("v2")
 LEGACY = golden("legacy")

@@ -24,7 +24,7 @@ from penstock.records.batch import (
 from penstock.records.build import build_batch
 from penstock.records.compress import Compression
 from penstock.records.read import read_records
-from tests.support.batches import T, golden, golden_records
+from tests.support.storage.batches import T, golden, golden_records
 
 V2 = golden("v2")
 

@@ -8,7 +8,7 @@ from penstock.records.build import BatchBuilder, build_batch
 from penstock.records.compress import Compression
 from penstock.records.read import read_records
 from penstock.records.record import Record
-from tests.support.batches import T, golden, golden_records
+from tests.support.storage.batches import T, golden, golden_records
 
 V2 = golden("v2")
 SEQUENTIAL = golden_records(range(5))

@@ -13,7 +13,7 @@ from penstock.records.control import (
     read_end_txn_marker,
 )
 from penstock.records.record import Record
-from tests.support.batches import T, golden
+from tests.support.storage.batches import T, golden
 
 V2 = golden("v2")
 

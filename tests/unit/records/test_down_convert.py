@@ -13,7 +13,7 @@ from penstock.records.errors import DecompressionLimitError
 from penstock.records.legacy import read_message
 from penstock.records.read import iter_records
 from penstock.records.record import Record
-from tests.support.batches import T, golden, golden_records, legacy_records
+from tests.support.storage.batches import T, golden, golden_records, legacy_records
 
 OLD_CODECS = [Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4]
 LEGACY = golden("legacy")

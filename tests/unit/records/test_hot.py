@@ -12,8 +12,8 @@ import pytest
 import penstock.records
 from penstock.records import _fill, _hash, _hot, hot_is_compiled
 from penstock.records.record import Record
-from tests.support.batches import golden, golden_records
-from tests.support.hot import load_plain
+from tests.support.storage.batches import golden, golden_records
+from tests.support.storage.compiled_modules import load_plain
 
 BATCH = golden("v2")["plain"]
 
@@ -44,7 +44,7 @@ def test_runs_where_cython_is_not_installed() -> None:
 import sys
 sys.modules["cython"] = None
 from penstock.records import _fill, _hash, _hot
-from tests.support.hot import load_plain
+from tests.support.storage.compiled_modules import load_plain
 fill, hash, hot = map(load_plain, (_fill, _hash, _hot))
 out, last, latest = fill.encode_records([], 61, 0, 0)
 assert (len(out), last, latest) == (61, -1, -1)

@@ -12,8 +12,8 @@ from penstock.records import _hot
 from penstock.records.batch import HEADER_SIZE, read_header
 from penstock.records.build import build_batch
 from penstock.records.record import Record
-from tests.support.batches import golden, header_lists, payloads, timestamps
-from tests.support.hot import load_plain
+from tests.support.storage.batches import golden, header_lists, payloads, timestamps
+from tests.support.storage.compiled_modules import load_plain
 
 
 class Consumed(NamedTuple):

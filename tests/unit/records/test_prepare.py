@@ -11,7 +11,7 @@ from penstock.records.compress import Compression, unpacked_bound
 from penstock.records.prepare import PreparedAppend, is_heavy
 from penstock.records.record import Record
 from penstock.records.validate import AppendOrigin, AppendPolicy
-from tests.support.batches import T, golden
+from tests.support.storage.batches import T, golden
 
 AS_SENT = AppendPolicy()
 

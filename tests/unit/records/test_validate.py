@@ -29,7 +29,7 @@ from penstock.records.validate import (
     validate_and_assign,
     verify_batches,
 )
-from tests.support.batches import T, golden, legacy_records
+from tests.support.storage.batches import T, golden, legacy_records
 
 NOW = T + 1000
 V2 = golden("v2")

@@ -19,7 +19,7 @@ from penstock.security.scram_credential import (
     random_text,
     salted_password,
 )
-from tests.support.scram_client import ScramClient
+from tests.support.protocol.scram_client import ScramClient
 
 SHA_256 = ScramMechanism.SCRAM_SHA_256
 SHA_512 = ScramMechanism.SCRAM_SHA_512

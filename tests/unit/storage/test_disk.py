@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.storage.disk import Disk, OsDisk, replace_file
-from tests.support.crash_disk import CrashDisk
+from tests.support.storage.crash_disk import CrashDisk
 
 
 class Place:

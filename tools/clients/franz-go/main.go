@@ -1,5 +1,5 @@
 // The franz-go client as a program: a JSON job per line of stdin, a JSON reply per line of stdout.
-// The jobs are described in tests/support/clients/program.py.
+// The jobs are described in tests/support/kafka_clients/program.py.
 package main
 
 import (

@@ -37,7 +37,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
  * The Java client as a program: a JSON job per line of stdin, a JSON reply per line of stdout.
- * The jobs are described in tests/support/clients/program.py.
+ * The jobs are described in tests/support/kafka_clients/program.py.
  */
 public final class KafkaClient {
     private static final ObjectMapper JSON = new ObjectMapper();

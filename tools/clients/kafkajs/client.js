@@ -1,5 +1,5 @@
 // KafkaJS as a program: a JSON job per line of stdin, a JSON reply per line of stdout.
-// The jobs are described in tests/support/clients/program.py.
+// The jobs are described in tests/support/kafka_clients/program.py.
 'use strict'
 
 const readline = require('node:readline')

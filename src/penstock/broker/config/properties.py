@@ -5,7 +5,7 @@ from pathlib import Path
 
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.settings import ConfigError
-from penstock.storage.java_properties import PropertiesSyntaxError, Property, parse_properties
+from penstock.core.java_properties import PropertiesSyntaxError, Property, parse_properties
 
 
 def load_broker_config(

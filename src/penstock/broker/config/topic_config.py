@@ -9,8 +9,8 @@ from penstock.broker.config.entry import ConfigEntry, ConfigSource, Synonym
 from penstock.broker.config.settings import ConfigError, Table, format_value, nearest
 from penstock.broker.config.tables import topic as table
 from penstock.broker.config.validators import Value
-from penstock.storage.config import SETTINGS as LOG_SETTINGS
-from penstock.storage.config import LogConfig
+from penstock.storage.log_config import SETTINGS as LOG_SETTINGS
+from penstock.storage.log_config import LogConfig
 
 TOPIC_SETTINGS = Table(table.TABLE)
 

@@ -11,16 +11,16 @@ import struct
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from penstock.broker.errors import CloseConnectionError, forget_frames
-from penstock.broker.internal_topics import ADMIN_CLIENT_ID, INTERNAL_TOPICS
-from penstock.broker.request import Answer, Reply, Request, Waiting
-from penstock.broker.txn_produce import (
+from penstock.broker.coordinator.internal_topics import ADMIN_CLIENT_ID, INTERNAL_TOPICS
+from penstock.broker.coordinator.transactional_produce import (
     TxnBatch,
     has_transactional_records,
     is_ongoing,
     refusal_of_producers,
     verify,
 )
+from penstock.broker.errors import CloseConnectionError, forget_frames
+from penstock.broker.request import Answer, Reply, Request, Waiting
 from penstock.core.errors import CorruptRecordError, ErrorCode, InvalidRecordError, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import Message
@@ -45,12 +45,12 @@ from penstock.records.compress import Compression
 from penstock.records.errors import RecordValidationError
 from penstock.records.prepare import PreparedAppend
 from penstock.security.acl import AclOperation, ResourceType
-from penstock.storage.log_results import AppendInfo
-from penstock.storage.producer_append import VerificationGuard
+from penstock.storage.log.results import AppendInfo
+from penstock.storage.producer.append_info import VerificationGuard
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
-    from penstock.broker.replicas import Replica
+    from penstock.broker.replica.replica_manager import Replica
 
 _FIRST_WITH_BATCHES = 3
 _FIRST_WITH_ZSTD = 7

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from penstock.broker import down_conversion
-from penstock.broker.down_conversion import SEARCHED_BYTES, DownConversion
-from penstock.broker.fetch_sessions import Entry, FetchContext
-from penstock.broker.replicas import Replica
+from penstock.broker.replica import down_conversion
+from penstock.broker.replica.down_conversion import SEARCHED_BYTES, DownConversion
+from penstock.broker.replica.fetch_sessions import Entry, FetchContext
+from penstock.broker.replica.replica_manager import Replica
 from penstock.broker.request import Answer, Reply, Request, Waiting
 from penstock.core.errors import ErrorCode, KafkaError, OffsetOutOfRangeError
 from penstock.protocol.fields import ZERO_UUID, Message
@@ -27,9 +27,9 @@ from penstock.protocol.messages.fetch import (
 )
 from penstock.replication.purgatory import Waiter, WatchList
 from penstock.security.acl import AclOperation, ResourceType
-from penstock.storage.log import Log
-from penstock.storage.log_results import Isolation
-from penstock.storage.read_ahead import ReadAhead
+from penstock.storage.log.log import Log
+from penstock.storage.log.results import Isolation
+from penstock.storage.segment.read_ahead import ReadAhead
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker

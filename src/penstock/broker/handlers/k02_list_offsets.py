@@ -17,8 +17,8 @@ from penstock.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from penstock.security.acl import AclOperation, ResourceType
-from penstock.storage.log import Log
-from penstock.storage.timestamps import TimestampAndOffset
+from penstock.storage.log.log import Log
+from penstock.storage.log.timestamp_search import TimestampAndOffset
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from penstock.broker.access import CLUSTER_NAME
-from penstock.broker.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
+from penstock.broker.coordinator.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
 from penstock.broker.request import Answer, Reply, Request
+from penstock.broker.security.access import CLUSTER_NAME
 from penstock.controller.metadata import PartitionRecord
 from penstock.controller.topic_names import check_topic_name
 from penstock.core.errors import ErrorCode, KafkaError

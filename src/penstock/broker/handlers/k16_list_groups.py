@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.access import CLUSTER_NAME
 from penstock.broker.request import Answer, Request
+from penstock.broker.security.access import CLUSTER_NAME
 from penstock.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from penstock.security.acl import AclOperation, ResourceType
 

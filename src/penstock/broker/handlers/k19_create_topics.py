@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from penstock.broker.access import CLUSTER_NAME
 from penstock.broker.config.topic_config import describe_topic
 from penstock.broker.request import Answer, Request
+from penstock.broker.security.access import CLUSTER_NAME
 from penstock.controller.topics import create_topics
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.create_topics import (

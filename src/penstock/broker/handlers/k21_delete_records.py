@@ -5,7 +5,7 @@ Segments below go with the next retention check. Offset -1 is the high watermark
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.internal_topics import INTERNAL_TOPICS
+from penstock.broker.coordinator.internal_topics import INTERNAL_TOPICS
 from penstock.broker.request import Reply, Request
 from penstock.core.errors import ErrorCode, KafkaError, OffsetOutOfRangeError
 from penstock.protocol.messages.delete_records import (

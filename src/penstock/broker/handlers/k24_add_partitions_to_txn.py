@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from penstock.broker.internal_topics import INTERNAL_TOPICS
+from penstock.broker.coordinator.internal_topics import INTERNAL_TOPICS
+from penstock.broker.coordinator.transaction_coordinator import errors_of
 from penstock.broker.request import Answer, Request
-from penstock.broker.transactions import errors_of
 from penstock.coordinator.txn.replies import refusal
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from penstock.broker.internal_topics import GROUP_METADATA_TOPIC
+from penstock.broker.coordinator.internal_topics import GROUP_METADATA_TOPIC
+from penstock.broker.coordinator.transaction_verification import TransactionSupport
 from penstock.broker.request import Answer, Request
-from penstock.broker.txn_verification import TransactionSupport
 from penstock.coordinator.group.replies import refusal
 from penstock.coordinator.write_errors import error_of_write
 from penstock.core.errors import ErrorCode, KafkaError
@@ -28,7 +28,7 @@ from penstock.security.acl import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
-    from penstock.broker.txn_verification import Verified
+    from penstock.broker.coordinator.transaction_verification import Verified
 
 _FIRST_WITH_TOPIC_IDS = 6
 _FIRST_THAT_KNOWS_LOADING = 2

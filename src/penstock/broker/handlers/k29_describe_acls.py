@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.acls import authorizer_for
 from penstock.broker.request import Reply, Request
+from penstock.broker.security.acls import authorizer_for
 from penstock.protocol.messages.describe_acls import (
     AclDescription,
     DescribeAclsRequest,

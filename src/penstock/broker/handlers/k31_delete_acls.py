@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.acls import authorizer_for
 from penstock.broker.request import Answer, Request
+from penstock.broker.security.acls import authorizer_for
 from penstock.controller.acls import Binding, delete_acls
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import AccessControlEntry, AclKey

@@ -8,7 +8,7 @@ must be asked itself.
 from typing import TYPE_CHECKING
 
 from penstock.broker.config.entry import ConfigEntry, ConfigSource
-from penstock.broker.config_resources import check_access, describe
+from penstock.broker.metadata.config_resources import check_access, describe
 from penstock.broker.request import Reply, Request
 from penstock.core.errors import KafkaError
 from penstock.protocol.messages.describe_configs import (

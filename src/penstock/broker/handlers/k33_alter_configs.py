@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from penstock.broker.config_resources import check_access, check_name, check_once, config_rules
+from penstock.broker.metadata.config_resources import (
+    check_access,
+    check_name,
+    check_once,
+    config_rules,
+)
 from penstock.broker.request import Answer, Request
 from penstock.controller.configs import alter_configs
 from penstock.core.errors import KafkaError

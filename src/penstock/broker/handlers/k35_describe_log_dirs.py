@@ -14,7 +14,7 @@ from penstock.protocol.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from penstock.security.acl import AclOperation
-from penstock.storage.manager import LogDirDescription
+from penstock.storage.manager.log_manager import LogDirDescription
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker

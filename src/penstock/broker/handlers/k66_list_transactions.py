@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.patterns import matcher
+from penstock.broker.coordinator.topic_patterns import matcher
 from penstock.broker.request import Answer, Request
 from penstock.coordinator.txn.admin import list_transactions
 from penstock.protocol.messages.list_transactions import (

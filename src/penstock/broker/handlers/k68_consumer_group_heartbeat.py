@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.patterns import matcher
+from penstock.broker.coordinator.topic_patterns import matcher
 from penstock.broker.request import Reply, Request
 from penstock.core.errors import KafkaError
 from penstock.protocol.messages.consumer_group_heartbeat import (

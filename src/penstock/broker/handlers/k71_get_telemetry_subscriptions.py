@@ -1,12 +1,12 @@
 """GetTelemetrySubscriptions (71): version 0: which of its metrics a client shall push (KIP-714).
 
-Always served, see `penstock.broker.telemetry`.
+Always served, see `penstock.broker.client_telemetry`.
 """
 
 from typing import TYPE_CHECKING
 
+from penstock.broker.client_telemetry import COMPRESSION_TYPES, client_of
 from penstock.broker.request import Reply, Request
-from penstock.broker.telemetry import COMPRESSION_TYPES, client_of
 from penstock.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,

@@ -6,8 +6,8 @@ Metrics are unpacked on a thread, to ten times `telemetry.max.bytes` at most. Th
 import logging
 from typing import TYPE_CHECKING
 
+from penstock.broker.client_telemetry import Instance, Push, client_of
 from penstock.broker.request import Answer, Reply, Request
-from penstock.broker.telemetry import Instance, Push, client_of
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.push_telemetry import (
     PushTelemetryRequest,

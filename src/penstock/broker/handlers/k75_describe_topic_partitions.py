@@ -3,7 +3,7 @@
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from penstock.broker.internal_topics import INTERNAL_TOPICS
+from penstock.broker.coordinator.internal_topics import INTERNAL_TOPICS
 from penstock.broker.request import Reply, Request
 from penstock.controller.topic_names import check_topic_name
 from penstock.core.errors import ErrorCode, KafkaError

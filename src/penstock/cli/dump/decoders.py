@@ -28,7 +28,7 @@ from penstock.protocol.stored import (
     transaction_log,
 )
 from penstock.protocol.versioned import decode_record_key, decode_versioned, read_prefix
-from penstock.storage.checkpoints import uuid_text
+from penstock.storage.checkpoint.checkpoint_files import uuid_text
 
 Decoder = Callable[[bytes | None, bytes | None], tuple[Value, Value]]
 """From a record's key and value to what they say; None for a value that is null."""

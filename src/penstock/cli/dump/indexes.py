@@ -13,7 +13,7 @@ from penstock.core.errors import CorruptRecordError, KafkaError
 from penstock.records.batch import HEADER_SIZE, BatchHeader
 from penstock.records.control import ControlType, read_end_txn_marker
 from penstock.storage.disk import File
-from penstock.storage.scan import find_batch, header_at
+from penstock.storage.segment.batch_scan import find_batch, header_at
 
 OFFSET_ENTRY = Struct(">ii")
 TIME_ENTRY = Struct(">qi")

@@ -3,7 +3,7 @@
 from enum import Enum
 from typing import NamedTuple
 
-from penstock.storage.checkpoints import (
+from penstock.storage.checkpoint.checkpoint_files import (
     CLEAN_SHUTDOWN_MARKER,
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -12,8 +12,8 @@ from penstock.storage.checkpoints import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
 )
-from penstock.storage.epochs import LEADER_EPOCH_CHECKPOINT
-from penstock.storage.files import (
+from penstock.storage.checkpoint.leader_epoch_cache import LEADER_EPOCH_CHECKPOINT
+from penstock.storage.file_names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,

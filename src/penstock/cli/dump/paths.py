@@ -17,11 +17,11 @@ from penstock.cli.dump.names import KNOWN_NAMES, FileName, FileType, parse_name
 from penstock.cli.dump.segment import SegmentOptions, dump_segment
 from penstock.cli.dump.small_files import dump_small_file
 from penstock.storage.disk import OsDisk, OsFile
-from penstock.storage.files import LOG_SUFFIX, parse_partition_folder, segment_path
-from penstock.storage.mapped_index import CorruptIndexError
-from penstock.storage.offset_index import OffsetIndex
-from penstock.storage.time_index import TimeIndex
-from penstock.storage.txn_index import TransactionIndex
+from penstock.storage.file_names import LOG_SUFFIX, parse_partition_folder, segment_path
+from penstock.storage.index.mapped_index import CorruptIndexError
+from penstock.storage.index.offset_index import OffsetIndex
+from penstock.storage.index.time_index import TimeIndex
+from penstock.storage.index.transaction_index import TransactionIndex
 
 _INDEX_DUMPS = {
     FileType.OFFSET_INDEX: dump_offset_index,

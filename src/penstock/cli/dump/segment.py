@@ -24,7 +24,7 @@ from penstock.records.control import read_control_type, read_end_txn_marker
 from penstock.records.read import read_records
 from penstock.records.record import Record
 from penstock.storage.disk import File
-from penstock.storage.scan import SCAN_BLOCK, Scanned, scan, verify_at
+from penstock.storage.segment.batch_scan import SCAN_BLOCK, Scanned, scan, verify_at
 
 _MAX_SEQUENCE = 0x7FFFFFFF
 _TIMESTAMP_TYPES = {

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 from penstock.cli.dump.items import ENTRY, Item, note, problem
 from penstock.cli.dump.names import FileType
 from penstock.core.errors import KafkaStorageError
-from penstock.storage.checkpoints import (
+from penstock.core.java_properties import parse_properties
+from penstock.storage.checkpoint.checkpoint_files import (
     decode_clean_shutdown,
     decode_leader_epochs,
     decode_meta_properties,
@@ -13,8 +14,7 @@ from penstock.storage.checkpoints import (
     decode_partition_metadata,
     uuid_text,
 )
-from penstock.storage.java_properties import parse_properties
-from penstock.storage.producer_snapshot import CorruptSnapshotError, decode_snapshot
+from penstock.storage.producer.snapshot import CorruptSnapshotError, decode_snapshot
 
 
 def dump_small_file(kind: FileType, data: bytes, path: str) -> Iterator[Item]:

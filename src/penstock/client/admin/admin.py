@@ -6,7 +6,7 @@ from penstock.client.admin.calls import AdminCalls
 from penstock.client.loop_thread import LoopThread, blocking
 from penstock.client.network import Network
 from penstock.client.settings import AdminOptions, resolve
-from penstock.storage.system_clock import SystemClock
+from penstock.core.system_clock import SystemClock
 
 
 class Admin:

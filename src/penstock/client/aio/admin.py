@@ -5,7 +5,7 @@ from typing import Self, Unpack
 from penstock.client.admin.calls import AdminCalls
 from penstock.client.network import Network
 from penstock.client.settings import AdminOptions, resolve
-from penstock.storage.system_clock import SystemClock
+from penstock.core.system_clock import SystemClock
 
 
 class Admin(AdminCalls):

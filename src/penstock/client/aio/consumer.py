@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from penstock.client.offsets_outside.aio import AioOutsideOffsets, AioTransaction
-    from penstock.client.offsets_outside.store import OffsetStore
+    from penstock.client.external_offsets.aio import AioOutsideOffsets, AioTransaction
+    from penstock.client.external_offsets.store import OffsetStore
 
 R = TypeVar("R")
 
@@ -327,7 +327,7 @@ class Consumer(ConsumerBase):
         `group_id` is the name that offsets are stored under, the consumer's own unless given;
         with `commit_to_group` they are committed to the group as well, for tools that show lag.
         """
-        from penstock.client.offsets_outside.attach import attach_aio, check_same
+        from penstock.client.external_offsets.attach import attach_aio, check_same
 
         with self._use:
             self._check_open()

@@ -20,7 +20,7 @@ from penstock.client.producer.partitioners import partition_for_key
 from penstock.client.producer.serializers import check_bytes
 from penstock.client.settings import ProducerOptions
 from penstock.core.ids import TopicPartition
-from penstock.storage.system_clock import SystemClock
+from penstock.core.system_clock import SystemClock
 
 
 class Producer:

@@ -28,7 +28,7 @@ from penstock.client.settings import ConsumerOptions, resolve
 from penstock.core.clock import Clock
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
-from penstock.storage.system_clock import SystemClock
+from penstock.core.system_clock import SystemClock
 
 if TYPE_CHECKING:
     import pyarrow as pa

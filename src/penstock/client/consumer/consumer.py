@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from sqlalchemy import Engine
 
-    from penstock.client.offsets_outside.store import OffsetStore
-    from penstock.client.offsets_outside.transaction import OutsideOffsets, Transaction
+    from penstock.client.external_offsets.store import OffsetStore
+    from penstock.client.external_offsets.transaction import OutsideOffsets, Transaction
 
 R = TypeVar("R")
 
@@ -319,7 +319,7 @@ class Consumer(ConsumerBase):
         `group_id` is the name that offsets are stored under, the consumer's own unless given;
         with `commit_to_group` they are committed to the group as well, for tools that show lag.
         """
-        from penstock.client.offsets_outside.attach import attach, check_same
+        from penstock.client.external_offsets.attach import attach, check_same
 
         with self._use:
             self._check_open()

@@ -20,7 +20,7 @@ from penstock.client.consumer.fetcher import Fetcher
 from penstock.client.consumer.group.actions import RebalanceEvent
 from penstock.client.consumer.list_offsets import OffsetLookup
 from penstock.client.consumer.membership import Membership
-from penstock.client.consumer.position_upkeep import PositionUpkeep
+from penstock.client.consumer.position_updater import PositionUpkeep
 from penstock.client.consumer.positions import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,

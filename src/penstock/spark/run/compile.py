@@ -16,10 +16,10 @@ from penstock.spark.pipeline.model import (
     StepSpec,
     Watermark,
 )
-from penstock.spark.run.beginning import Needs
 from penstock.spark.run.observed import observing
 from penstock.spark.run.offset_log import occurrences
 from penstock.spark.run.plan_facts import facts_of
+from penstock.spark.run.resume import Needs
 from penstock.spark.run.source_options import stream_options_of
 
 if TYPE_CHECKING:

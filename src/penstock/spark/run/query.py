@@ -12,13 +12,13 @@ from penstock.spark.errors import PipelineError, ProgressError, SparkPartError
 from penstock.spark.exactly_once import Decision, decide
 from penstock.spark.pipeline.model import PipelineSpec, SinkSpec, SourceSpec
 from penstock.spark.progress import Batch, Progress, SourceOffsets, Stored
-from penstock.spark.run.beginning import Seen, check_first_run, goes_on_from
 from penstock.spark.run.compile import Compiled, compile_query
+from penstock.spark.run.dead_letter_reader import Unreadable
 from penstock.spark.run.failures import failure_of
 from penstock.spark.run.offset_log import Checkpoint, CheckpointFiles, source_of
+from penstock.spark.run.resume import Seen, check_first_run, goes_on_from
 from penstock.spark.run.session import query_session
 from penstock.spark.run.source_options import client_of, starting_options_of
-from penstock.spark.run.unreadable import Unreadable
 from penstock.spark.watch.ends import Ends
 from penstock.spark.watch.watching import RunListener
 

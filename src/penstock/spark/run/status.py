@@ -9,8 +9,8 @@ from penstock.spark.pipeline.model import PipelineSpec, SinkSpec, SourceSpec, To
 from penstock.spark.progress import Progress, SourceOffsets
 from penstock.spark.run.compile import views_needed
 from penstock.spark.run.offset_log import source_of
+from penstock.spark.run.sink_state import Standing, standing_of
 from penstock.spark.run.source_options import client_of, options_of
-from penstock.spark.run.standing import Standing, standing_of
 
 _TIMEOUT_MS = 10_000
 

@@ -15,7 +15,7 @@ from typing import Final
 from penstock.client.loop_thread import LoopThread
 from penstock.client.network import Network
 from penstock.client.settings import ConsumerOptions, from_properties, resolve
-from penstock.storage.system_clock import SystemClock
+from penstock.core.system_clock import SystemClock
 
 MOST_CLIENTS: Final = 4
 _METADATA_MAX_IDLE_MS: Final = 300_000

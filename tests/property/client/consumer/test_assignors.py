@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from penstock.client.consumer.assignors import assignors_of
 from penstock.core.ids import TopicPartition
-from tests.support.assignments import GroupCase, assigned, random_case
+from tests.support.client.assignments import GroupCase, assigned, random_case
 
 NAMES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 groups = st.integers(0, 2**32).map(Random)

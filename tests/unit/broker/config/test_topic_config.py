@@ -14,8 +14,8 @@ from penstock.broker.config.topic_config import (
     validate_topic_configs,
 )
 from penstock.core.errors import ErrorCode
-from penstock.storage.config import SETTINGS as LOG_SETTINGS
-from penstock.storage.config import LogConfig
+from penstock.storage.log_config import SETTINGS as LOG_SETTINGS
+from penstock.storage.log_config import LogConfig
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE

@@ -72,7 +72,7 @@ from penstock.protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-from tests.support.fake_cluster import GONE, FakeCluster, admin_of
+from tests.support.client.fake_cluster import GONE, FakeCluster, admin_of
 
 TOPIC = ConfigResource(ConfigResourceType.TOPIC, "t")
 T0 = TopicPartition("t", 0)

@@ -59,7 +59,7 @@ from penstock.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
-from tests.support.fake_cluster import GONE, FakeCluster, admin_of, in_turn
+from tests.support.client.fake_cluster import GONE, FakeCluster, admin_of, in_turn
 
 NONE = ErrorCode.NONE
 

@@ -25,7 +25,7 @@ from penstock.records.build import build_batch
 from penstock.records.compress import Compression
 from penstock.records.control import build_end_txn_marker
 from penstock.records.record import Record
-from tests.support.batches import golden
+from tests.support.storage.batches import golden
 
 TP = TopicPartition("t", 3)
 T0 = 1_700_000_000_000

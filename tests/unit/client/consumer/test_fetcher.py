@@ -26,7 +26,7 @@ from penstock.protocol.messages.fetch import (
 )
 from penstock.records.build import build_batch
 from penstock.records.record import Record
-from tests.support.fetch_network import Asked, FakeNetwork
+from tests.support.client.fetch_network import Asked, FakeNetwork
 
 A, B, C = (TopicPartition("t", index) for index in range(3))
 

@@ -20,7 +20,7 @@ from penstock.client.producer.future import RecordFuture
 from penstock.core.errors import InvalidRecordError, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.records.batch import read_header, verify
-from tests.support.accumulating import Accumulating, cluster_of, until
+from tests.support.client.accumulator import Accumulating, cluster_of, until
 
 VALUE = bytes(range(100))
 PER_BATCH = 148

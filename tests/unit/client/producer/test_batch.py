@@ -16,7 +16,7 @@ from penstock.records.batch import HEADER_SIZE, read_header, verify
 from penstock.records.build import BatchBuilder
 from penstock.records.compress import Compression
 from penstock.records.read import read_records
-from tests.support.batches import golden, golden_records, header_lists, payloads
+from tests.support.storage.batches import golden, golden_records, header_lists, payloads
 
 TP = TopicPartition("t", 0)
 T = 1_700_000_000_000

@@ -16,7 +16,7 @@ from penstock.client.errors import (
 from penstock.client.metrics import Metrics
 from penstock.client.producer.buffer_pool import BufferPool
 from penstock.core.clock import ManualClock
-from tests.support.accumulating import until
+from tests.support.client.accumulator import until
 
 
 def take(pool: BufferPool, size: int) -> bytearray:

@@ -23,7 +23,7 @@ from penstock.client.producer.partitioners import partition_for_key
 from penstock.core.errors import InvalidRecordError
 from penstock.records.read import read_records
 from penstock.records.record import Record
-from tests.support.accumulating import Accumulating, cluster_of
+from tests.support.client.accumulator import Accumulating, cluster_of
 
 T = 1_700_000_000_000
 VALUE = bytes(range(100))

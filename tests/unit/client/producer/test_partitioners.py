@@ -19,8 +19,8 @@ from penstock.client.producer.partitioners import (
     partitioner_of,
 )
 from penstock.records import _hash
-from tests.support.accumulating import cluster_of
-from tests.support.hot import load_plain
+from tests.support.client.accumulator import cluster_of
+from tests.support.storage.compiled_modules import load_plain
 
 
 @pytest.mark.parametrize(

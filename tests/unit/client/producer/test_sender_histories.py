@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.producer_histories import PARTITIONS, History
+from tests.support.client.producer_histories import PARTITIONS, History
 
 SEEDS = range(30)
 

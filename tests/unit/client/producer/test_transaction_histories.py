@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.transaction_histories import TransactionHistory
+from tests.support.client.transaction_histories import TransactionHistory
 
 SEEDS = range(30)
 

@@ -15,7 +15,7 @@ from penstock.spark.pipeline.model import (
     StepSpec,
     TableSpec,
 )
-from tests.support.databases import engine_for, sqlite_url
+from tests.support.spark.databases import engine_for, sqlite_url
 
 
 @pytest.fixture

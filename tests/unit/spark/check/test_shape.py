@@ -13,7 +13,7 @@ from penstock.spark.pipeline.model import (
     TopicSinkSpec,
     Watermark,
 )
-from tests.support.sql_corpus import pipeline
+from tests.support.spark.sql_corpus import pipeline
 
 COUNTS = "SELECT user AS k, count(*) AS n FROM clicks GROUP BY user, window(at, '1 hour')"
 SESSIONS = "SELECT user AS k, count(*) AS n FROM clicks GROUP BY user, session_window(at, '1 hour')"

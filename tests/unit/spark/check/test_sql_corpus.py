@@ -6,7 +6,7 @@ import pytest
 
 from penstock.spark.check.views import analyse
 from penstock.spark.pipeline.model import SourceSpec, StepSpec, Watermark
-from tests.support.sql_corpus import GOOD, REFUSED, UNBOUNDED, pipeline
+from tests.support.spark.sql_corpus import GOOD, REFUSED, UNBOUNDED, pipeline
 
 
 def _problems(*sql: str, unbounded_state: bool = False) -> list[str]:

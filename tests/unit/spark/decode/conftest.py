@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.testing import Broker
-from tests.support.databases import database_url, mariadb, postgresql
+from tests.support.spark.databases import database_url, mariadb, postgresql
 
 __all__ = ["database_url", "mariadb", "postgresql"]
 

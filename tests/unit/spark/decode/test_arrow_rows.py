@@ -23,7 +23,7 @@ from penstock.spark.decode.protobuf import protobuf_reader
 from penstock.spark.decode.protobuf_schema import message_in, protobuf_fields
 from penstock.spark.errors import OptionError
 from penstock.spark.progress import Json
-from tests.support.protobuf_messages import descriptors, order_class
+from tests.support.spark.protobuf_messages import descriptors, order_class
 
 POINT: Json = {
     "type": "record",

@@ -12,7 +12,7 @@ from penstock.spark.decode.ddl import parse_ddl
 from penstock.spark.decode.fields import fields_of, typed_fields
 from penstock.spark.errors import OptionError
 from penstock.spark.pipeline.model import Format, SourceSpec
-from tests.support.protobuf_messages import descriptors
+from tests.support.spark.protobuf_messages import descriptors
 
 
 def spec(

@@ -15,7 +15,7 @@ from penstock.spark.errors import FencedError, PipelineError
 from penstock.spark.pipeline.model import PipelineSpec
 from penstock.spark.sinks.database.engines import open_engine
 from penstock.testing import Broker
-from tests.support.replaying import (
+from tests.support.spark.dead_letter_replay import (
     KILLED,
     TABLE,
     TIME,

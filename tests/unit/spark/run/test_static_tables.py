@@ -11,7 +11,7 @@ from sqlalchemy import create_engine, text
 
 from penstock.spark.errors import PipelineError
 from penstock.spark.run.static_tables import StaticTable
-from tests.support.databases import sqlite_url
+from tests.support.spark.databases import sqlite_url
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from penstock.spark.pipeline.model import (
     TopicSinkSpec,
 )
 from penstock.spark.progress import Batch, Progress, SourceOffsets, Stored
-from penstock.spark.run.standing import standing_of
+from penstock.spark.run.sink_state import standing_of
 from penstock.spark.run.status import PartitionStatus, status
 from penstock.spark.sinks.commit_log import FOLDER, Commit
 from penstock.spark.sinks.database import DatabaseSink

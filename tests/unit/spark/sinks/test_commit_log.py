@@ -11,7 +11,7 @@ import pytest
 from penstock.spark.errors import FencedError, OptionError, ProgressError
 from penstock.spark.progress import Stored
 from penstock.spark.sinks.commit_log import FOLDER, Commit, CommitLog
-from tests.support.topic_sinks import Killed, at
+from tests.support.spark.topic_sinks import Killed, at
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 

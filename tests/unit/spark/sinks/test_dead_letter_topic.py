@@ -16,7 +16,7 @@ from penstock.spark.sinks.dead_letter_topic import DeadLetterTopic, Place, advan
 from penstock.spark.sinks.ledger import Entry
 from penstock.spark.sinks.topic import TopicSink
 from penstock.testing import Broker
-from tests.support.topic_sinks import SOURCE, batch, committed, dying, values_of
+from tests.support.spark.topic_sinks import SOURCE, batch, committed, dying, values_of
 
 
 @pytest.fixture

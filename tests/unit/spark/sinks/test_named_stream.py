@@ -12,7 +12,7 @@ from penstock.spark.sinks.named_stream import NamedStream, fingerprint
 from penstock.spark.sinks.topic_options import WriterOptions
 from penstock.spark.sinks.transactions import Tick, Work
 from penstock.testing import Broker
-from tests.support.topic_sinks import dying, values_of
+from tests.support.spark.topic_sinks import dying, values_of
 
 Commit = Callable[..., Decision]
 

@@ -19,7 +19,7 @@ from penstock.spark.progress import Stored
 from penstock.spark.sinks.rows import Sending
 from penstock.spark.sinks.topic import TopicSink
 from penstock.testing import Broker
-from tests.support.topic_sinks import at, batch, committed, dying, values_of
+from tests.support.spark.topic_sinks import at, batch, committed, dying, values_of
 
 STEPS = [
     "before:begin",
@@ -143,7 +143,7 @@ import sys
 import pyarrow as pa
 from penstock.spark.pipeline.model import TopicSinkSpec
 from penstock.spark.sinks.topic import TopicSink
-from tests.support.topic_sinks import batch
+from tests.support.spark.topic_sinks import batch
 
 servers, topic = sys.argv[1:]
 sink = TopicSink(

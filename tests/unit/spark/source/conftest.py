@@ -6,7 +6,7 @@ import pytest
 
 from penstock.spark.source.clients import close_clients
 from penstock.testing import Broker
-from tests.support.spark_topics import Topics
+from tests.support.spark.topics import Topics
 
 
 @pytest.fixture(scope="module")

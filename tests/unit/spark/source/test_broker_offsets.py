@@ -15,7 +15,7 @@ from penstock.spark.source.options import stream_options
 from penstock.spark.source.positions import AtOffsets, AtTime, AtTimes, Edge
 from penstock.spark.source.topic_ids import from_text, to_text
 from penstock.testing import Broker
-from tests.support.spark_topics import Topics
+from tests.support.spark.topics import Topics
 
 NOON = 1_700_000_000_000
 

@@ -8,7 +8,7 @@ from penstock.records.batch import TimestampType
 from penstock.records.build import build_batch
 from penstock.records.record import Record
 from penstock.spark.source.columns import SparkColumns
-from tests.support.ranges import Row, rows_of
+from tests.support.spark.ranges import Row, rows_of
 
 
 def decoded(

@@ -23,7 +23,7 @@ from penstock.spark.source.range_fetch import RangeFetch
 from penstock.spark.source.ranges import OffsetRange
 from penstock.spark.source.topic_ids import to_text
 from penstock.testing import Broker
-from tests.support.ranges import range_of, read, settings
+from tests.support.spark.ranges import range_of, read, settings
 
 COUNT = 20
 

@@ -14,8 +14,8 @@ from penstock.spark.source.clients import close_clients
 from penstock.spark.source.range_reader import ReadSettings, read_range
 from penstock.spark.source.ranges import OffsetRange
 from penstock.testing import Broker
-from tests.support import ranges
-from tests.support.ranges import Row, polled, range_of, read, rows_of
+from tests.support.spark import ranges
+from tests.support.spark.ranges import Row, polled, range_of, read, rows_of
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 T0 = 1_700_000_000_000

@@ -21,8 +21,8 @@ from penstock.spark.source.ranges import OffsetRange
 from penstock.spark.source.readers import PenstockReader, PenstockStreamReader
 from penstock.spark.source.topic_ids import to_text
 from penstock.testing import Broker
-from tests.support.logins import SASL_SETTINGS
-from tests.support.spark_topics import Topics
+from tests.support.broker.logins import SASL_SETTINGS
+from tests.support.spark.topics import Topics
 
 NOON = 1_700_000_000_000
 ALL = ReadAllAvailable()

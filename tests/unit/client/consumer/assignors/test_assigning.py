@@ -15,7 +15,7 @@ from penstock.client.consumer.assignors import (
 )
 from penstock.client.consumer.assignors.java_order import in_hash_order, string_hash
 from penstock.core.ids import TopicPartition
-from tests.support.assignments import NO_RACKS, GroupCase, assigned
+from tests.support.client.assignments import NO_RACKS, GroupCase, assigned
 
 
 def topics(**counts: int) -> dict[str, list[frozenset[str]]]:

@@ -30,7 +30,7 @@ from penstock.protocol.messages.join_group import (
 )
 from penstock.protocol.messages.leave_group import LeaveGroupRequest
 from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from tests.support.machine_play import Play
+from tests.support.client.membership_driver import Play
 
 SETTINGS = MemberSettings("g", heartbeat_interval_ms=100, session_timeout_ms=1_000)
 T0, T1, T2 = (TopicPartition("t", p) for p in range(3))

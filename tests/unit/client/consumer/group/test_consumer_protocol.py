@@ -21,8 +21,8 @@ from penstock.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     ConsumerGroupHeartbeatResponseTopicPartitions,
 )
-from tests.support.groups import id_of
-from tests.support.machine_play import Play
+from tests.support.client.membership_driver import Play
+from tests.support.coordinator.groups import id_of
 
 SETTINGS = MemberSettings("g", max_poll_interval_ms=10_000, rack_id="r", remote_assignor="range")
 T0, T1, T2 = (TopicPartition("t", p) for p in range(3))

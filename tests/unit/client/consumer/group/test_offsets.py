@@ -19,7 +19,7 @@ from penstock.protocol.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from tests.support.fake_cluster import FakeCluster
+from tests.support.client.fake_cluster import FakeCluster
 
 PLACE = TopicPartition("t", 0)
 

@@ -13,7 +13,7 @@ from penstock.client.consumer.group.classic import ClassicMember
 from penstock.client.consumer.group.consumer_protocol import ConsumerMember
 from penstock.coordinator.group.consumer.model import ConsumerGroupMember
 from penstock.core.ids import TopicPartition
-from tests.support.member_world import (
+from tests.support.client.membership_simulation import (
     GROUP,
     REBALANCE_MS,
     SESSION_MS,

@@ -1,5 +1,5 @@
 """The databases that results are kept in."""
 
-from tests.support.databases import database_url, engine, mariadb, postgresql
+from tests.support.spark.databases import database_url, engine, mariadb, postgresql
 
 __all__ = ["database_url", "engine", "mariadb", "postgresql"]

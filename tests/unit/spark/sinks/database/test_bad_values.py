@@ -9,7 +9,7 @@ from sqlalchemy import URL, Engine, text
 from penstock.spark.errors import PipelineError
 from penstock.spark.pipeline.model import Mode
 from penstock.spark.progress import Stored
-from tests.support.database_sinks import at, batch_of, begin, count_of, sink_for, spec_for
+from tests.support.spark.database_sinks import at, batch_of, begin, count_of, sink_for, spec_for
 
 TABLE = (
     "CREATE TABLE results (id integer NOT NULL, name varchar(3), small smallint, "

@@ -16,9 +16,9 @@ from penstock.spark.sinks.database import DatabaseSink
 from penstock.spark.sinks.database.engines import open_engine
 from penstock.spark.sinks.database.transactions import Transactions
 from penstock.spark.sinks.port import Applied
-from tests.support.cutting_proxy import CuttingProxy, socket_of, through
-from tests.support.database_sinks import at, batch_of, begin, count_of, sink_for, spec_for
-from tests.support.databases import (
+from tests.support.spark.cutting_proxy import CuttingProxy, socket_of, through
+from tests.support.spark.database_sinks import at, batch_of, begin, count_of, sink_for, spec_for
+from tests.support.spark.databases import (
     DatabaseServer,
     MariaDbServer,
     PostgreSqlServer,

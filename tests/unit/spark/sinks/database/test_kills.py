@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL, text
 
-from tests.support.database_worker import FENCED, Task
-from tests.support.databases import (
+from tests.support.spark.database_worker import FENCED, Task
+from tests.support.spark.databases import (
     DatabaseServer,
     MariaDbServer,
     PostgreSqlServer,
     engine_for,
     sqlite_url,
 )
-from tests.support.forked_workers import Workers
+from tests.support.spark.forked_workers import Workers
 
 pytestmark = pytest.mark.long
 
@@ -50,7 +50,7 @@ def workers(
     tmp_path_factory: pytest.TempPathFactory, servers: dict[str, DatabaseServer]
 ) -> Iterator[Workers[Task]]:
     folder = tmp_path_factory.mktemp("workers")
-    with Workers[Task]("tests.support.database_worker", folder / "workers.log") as workers:
+    with Workers[Task]("tests.support.spark.database_worker", folder / "workers.log") as workers:
         for url in [sqlite_url(folder), *(server.fresh() for server in servers.values())]:
             workers.rehearse(task_for(url, 20))
         yield workers

@@ -18,7 +18,7 @@ from penstock.spark.sinks.database.dead_letters import headers_from_json
 from penstock.spark.sinks.database.tables import OWN_TABLES, create_missing
 from penstock.spark.sinks.database.writers import RowWriter, writer_for
 from penstock.spark.sinks.port import Applied
-from tests.support.database_sinks import (
+from tests.support.spark.database_sinks import (
     KEY,
     at,
     batch_of,

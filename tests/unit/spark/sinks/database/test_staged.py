@@ -12,9 +12,16 @@ from penstock.spark.errors import FencedError, PipelineError
 from penstock.spark.sinks.database import DatabaseSink
 from penstock.spark.sinks.database.staged import Staged, Stager, Staging
 from penstock.spark.sinks.port import Applied
-from tests.support.cutting_proxy import CuttingProxy, socket_of, through
-from tests.support.database_sinks import batch_of, begin, count_of, rows_of, sink_for, spec_for
-from tests.support.databases import DatabaseServer, engine_for
+from tests.support.spark.cutting_proxy import CuttingProxy, socket_of, through
+from tests.support.spark.database_sinks import (
+    batch_of,
+    begin,
+    count_of,
+    rows_of,
+    sink_for,
+    spec_for,
+)
+from tests.support.spark.databases import DatabaseServer, engine_for
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 

@@ -10,7 +10,7 @@ from sqlalchemy import URL, Engine, text
 
 from penstock.spark.errors import PipelineError
 from penstock.spark.sinks.database import DatabaseSink
-from tests.support.database_sinks import (
+from tests.support.spark.database_sinks import (
     KEY,
     batch_of,
     begin,

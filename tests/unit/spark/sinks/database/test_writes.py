@@ -16,7 +16,7 @@ from penstock.spark.errors import PipelineError
 from penstock.spark.sinks.database import result_table
 from penstock.spark.sinks.database import sink as sink_module
 from penstock.spark.sinks.database.rows import settle
-from tests.support.database_sinks import (
+from tests.support.spark.database_sinks import (
     batch_of,
     begin,
     by,

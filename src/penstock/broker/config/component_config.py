@@ -1,0 +1,135 @@
+"""From the broker's settings to what each part wants to know."""
+
+from collections.abc import Mapping
+from ipaddress import ip_address
+from math import inf
+
+from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.config.broker_settings import BROKER_SETTINGS
+from penstock.broker.config.listeners import ListenerSpec
+from penstock.net.server.limits import UNLIMITED, Limits
+from penstock.net.server.server import Listener
+from penstock.net.tls.settings import TlsSettings, build_context
+from penstock.security.authorizer import Authorizer, parse_super_users
+from penstock.security.quotas import ClientQuotas
+from penstock.storage.cleaner.log_cleaner import CleanerSettings
+from penstock.storage.log.log_loader import ProducerLimits
+from penstock.storage.manager.log_manager import ChoreIntervals
+
+_UNBOUNDED_RATE = 1.7e308
+"""Kafka's default of `log.cleaner.io.max.bytes.per.second` is the largest double."""
+
+
+def set_limits(limits: Limits, config: BrokerConfig) -> None:
+    """Puts the settings in force now into the limits of a server that may be running."""
+    limits.max_frame = config.int("socket.request.max.bytes")
+    limits.max_frame_before_login = min(
+        limits.max_frame, config.int("sasl.server.max.receive.size")
+    )
+    limits.max_connections = config.int("max.connections")
+    limits.max_connections_per_listener = {
+        spec.name: int(config.listener_setting(spec.name, "max.connections") or UNLIMITED)
+        for spec in config.listeners
+    }
+    limits.max_connections_per_ip = config.int("max.connections.per.ip")
+    limits.per_ip_overrides = _overrides(config.str("max.connections.per.ip.overrides"))
+    limits.idle_ms = config.int("connections.max.idle.ms")
+    limits.queued_max_requests = config.int("queued.max.requests")
+    # Kafka's default of 100 KB would keep the kernel from fitting the buffers to the load, which
+    # costs a large Produce and a large Fetch a third of their speed: only what a user sets counts.
+    limits.send_buffer = _buffer(config, "socket.send.buffer.bytes")
+    limits.receive_buffer = _buffer(config, "socket.receive.buffer.bytes")
+    limits.listen_backlog = config.int("socket.listen.backlog.size")
+
+
+def _buffer(config: BrokerConfig, name: str) -> int:
+    return config.int(name) if config.is_set(name) else -1
+
+
+def _overrides(text: str) -> Mapping[str, int]:
+    """`max.connections.per.ip.overrides`: `127.0.0.1:200,10.0.0.7:5`."""
+    pairs = (pair.rpartition(":") for pair in text.split(",") if pair.strip())
+    return {_address(host.strip().strip("[]")): int(most) for host, _, most in pairs}
+
+
+def _address(host: str) -> str:
+    """An address as connections have it; a name, which the server looks up, as it is."""
+    try:
+        return str(ip_address(host))
+    except ValueError:
+        return host
+
+
+def listener(config: BrokerConfig, spec: ListenerSpec) -> Listener:
+    """What the server must know to open a listener."""
+    tls = tls_settings(config, spec.name) if spec.protocol.tls else None
+    return Listener(spec.name, spec.host, spec.port, tls)
+
+
+def tls_settings(config: BrokerConfig, listener_name: str) -> TlsSettings:
+    return TlsSettings.from_config(_tls_texts(config, listener_name))
+
+
+def _tls_texts(config: BrokerConfig, listener_name: str) -> dict[str, str | None]:
+    names = [name for name in BROKER_SETTINGS if name.startswith("ssl.")]
+    return {name: config.listener_setting(listener_name, name) for name in names}
+
+
+def check_tls(config: BrokerConfig, changes: Mapping[str, str]) -> None:
+    """KafkaError unless the listeners could go on with these keys and certificates."""
+    for spec in config.listeners:
+        prefix = f"listener.name.{spec.name.lower()}."
+        mine = {
+            name.removeprefix(prefix): text
+            for name, text in changes.items()
+            if name.startswith(prefix + "ssl.")
+        }
+        if mine and spec.protocol.tls:
+            build_context(TlsSettings.from_config({**_tls_texts(config, spec.name), **mine}))
+
+
+def cleaner_settings(config: BrokerConfig) -> CleanerSettings:
+    rate = config.float("log.cleaner.io.max.bytes.per.second")
+    return CleanerSettings(
+        enable=config.bool("log.cleaner.enable"),
+        dedupe_buffer_size=config.int("log.cleaner.dedupe.buffer.size"),
+        io_buffer_size=config.int("log.cleaner.io.buffer.size"),
+        io_buffer_load_factor=config.float("log.cleaner.io.buffer.load.factor"),
+        io_max_bytes_per_second=inf if rate >= _UNBOUNDED_RATE else max(rate, 1.0),
+        backoff_ms=config.int("log.cleaner.backoff.ms"),
+    )
+
+
+def chore_intervals(config: BrokerConfig) -> ChoreIntervals:
+    return ChoreIntervals(
+        config.int("log.retention.check.interval.ms"),
+        config.int("log.flush.offset.checkpoint.interval.ms"),
+        config.int("producer.id.expiration.check.interval.ms"),
+    )
+
+
+def producer_limits(config: BrokerConfig) -> ProducerLimits:
+    return ProducerLimits(
+        max_transaction_timeout_ms=config.int("transaction.max.timeout.ms"),
+        producer_id_expiration_ms=config.int("producer.id.expiration.ms"),
+        verify_transactions=config.bool("transaction.partition.verification.enable"),
+    )
+
+
+def new_authorizer(config: BrokerConfig) -> Authorizer | None:
+    """None where `authorizer.class.name` is not set: then everybody may do everything."""
+    if not config.str("authorizer.class.name"):
+        return None
+    return Authorizer(
+        parse_super_users(config.str("super.users")),
+        config.bool("allow.everyone.if.no.acl.found"),
+    )
+
+
+def new_quotas(config: BrokerConfig) -> ClientQuotas:
+    return ClientQuotas(
+        config.int("quota.window.num"),
+        config.int("quota.window.size.seconds") * 1000,
+        config.int("controller.quota.window.num"),
+        config.int("controller.quota.window.size.seconds") * 1000,
+    )

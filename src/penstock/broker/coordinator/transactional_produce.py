@@ -1,0 +1,100 @@
+"""Batches of transactions in a Produce: whose they are, and whether they may be appended (P4)."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.broker.coordinator.transaction_verification import (
+    TransactionSupport,
+    Verified,
+    produce_error,
+)
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.ids import TopicPartition
+from penstock.protocol.messages.produce import ProduceRequest
+from penstock.records.batch import (
+    HEADER_SIZE,
+    MAGIC,
+    MAGIC_AT,
+    TRANSACTIONAL_FLAG,
+    read_header,
+)
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+_ATTRIBUTES_AT = 22
+"""The low byte of a batch's attributes."""
+
+
+class TxnBatch(NamedTuple):
+    """What a transactional batch says of its producer."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+    @property
+    def producer(self) -> tuple[int, int]:
+        return self.producer_id, self.producer_epoch
+
+    @classmethod
+    def of(cls, records: memoryview) -> "TxnBatch | None":
+        """None where it is cut off: the append refuses it."""
+        if len(records) < HEADER_SIZE:
+            return None
+        header = read_header(records)
+        return cls(header.producer_id, header.producer_epoch, header.base_sequence)
+
+
+def has_transactional_records(body: ProduceRequest) -> bool:
+    """Whether any batch of the request is part of a transaction."""
+    for topic in body.topic_data:
+        for data in topic.partition_data:
+            records = data.records
+            if (
+                records is not None
+                and len(records) > _ATTRIBUTES_AT
+                and records[_ATTRIBUTES_AT] & TRANSACTIONAL_FLAG
+                and records[MAGIC_AT] == MAGIC
+            ):
+                return True
+    return False
+
+
+def refusal_of_producers(batches: Iterable[TxnBatch | None]) -> KafkaError | None:
+    """What is wrong with a request that has transactional batches of several producers."""
+    producers = {batch.producer for batch in batches if batch is not None}
+    if len(producers) < 2:
+        return None
+    return KafkaError(
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        f"the request has batches of {len(producers)} producers: a transaction has one",
+    )
+
+
+def is_ongoing(broker: "Broker", partition: TopicPartition, batch: TxnBatch) -> bool:
+    """Whether the transaction has records in the partition, so that nobody need be asked."""
+    return broker.txn_verification.is_ongoing(partition, batch.producer_id, batch.producer_epoch)
+
+
+async def verify(
+    broker: "Broker",
+    version: int,
+    transactional_id: str,
+    batches: Mapping[TopicPartition, TxnBatch],
+) -> dict[TopicPartition, Verified]:
+    """Asks the coordinator about the batches of one producer, where they may be the first."""
+    ((producer_id, producer_epoch),) = {batch.producer for batch in batches.values()}
+    support = TransactionSupport.of_produce(version)
+    verified = await broker.txn_verification.verify(
+        transactional_id,
+        producer_id,
+        producer_epoch,
+        {partition: batch.base_sequence for partition, batch in batches.items()},
+        support,
+    )
+    return {
+        partition: produce_error(each, support) if isinstance(each, KafkaError) else each
+        for partition, each in verified.items()
+    }

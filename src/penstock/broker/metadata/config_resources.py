@@ -1,0 +1,176 @@
+"""What has settings: topics, brokers, loggers, groups, metrics subscriptions, under one roof.
+
+DescribeConfigs and the two APIs that change settings ask here what a resource is and what it may
+have; the words for each kind are in `penstock.broker.config` and `penstock.broker.loggers`.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from penstock.broker.config.broker_settings import setting_of
+from penstock.broker.config.client_metrics_config import (
+    CLIENT_METRICS_SETTINGS,
+    describe_client_metrics,
+    validate_client_metrics_configs,
+)
+from penstock.broker.config.component_config import check_tls
+from penstock.broker.config.entry import ConfigEntry
+from penstock.broker.config.group_config import (
+    GROUP_SETTINGS,
+    describe_group,
+    validate_group_configs,
+)
+from penstock.broker.config.settings import ConfigError, ConfigType, Setting
+from penstock.broker.config.topic_config import (
+    TOPIC_SETTINGS,
+    describe_topic,
+    validate_topic_configs,
+)
+from penstock.broker.loggers import describe_loggers
+from penstock.broker.request import Session
+from penstock.broker.security.access import CLUSTER_NAME
+from penstock.controller.configs import ConfigResourceType, ConfigRules
+from penstock.controller.topic_names import check_topic_name, unknown_topic
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.security.acl import AclOperation, ResourceType
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+def check_access(
+    broker: "Broker", session: Session, operation: AclOperation, number: int, name: str
+) -> ConfigResourceType:
+    """The kind of a resource; KafkaError where it is none or not the client's business (E3)."""
+    try:
+        kind = ConfigResourceType(number)
+    except ValueError:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Resources of type {number} have no settings: 2 is a topic, 4 a broker, "
+            "8 the loggers of a broker, 16 client metrics, 32 a group.",
+        ) from None
+    if kind is ConfigResourceType.TOPIC:
+        broker.access.require(session, operation, ResourceType.TOPIC, name)
+    elif kind is ConfigResourceType.GROUP:
+        broker.access.require(session, operation, ResourceType.GROUP, name)
+    else:
+        broker.access.require(session, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+    return kind
+
+
+def check_name(broker: "Broker", kind: ConfigResourceType, name: str) -> None:
+    """KafkaError for a name that no topic can have, and for brokers other than this one.
+
+    A broker answers for itself alone, and without a name for all of them.
+    """
+    if kind is ConfigResourceType.TOPIC and name:
+        check_topic_name(name)
+    allowed = {
+        ConfigResourceType.BROKER: ("", str(broker.broker_id)),
+        ConfigResourceType.BROKER_LOGGER: (str(broker.broker_id),),
+    }
+    if name not in allowed.get(kind, (name,)):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"This is broker {broker.broker_id}, not {name!r}: ask that broker itself.",
+        )
+
+
+def check_once(times: Counter[tuple[int, str]], who: tuple[int, str]) -> None:
+    """KafkaError for a resource that a request names more than once, before anything else."""
+    if times[who] > 1:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"The request names the resource {who[1]!r} of type {who[0]} {times[who]} times: name "
+            f"it once, with all its settings.",
+        )
+
+
+def describe(
+    broker: "Broker", kind: ConfigResourceType, name: str, names: Iterable[str] | None
+) -> list[ConfigEntry]:
+    """The settings of a resource, or those that are named; KafkaError where there is none."""
+    image = broker.image
+    check_name(broker, kind, name)
+    match kind:
+        case ConfigResourceType.TOPIC:
+            check_topic_name(name)
+            if name not in image.topics:
+                raise unknown_topic(name)
+            return describe_topic(broker.config, image.config("topics", name), names)
+        case ConfigResourceType.BROKER:
+            if name:
+                return broker.config.describe_all(names)
+            return broker.config.describe_default(names)
+        case ConfigResourceType.BROKER_LOGGER:
+            return describe_loggers(names)
+        case ConfigResourceType.CLIENT_METRICS:
+            _check_named("metrics subscription", name)
+            return describe_client_metrics(image.config("client-metrics", name), names)
+        case ConfigResourceType.GROUP:
+            _check_named("group", name)
+            return describe_group(broker.config, image.config("groups", name), names)
+
+
+def _check_named(what: str, name: str) -> None:
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"A {what} without a name has no settings.")
+
+
+# --- what the controller must know to change them
+
+
+def config_rules(broker: "Broker") -> ConfigRules:
+    return ConfigRules(
+        validate=lambda kind, name, values: _validate(broker, kind, name, values),
+        is_list=_is_list,
+        default=_default,
+    )
+
+
+def _validate(
+    broker: "Broker", kind: ConfigResourceType, name: str, values: Mapping[str, str]
+) -> None:
+    match kind:
+        case ConfigResourceType.TOPIC:
+            validate_topic_configs(values, broker.config)
+        case ConfigResourceType.GROUP:
+            validate_group_configs(values, broker.config)
+        case ConfigResourceType.CLIENT_METRICS:
+            try:
+                validate_client_metrics_configs(values)
+            except ConfigError as error:
+                # Kafka's codes, here and for brokers; everything else is INVALID_CONFIG.
+                if error.name == "match":
+                    raise
+                raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
+        case ConfigResourceType.BROKER:
+            try:
+                broker.config.validate_dynamic(values, per_broker=bool(name))
+                check_tls(broker.config, values)
+            except KafkaError as error:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
+
+
+def _setting(kind: ConfigResourceType, name: str) -> Setting | None:
+    match kind:
+        case ConfigResourceType.TOPIC:
+            return TOPIC_SETTINGS.get(name)
+        case ConfigResourceType.GROUP:
+            return GROUP_SETTINGS.get(name)
+        case ConfigResourceType.CLIENT_METRICS:
+            return CLIENT_METRICS_SETTINGS.get(name)
+        case _:
+            return setting_of(name)
+
+
+def _is_list(kind: ConfigResourceType, name: str) -> bool:
+    setting = _setting(kind, name)
+    return setting is not None and setting.type is ConfigType.LIST
+
+
+def _default(kind: ConfigResourceType, name: str) -> str | None:
+    setting = _setting(kind, name)
+    return None if setting is None else setting.default

@@ -1,0 +1,1 @@
+"""Partitions hosted by this broker: appends, fetches, flushes, moves and periodic work."""

@@ -1,0 +1,75 @@
+"""What the broker does by the clock: retention, flushes, checkpoints, compaction."""
+
+import asyncio
+import logging
+from contextlib import suppress
+
+from penstock.broker.replica.flushes import Flushes
+from penstock.broker.workers import Workers
+from penstock.core.errors import KafkaError
+from penstock.storage.cleaner.log_cleaner import LogCleaner
+from penstock.storage.manager.log_manager import LogManager
+
+logger = logging.getLogger("penstock.chores")
+
+_TICK_S = 0.25
+"""How late a chore may be; `flush.ms` is the one that notices."""
+
+
+class Chores:
+    """Two loops: one for what is quick, one that cleans on a thread."""
+
+    def __init__(
+        self, logs: LogManager, cleaner: LogCleaner, flushes: Flushes, workers: Workers
+    ) -> None:
+        self._logs = logs
+        self._cleaner = cleaner
+        self._flushes = flushes
+        self._workers = workers
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = asyncio.Event()
+
+    def start(self) -> None:
+        self._tasks = [asyncio.create_task(self._keep()), asyncio.create_task(self._clean())]
+
+    async def stop(self) -> None:
+        """Ends the loops; whatever is running on a thread is let finish, and taken over."""
+        self._stopping.set()
+        self._cleaner.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._flushes.settle()
+        await self._workers.settle()
+
+    async def _stopped_within(self, seconds: float) -> bool:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+        return self._stopping.is_set()
+
+    async def _keep(self) -> None:
+        while not await self._stopped_within(_TICK_S):
+            try:
+                await self._tidy()
+                self._logs.retain()
+                for log, task in self._logs.due_flushes():
+                    self._flushes.run(log, task)
+            except KafkaError as error:
+                logger.error("%s", error.message)
+
+    async def _tidy(self) -> None:
+        for log_dir, removal in self._logs.begin_removals():
+            await self._workers.run(self._workers.flush, removal.run)
+            log_dir.finish_removal(removal)
+        for log_dir, checkpoint in self._logs.begin_checkpoints():
+            await self._workers.run(self._workers.flush, checkpoint.run)
+            log_dir.finish_checkpoint(checkpoint)
+
+    async def _clean(self) -> None:
+        cleaner, workers = self._cleaner, self._workers
+        is_stopped = False
+        while not is_stopped:
+            task = cleaner.begin()
+            if task is None:
+                is_stopped = await self._stopped_within(cleaner.settings.backoff_ms / 1000)
+            while task is not None:
+                await workers.run(workers.flush if task.is_urgent else workers.clean, task.run)
+                task = cleaner.finish(task)

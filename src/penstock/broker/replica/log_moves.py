@@ -1,0 +1,64 @@
+"""Moves of partitions between the folders of `log.dirs`, on a thread, while they are served."""
+
+import asyncio
+import logging
+
+from penstock.broker.replica.replica_manager import ReplicaManager
+from penstock.broker.workers import Workers
+from penstock.core.errors import KafkaError
+from penstock.core.ids import TopicPartition
+from penstock.storage.manager.log_manager import LogManager
+from penstock.storage.manager.log_move import LogMove
+
+logger = logging.getLogger("penstock.moves")
+
+
+class LogMoves:
+    """Runs moves one step at a time; a replica gets its new log when its move is done."""
+
+    def __init__(self, logs: LogManager, replicas: ReplicaManager, workers: Workers) -> None:
+        self._logs = logs
+        self._replicas = replicas
+        self._workers = workers
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = False
+
+    def start(self, partition: TopicPartition, path: str) -> None:
+        """Starts a move, or changes the target of one; KafkaError where that cannot be."""
+        move = self._logs.begin_move(partition, path)
+        if move is not None:
+            task = asyncio.get_running_loop().create_task(self._run(move))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def resume(self) -> None:
+        """Goes on with the moves that a stop interrupted."""
+        for partition, path in self._logs.unfinished_moves():
+            try:
+                self.start(partition, path)
+            except KafkaError as error:
+                logger.error("%s cannot be moved on to %s: %s", partition, path, error.message)
+
+    async def _run(self, move: LogMove) -> None:
+        partition = move.partition
+        ended = is_told = False
+        while not ended:
+            ended = self._logs.advance_move(move)
+            if move.done and not is_told:
+                # At once: the log before takes no more records.
+                self._replicas.moved(partition)
+                is_told = True
+            if not ended:
+                if self._stopping and move.swap is None:
+                    return
+                # Flushes and deletions wait for a swap: it does not wait for a cleaning.
+                workers = self._workers
+                pool = workers.clean if move.swap is None else workers.flush
+                await workers.run(pool, move.run)
+        if move.done:
+            logger.info("%s was moved from %s to %s", partition, move.source.path, move.target.path)
+
+    async def close(self) -> None:
+        """Stops between two steps; what is copied is taken up again at the next start."""
+        self._stopping = True
+        await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,0 +1,1 @@
+"""Commands that administer a cluster, as Kafka's scripts do."""

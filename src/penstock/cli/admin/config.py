@@ -1,0 +1,270 @@
+"""`penstock config`: kafka-configs.sh without quotas and users, and kafka-client-metrics.sh."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli import complete
+from penstock.cli.admin.json_files import read_text
+from penstock.cli.app import new_group
+from penstock.cli.names import and_more, key_values
+from penstock.cli.output import Marked, UsageError
+from penstock.cli.session import DryRun, Session, command
+
+if TYPE_CHECKING:
+    from penstock.client.admin import ConfigEntry, ConfigOp, ConfigResource
+    from penstock.client.admin.admin import Admin
+
+app = new_group("Settings of topics, brokers, loggers, groups and clients' metrics.")
+
+DEFAULT = "default"
+"""In the place of a broker's id: all brokers."""
+
+
+class Kind(StrEnum):
+    """What has settings."""
+
+    TOPIC = "topic"
+    BROKER = "broker"
+    BROKER_LOGGER = "broker-logger"
+    GROUP = "group"
+    CLIENT_METRICS = "client-metrics"
+
+
+KindArgument = Annotated[Kind, typer.Argument(metavar="KIND", help="What has the settings.")]
+
+
+def _complete_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    kind = ctx.params.get("kind")
+    if kind == Kind.TOPIC:
+        return complete.topics(ctx, incomplete)
+    return complete.groups(ctx, incomplete) if kind == Kind.GROUP else []
+
+
+@command(app, "list")
+def list_resources(
+    session: Session,
+    kind: Annotated[
+        list[Kind] | None, typer.Argument(metavar="KIND", help="Only these kinds.")
+    ] = None,
+) -> None:
+    """List what may have settings of its own."""
+    from penstock.client.admin import ConfigResourceType
+
+    with session.admin() as admin:
+        found = admin.list_config_resources([ConfigResourceType[each.name] for each in kind or []])
+    session.out.table(
+        ["Kind", "Name"],
+        [(_word(each), each.name or DEFAULT) for each in found],
+        empty="nothing has settings of its own",
+    )
+
+
+@command(app, "describe")
+def describe(
+    session: Session,
+    kind: KindArgument,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME",
+            help="Names or broker ids; `default` for the defaults of all brokers. Without: all.",
+            autocompletion=_complete_names,
+            show_default=False,
+        ),
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="All settings, not only those that were set here.")
+    ] = False,
+    key: Annotated[
+        list[str] | None, typer.Option("--key", "-k", help="Only this setting; may be repeated.")
+    ] = None,
+    synonyms: Annotated[
+        bool, typer.Option("--synonyms", help="Where else the broker would take the value from.")
+    ] = False,
+    documentation: Annotated[
+        bool, typer.Option("--documentation", help="What each setting means.")
+    ] = False,
+) -> None:
+    """Show settings, and where their values come from."""
+    with session.admin() as admin:
+        resources = _resources(admin, kind, names)
+        found = admin.describe_configs(
+            resources,
+            names=key or None,
+            include_synonyms=synonyms or session.out.as_json,
+            include_documentation=documentation,
+        )
+    kept = {
+        resource: [
+            each
+            for _, each in sorted(settings.items())
+            if every or key or documentation or each.is_dynamic or _is_own(resource, each)
+        ]
+        for resource, settings in found.items()
+    }
+    columns = ["Kind", "Name", "Setting", "Value", "Source", "Read only"]
+    columns += ["Synonyms"] if synonyms else []
+    columns += ["Documentation"] if documentation else []
+    rows = []
+    for resource, entries in kept.items():
+        for each in entries:
+            value: object = Marked("(hidden)", "dim") if each.is_sensitive else each.value
+            row = [_word(resource), resource.name or DEFAULT, each.name, value]
+            row += [_source(each), each.is_read_only]
+            row += [[f"{one.name}={one.value}" for one in each.synonyms]] if synonyms else []
+            rows.append([*row, each.documentation] if documentation else row)
+    session.out.table(
+        columns,
+        rows,
+        document=[
+            {"kind": _word(resource), "name": resource.name or DEFAULT, "settings": entries}
+            for resource, entries in kept.items()
+        ],
+        empty="nothing was set here: --all shows every setting",
+    )
+
+
+@command(app, "alter")
+def alter(
+    session: Session,
+    kind: KindArgument,
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME",
+            help="Names or broker ids; `default` for the defaults of all brokers.",
+            autocompletion=_complete_names,
+        ),
+    ],
+    to_set: Annotated[
+        list[str] | None,
+        typer.Option("--set", "-s", metavar="KEY=VALUE", help="Set it; may be repeated."),
+    ] = None,
+    to_delete: Annotated[
+        list[str] | None,
+        typer.Option("--delete", "-d", metavar="KEY", help="Back to the default; may be repeated."),
+    ] = None,
+    append: Annotated[
+        list[str] | None,
+        typer.Option("--append", metavar="KEY=VALUE", help="Add to a setting that is a list."),
+    ] = None,
+    subtract: Annotated[
+        list[str] | None,
+        typer.Option("--subtract", metavar="KEY=VALUE", help="Take from a setting that is a list."),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file",
+            metavar="PROPERTIES",
+            help="Set all that a property file says. - is stdin.",
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Change settings. Those that are not named stay as they are."""
+    from penstock.client.admin import ConfigResource, ConfigResourceType
+
+    from_file = {} if file is None else _properties(file)
+    ops = changes(from_file, to_set or [], to_delete or [], append or [], subtract or [])
+    if not ops:
+        raise UsageError("say what to change: --set, --delete, --append, --subtract or --file")
+    resources = [
+        ConfigResource(ConfigResourceType[kind.name], _resource_name(kind, name)) for name in names
+    ]
+    with session.admin() as admin:
+        admin.incremental_alter_configs(dict.fromkeys(resources, ops), validate_only=dry_run)
+    what = "could be changed" if dry_run else "changed"
+    session.out.done(
+        f"{what}: {kind} {and_more(names)}: {', '.join(each.name for each in ops)}",
+        [
+            {
+                "kind": kind,
+                "name": name,
+                "altered": not dry_run,
+                "settings": [op.name for op in ops],
+            }
+            for name in names
+        ],
+    )
+
+
+def changes(
+    from_file: dict[str, str],
+    to_set: list[str],
+    to_delete: list[str],
+    append: list[str],
+    subtract: list[str],
+) -> "list[ConfigOp]":
+    """The operations that the options ask for; one setting cannot be changed in two ways."""
+    from penstock.client.admin import ConfigOp, ConfigOpType
+
+    ops = [ConfigOp(key, value) for key, value in (from_file | key_values(to_set, "--set")).items()]
+    ops += [ConfigOp(key, None, ConfigOpType.DELETE) for key in dict.fromkeys(to_delete)]
+    for words, option, kind in (
+        (append, "--append", ConfigOpType.APPEND),
+        (subtract, "--subtract", ConfigOpType.SUBTRACT),
+    ):
+        values: dict[str, list[str]] = {}
+        for word in words:
+            for key, value in key_values([word], option).items():
+                values.setdefault(key, []).append(value)
+        ops += [ConfigOp(key, ",".join(some), kind) for key, some in values.items()]
+    keys = [each.name for each in ops]
+    twice = [key for key in dict.fromkeys(keys) if keys.count(key) > 1]
+    if twice:
+        raise UsageError(f"{twice[0]} is changed in two ways: choose one, or call it twice")
+    return ops
+
+
+def _properties(path: Path) -> dict[str, str]:
+    from penstock.core.java_properties import PropertiesSyntaxError, parse_properties
+
+    try:
+        found = parse_properties(read_text(path))
+    except PropertiesSyntaxError as error:
+        raise UsageError(f"{path}:{error.line}: {error}") from None
+    return {name: each.value for name, each in found.items()}
+
+
+def _resources(admin: "Admin", kind: Kind, names: list[str] | None) -> "list[ConfigResource]":
+    from penstock.client.admin import ConfigResource, ConfigResourceType
+
+    kind_of = ConfigResourceType[kind.name]
+    if names:
+        return [ConfigResource(kind_of, _resource_name(kind, name)) for name in names]
+    if kind is Kind.TOPIC:
+        found = sorted(admin.list_topics())
+    elif kind in (Kind.BROKER, Kind.BROKER_LOGGER):
+        found = [str(node.id) for node in admin.describe_cluster().nodes]
+        found += [""] if kind is Kind.BROKER else []
+    else:
+        found = [each.name for each in admin.list_config_resources([kind_of])]
+    return [ConfigResource(kind_of, name) for name in found]
+
+
+def _resource_name(kind: Kind, name: str) -> str:
+    if kind is Kind.BROKER and name == DEFAULT:
+        return ""
+    if kind in (Kind.BROKER, Kind.BROKER_LOGGER) and not name.isdecimal():
+        raise UsageError(f"'{name}' is no broker: write its id, or `default` for all brokers")
+    return name
+
+
+def _is_own(resource: "ConfigResource", entry: "ConfigEntry") -> bool:
+    """Whether a default of all brokers was set at the defaults themselves."""
+    from penstock.client.admin import ConfigSource
+
+    return not resource.name and entry.source is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+
+
+def _word(resource: "ConfigResource") -> str:
+    return resource.type.name.lower().replace("_", "-")
+
+
+def _source(entry: "ConfigEntry") -> str:
+    return entry.source.name.lower().removesuffix("_config").replace("_", "-")

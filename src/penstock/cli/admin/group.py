@@ -1,0 +1,330 @@
+"""`penstock group`: what kafka-consumer-groups.sh and kafka-groups.sh do."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli import complete
+from penstock.cli.admin import group_reset
+from penstock.cli.admin.group_offsets import OffsetRow, rows_of_groups
+from penstock.cli.app import new_group
+from penstock.cli.names import and_more, choose_partitions, count_of, pattern
+from penstock.cli.output import Marked, Output, UsageError
+from penstock.cli.session import Session, Yes, command
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from penstock.client.admin import GroupDescription, GroupListing
+    from penstock.client.admin.admin import Admin
+
+app = new_group("Consumer groups: list, describe with lag, delete, reset offsets.")
+command(app, "reset-offsets")(group_reset.reset_offsets)
+
+Groups = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="GROUP",
+        help="Names of groups.",
+        autocompletion=complete.groups,
+        show_default=False,
+    ),
+]
+OneGroup = Annotated[
+    str, typer.Argument(metavar="GROUP", help="The group.", autocompletion=complete.groups)
+]
+Match = Annotated[
+    str | None,
+    typer.Option(
+        "--match",
+        metavar="REGEX",
+        help="Groups whose whole name fits a regular expression.",
+        show_default=False,
+    ),
+]
+AllGroups = Annotated[bool, typer.Option("--all", help="All groups.")]
+
+
+class State(StrEnum):
+    PREPARING_REBALANCE = "preparing-rebalance"
+    COMPLETING_REBALANCE = "completing-rebalance"
+    STABLE = "stable"
+    DEAD = "dead"
+    EMPTY = "empty"
+    ASSIGNING = "assigning"
+    RECONCILING = "reconciling"
+    NOT_READY = "not-ready"
+
+
+class Type(StrEnum):
+    CONSUMER = "consumer"
+    CLASSIC = "classic"
+    SHARE = "share"
+    STREAMS = "streams"
+
+
+@command(app, "list")
+def list_groups(
+    session: Session,
+    state: Annotated[
+        list[State] | None, typer.Option("--state", help="Only in this state; may be repeated.")
+    ] = None,
+    kind: Annotated[
+        list[Type] | None, typer.Option("--type", help="Only of this type; may be repeated.")
+    ] = None,
+    match: Match = None,
+    names_only: Annotated[
+        bool, typer.Option("--names", "-q", help="Only names, one to a line.")
+    ] = False,
+) -> None:
+    """List groups."""
+    from penstock.client.admin import GroupState, GroupType
+
+    with session.admin() as admin:
+        listed = admin.list_groups(
+            states=[GroupState[each.name] for each in state or []],
+            types=[GroupType[each.name] for each in kind or []],
+        )
+    fits = pattern(match) if match is not None else lambda name: True
+    listed = [each for each in listed if fits(each.group_id)]
+    if names_only:
+        if session.out.as_json:
+            session.out.document([each.group_id for each in listed])
+        for each in listed:
+            session.out.line(each.group_id)
+        return
+    session.out.table(
+        ["Group", "Type", "Protocol", "State"],
+        [(each.group_id, each.type, each.protocol_type or None, each.state) for each in listed],
+        empty="there are no groups",
+    )
+
+
+@command(app, "describe")
+def describe(
+    session: Session,
+    groups: Groups = None,
+    every: AllGroups = False,
+    match: Match = None,
+    members: Annotated[bool, typer.Option("--members", help="Members and what they read.")] = False,
+    state: Annotated[bool, typer.Option("--state", help="State, coordinator, assignor.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Epochs, instance ids, metadata, partitions.")
+    ] = False,
+) -> None:
+    """Show committed offset, log end offset and lag of each partition, and who reads it (C2)."""
+    if members and state:
+        raise UsageError("choose one of --members and --state; --json has both")
+    with session.admin() as admin:
+        described = admin.describe_groups(_chosen(admin, groups, every=every, match=match))
+        offsets: dict[str, list[OffsetRow]] = {}
+        if session.out.as_json or not (members or state):
+            offsets = rows_of_groups(admin, described)
+    if session.out.as_json:
+        session.out.document(
+            [each._asdict() | {"offsets": offsets[name]} for name, each in described.items()]
+        )
+    elif state:
+        _print_states(session.out, described, verbose)
+    elif members:
+        _print_members(session.out, described, verbose)
+    else:
+        _print_offsets(session.out, described, offsets, verbose)
+
+
+@command(app, "delete")
+def delete(
+    session: Session,
+    groups: Groups = None,
+    every: AllGroups = False,
+    match: Match = None,
+    yes: Yes = False,
+) -> None:
+    """Delete groups that have no members, with their offsets."""
+    with session.admin() as admin:
+        names = _chosen(admin, groups, every=every, match=match)
+        if names:
+            what = f"Delete {count_of(len(names), 'group')} with all offsets: {and_more(names)}?"
+            session.confirm(what, yes=yes)
+            admin.delete_groups(names)
+    for name in names:
+        session.out.line(f"deleted: {name}")
+    if session.out.as_json:
+        session.out.document([{"group_id": name, "deleted": True} for name in names])
+
+
+@command(app, "delete-offsets")
+def delete_offsets(
+    session: Session,
+    group: OneGroup,
+    topic: Annotated[
+        list[str],
+        typer.Option(
+            "--topic",
+            metavar="TOPIC[:PARTITIONS]",
+            help="Which offsets, such as orders or orders:0,2-4; may be repeated.",
+            autocompletion=complete.topics,
+        ),
+    ],
+    yes: Yes = False,
+) -> None:
+    """Delete committed offsets of topics that the group does not read any more."""
+    with session.admin() as admin:
+        committed = admin.list_group_offsets([group]).get(group, {})
+        counts: dict[str, int] = {}
+        for each in committed:
+            counts[each.topic] = max(counts.get(each.topic, 0), each.partition + 1)
+        partitions = [each for each in choose_partitions(topic, counts) if each in committed]
+        what = f"Delete {count_of(len(partitions), 'offset')} of group {group}"
+        session.confirm(f"{what}: {and_more(partitions)}?", yes=yes)
+        admin.delete_group_offsets(group, partitions)
+    session.out.table(
+        ["Group", "Topic", "Partition", "Deleted"],
+        [(group, each.topic, each.partition, True) for each in partitions],
+    )
+
+
+@command(app, "remove-members")
+def remove_members(
+    session: Session,
+    group: OneGroup,
+    instance: Annotated[
+        list[str] | None,
+        typer.Option("--instance", help="A static member, by its group.instance.id."),
+    ] = None,
+    member: Annotated[
+        list[str] | None, typer.Option("--member", help="A member, by its member id.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="All members.")] = False,
+    reason: Annotated[
+        str | None, typer.Option("--reason", help="Is logged by the broker.", show_default=False)
+    ] = None,
+    yes: Yes = False,
+) -> None:
+    """Put members out of a group; those that still run come back by themselves."""
+    from penstock.client.admin import MemberToRemove
+
+    some = [MemberToRemove(group_instance_id=each) for each in instance or []]
+    some += [MemberToRemove(member_id=each) for each in member or []]
+    if bool(some) == every:
+        raise UsageError("say which members: --instance, --member or --all")
+    how_many = count_of(len(some), "member") if some else "all members"
+    session.confirm(f"Put {how_many} out of group {group}?", yes=yes)
+    with session.admin() as admin:
+        admin.remove_members(group, some or None, reason=reason)
+    session.out.done(
+        f"removed {how_many} of {group}",
+        {"group_id": group, "removed": [each.group_instance_id or each.member_id for each in some]},
+    )
+
+
+@command(app, "validate-regex")
+def validate_regex(
+    session: Session,
+    regex: Annotated[str, typer.Argument(help="The regular expression.")],
+) -> None:
+    """Check a pattern of topics as brokers understand it (RE2), without asking any broker."""
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        re2.compile(regex, options)
+    except re2.error as error:
+        reason = error.args[0] if error.args else error
+        reason = reason.decode() if isinstance(reason, bytes) else reason
+        raise KafkaError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"'{regex}' is no RE2 regular expression: {reason}",
+        ) from None
+    session.out.done(
+        f"'{regex}' is a valid RE2 regular expression", {"regex": regex, "valid": True}
+    )
+
+
+def _chosen(
+    admin: "Admin", groups: list[str] | None, *, every: bool, match: str | None
+) -> list[str]:
+    if sum((bool(groups), every, match is not None)) != 1:
+        raise UsageError("say which groups: GROUP…, --match or --all")
+    if groups:
+        return list(dict.fromkeys(groups))
+    fits = pattern(match) if match is not None else lambda name: True
+    return [each.group_id for each in admin.list_groups() if _is_ours(each) and fits(each.group_id)]
+
+
+def _is_ours(group: "GroupListing") -> bool:
+    """Whether it is a group of consumers: others cannot be described in the same way."""
+    from penstock.client.admin import GroupType
+
+    return group.type in (None, GroupType.CLASSIC, GroupType.CONSUMER)
+
+
+def _state(state: str) -> Marked:
+    return Marked(state, {"Stable": "green", "Empty": "yellow", "Dead": "red"}.get(state, "cyan"))
+
+
+def _print_states(out: Output, groups: "Mapping[str, GroupDescription]", verbose: bool) -> None:
+    columns = ["Group", "Type", "State", "Coordinator", "Assignor", "Members"]
+    if verbose:
+        columns += ["Epoch", "Target epoch"]
+    rows = []
+    for name, each in groups.items():
+        row = [name, each.type, _state(each.state), each.coordinator, each.assignor or None]
+        row.append(len(each.members))
+        rows.append([*row, each.group_epoch, each.target_assignment_epoch] if verbose else row)
+    out.table(columns, rows, empty="there are no groups")
+
+
+def _print_members(out: Output, groups: "Mapping[str, GroupDescription]", verbose: bool) -> None:
+    columns = ["Group", "Member", "Instance", "Host", "Client", "Partitions"]
+    if verbose:
+        columns += ["Epoch", "Assignment", "Target"]
+    rows: list[list[object]] = []
+    for name, group in groups.items():
+        if not group.members:
+            out.note(f"group {name} has no members; it is {group.state}")
+        for each in group.members:
+            row = [name, each.member_id, each.group_instance_id, each.client_host, each.client_id]
+            more: list[object] = [len(each.assignment)]
+            if verbose:
+                more += [each.member_epoch, _partitions(each.assignment)]
+                more.append(
+                    None if each.target_assignment is None else _partitions(each.target_assignment)
+                )
+            rows.append([*row, *more])
+    if rows:
+        out.table(columns, rows)
+
+
+def _partitions(partitions: tuple[TopicPartition, ...]) -> str | None:
+    """`orders:0,1 other:3`."""
+    by_topic: dict[str, list[str]] = {}
+    for each in partitions:
+        by_topic.setdefault(each.topic, []).append(str(each.partition))
+    return " ".join(f"{topic}:{','.join(some)}" for topic, some in by_topic.items()) or None
+
+
+def _print_offsets(
+    out: Output,
+    groups: "Mapping[str, GroupDescription]",
+    offsets: Mapping[str, list[OffsetRow]],
+    verbose: bool,
+) -> None:
+    columns = ["Group", "Topic", "Partition", "Current offset", "Log end offset", "Lag"]
+    columns += ["Member", "Host", "Client"]
+    if verbose:
+        columns += ["Instance", "Leader epoch", "Metadata"]
+    rows = []
+    for name, group in groups.items():
+        if not group.members:
+            out.note(f"group {name} has no active members; it is {group.state}")
+        for each in offsets[name]:
+            lag = Marked(each.lag, "yellow") if each.lag else each.lag
+            row = [name, *each[:4], lag, each.member_id, each.host, each.client_id]
+            if verbose:
+                row += [each.group_instance_id, each.leader_epoch, each.metadata]
+            rows.append(row)
+    out.table(columns, rows, empty="nothing is committed and nothing is assigned")

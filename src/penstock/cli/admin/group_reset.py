@@ -1,0 +1,266 @@
+"""`penstock group reset-offsets`: asks the cluster, lets `reset_offsets` decide, then commits."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli import complete
+from penstock.cli.admin.group_offsets import offsets_at
+from penstock.cli.admin.json_files import read_text
+from penstock.cli.admin.reset_offsets import (
+    Bounds,
+    Reset,
+    Rule,
+    RuleKind,
+    decide,
+    parse_csv,
+    parse_duration_ms,
+    parse_time_ms,
+    to_csv,
+)
+from penstock.cli.names import choose_partitions
+from penstock.cli.output import UsageError
+from penstock.cli.session import Session
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from penstock.client.admin.admin import Admin
+
+
+def reset_offsets(
+    session: Session,
+    groups: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="GROUP",
+            help="Groups without running members.",
+            autocompletion=complete.groups,
+            show_default=False,
+        ),
+    ] = None,
+    all_groups: Annotated[
+        bool, typer.Option("--all-groups", help="All groups without members.")
+    ] = False,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            metavar="TOPIC[:PARTITIONS]",
+            help="Which partitions, such as orders or orders:0,2-4; may be repeated.",
+            autocompletion=complete.topics,
+        ),
+    ] = None,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="All that the group has committed.")
+    ] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="The first record.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="The end.")] = False,
+    to_current: Annotated[
+        bool, typer.Option("--to-current", help="What is committed; the end where nothing is.")
+    ] = False,
+    to_offset: Annotated[
+        int | None, typer.Option("--to-offset", help="This offset.", show_default=False)
+    ] = None,
+    to_datetime: Annotated[
+        str | None,
+        typer.Option(
+            "--to-datetime",
+            metavar="TIME",
+            help="The first record from then on: 2026-01-31T12:00:00, UTC unless it has a zone.",
+            show_default=False,
+        ),
+    ] = None,
+    by_duration: Annotated[
+        str | None,
+        typer.Option(
+            "--by-duration",
+            metavar="PnDTnHnMnS",
+            help="The first record that is no older, such as PT30M.",
+            show_default=False,
+        ),
+    ] = None,
+    shift_by: Annotated[
+        int | None,
+        typer.Option(
+            "--shift-by", help="So many further, or back if negative.", show_default=False
+        ),
+    ] = None,
+    from_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--from-file",
+            metavar="CSV",
+            help="Offsets as --export writes them: [GROUP,]TOPIC,PARTITION,OFFSET. - is stdin.",
+            show_default=False,
+        ),
+    ] = None,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Do it; without, only show what would be done.")
+    ] = False,
+    export: Annotated[
+        bool, typer.Option("--export", help="Print CSV for --from-file instead of a table.")
+    ] = False,
+) -> None:
+    """Move the committed offsets of groups. A dry run unless --execute is given.
+
+    New offsets stay between the first record and the end of the partition.
+    """
+    if bool(groups) == all_groups:
+        raise UsageError("say which groups: GROUP… or --all-groups")
+    if from_file is None and bool(topic) == all_topics:
+        raise UsageError("say which offsets: --topic or --all-topics")
+    rule = _rule(
+        to_earliest, to_latest, to_current, to_offset, to_datetime, by_duration, shift_by, from_file
+    )
+    plan: dict[str, list[Reset]] = {}
+    with session.admin() as admin:
+        busy = _busy(admin, groups or None)
+        names = groups or [each for each, state in busy.items() if state is None]
+        files = {}
+        if from_file is not None:
+            files = parse_csv(read_text(from_file), names, str(from_file))
+            names = [name for name in names if name in files]
+        with session.out.progress("looking", len(names)) as step:
+            for name in names:
+                this = rule._replace(offsets=files.get(name))
+                plan[name] = _plan(admin, name, topic, this)
+                step(1)
+        active = {name: busy[name] for name in names if busy.get(name) is not None}
+        if execute:
+            if active:
+                name, state = next(iter(active.items()))
+                raise KafkaError(
+                    ErrorCode.NON_EMPTY_GROUP,
+                    f"group {name} is {state}: offsets can only be reset while it has no members; "
+                    f"stop them first (penstock group describe --members {name} shows them)",
+                )
+            with session.out.progress("resetting", len(plan)) as step:
+                for name, resets in plan.items():
+                    admin.alter_group_offsets(name, {each.partition: each.new for each in resets})
+                    step(1)
+    for name, state in active.items():
+        session.out.note(f"group {name} is {state}: stop its members before --execute")
+    _print(session, plan, execute=execute, export=export)
+
+
+def _print(session: Session, plan: dict[str, list[Reset]], *, execute: bool, export: bool) -> None:
+    pairs = [(name, each) for name, resets in plan.items() for each in resets]
+    if export and not session.out.as_json:
+        sys.stdout.write(to_csv(pairs, with_group=len(plan) > 1))
+        return
+    session.out.table(
+        ["Group", "Topic", "Partition", "Current offset", "New offset", "Note", "Executed"],
+        [
+            (name, *each.partition, each.current, each.new, each.note, execute)
+            for name, each in pairs
+        ],
+        empty="nothing to reset",
+    )
+    if not execute and pairs:
+        session.out.note("nothing was changed: add --execute to do it")
+
+
+def _rule(
+    to_earliest: bool,
+    to_latest: bool,
+    to_current: bool,
+    to_offset: int | None,
+    to_datetime: str | None,
+    by_duration: str | None,
+    shift_by: int | None,
+    from_file: Path | None,
+) -> Rule:
+    rules: list[Rule] = []
+    if to_earliest:
+        rules.append(Rule(RuleKind.EARLIEST))
+    if to_latest:
+        rules.append(Rule(RuleKind.LATEST))
+    if to_current:
+        rules.append(Rule(RuleKind.CURRENT))
+    if to_offset is not None:
+        rules.append(Rule(RuleKind.OFFSET, to_offset))
+    if to_datetime is not None:
+        rules.append(Rule(RuleKind.TIME, max(0, parse_time_ms(to_datetime))))
+    if by_duration is not None:
+        since = _now_ms() - parse_duration_ms(by_duration)
+        # Below 0 are not times but names of offsets.
+        rules.append(Rule(RuleKind.TIME, max(0, since)))
+    if shift_by is not None:
+        rules.append(Rule(RuleKind.SHIFT, shift_by))
+    if from_file is not None:
+        rules.append(Rule(RuleKind.FILE))
+    if len(rules) != 1:
+        raise UsageError(
+            "say where to, once: --to-earliest, --to-latest, --to-current, --to-offset, "
+            "--to-datetime, --by-duration, --shift-by or --from-file"
+        )
+    return rules[0]
+
+
+def _busy(admin: "Admin", groups: list[str] | None) -> dict[str, str | None]:
+    """The state of each group that has members, None for the others and for unknown ones."""
+    from penstock.client.admin import AdminError, GroupState, GroupType
+
+    if groups is None:
+        kinds = (None, GroupType.CLASSIC, GroupType.CONSUMER)
+        groups = [each.group_id for each in admin.list_groups() if each.type in kinds]
+    try:
+        described = admin.describe_groups(groups) if groups else {}
+    except AdminError as error:
+        if any(each.code is not ErrorCode.GROUP_ID_NOT_FOUND for each in error.errors.values()):
+            raise
+        described = error.results
+    idle = (GroupState.EMPTY, GroupState.DEAD)
+    found: dict[str, str | None] = dict.fromkeys(groups)
+    for name, each in described.items():
+        if each.state not in idle:
+            found[name] = each.state.value
+    return found
+
+
+def _plan(admin: "Admin", group: str, topics: list[str] | None, rule: Rule) -> list[Reset]:
+    from penstock.client.admin import OffsetSpec
+
+    committed = {
+        each: offset.offset
+        for each, offset in admin.list_group_offsets([group])[group].items()
+        if offset is not None
+    }
+    listed = admin.list_topics(include_internal=True)
+    partitions: list[TopicPartition]
+    if rule.kind is RuleKind.FILE:
+        partitions = sorted(rule.offsets or {})
+    elif topics:
+        described = admin.describe_topics(listed)
+        counts = {each.name: len(each.partitions) for each in described.values()}
+        internal = [name for name, each in listed.items() if each.is_internal]
+        partitions = choose_partitions(topics, counts, internal)
+    else:
+        partitions = sorted(each for each in committed if each.topic in listed)
+    earliest = offsets_at(admin, partitions, OffsetSpec.EARLIEST)
+    latest = offsets_at(admin, partitions, OffsetSpec.LATEST)
+    times = offsets_at(admin, partitions, rule.number) if rule.kind is RuleKind.TIME else {}
+    missing = [each for each in partitions if each not in earliest or each not in latest]
+    if missing:
+        raise KafkaError(
+            ErrorCode.LEADER_NOT_AVAILABLE,
+            f"the offsets of {missing[0]} cannot be told: see penstock topic describe "
+            f"{missing[0].topic}",
+        )
+    return [
+        decide(
+            rule,
+            each,
+            Bounds(earliest[each], latest[each], committed.get(each), times.get(each)),
+        )
+        for each in partitions
+    ]
+
+
+def _now_ms() -> int:
+    import time
+
+    return int(time.time() * 1000)

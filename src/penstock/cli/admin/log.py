@@ -1,0 +1,134 @@
+"""`penstock log`: what lies on the disks of brokers, and where (kafka-log-dirs.sh and others)."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli import complete
+from penstock.cli.admin import log_move
+from penstock.cli.admin.json_files import offsets_in
+from penstock.cli.app import new_group
+from penstock.cli.dump.command import dump_log
+from penstock.cli.names import count_of, one_partition
+from penstock.cli.output import Marked, UsageError
+from penstock.cli.session import Session, Yes, command
+from penstock.core.ids import TopicPartition
+
+app = new_group("Folders and sizes of logs, deletion of records, moves between brokers.")
+app.add_typer(log_move.app, name="move")
+app.command("dump")(dump_log)
+
+
+@command(app, "dirs")
+def dirs(
+    session: Session,
+    broker: Annotated[
+        list[int] | None, typer.Option("--broker", help="Only this one; may be repeated.")
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic", help="Only this one; may be repeated.", autocompletion=complete.topics
+        ),
+    ] = None,
+    summary: Annotated[
+        bool, typer.Option("--summary", help="Folders only, with their sums.")
+    ] = False,
+) -> None:
+    """Show the folders of brokers and the partitions in them: kafka-log-dirs.sh."""
+    with session.admin() as admin:
+        found = admin.describe_log_dirs(broker or None, topics=topic or None)
+    folders = []
+    rows = []
+    for number, described in sorted(found.items()):
+        for path, each in sorted(described.items()):
+            state: object = "ok"
+            if each.error is not None:
+                state = Marked(each.error.message, "bold red")
+            elif each.is_cordoned:
+                state = Marked("cordoned", "yellow")
+            size = sum(replica.size for replica in each.replicas.values())
+            folders.append(
+                (number, path, state, len(each.replicas), size, each.usable_bytes, each.total_bytes)
+            )
+            for partition, replica in sorted(each.replicas.items()):
+                lag = Marked(replica.offset_lag, "yellow") if replica.offset_lag else 0
+                rows.append((number, path, *partition, replica.size, lag, replica.is_future))
+    if session.out.as_json:
+        session.out.document(
+            [
+                {
+                    "broker": number,
+                    "log_dir": path,
+                    "error": each.error,
+                    "total_bytes": each.total_bytes,
+                    "usable_bytes": each.usable_bytes,
+                    "is_cordoned": each.is_cordoned,
+                    "partitions": [
+                        partition._asdict() | replica._asdict()
+                        for partition, replica in sorted(each.replicas.items())
+                    ],
+                }
+                for number, described in sorted(found.items())
+                for path, each in sorted(described.items())
+            ]
+        )
+        return
+    session.out.table(
+        ["Broker", "Folder", "State", "Partitions", "Size", "Usable", "Total"], folders
+    )
+    if not summary:
+        session.out.line("")
+        session.out.table(
+            ["Broker", "Folder", "Topic", "Partition", "Size", "Offset lag", "Future"],
+            rows,
+            empty="there are no partitions",
+        )
+
+
+@command(app, "delete-records")
+def delete_records(
+    session: Session,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TOPIC:PARTITION=OFFSET",
+            help="The first offset that stays; -1 deletes all up to the high watermark.",
+            autocompletion=complete.topics,
+            show_default=False,
+        ),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file",
+            metavar="JSON",
+            help='Kafka\'s file: {"partitions": [{"topic": "a", "partition": 0, "offset": 9}]}.',
+            show_default=False,
+        ),
+    ] = None,
+    yes: Yes = False,
+) -> None:
+    """Delete the records of partitions before an offset: kafka-delete-records.sh."""
+    if bool(words) == (file is not None):
+        raise UsageError("say what to delete: TOPIC:PARTITION=OFFSET or --file")
+    offsets = offsets_in(file) if file is not None else _offsets(words or [])
+    what = f"Delete records of {count_of(len(offsets), 'partition')} for ever?"
+    session.confirm(what, yes=yes)
+    with session.admin() as admin:
+        low = admin.delete_records(offsets)
+    session.out.table(
+        ["Topic", "Partition", "Low watermark"],
+        [(*each, offset) for each, offset in sorted(low.items())],
+    )
+
+
+def _offsets(words: list[str]) -> dict[TopicPartition, int]:
+    found = {}
+    for word in words:
+        partition, _, offset = word.rpartition("=")
+        if not partition or not offset.removeprefix("-").isdecimal():
+            raise UsageError(f"'{word}': write TOPIC:PARTITION=OFFSET, such as orders:0=42")
+        found[one_partition(partition)] = int(offset)
+    return found

@@ -1,0 +1,140 @@
+"""`penstock offsets`: where partitions begin and end (kafka-get-offsets.sh; C2)."""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from penstock.cli import complete
+from penstock.cli.admin.reset_offsets import parse_time_ms
+from penstock.cli.names import choose_partitions
+from penstock.cli.output import UsageError, moment
+from penstock.cli.session import Session, with_session
+from penstock.core.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from penstock.client.admin.admin import Admin
+
+_SPECS = {
+    "latest": -1,
+    "earliest": -2,
+    "max-timestamp": -3,
+    "earliest-local": -4,
+    "latest-tiered": -5,
+    "earliest-pending-upload": -6,
+}
+
+
+class Isolation(StrEnum):
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
+
+@with_session
+def offsets(
+    session: Session,
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TOPIC[:PARTITIONS]",
+            help="Names or regular expressions, such as orders, orders:0,2-4 or 'orders.*:0'; "
+            "all without.",
+            autocompletion=complete.topics,
+            show_default=False,
+        ),
+    ] = None,
+    time: Annotated[
+        str | None,
+        typer.Option(
+            "--time",
+            "-t",
+            help="One offset instead of all: latest or -1, earliest or -2, max-timestamp or -3, "
+            "earliest-local or -4, latest-tiered or -5, earliest-pending-upload or -6, or a time: "
+            "2026-01-31T12:00:00 or milliseconds since 1970.",
+            show_default=False,
+        ),
+    ] = None,
+    internal: Annotated[
+        bool, typer.Option("--internal", help="Internal topics too, such as __consumer_offsets.")
+    ] = False,
+    isolation: Annotated[
+        Isolation,
+        typer.Option("--isolation-level", help="With --time latest: read_committed is the LSO."),
+    ] = Isolation.READ_UNCOMMITTED,
+) -> None:
+    """Show the first offset, the high watermark and the last stable offset of partitions.
+
+    Consumers read below the high watermark, those with read_committed below the last stable offset.
+    With --time: the one offset that is asked for, and the time of its record.
+    """
+    spec = None if time is None else time_spec(time)
+    level: Literal["read_uncommitted", "read_committed"] = isolation.value
+    with session.admin() as admin:
+        partitions = _partitions(admin, topics, internal)
+        if spec is not None:
+            found = admin.list_offsets(dict.fromkeys(partitions, spec), isolation_level=level)
+            session.out.table(
+                ["Topic", "Partition", "Offset", "Timestamp"],
+                [
+                    (*each, _offset(at.offset), moment(at.timestamp))
+                    for each, at in sorted(found.items())
+                ],
+                document=[
+                    {
+                        "topic": each.topic,
+                        "partition": each.partition,
+                        "offset": _offset(at.offset),
+                        "timestamp": _offset(at.timestamp),
+                        "leader_epoch": at.leader_epoch,
+                    }
+                    for each, at in sorted(found.items())
+                ],
+                empty="there are no such partitions",
+            )
+            return
+        first = admin.list_offsets(dict.fromkeys(partitions, _SPECS["earliest"]))
+        ends = dict.fromkeys(partitions, _SPECS["latest"])
+        last = admin.list_offsets(ends)
+        stable = admin.list_offsets(ends, isolation_level="read_committed")
+    rows = []
+    for each in partitions:
+        low, high = first[each].offset, last[each].offset
+        rows.append((*each, low, high, stable[each].offset, high - low))
+    session.out.table(
+        ["Topic", "Partition", "Earliest", "High watermark", "Last stable", "Offsets"],
+        rows,
+        empty="there are no topics",
+    )
+
+
+def time_spec(text: str) -> int:
+    """What `--time` asks for: a negative number as Kafka has them, or ms since 1970."""
+    if text in _SPECS:
+        return _SPECS[text]
+    if text.lstrip("-").isdecimal():
+        number = int(text)
+        if number < min(_SPECS.values()):
+            raise UsageError(f"--time {text}: it is -1 to -6, a word, or a time")
+        return number
+    try:
+        return max(0, parse_time_ms(text))
+    except UsageError as error:
+        words = ", ".join(_SPECS)
+        raise UsageError(f"--time: {error}; or one of {words}") from None
+
+
+def _partitions(admin: "Admin", words: list[str] | None, internal: bool) -> list[TopicPartition]:
+    listed = admin.list_topics(include_internal=True)
+    hidden = [] if internal else [name for name, each in listed.items() if each.is_internal]
+    names = list(listed) if words else [name for name in listed if name not in hidden]
+    described = admin.describe_topics(names)
+    counts = {each.name: len(each.partitions) for each in described.values()}
+    if not words:
+        return [
+            TopicPartition(name, each) for name in sorted(counts) for each in range(counts[name])
+        ]
+    return choose_partitions(words, counts, hidden)
+
+
+def _offset(value: int) -> int | None:
+    return value if value >= 0 else None

@@ -1,0 +1,379 @@
+"""`penstock topic`: what kafka-topics.sh and kafka-leader-election.sh do."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli import complete
+from penstock.cli.admin.json_files import partitions_in
+from penstock.cli.admin.topic_tables import Election, Need, configs_of, print_descriptions
+from penstock.cli.app import new_group
+from penstock.cli.names import (
+    and_more,
+    choose_partitions,
+    choose_topics,
+    count_of,
+    key_values,
+    replica_lists,
+)
+from penstock.cli.output import UsageError, kafka_id
+from penstock.cli.session import DryRun, Session, Yes, command
+from penstock.core.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from penstock.client.admin import TopicListing
+    from penstock.client.admin.admin import Admin
+
+app = new_group("Topics: create, list, describe, alter, delete, elect leaders.")
+
+Topics = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TOPIC",
+        help="Names, or regular expressions such as 'orders.*'.",
+        autocompletion=complete.topics,
+    ),
+]
+SomeTopics = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="TOPIC",
+        help="Names, or regular expressions such as 'orders.*'; all without.",
+        autocompletion=complete.topics,
+        show_default=False,
+    ),
+]
+Internal = Annotated[
+    bool, typer.Option("--internal", help="Internal topics too, such as __consumer_offsets.")
+]
+Assignment = Annotated[
+    str | None,
+    typer.Option(
+        "--replica-assignment",
+        metavar="B:B,B:B…",
+        help="The brokers of each (new) partition, the preferred leader first.",
+        show_default=False,
+    ),
+]
+
+
+@command(app, "list")
+def list_topics(
+    session: Session,
+    topics: SomeTopics = None,
+    internal: Internal = False,
+    names_only: Annotated[
+        bool, typer.Option("--names", "-q", help="Only names, one to a line.")
+    ] = False,
+) -> None:
+    """List topics."""
+    with session.admin() as admin:
+        listed = chosen_topics(admin, topics, internal=internal, must_match=False)
+        if names_only:
+            if session.out.as_json:
+                session.out.document(list(listed))
+            for name in listed:
+                session.out.line(name)
+            return
+        described = admin.describe_topics(listed)
+    rows = []
+    for each in described.values():
+        replicas = len(each.partitions[0].replicas) if each.partitions else 0
+        rows.append((each.name, len(each.partitions), replicas, each.is_internal, each.topic_id))
+    session.out.table(
+        ["Topic", "Partitions", "Replication factor", "Internal", "Topic id"],
+        rows,
+        empty="there are no topics",
+    )
+
+
+@command(app, "create")
+def create(
+    session: Session,
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="Names of the new topics.")],
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            "--partitions", "-p", min=1, help="How many; the broker's num.partitions without."
+        ),
+    ] = None,
+    replication_factor: Annotated[
+        int | None,
+        typer.Option(
+            "--replication-factor",
+            "-r",
+            min=1,
+            help="Copies of each; the broker's default.replication.factor without.",
+        ),
+    ] = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--config", "-c", metavar="KEY=VALUE", help="A setting of the topic; may be repeated."
+        ),
+    ] = None,
+    replica_assignment: Assignment = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="A topic that exists is left as it is.")
+    ] = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Create topics."""
+    from penstock.client.admin import AdminError, NewTopic
+
+    assignments = None
+    if replica_assignment is not None:
+        if partitions is not None or replication_factor is not None:
+            raise UsageError(
+                "--replica-assignment says how many partitions and copies there are: leave "
+                "--partitions and --replication-factor away"
+            )
+        assignments = dict(enumerate(replica_lists(replica_assignment)))
+    new = [
+        NewTopic(
+            name,
+            partitions or -1,
+            replication_factor or -1,
+            assignments,
+            dict(key_values(config or [], "--config")),
+        )
+        for name in topics
+    ]
+    existing: list[str] = []
+    with session.admin() as admin:
+        try:
+            made = admin.create_topics(new, validate_only=dry_run)
+        except AdminError as error:
+            existing = [
+                name
+                for name, each in error.errors.items()
+                if if_not_exists and each.code is ErrorCode.TOPIC_ALREADY_EXISTS
+            ]
+            if len(existing) < len(error.errors):
+                for name in existing:
+                    del error.errors[name]
+                raise
+            made = error.results
+    rows = [
+        {
+            "topic": name,
+            "topic_id": each.topic_id,
+            "partitions": each.num_partitions,
+            "replication_factor": each.replication_factor,
+            "created": not dry_run,
+        }
+        for name, each in made.items()
+    ]
+    rows += [{"topic": name, "created": False} for name in existing]
+    for name in existing:
+        session.out.note(f"topic {name} exists already")
+    for name, each in made.items():
+        what = "could be created" if dry_run else "created"
+        numbers = f"partitions: {each.num_partitions}, copies: {each.replication_factor}"
+        session.out.line(f"{what}: {name} ({numbers})")
+    if session.out.as_json:
+        session.out.document(rows)
+
+
+@command(app, "describe")
+def describe(
+    session: Session,
+    topics: SomeTopics = None,
+    topic_id: Annotated[
+        str | None, typer.Option("--topic-id", help="The topic with this id.", show_default=False)
+    ] = None,
+    internal: Internal = False,
+    under_replicated: Annotated[
+        bool,
+        typer.Option(
+            "--under-replicated-partitions", help="Only partitions with copies out of sync."
+        ),
+    ] = False,
+    unavailable: Annotated[
+        bool, typer.Option("--unavailable-partitions", help="Only partitions without a leader.")
+    ] = False,
+    under_min_isr: Annotated[
+        bool,
+        typer.Option(
+            "--under-min-isr-partitions", help="Only those with fewer than min.insync.replicas."
+        ),
+    ] = False,
+    at_min_isr: Annotated[
+        bool,
+        typer.Option("--at-min-isr-partitions", help="Only those with just min.insync.replicas."),
+    ] = False,
+    overrides: Annotated[
+        bool,
+        typer.Option("--topics-with-overrides", help="Only topics with settings of their own."),
+    ] = False,
+) -> None:
+    """Show partitions, leaders, copies and settings of topics."""
+    wanted = {
+        Need.UNDER_REPLICATED: under_replicated,
+        Need.UNAVAILABLE: unavailable,
+        Need.UNDER_MIN_ISR: under_min_isr,
+        Need.AT_MIN_ISR: at_min_isr,
+    }
+    needs = [need for need, is_wanted in wanted.items() if is_wanted]
+    if len(needs) + overrides > 1:
+        raise UsageError("choose one of the options that show only some partitions or topics")
+    with session.admin() as admin:
+        if topic_id is not None:
+            names = [name_of_id(admin, topic_id)]
+        else:
+            names = list(chosen_topics(admin, topics, internal=internal))
+        described = admin.describe_topics(names)
+        configs = configs_of(admin, names)
+    print_descriptions(
+        session.out,
+        list(described.values()),
+        configs,
+        need=needs[0] if needs else None,
+        only_overrides=overrides,
+    )
+
+
+@command(app, "alter")
+def alter(
+    session: Session,
+    topics: Topics,
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", min=1, help="How many there shall be in all.")
+    ],
+    replica_assignment: Assignment = None,
+    if_exists: Annotated[
+        bool, typer.Option("--if-exists", help="Topics that do not exist are passed over.")
+    ] = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Add partitions to topics; they can never be taken away again (M1).
+
+    Keys go to other partitions afterwards than before. For settings see `penstock config alter`.
+    """
+    from penstock.client.admin import NewPartitions
+
+    new = None if replica_assignment is None else replica_lists(replica_assignment)
+    with session.admin() as admin:
+        names = _existing(admin, topics, if_exists)
+        admin.create_partitions(
+            {name: NewPartitions(partitions, new) for name in names}, validate_only=dry_run
+        )
+    what = "could get" if dry_run else "now has"
+    for name in names:
+        session.out.line(f"{name} {what} {count_of(partitions, 'partition')}")
+    if session.out.as_json:
+        session.out.document(
+            [{"topic": name, "partitions": partitions, "altered": not dry_run} for name in names]
+        )
+
+
+@command(app, "delete")
+def delete(
+    session: Session,
+    topics: Topics,
+    if_exists: Annotated[
+        bool, typer.Option("--if-exists", help="Topics that do not exist are passed over.")
+    ] = False,
+    internal: Internal = False,
+    yes: Yes = False,
+) -> None:
+    """Delete topics and all their records."""
+    with session.admin() as admin:
+        names = _existing(admin, topics, if_exists, internal=internal)
+        if names:
+            what = f"Delete {count_of(len(names), 'topic')} with all records: {and_more(names)}?"
+            session.confirm(what, yes=yes)
+            with session.out.progress("deleting", len(names)) as step:
+                for start in range(0, len(names), 100):
+                    some = names[start : start + 100]
+                    admin.delete_topics(some)
+                    step(len(some))
+    for name in names:
+        session.out.line(f"deleted: {name}")
+    if session.out.as_json:
+        session.out.document([{"topic": name, "deleted": True} for name in names])
+
+
+@command(app, "elect")
+def elect(
+    session: Session,
+    partitions: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TOPIC[:PARTITIONS]",
+            help="Which, such as orders or orders:0,2-4; or --all.",
+            autocompletion=complete.topics,
+            show_default=False,
+        ),
+    ] = None,
+    all_partitions: Annotated[bool, typer.Option("--all", help="All partitions.")] = False,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file",
+            metavar="JSON",
+            help='Kafka\'s file: {"partitions": [{"topic": "a", "partition": 0}]}.',
+            show_default=False,
+        ),
+    ] = None,
+    election: Annotated[
+        Election,
+        typer.Option("--type", help="unclean may lose records: any copy that is up may lead."),
+    ] = Election.PREFERRED,
+    yes: Yes = False,
+) -> None:
+    """Have partitions choose their leaders again: kafka-leader-election.sh."""
+    from penstock.client.admin import ElectionType
+
+    if sum((bool(partitions), all_partitions, file is not None)) != 1:
+        raise UsageError("say which partitions: TOPIC[:PARTITIONS], --all or --file")
+    kind = ElectionType[election.name]
+    with session.admin() as admin:
+        wanted = None
+        if file is not None:
+            wanted = partitions_in(file)
+        elif partitions:
+            described = admin.describe_topics(admin.list_topics(include_internal=True))
+            counts = {each.name: len(each.partitions) for each in described.values()}
+            hidden = [each.name for each in described.values() if each.is_internal]
+            wanted = choose_partitions(partitions, counts, hidden)
+        if kind is ElectionType.UNCLEAN:
+            session.confirm("Records may be lost by an unclean election. Go on?", yes=yes)
+        elected = admin.elect_leaders(kind, wanted)
+    session.out.table(
+        ["Topic", "Partition", "Elected"],
+        [(each.topic, each.partition, was) for each, was in sorted(elected.items())],
+        empty="no partition needed an election",
+    )
+
+
+def chosen_topics(
+    admin: "Admin", words: list[str] | None, *, internal: bool, must_match: bool = True
+) -> "dict[str, TopicListing | None]":
+    """The topics that the words mean, sorted where they are patterns; None for unknown ones."""
+    listed = admin.list_topics(include_internal=True)
+    hidden = [] if internal else [name for name, each in listed.items() if each.is_internal]
+    visible = sorted(set(listed) - set(hidden))
+    if words:
+        names = choose_topics(words, visible, hidden, must_match=must_match)
+    else:
+        names = visible
+    return {name: listed.get(name) for name in names}
+
+
+def name_of_id(admin: "Admin", text: str) -> str:
+    """The name of the topic with an id."""
+    for name, each in admin.list_topics(include_internal=True).items():
+        if each.topic_id is not None and text in (kafka_id(each.topic_id), str(each.topic_id)):
+            return name
+    raise KafkaError(
+        ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {text}: penstock topic list shows ids"
+    )
+
+
+def _existing(
+    admin: "Admin", words: list[str], if_exists: bool, *, internal: bool = False
+) -> list[str]:
+    chosen = chosen_topics(admin, words, internal=internal, must_match=not if_exists)
+    return [name for name, found in chosen.items() if found is not None or not if_exists]

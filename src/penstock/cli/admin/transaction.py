@@ -1,0 +1,335 @@
+"""`penstock txn`: transactions and the producers behind them (kafka-transactions.sh; P4)."""
+
+import time
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli import complete
+from penstock.cli.admin.hanging_transactions import OpenTransaction, candidates, hanging
+from penstock.cli.app import new_group
+from penstock.cli.names import choose_partitions, one_partition
+from penstock.cli.output import UsageError, moment
+from penstock.cli.session import Session, Yes, command
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from penstock.client.admin import ProducerState, TransactionDescription
+    from penstock.client.admin.admin import Admin
+
+app = new_group("Transactions: list, describe, abort, find those that hang.")
+
+_BATCH = 500
+"""Partitions that are asked about in one go."""
+
+
+class State(StrEnum):
+    EMPTY = "empty"
+    ONGOING = "ongoing"
+    PREPARE_COMMIT = "prepare-commit"
+    PREPARE_ABORT = "prepare-abort"
+    COMPLETE_COMMIT = "complete-commit"
+    COMPLETE_ABORT = "complete-abort"
+    PREPARE_EPOCH_FENCE = "prepare-epoch-fence"
+
+
+OnBroker = Annotated[
+    int | None,
+    typer.Option("--broker", help="Ask this broker, not the leader.", show_default=False),
+]
+
+
+@command(app, "list")
+def list_transactions(
+    session: Session,
+    state: Annotated[
+        list[State] | None, typer.Option("--state", help="Only in this state; may be repeated.")
+    ] = None,
+    producer_id: Annotated[
+        list[int] | None, typer.Option("--producer-id", help="Only of this one; may be repeated.")
+    ] = None,
+    duration: Annotated[
+        int | None,
+        typer.Option(
+            "--duration", metavar="MS", help="Only those open for longer.", show_default=False
+        ),
+    ] = None,
+    match: Annotated[
+        str | None,
+        typer.Option("--match", metavar="RE2", help="Only ids that fit.", show_default=False),
+    ] = None,
+) -> None:
+    """List transactional ids and their states."""
+    from penstock.client.admin import TransactionState
+
+    with session.admin() as admin:
+        found = admin.list_transactions(
+            states=[TransactionState[each.name] for each in state or []],
+            producer_ids=producer_id or [],
+            running_longer_than_ms=duration,
+            transactional_id_pattern=match,
+        )
+    rows = [
+        (each.transactional_id, coordinator, each.producer_id, each.state)
+        for coordinator, listed in found.items()
+        for each in listed
+    ]
+    session.out.table(
+        ["Transactional id", "Coordinator", "Producer id", "State"],
+        sorted(rows),
+        empty="there are no transactions",
+    )
+
+
+@command(app, "describe")
+def describe(
+    session: Session,
+    ids: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TRANSACTIONAL_ID",
+            help="Which.",
+            autocompletion=complete.transactional_ids,
+        ),
+    ],
+) -> None:
+    """Show the state of transactional ids, and the partitions of open transactions."""
+    with session.admin() as admin:
+        found = admin.describe_transactions(ids)
+    now_ms = int(time.time() * 1000)
+    columns = ["Transactional id", "Coordinator", "Producer id", "Epoch", "State", "Timeout ms"]
+    session.out.table(
+        [*columns, "Started", "Duration ms", "Partitions"],
+        [(name, *_description(each, now_ms)) for name, each in found.items()],
+        document=[
+            {"transactional_id": name} | each._asdict() | {"duration_ms": _duration(each, now_ms)}
+            for name, each in found.items()
+        ],
+    )
+
+
+def _description(each: "TransactionDescription", now_ms: int) -> tuple[object, ...]:
+    started = None if each.start_time_ms is None else moment(each.start_time_ms)
+    state = (each.coordinator_id, each.producer_id, each.producer_epoch, each.state)
+    return (*state, each.timeout_ms, started, _duration(each, now_ms), each.partitions)
+
+
+def _duration(each: "TransactionDescription", now_ms: int) -> int | None:
+    return None if each.start_time_ms is None else now_ms - each.start_time_ms
+
+
+@command(app, "producers")
+def producers(
+    session: Session,
+    partitions: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TOPIC[:PARTITIONS]",
+            help="Which partitions.",
+            autocompletion=complete.topics,
+        ),
+    ],
+    broker: OnBroker = None,
+) -> None:
+    """Show the producers that a partition knows: kafka-transactions.sh describe-producers."""
+    with session.admin() as admin:
+        chosen = _partitions(admin, partitions, None)
+        found = admin.describe_producers(chosen, broker_id=broker)
+    columns = ["Topic", "Partition", "Producer id", "Producer epoch", "Last sequence"]
+    session.out.table(
+        [*columns, "Last timestamp", "Coordinator epoch", "Transaction start offset"],
+        [
+            (*each, *_producer(state, moment(state.last_timestamp)))
+            for each, states in sorted(found.items())
+            for state in states
+        ],
+        document=[
+            {"topic": each.topic, "partition": each.partition} | state._asdict()
+            for each, states in sorted(found.items())
+            for state in states
+        ],
+        empty="no producer is known there",
+    )
+
+
+def _producer(state: "ProducerState", last: object) -> tuple[object, ...]:
+    who = (state.producer_id, state.producer_epoch, state.last_sequence, last)
+    return (*who, state.coordinator_epoch, state.current_transaction_start_offset)
+
+
+@command(app, "abort")
+def abort(
+    session: Session,
+    partition: Annotated[
+        str,
+        typer.Argument(metavar="TOPIC:PARTITION", help="Where.", autocompletion=complete.topics),
+    ],
+    start_offset: Annotated[
+        int | None,
+        typer.Option(
+            "--start-offset", help="Of the transaction that is open there.", show_default=False
+        ),
+    ] = None,
+    producer_id: Annotated[
+        int | None,
+        typer.Option("--producer-id", help="For brokers before 3.0.", show_default=False),
+    ] = None,
+    producer_epoch: Annotated[
+        int | None,
+        typer.Option("--producer-epoch", help="For brokers before 3.0.", show_default=False),
+    ] = None,
+    coordinator_epoch: Annotated[
+        int | None,
+        typer.Option("--coordinator-epoch", help="For brokers before 3.0.", show_default=False),
+    ] = None,
+    yes: Yes = False,
+) -> None:
+    """Abort a transaction that hangs in one partition, so that readers go on behind it.
+
+    For transactions that `penstock txn find-hanging` shows. It goes past the coordinator: one that
+    is still running may then be committed in part only.
+    """
+    at = one_partition(partition)
+    by_hand = (producer_id, producer_epoch, coordinator_epoch)
+    with session.admin() as admin:
+        if start_offset is not None:
+            states = admin.describe_producers([at])[at]
+            fitting = [
+                each for each in states if each.current_transaction_start_offset == start_offset
+            ]
+            if not fitting:
+                raise KafkaError(
+                    ErrorCode.INVALID_TXN_STATE,
+                    f"no open transaction begins at offset {start_offset} of {at}: "
+                    f"penstock txn producers {partition} shows those that are open",
+                )
+            epoch = fitting[0].coordinator_epoch
+            target = (
+                fitting[0].producer_id,
+                fitting[0].producer_epoch,
+                # A partition that never saw a marker takes any epoch: 0 is the smallest.
+                0 if epoch is None or epoch < 0 else epoch,
+            )
+        elif producer_id is None or producer_epoch is None or coordinator_epoch is None:
+            raise UsageError(
+                "say which transaction: --start-offset, or --producer-id, --producer-epoch and "
+                "--coordinator-epoch"
+            )
+        else:
+            target = (producer_id, producer_epoch, max(0, coordinator_epoch))
+        if start_offset is not None and any(each is not None for each in by_hand):
+            raise UsageError("--start-offset says it all: leave the other numbers away")
+        what = f"Abort the transaction of producer {target[0]} (epoch {target[1]}) in {at}?"
+        session.confirm(what, yes=yes)
+        admin.abort_transaction(at, *target)
+    session.out.done(
+        f"aborted: producer {target[0]} in {at}",
+        at._asdict() | {"producer_id": target[0], "producer_epoch": target[1], "aborted": True},
+    )
+
+
+@command(app, "force-terminate")
+def force_terminate(
+    session: Session,
+    transactional_id: Annotated[
+        str,
+        typer.Argument(
+            metavar="TRANSACTIONAL_ID", help="Which.", autocompletion=complete.transactional_ids
+        ),
+    ],
+    yes: Yes = False,
+) -> None:
+    """Abort the open transaction of a transactional id and fence its producer."""
+    session.confirm(f"Abort the transaction of {transactional_id} and fence it?", yes=yes)
+    with session.admin() as admin:
+        admin.force_terminate_transaction(transactional_id)
+    session.out.done(
+        f"terminated: {transactional_id}",
+        {"transactional_id": transactional_id, "terminated": True},
+    )
+
+
+@command(app, "find-hanging")
+def find_hanging(
+    session: Session,
+    partitions: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TOPIC[:PARTITIONS]",
+            help="Only there; everywhere without.",
+            autocompletion=complete.topics,
+            show_default=False,
+        ),
+    ] = None,
+    broker: Annotated[
+        int | None,
+        typer.Option("--broker", help="Only what this broker has.", show_default=False),
+    ] = None,
+    max_timeout: Annotated[
+        int,
+        typer.Option(
+            "--max-transaction-timeout",
+            metavar="MINUTES",
+            min=0,
+            help="Those with a record since then are not looked at.",
+        ),
+    ] = 15,
+) -> None:
+    """Find transactions in partitions that no coordinator will end; `txn abort` ends them."""
+    from penstock.client.admin import AdminError
+
+    now_ms = int(time.time() * 1000)
+    with session.admin() as admin:
+        chosen = _partitions(admin, partitions, broker)
+        found: list[OpenTransaction] = []
+        with session.out.progress("looking", len(chosen)) as step:
+            for start in range(0, len(chosen), _BATCH):
+                some = chosen[start : start + _BATCH]
+                states = admin.describe_producers(some, broker_id=broker)
+                found += candidates(states, now_ms, max_timeout * 60_000)
+                step(len(some))
+        if found:
+            wanted = {each.producer.producer_id for each in found}
+            listed = admin.list_transactions(producer_ids=wanted).values()
+            ids = {each.producer_id: each.transactional_id for some in listed for each in some}
+            try:
+                described = admin.describe_transactions(ids.values()) if ids else {}
+            except AdminError as error:
+                others = [each.code for each in error.errors.values()]
+                if any(code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND for code in others):
+                    raise
+                described = error.results
+            found = hanging(found, ids, described)
+    columns = ["Topic", "Partition", "Producer id", "Producer epoch", "Coordinator epoch"]
+    rows = []
+    for each in found:
+        state = each.producer
+        who = (*each.partition, state.producer_id, state.producer_epoch, state.coordinator_epoch)
+        minutes = (now_ms - state.last_timestamp) // 60_000
+        last = moment(state.last_timestamp)
+        rows.append((*who, state.current_transaction_start_offset, last, minutes))
+    session.out.table(
+        [*columns, "Start offset", "Last timestamp", "Duration min"],
+        rows,
+        empty="no transaction hangs",
+    )
+
+
+def _partitions(
+    admin: "Admin", words: list[str] | None, broker: int | None
+) -> list[TopicPartition]:
+    """The partitions that the words mean, as far as the broker has them."""
+    described = admin.describe_topics(admin.list_topics(include_internal=True))
+    hosts = {
+        TopicPartition(topic.name, each.partition): each.replicas
+        for topic in described.values()
+        for each in topic.partitions
+    }
+    chosen = sorted(hosts)
+    if words:
+        counts = {topic.name: len(topic.partitions) for topic in described.values()}
+        hidden = [topic.name for topic in described.values() if topic.is_internal]
+        chosen = choose_partitions(words, counts, hidden)
+    return [each for each in chosen if broker is None or broker in hosts[each]]

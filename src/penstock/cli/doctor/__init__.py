@@ -1,0 +1,1 @@
+"""`penstock doctor`: finds out what is wrong with a connection."""

@@ -1,0 +1,1 @@
+"""Commands that write, read and measure records."""

@@ -1,0 +1,270 @@
+"""`penstock consume`: records of topics to standard output (C2)."""
+
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli import complete
+from penstock.cli.admin.offsets import Isolation
+from penstock.cli.names import choose_topics
+from penstock.cli.names import pattern as name_pattern
+from penstock.cli.output import UsageError
+from penstock.cli.records.reading_plan import (
+    Start,
+    StartKind,
+    chosen_partitions,
+    parse_partitions,
+    parse_span,
+)
+from penstock.cli.records.record_reader import Reader, Show, Values, interruptible
+from penstock.cli.session import Session, with_session
+from penstock.core.errors import KafkaError
+from penstock.core.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from penstock.client.consumer.consumer import Consumer
+    from penstock.client.consumer.record import ConsumerRecord
+
+
+class Shape(StrEnum):
+    RAW = "raw"
+    HEX = "hex"
+    BASE64 = "base64"
+
+
+@with_session
+def consume(
+    session: Session,
+    topics: Annotated[
+        list[str],
+        typer.Argument(metavar="TOPIC", help="What to read.", autocompletion=complete.topics),
+    ],
+    pattern: Annotated[
+        bool, typer.Option("--pattern", help="The topics are regular expressions.")
+    ] = False,
+    offset: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--offset",
+            "-o",
+            help="Where to start: beginning (the default), end, stored, N, -N for the last N, "
+            "s@TIME; e@TIME is where to stop. TIME is 2026-01-31T12:00:00 or ms since 1970.",
+            show_default=False,
+        ),
+    ] = None,
+    partitions: Annotated[
+        list[str] | None,
+        typer.Option("--partition", "-p", help="Only these, such as 0,2-4.", show_default=False),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            "-G",
+            help="Read as a member of this group, and commit what was printed.",
+            autocompletion=complete.groups,
+            show_default=False,
+        ),
+    ] = None,
+    no_commit: Annotated[
+        bool, typer.Option("--no-commit", help="With --group: commit nothing.")
+    ] = False,
+    count: Annotated[
+        int | None,
+        typer.Option("--count", "-c", min=0, help="End after so many.", show_default=False),
+    ] = None,
+    at_end: Annotated[
+        bool,
+        typer.Option(
+            "--exit/--follow",
+            "-e/-F",
+            help="End once all that was there at the start is read; or wait for more.",
+        ),
+    ] = False,
+    idle: Annotated[
+        float | None,
+        typer.Option(
+            "--idle",
+            min=0,
+            metavar="SECONDS",
+            help="End when no record has come for so long.",
+            show_default=False,
+        ),
+    ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            "-f",
+            help=r"How to print a record, as in kcat: %s %S %R (value, length, length in 4 bytes), "
+            r"%k %K (key), %h (headers), %T (timestamp), %t %p %o (topic, partition, offset), \n "
+            r"\t \0 \xNN.",
+            show_default=False,
+        ),
+    ] = None,
+    delimiter: Annotated[
+        str, typer.Option("--delimiter", "-D", help="What ends a record, without -f.")
+    ] = r"\n",
+    key_separator: Annotated[
+        str | None,
+        typer.Option(
+            "--key-separator",
+            "-K",
+            help="Print keys too, with this before the value.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        Shape, typer.Option("--output", help="How keys and values are printed.")
+    ] = Shape.RAW,
+    decode: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--decode",
+            "-s",
+            metavar="[key=|value=]HOW",
+            help="raw, utf-8, hex, base64, json, short, int, long, float, double, uuid, or kcat's "
+            "letters: < > b B h H i I q Q c s $.",
+            show_default=False,
+        ),
+    ] = None,
+    null: Annotated[
+        bool, typer.Option("--null", "-Z", help="Print NULL where a key or value is null.")
+    ] = False,
+    isolation: Annotated[
+        Isolation | None,
+        typer.Option(
+            "--isolation-level",
+            help="read_committed passes over records of open and aborted transactions.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Print records, from the beginning of the topics unless -o says otherwise.
+
+    With --json one object to a line. Waits for more records until Ctrl-C, which ends it with exit
+    code 0, or with 130 where --count or --exit had not come to their end yet.
+    """
+    span = parse_span(offset or ())
+    if group is not None and (partitions or span.start is not None):
+        _check_group_start(span.start, bool(partitions))
+    if group is None and span.start is not None and span.start.kind is StartKind.STORED:
+        raise UsageError("-o stored needs --group: offsets are stored for groups")
+    show = _printer(session, text, delimiter, key_separator, output, decode or [], null)
+    given: dict[str, object] = {"enable_auto_commit": False, "allow_auto_create_topics": False}
+    if isolation is not None:
+        given["isolation_level"] = isolation.value
+    if group is not None:
+        given["group_id"] = group
+        is_end = span.start is not None and span.start.kind is StartKind.END
+        given["auto_offset_reset"] = "latest" if is_end else "earliest"
+    with _consumer(session, given) as consumer, interruptible() as stop:
+        reader = Reader(consumer, show, stop, count, span.stop_ms, at_end=at_end, idle=idle)
+        reader.commits = group is not None and not no_commit
+        if group is None:
+            numbers = parse_partitions(partitions) if partitions else None
+            reader.begin(_partitions(consumer, topics, pattern, numbers), span)
+        else:
+            consumer.subscribe(_one_pattern(topics) if pattern else topics)
+        reader.run()
+    reader.report(session)
+
+
+def _one_pattern(words: list[str]) -> re.Pattern[str]:
+    for each in words:
+        name_pattern(each)
+    return re.compile("|".join(f"(?:{each})" for each in words))
+
+
+def _check_group_start(start: Start | None, has_partitions: bool) -> None:
+    if has_partitions:
+        raise UsageError("--partition does not go with --group: the group decides who reads which")
+    if start is not None and start.kind not in (
+        StartKind.BEGINNING,
+        StartKind.END,
+        StartKind.STORED,
+    ):
+        raise UsageError(
+            "with --group -o is beginning or end, for partitions without a committed offset; "
+            "penstock group reset-offsets sets others"
+        )
+
+
+def _consumer(session: Session, given: dict[str, object]) -> "Consumer":
+    from penstock.client.consumer.consumer import Consumer
+    from penstock.client.settings import ConsumerOptions
+
+    return Consumer(**session.options(ConsumerOptions, **given))
+
+
+def _partitions(
+    consumer: "Consumer", topics: list[str], pattern: bool, numbers: set[int] | None
+) -> list[TopicPartition]:
+    if pattern:
+        listed = consumer.list_topics()
+        hidden = [name for name in listed if name.startswith("__")]
+        names = choose_topics(topics, [name for name in listed if name not in hidden], hidden)
+        counts = {name: len(listed[name]) for name in names}
+    else:
+        counts = {name: len(consumer.partitions_for(name)) for name in dict.fromkeys(topics)}
+    return chosen_partitions(counts, numbers)
+
+
+def _printer(
+    session: Session,
+    text: str | None,
+    delimiter: str,
+    key_separator: str | None,
+    output: Shape,
+    decode: list[str],
+    null: bool,
+) -> Show:
+    from penstock.cli.records.record_formats import (
+        compile_format,
+        decoder_of,
+        json_printer,
+        undecodable,
+        unescaped,
+    )
+
+    how = {"key": output.value, "value": output.value}
+    for each in decode:
+        name, equals, rest = each.partition("=")
+        if equals and name in how:
+            how[name] = rest
+        else:
+            how = {"key": each, "value": each}
+    decoders = {name: decoder_of(each) for name, each in how.items()}
+    nothing = b"NULL" if null else b""
+    if session.out.as_json:
+        if text is not None:
+            raise UsageError("-f and --json are two ways to print: choose one")
+        one = json_printer(how["key"], how["value"])
+    elif text is None and key_separator is None and decoders["value"] is None:
+        return Values(unescaped(delimiter), nothing)
+    else:
+        if text is None:
+            keys = "" if key_separator is None else f"%k{_literal(key_separator)}"
+            text = f"{keys}%s{_literal(delimiter)}"
+        one = compile_format(text, key=decoders["key"], value=decoders["value"], null=nothing)
+
+    def show(records: Sequence["ConsumerRecord"], errors: list[KafkaError]) -> bytes:
+        try:
+            return b"".join(map(one, records))
+        except ValueError:
+            printed = []
+            for record in records:
+                try:
+                    printed.append(one(record))
+                except ValueError as error:
+                    errors.append(undecodable(record, error))
+            return b"".join(printed)
+
+    return show
+
+
+def _literal(text: str) -> str:
+    return text.replace("%", "%%")

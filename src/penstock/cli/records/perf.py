@@ -1,0 +1,323 @@
+"""`penstock perf`: how fast a cluster is (kafka-producer-perf-test.sh and its siblings)."""
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli import complete
+from penstock.cli.app import new_group
+from penstock.cli.output import UsageError
+from penstock.cli.records.measures import Latencies, Pace, latency_fields, rates
+from penstock.cli.records.produce import Acks, Compression
+from penstock.cli.session import Session, command
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from penstock.client.consumer.consumer import Consumer
+    from penstock.client.producer.producer import Producer
+
+app = new_group("Measure: producing, consuming, and the time from one to the other.")
+
+_BULK = 2_000
+_POLL_RECORDS = 20_000
+_LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_VARIETY = 1_000
+"""Different payloads that are made up; all records the same would pack too well."""
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=complete.topics)]
+Count = Annotated[int, typer.Option("--records", "-n", min=1, help="How many records.")]
+Size = Annotated[int, typer.Option("--size", min=0, help="Bytes of each record's value.")]
+AcksOption = Annotated[
+    Acks | None, typer.Option("--acks", help="Who must have a record.", show_default=False)
+]
+
+
+@command(app, "produce")
+def produce(
+    session: Session,
+    topic: Topic,
+    records: Count = 1_000_000,
+    size: Size = 100,
+    throughput: Annotated[
+        float | None,
+        typer.Option(min=0.001, help="Records per second at most.", show_default=False),
+    ] = None,
+    payload_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--payload-file",
+            exists=True,
+            dir_okay=False,
+            help="Values to choose from, one to a line, instead of --size.",
+            show_default=False,
+        ),
+    ] = None,
+    bulk: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Records that are given to the producer at once; their latency is that of the "
+            "last. 1 sends and measures each.",
+        ),
+    ] = _BULK,
+    acks: AcksOption = None,
+    compression: Annotated[
+        Compression | None,
+        typer.Option("--compression", "-z", help="How batches are packed.", show_default=False),
+    ] = None,
+    transactional_id: Annotated[
+        str | None,
+        typer.Option("--transactional-id", help="In one transaction.", show_default=False),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the made up values.")] = 0,
+) -> None:
+    """Send records as fast as possible, or at --throughput, and time the acknowledgements."""
+    from penstock.client.producer.producer import Producer
+    from penstock.client.settings import ProducerOptions
+
+    values = _payloads(payload_file, size, seed)
+    given: dict[str, object] = {}
+    if acks is not None:
+        given["acks"] = acks.value
+    if compression is not None:
+        given["compression_type"] = compression.value
+    if transactional_id is not None:
+        given["transactional_id"] = transactional_id
+    options = session.options(ProducerOptions, **given)
+    with Producer(**options) as producer, session.out.progress("records", records) as advance:
+        if transactional_id is not None:
+            producer.init_transactions()
+            producer.begin_transaction()
+        producer.partitions_for(topic)
+        run = _Producing(producer, topic, values, advance)
+        started = time.perf_counter()
+        run.send(records, bulk, Pace(throughput, started))
+        producer.flush()
+        if transactional_id is not None:
+            producer.commit_transaction()
+        took = time.perf_counter() - started
+    if run.error is not None:
+        raise KafkaError(
+            run.error.code,
+            f"{run.failed} of {records} records were not acknowledged: {run.error.message}",
+        )
+    session.out.fields(
+        {
+            "records": records,
+            "bytes": run.size,
+            "seconds": round(took, 3),
+            **rates(records, run.size, took),
+            **latency_fields(run.latencies),
+        }
+    )
+
+
+class _Producing:
+    """Sends, and hears of acknowledgements on the sender's thread."""
+
+    def __init__(
+        self,
+        producer: "Producer",
+        topic: str,
+        values: list[bytes],
+        advance: Callable[[int], None],
+    ) -> None:
+        self.latencies = Latencies()
+        self.size = 0
+        self.failed = 0
+        self.error: KafkaError | None = None
+        self._producer = producer
+        self._topic = topic
+        self._values = values
+        self._advance = advance
+        self._lock = Lock()
+
+    def send(self, records: int, bulk: int, pace: Pace) -> None:
+        bulk = pace.bulk(bulk)
+        values, sent = self._values, 0
+        while sent < records and self.error is None:
+            count = min(bulk, records - sent)
+            start = sent % len(values)
+            chosen = values[start : start + count]
+            while len(chosen) < count:
+                chosen += values[: count - len(chosen)]
+            self._send(chosen)
+            sent += count
+            wait_s = pace.wait_s(sent, time.perf_counter())
+            if wait_s > 0:
+                time.sleep(wait_s)
+
+    def _send(self, values: list[bytes]) -> None:
+        began = time.perf_counter()
+        count, size = len(values), sum(map(len, values))
+        self.size += size
+
+        def done(error: KafkaError | None) -> None:
+            with self._lock:
+                if error is None:
+                    self.latencies.add((time.perf_counter() - began) * 1000, count)
+                else:
+                    self.failed += count
+                    self.error = self.error or error
+            self._advance(count)
+
+        if count == 1:
+            self._producer.send(self._topic, values[0], on_delivery=lambda _, error: done(error))
+        else:
+            future = self._producer.send_many(self._topic, values)
+            future.add_done_callback(lambda each: done(each.exception(0)))
+
+
+@command(app, "consume")
+def consume(
+    session: Session,
+    topic: Topic,
+    records: Annotated[
+        int | None,
+        typer.Option(
+            "--records", "-n", min=1, help="How many; else all there are.", show_default=False
+        ),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group", "-G", help="As a member of this group; else alone.", show_default=False
+        ),
+    ] = None,
+    idle: Annotated[
+        float, typer.Option(min=0, help="Give up when nothing has come for so many seconds.")
+    ] = 10.0,
+) -> None:
+    """Read a topic from its beginning as fast as possible."""
+    from penstock.client.consumer.consumer import Consumer
+    from penstock.client.settings import ConsumerOptions
+
+    given: dict[str, object] = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
+    if group is not None:
+        given["group_id"] = group
+    began = time.perf_counter()
+    with Consumer(**session.options(ConsumerOptions, **given)) as consumer:
+        partitions = _partitions(consumer, topic)
+        total = records if records is not None else _all_records(consumer, partitions)
+        if group is None:
+            consumer.assign(partitions)
+            consumer.seek_to_beginning(partitions)
+        else:
+            consumer.subscribe([topic])
+        with session.out.progress("records", total) as advance:
+            count, size, first, last = _read(consumer, total, idle, advance)
+    seconds = last - first
+    session.out.fields(
+        {
+            "records": count,
+            "bytes": size,
+            "seconds": round(seconds, 3),
+            **rates(count, size, seconds),
+            "seconds_until_first": round(first - began, 3),
+        }
+    )
+    if count < total:
+        raise KafkaError(
+            ErrorCode.REQUEST_TIMED_OUT,
+            f"only {count} of {total} records came, then none for {idle:g} s: ask for fewer with "
+            "--records, or wait longer with --idle",
+        )
+
+
+def _partitions(consumer: "Consumer", topic: str) -> list[TopicPartition]:
+    return [TopicPartition(topic, each.partition) for each in consumer.partitions_for(topic)]
+
+
+def _all_records(consumer: "Consumer", partitions: list[TopicPartition]) -> int:
+    ends = consumer.end_offsets(partitions)
+    return sum(ends.values()) - sum(consumer.beginning_offsets(partitions).values())
+
+
+def _read(
+    consumer: "Consumer", total: int, idle: float, advance: Callable[[int], None]
+) -> tuple[int, int, float, float]:
+    """How many records and bytes, and when the first and the last came.
+
+    The clock starts before the first fetch is asked for: its time is part of reading.
+    """
+    count = size = 0
+    first = last = time.perf_counter()
+    while count < total:
+        polled = consumer.poll(idle, min(_POLL_RECORDS, total - count))
+        if not polled:
+            break
+        last = time.perf_counter()
+        count += len(polled)
+        size += sum([len(each[5] or b"") + len(each[6] or b"") for each in polled])
+        advance(len(polled))
+    return count, size, first, last
+
+
+@command(app, "latency")
+def latency(
+    session: Session,
+    topic: Topic,
+    records: Count = 1_000,
+    size: Size = 100,
+    acks: AcksOption = None,
+) -> None:
+    """Time single records from send to poll, one after the other: no other can be on its way."""
+    from penstock.client.consumer.consumer import Consumer
+    from penstock.client.producer.producer import Producer
+    from penstock.client.settings import ConsumerOptions, ProducerOptions
+
+    given: dict[str, object] = {"linger_ms": 0}
+    if acks is not None:
+        given["acks"] = acks.value
+    reading = session.options(ConsumerOptions, enable_auto_commit=False, fetch_max_wait_ms=500)
+    timeout_s = int(reading["default_api_timeout_ms"]) / 1000
+    latencies = Latencies()
+    with (
+        Producer(**session.options(ProducerOptions, **given)) as producer,
+        Consumer(**reading) as consumer,
+        session.out.progress("records", records) as advance,
+    ):
+        producer.partitions_for(topic)
+        partitions = _partitions(consumer, topic)
+        ends = consumer.end_offsets(partitions)
+        consumer.assign(partitions)
+        for partition, end in ends.items():
+            consumer.seek(partition, end)
+        consumer.poll(0.0)
+        for number in range(records):
+            value = number.to_bytes(8, "big").ljust(max(8, size), b".")
+            began = time.perf_counter()
+            future = producer.send(topic, value)
+            _await(consumer, value, timeout_s)
+            latencies.add((time.perf_counter() - began) * 1000)
+            future.result(timeout_s)
+            advance(1)
+    session.out.fields({"records": records, "bytes": records * size, **latency_fields(latencies)})
+
+
+def _await(consumer: "Consumer", value: bytes, timeout_s: float) -> None:
+    """Until the record is polled; those of others are passed over."""
+    deadline = time.monotonic() + timeout_s
+    while (left := deadline - time.monotonic()) > 0:
+        if any(each.value == value for each in consumer.poll(left)):
+            return
+    raise KafkaError(
+        ErrorCode.REQUEST_TIMED_OUT,
+        f"a record did not come back within {timeout_s:g} s: see penstock doctor",
+    )
+
+
+def _payloads(file: Path | None, size: int, seed: int) -> list[bytes]:
+    if file is None:
+        chance = random.Random(seed)
+        return [bytes(chance.choices(_LETTERS, k=size)) for _ in range(_VARIETY)]
+    lines = [line for line in file.read_bytes().split(b"\n") if line]
+    if not lines:
+        raise UsageError(f"{file} has no lines to send")
+    return lines

@@ -1,0 +1,385 @@
+"""`penstock produce`: records from files or standard input into a topic (C2)."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from enum import StrEnum
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli import complete
+from penstock.cli.admin.reset_offsets import parse_time_ms
+from penstock.cli.names import count_of
+from penstock.cli.output import UsageError
+from penstock.cli.records.record_input import (
+    Bulk,
+    Encoding,
+    InputError,
+    InputKind,
+    Reading,
+    read_bulks,
+)
+from penstock.cli.session import Session, in_commands, with_session
+
+if TYPE_CHECKING:
+    from penstock.cli.records.record_sender import Sender
+    from penstock.client.producer.producer import Producer
+
+_CHUNK = 1 << 20
+_STDIN = "standard input"
+_FAILURES_SHOWN = 5
+
+
+class Compression(StrEnum):
+    NONE = "none"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+class Acks(StrEnum):
+    NOBODY = "0"
+    LEADER = "1"
+    ALL = "all"
+
+
+@with_session
+def produce(
+    session: Session,
+    topic: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOPIC",
+            help="Where records go; - with --input json: where each says itself.",
+            autocompletion=complete.topics,
+        ),
+    ],
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="FILE", help="What to send; standard input without.", show_default=False
+        ),
+    ] = None,
+    kind: Annotated[
+        InputKind,
+        typer.Option(
+            "--input",
+            "-i",
+            help="A record is a line, a JSON object on a line, a value after its length in 4 bytes "
+            "(sized; sized-keys has a key of the same kind before it), or a whole file.",
+        ),
+    ] = InputKind.LINES,
+    delimiter: Annotated[
+        str, typer.Option("--delimiter", "-D", help=r"What ends a line: text, \n, \t, \0, \xNN.")
+    ] = r"\n",
+    key_separator: Annotated[
+        str | None,
+        typer.Option(
+            "--key-separator",
+            "-K",
+            help="What is between key and value in a line.",
+            show_default=False,
+        ),
+    ] = None,
+    key_optional: Annotated[
+        bool, typer.Option("--key-optional", help="Lines without the separator have no key.")
+    ] = False,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", "-k", help="The key of records that bring none.", show_default=False),
+    ] = None,
+    headers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--header",
+            "-H",
+            metavar="NAME=VALUE",
+            help="A header of all records; without = its value is null. May be given several "
+            "times.",
+        ),
+    ] = None,
+    partition: Annotated[
+        int | None,
+        typer.Option(
+            "--partition",
+            "-p",
+            min=-1,
+            help="The partition; -1 has the key decide even if JSON names one.",
+            show_default=False,
+        ),
+    ] = None,
+    timestamp: Annotated[
+        str | None,
+        typer.Option(
+            "--timestamp",
+            help="Of all records: 2026-01-31T12:00:00 or ms since 1970; else now.",
+            show_default=False,
+        ),
+    ] = None,
+    null: Annotated[
+        bool,
+        typer.Option(
+            "--null", "-Z", help="Empty values (and keys before -K) are null: tombstones."
+        ),
+    ] = False,
+    key_encoding: Annotated[
+        Encoding, typer.Option("--key-encoding", help="How keys are written.")
+    ] = Encoding.RAW,
+    value_encoding: Annotated[
+        Encoding, typer.Option("--value-encoding", help="How values are written.")
+    ] = Encoding.RAW,
+    count: Annotated[
+        int | None,
+        typer.Option("--count", "-c", min=0, help="End after so many.", show_default=False),
+    ] = None,
+    compression: Annotated[
+        Compression | None,
+        typer.Option("--compression", "-z", help="How batches are packed.", show_default=False),
+    ] = None,
+    acks: Annotated[
+        Acks | None,
+        typer.Option("--acks", help="Who must have a record; all by default.", show_default=False),
+    ] = None,
+    idempotence: Annotated[
+        bool | None,
+        typer.Option(
+            "--idempotence/--no-idempotence",
+            help="Each record once and in order, whatever is retried.",
+            show_default=False,
+        ),
+    ] = None,
+    transactional_id: Annotated[
+        str | None,
+        typer.Option(
+            "--transactional-id",
+            help="All records in one transaction: all of them are read, or none.",
+            show_default=False,
+        ),
+    ] = None,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="Send what follows a record that failed.")
+    ] = False,
+) -> None:
+    """Send records, and say how many are acknowledged.
+
+    The exit code is 0 if all of them are, 1 if one is not, with the line and the reason; it then
+    stops at the first unless --keep-going. With --transactional-id nothing counts in that case.
+    """
+    from penstock.cli.records.record_formats import unescaped
+
+    if kind is InputKind.FILES and not files:
+        raise UsageError("--input files needs files: name them behind the topic")
+    if topic == "-" and kind is not InputKind.JSON:
+        raise UsageError("- has each record say its topic, which only --input json can")
+    reading = Reading(
+        delimiter=unescaped(delimiter),
+        key_separator=None if key_separator is None else unescaped(key_separator),
+        key_optional=key_optional,
+        key=None if key is None else _argument(key),
+        null=null,
+        key_encoding=key_encoding,
+        value_encoding=value_encoding,
+        headers=tuple(_header(each) for each in headers or ()),
+    )
+    for name, each in (("-D", reading.delimiter), ("-K", reading.key_separator)):
+        if each == b"":
+            raise UsageError(f"{name} is empty: name at least one letter")
+    given: dict[str, object] = {
+        "compression_type": compression and compression.value,
+        "acks": acks and acks.value,
+        "enable_idempotence": idempotence,
+        "transactional_id": transactional_id,
+    }
+    bulks = _bulks(kind, files or [], reading)
+    is_typed = not files and sys.stdin.isatty()
+    work = _Work(session, keep_going=keep_going, count=count, is_typed=is_typed)
+    with _producer(session, given) as producer:
+        work.run(
+            producer,
+            None if topic == "-" else topic,
+            bulks,
+            partition,
+            None if timestamp is None else parse_time_ms(timestamp),
+            transactional=transactional_id is not None,
+        )
+    work.report()
+
+
+def _producer(session: Session, given: dict[str, object]) -> "Producer":
+    from penstock.client.producer.producer import Producer
+    from penstock.client.settings import ProducerOptions
+
+    chosen = {name: value for name, value in given.items() if value is not None}
+    options = session.options(ProducerOptions, **chosen)
+    options.setdefault("max_block_ms", options["default_api_timeout_ms"])
+    return Producer(**options)
+
+
+class _Work:
+    """One run of the command: send all there is, then say how it went."""
+
+    def __init__(
+        self, session: Session, *, keep_going: bool, count: int | None, is_typed: bool
+    ) -> None:
+        self._session = session
+        self._is_typed = is_typed
+        self._keep_going = keep_going
+        self._left = count
+        self._sender: Sender | None = None
+        self._problem: str | None = None
+        """What ended the input early, besides records that failed."""
+        self._has_aborted = False
+        self._is_interrupted = False
+        self._started = time.monotonic()
+
+    def run(
+        self,
+        producer: "Producer",
+        topic: str | None,
+        bulks: Iterator[Bulk],
+        partition: int | None,
+        timestamp: int | None,
+        *,
+        transactional: bool,
+    ) -> None:
+        from penstock.cli.records.record_sender import Sender
+
+        if transactional:
+            producer.init_transactions()
+            producer.begin_transaction()
+        with self._progress() as advance:
+            self._sender = sender = Sender(
+                producer, topic, partition=partition, timestamp=timestamp, on_progress=advance
+            )
+            try:
+                self._send_all(bulks, sender)
+            except InputError as error:
+                self._problem = str(error)
+            except OSError as error:
+                self._problem = f"{error.filename or _STDIN}: {error.strerror}"
+            except KeyboardInterrupt:
+                self._is_interrupted = True
+            if transactional:
+                self._end_transaction(producer, sender)
+            sender.finish()
+
+    def _progress(self) -> AbstractContextManager[Callable[[int], None]]:
+        if self._is_typed:
+            # Nothing may be drawn between the lines that somebody is typing.
+            return nullcontext(lambda steps: None)
+        return self._session.out.progress("records", None)
+
+    def _send_all(self, bulks: Iterator[Bulk], sender: "Sender") -> None:
+        for bulk in bulks:
+            size = len(bulk.values)
+            if self._left is not None:
+                size = min(size, self._left)
+                self._left -= size
+            sender.send(bulk if size == len(bulk.values) else _cut(bulk, size))
+            if self._left == 0 or (sender.failed and not self._keep_going):
+                return
+
+    def _end_transaction(self, producer: "Producer", sender: "Sender") -> None:
+        producer.flush()
+        sender.finish()
+        if sender.failed or self._problem is not None or self._is_interrupted:
+            self._has_aborted = True
+            producer.abort_transaction()
+        else:
+            producer.commit_transaction()
+
+    def report(self) -> None:
+        """Say it, and end with exit code 1 where something failed."""
+        sender, out = self._sender, self._session.out
+        assert sender is not None
+        took = time.monotonic() - self._started
+        failures = sender.failures
+        if out.as_json:
+            out.document(
+                {
+                    "acknowledged": 0 if self._has_aborted else sender.acknowledged,
+                    "failed": len(failures),
+                    "bytes": 0 if self._has_aborted else sender.acknowledged_bytes,
+                    "seconds": round(took, 3),
+                    "aborted": self._has_aborted,
+                    "problem": self._problem,
+                    "failures": [
+                        {
+                            "where": each.where,
+                            "error": each.error.code.name,
+                            "message": in_commands(each.error.message),
+                        }
+                        for each in failures
+                    ],
+                }
+            )
+        else:
+            self._say(took)
+        if self._is_interrupted:
+            raise SystemExit(130)
+        if failures or self._problem is not None:
+            raise SystemExit(1)
+
+    def _say(self, took: float) -> None:
+        sender, out = self._sender, self._session.out
+        assert sender is not None
+        failures = sender.failures
+        for where, error in failures[:_FAILURES_SHOWN]:
+            out.note(f"penstock: {where}: {in_commands(error.message)} ({error.code.name})")
+        if len(failures) > _FAILURES_SHOWN:
+            out.note(f"penstock: {len(failures) - _FAILURES_SHOWN} more failed")
+        if self._problem is not None:
+            out.note(f"penstock: {self._problem}")
+        if self._has_aborted:
+            out.line("the transaction was aborted: no record of it will be read")
+            return
+        speed = sender.acknowledged_bytes / max(took, 1e-9) / 1e6
+        failed = f", {len(failures)} failed" if failures else ""
+        out.line(
+            f"{count_of(sender.acknowledged, 'record')} acknowledged{failed} "
+            f"({sender.acknowledged_bytes:,} bytes in {took:.1f} s, {speed:.1f} MB/s)"
+        )
+        if (failures and not self._keep_going) or self._problem is not None:
+            out.note("penstock: nothing behind that was sent")
+
+
+def _cut(bulk: Bulk, size: int) -> Bulk:
+    return bulk._replace(
+        values=bulk.values[:size],
+        keys=bulk.keys and bulk.keys[:size],
+        timestamps=bulk.timestamps and bulk.timestamps[:size],
+    )
+
+
+def _bulks(kind: InputKind, files: list[Path], reading: Reading) -> Iterator[Bulk]:
+    if not files:
+        yield from read_bulks(kind, _STDIN, _chunks(sys.stdin.buffer), reading)
+    for path in files:
+        if str(path) == "-":
+            yield from read_bulks(kind, _STDIN, _chunks(sys.stdin.buffer), reading)
+            continue
+        with path.open("rb") as file:
+            yield from read_bulks(kind, str(path), _chunks(file), reading)
+
+
+def _chunks(file: IO[bytes]) -> Iterator[bytes]:
+    """As much as there is, without waiting for more: people type lines, programs pipe them."""
+    read = getattr(file, "read1", file.read)
+    while chunk := read(_CHUNK):
+        yield chunk
+
+
+def _argument(text: str) -> bytes:
+    """Bytes of the command line as they were, UTF-8 or not."""
+    return text.encode(errors="surrogateescape")
+
+
+def _header(text: str) -> tuple[str, bytes | None]:
+    name, equals, value = text.partition("=")
+    if not name:
+        raise UsageError(f"-H {text}: it must be NAME=VALUE")
+    return name, _argument(value) if equals else None

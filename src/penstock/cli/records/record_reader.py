@@ -1,0 +1,240 @@
+"""Polls records and prints them until something says that it is enough: `penstock consume`."""
+
+import math
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from penstock.cli.records.reading_plan import Span, Start, StartKind, start_offsets
+from penstock.cli.session import Session, in_commands
+from penstock.core.errors import KafkaError
+from penstock.core.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from penstock.client.consumer.consumer import Consumer
+    from penstock.client.consumer.record import ConsumerRecord
+
+_POLL_RECORDS = 20_000
+_POLL_S = 0.2
+"""Signals are seen this soon."""
+_COMMIT_S = 5.0
+_BULK_FROM = 100_000
+
+Show = Callable[[Sequence["ConsumerRecord"], list[KafkaError]], bytes]
+"""The bytes of many records; errors of those that cannot be printed go to the list."""
+
+
+class Values:
+    """Nothing but values is printed: there is a quick way, and a quicker one for very many."""
+
+    def __init__(self, end: bytes, null: bytes) -> None:
+        self.end = end
+        self.null = null
+
+    def __call__(self, records: Sequence["ConsumerRecord"], errors: list[KafkaError]) -> bytes:
+        from penstock.cli.records.record_formats import print_values
+
+        return print_values(records, self.end, self.null)
+
+
+def _write(data: bytes | memoryview) -> None:
+    """All of it: with PYTHONUNBUFFERED a write to a pipe may take only a part."""
+    out = sys.stdout.buffer
+    left = memoryview(data)
+    while left:
+        left = left[out.write(left) :]
+    out.flush()
+
+
+class Stop:
+    """Whether somebody has asked for the end.
+
+    Patient, that is seen between two polls, and the second signal ends it at once; else the first.
+    """
+
+    def __init__(self) -> None:
+        self.is_asked = False
+        self.is_patient = False
+
+    def ask(self, number: int, frame: FrameType | None) -> None:
+        if self.is_asked or not self.is_patient:
+            raise KeyboardInterrupt
+        self.is_asked = True
+
+
+@contextmanager
+def interruptible() -> Iterator[Stop]:
+    stop = Stop()
+    before = {each: signal.signal(each, stop.ask) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Reader:
+    """Polls and prints until something says that it is enough."""
+
+    def __init__(
+        self,
+        consumer: "Consumer",
+        show: Show,
+        stop: Stop,
+        count: int | None,
+        stop_ms: int | None,
+        *,
+        at_end: bool,
+        idle: float | None,
+    ) -> None:
+        self.commits = False
+        self._consumer = consumer
+        self._show = show
+        self._stop = stop
+        self._left = count
+        self._stop_ms = stop_ms
+        self._at_end = at_end
+        self._idle = idle
+        self._ends: dict[TopicPartition, int] = {}
+        """Where --exit stops, of partitions that are not there yet."""
+        self._known: set[TopicPartition] = set()
+        self._stopped: set[TopicPartition] = set()
+        """Those that have come to the time where they stop."""
+        self._printed: dict[TopicPartition, int] = {}
+        self._committed_at = time.monotonic()
+        self._errors = 0
+        self._is_cut_short = False
+        self._bulk_from: float = math.inf
+        """After so many records columns are worth the time it takes to load Arrow."""
+        if isinstance(show, Values) and stop_ms is None and find_spec("pyarrow") is not None:
+            self._bulk_from = _BULK_FROM
+        self._count = 0
+
+    def begin(self, partitions: list[TopicPartition], span: Span) -> None:
+        """Read these, from where it says. Without a group."""
+        consumer = self._consumer
+        start = span.start or Start(StartKind.BEGINNING)
+        # Before the first fetch is on its way: brokers answer one request after the other.
+        beginnings = consumer.beginning_offsets(partitions)
+        ends = consumer.end_offsets(partitions)
+        times = {}
+        if start.kind is StartKind.TIME:
+            found = consumer.offsets_for_times(dict.fromkeys(partitions, start.number))
+            times = {each: None if at is None else at.offset for each, at in found.items()}
+        offsets = start_offsets(start, beginnings, ends, times)
+        consumer.assign(partitions)
+        for partition, at in offsets.items():
+            consumer.seek(partition, at)
+        self._known = set(partitions)
+        self._ends = {each: end for each, end in ends.items() if offsets[each] < end}
+
+    def run(self) -> None:
+        self._stop.is_patient = True
+        last_came = time.monotonic()
+        while not self._is_done():
+            came = self._print_some(_POLL_S if self._idle is None else min(_POLL_S, self._idle))
+            now = time.monotonic()
+            if came:
+                last_came = now
+            elif self._idle is not None and now - last_came >= self._idle:
+                break
+            if self.commits and now - self._committed_at >= _COMMIT_S:
+                self._commit()
+            if self._stop.is_asked:
+                self._is_cut_short = self._left is not None or self._at_end
+                break
+        self._commit()
+
+    def _print_some(self, timeout: float) -> bool:
+        """Poll and print; whether something came."""
+        if self._count >= self._bulk_from and not self.commits:
+            return self._print_columns(timeout)
+        most = _POLL_RECORDS if self._left is None else min(_POLL_RECORDS, self._left)
+        records = self._consumer.poll(timeout, most)
+        if records:
+            self._print(records)
+        self._count += len(records)
+        return bool(records)
+
+    def _print_columns(self, timeout: float) -> bool:
+        from penstock.cli.records.bulk_values import joined_values
+
+        assert isinstance(self._show, Values)
+        batch = self._consumer.poll_arrow(timeout, _POLL_RECORDS)
+        if batch is None:
+            return False
+        if self._left is not None:
+            batch = batch.slice(0, self._left)
+            self._left -= batch.num_rows
+        _write(joined_values(batch, self._show.end, self._show.null))
+        return True
+
+    def report(self, session: Session) -> None:
+        """Exit codes: 1 where a record could not be printed, 130 where --count was not reached."""
+        if self._errors:
+            session.out.note(f"penstock: {self._errors} records could not be printed")
+            raise SystemExit(1)
+        if self._is_cut_short:
+            raise SystemExit(130)
+
+    def _print(self, records: list["ConsumerRecord"]) -> None:
+        if self._stop_ms is not None:
+            records = self._before_stop(records, self._stop_ms)
+        errors: list[KafkaError] = []
+        data = self._show(records, errors)
+        for error in errors:
+            print(f"penstock: {in_commands(error.message)}", file=sys.stderr)
+        self._errors += len(errors)
+        _write(data)
+        if self._left is not None:
+            self._left -= len(records)
+        if self.commits:
+            for record in records:
+                self._printed[TopicPartition(record.topic, record.partition)] = record.offset + 1
+
+    def _before_stop(self, records: list["ConsumerRecord"], stop_ms: int) -> list["ConsumerRecord"]:
+        kept = []
+        for record in records:
+            partition = TopicPartition(record.topic, record.partition)
+            if partition in self._stopped:
+                continue
+            if record.timestamp >= stop_ms:
+                self._stopped.add(partition)
+                self._consumer.pause([partition])
+            else:
+                kept.append(record)
+        return kept
+
+    def _is_done(self) -> bool:
+        if self._left == 0:
+            return True
+        assigned = self._consumer.assignment()
+        if assigned and assigned <= self._stopped:
+            return True
+        if not self._at_end or not assigned:
+            return False
+        new = assigned - self._known
+        if new:
+            # Only members of a group get partitions later.
+            self._known |= new
+            self._ends |= self._consumer.end_offsets(new)
+        for partition in list(self._ends):
+            if (
+                partition in self._stopped
+                or partition not in assigned
+                or self._consumer.position(partition) >= self._ends[partition]
+            ):
+                del self._ends[partition]
+        return not self._ends
+
+    def _commit(self) -> None:
+        self._committed_at = time.monotonic()
+        if self.commits and self._printed:
+            printed, self._printed = self._printed, {}
+            assigned = self._consumer.assignment()
+            self._consumer.commit({each: at for each, at in printed.items() if each in assigned})

@@ -1,0 +1,1 @@
+"""The listening side: accepted connections, framing, back-pressure, responses in order."""

@@ -1,0 +1,411 @@
+"""Listeners: who comes in, the limits on them, the sweep for idle ones, shutting down."""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from heapq import nsmallest
+from typing import Final, NamedTuple, Protocol
+
+from penstock.core.clock import Clock
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.ids import TimestampMs
+from penstock.net.server.acceptor import Acceptor, Gate, OpenGate
+from penstock.net.server.connection import Connection, Peer
+from penstock.net.server.file_ranges import FileLoader
+from penstock.net.server.framing import FrameMemory
+from penstock.net.server.host_names import look_up, named
+from penstock.net.server.limits import Admission, Backlog, Complaints, Limits
+from penstock.net.server.tls_wire import TlsWire
+from penstock.net.server.wire import SocketWire
+from penstock.net.tls.settings import TlsSettings, TlsSource
+
+_SWEEP_S: Final = 1.0
+
+
+class Service(Protocol):
+    """What the host implements. Everything is called in the event loop."""
+
+    def connected(self, connection: Connection) -> None:
+        """A client is there, after its TLS handshake."""
+        ...
+
+    def received(self, connection: Connection, frame: memoryview) -> None:
+        """One whole request without its length; the memory is this frame's own and writable.
+
+        Calls `connection.slot()` once. A ProtocolError closes the connection with a line in the
+        log, any other exception with a traceback.
+        """
+        ...
+
+    def disconnected(self, connection: Connection, reason: str) -> None:
+        """For each `connected`, once."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    name: str
+    host: str
+    """Where to listen; empty for all addresses."""
+    port: int
+    """0 for any that is free."""
+    tls: TlsSettings | ssl.SSLContext | None = None
+
+
+class Address(NamedTuple):
+    """Where a listener listens."""
+
+    listener: str
+    host: str
+    port: int
+
+
+class _SystemClock:
+    def now_ms(self) -> TimestampMs:
+        return TimestampMs(time.time_ns() // 1_000_000)
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+
+class _Open(NamedTuple):
+    """A listener, with who accepts for it."""
+
+    name: str
+    acceptor: Acceptor
+    tls: TlsSource | ssl.SSLContext | None
+
+
+class Server:
+    """Serves connections on the running loop from `start` to `close`."""
+
+    def __init__(
+        self,
+        service: Service,
+        limits: Limits | None = None,
+        *,
+        clock: Clock | None = None,
+        logger: logging.Logger | None = None,
+        files: FileLoader | None = None,
+        executor: ThreadPoolExecutor | None = None,
+        gate: Gate | None = None,
+    ) -> None:
+        self.limits = limits or Limits()
+        self.admission = Admission(self.limits)
+        """How many connections there are: `total`, `by_listener`, `by_ip`."""
+        self.backlog = Backlog(self.limits)
+        self.received = service.received
+        self._service = service
+        self._gate = gate or OpenGate()
+        self._clock = clock or _SystemClock()
+        self._log = logger or logging.getLogger("penstock.net")
+        self._files = files or FileLoader(executor)
+        self._memory = FrameMemory()
+        self._complaints = Complaints()
+        self._open: list[_Open] = []
+        self._connections: dict[Connection, bool] = {}
+        """Open ones, and whether the service was told of them."""
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._overrides: Mapping[str, int] = {}
+        """Those of the limits whose names were looked up last."""
+        self._looking_up: asyncio.Task[None] | None = None
+        self._all_closed: asyncio.Event | None = None
+
+    @property
+    def connections(self) -> Sequence[Connection]:
+        return list(self._connections)
+
+    async def start(self, listeners: Sequence[Listener]) -> list[Address]:
+        """Listen on all of them, or raise KafkaError and on none."""
+        self._loop = asyncio.get_running_loop()
+        self._overrides = self.limits.per_ip_overrides
+        await self._look_up(named(self._overrides))
+        opened: list[tuple[_Open, socket.socket]] = []
+        try:
+            for listener in listeners:
+                tls = listener.tls
+                source = TlsSource(tls) if isinstance(tls, TlsSettings) else tls
+                sock = await _listen(self._loop, listener, self.limits)
+                acceptor = Acceptor(
+                    listener.name,
+                    sock,
+                    self.admission,
+                    self._gate,
+                    partial(self._admit, listener.name, source),
+                    self._complain,
+                    self._log,
+                )
+                opened.append((_Open(listener.name, acceptor, source), sock))
+        except BaseException:
+            for one, _ in opened:
+                one.acceptor.stop()
+            raise
+        for one, _ in opened:
+            self._open.append(one)
+            one.acceptor.start()
+        if self._sweep_timer is None:
+            self._sweep_timer = self._loop.call_later(_SWEEP_S, self._sweep_again)
+        return [Address(one.name, *sock.getsockname()[:2]) for one, sock in opened]
+
+    def reload_tls(self, listener: str, settings: TlsSettings | None = None) -> bool:
+        """New settings, or changed files, for connections from now on; whether anything changed."""
+        changed = False
+        for one in self._open:
+            if one.name == listener and isinstance(one.tls, TlsSource):
+                changed = one.tls.reload(settings) or changed
+        return changed
+
+    def stop_accepting(self) -> None:
+        for one in self._open:
+            one.acceptor.stop()
+        self._open.clear()
+        if self._looking_up is not None:
+            self._looking_up.cancel()
+
+    async def close(self, grace_s: float) -> None:
+        """Send the replies that are due for at most so long, then close everything."""
+        self.stop_accepting()
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+            self._sweep_timer = None
+        reason = "the broker is shutting down"
+        for connection in self.connections:
+            connection.close_after_replies(reason)
+        if self._connections and grace_s > 0:
+            self._all_closed = asyncio.Event()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._all_closed.wait(), grace_s)
+        for connection in self.connections:
+            connection.close(reason)
+        self._files.close()
+
+    def sweep(self) -> None:
+        """Close connections that are idle, or have not logged in in time. Called every second."""
+        self.limits_changed()
+        now_ms = self._clock.monotonic_ms()
+        idle_ms = self.limits.idle_ms
+        login_ms = self.limits.login_ms
+        for connection in self.connections:
+            unread = len(connection.outbox.parts)
+            if connection.active or (connection.unanswered and not unread):
+                connection.active = False
+                connection.last_active_ms = now_ms
+            elif 0 <= idle_ms < now_ms - connection.last_active_ms:
+                connection.close(
+                    f"no whole request and no reply taken for connections.max.idle.ms={idle_ms}",
+                    expected=True,
+                )
+                continue
+            if not connection.authenticated and 0 <= login_ms < now_ms - connection.opened_ms:
+                connection.close(f"not logged in after {login_ms} ms")
+
+    def _sweep_again(self) -> None:
+        self._sweep_timer = self._loop.call_later(_SWEEP_S, self._sweep_again)
+        self.sweep()
+
+    # Accepting.
+
+    def limits_changed(self) -> None:
+        """Has changed limits on connections take effect, at the next sweep otherwise."""
+        if self.limits.per_ip_overrides is not self._overrides:
+            names = named(self.limits.per_ip_overrides)
+            if names != named(self._overrides):
+                if self._looking_up is not None:
+                    self._looking_up.cancel()
+                self._looking_up = self._loop.create_task(self._look_up(names))
+            self._overrides = self.limits.per_ip_overrides
+        self._close_excess()
+        self._look_for_room()
+
+    async def _look_up(self, names: Mapping[str, int]) -> None:
+        self.admission.named_overrides, unknown = await look_up(names)
+        if unknown:
+            self._log.warning(
+                "max.connections.per.ip.overrides: nobody knows the host %s: check the name, or "
+                "give its address",
+                ", ".join(unknown),
+            )
+
+    def _look_for_room(self) -> None:
+        for one in self._open:
+            one.acceptor.look()
+
+    def _close_excess(self) -> None:
+        """Who was idle the longest makes room, but nobody of the protected listener."""
+        excess = self.admission.excess
+        if not excess:
+            return
+        protected = self.limits.protected_listener
+        others = (each for each in self._connections if each.peer.listener != protected)
+        for connection in nsmallest(excess, others, key=_last_use):
+            connection.close(
+                f"max.connections={self.limits.max_connections} is exceeded, and nobody was idle "
+                f"for longer"
+            )
+
+    def _admit(
+        self,
+        name: str,
+        tls: TlsSource | ssl.SSLContext | None,
+        sock: socket.socket,
+        host: str,
+        port: int,
+    ) -> None:
+        _prepare(sock, self.limits)
+        connection = Connection(
+            Peer(host, port, name, None),
+            self,
+            self.limits,
+            self.backlog,
+            self._memory,
+            self._clock.monotonic_ms(),
+        )
+        context = tls.context if isinstance(tls, TlsSource) else tls
+        if context is None:
+            wire = SocketWire(self._loop, sock, connection, self._files)
+        else:
+            wire = TlsWire(
+                self._loop,
+                sock,
+                connection,
+                self._files,
+                context,
+                self._memory,
+                lambda subject: self._secured(connection, subject),
+            )
+        self.admission.enter(name, host)
+        self._connections[connection] = False
+        wire.start()
+        if context is None:
+            self._announce(connection)
+        self._close_excess()
+
+    def _secured(self, connection: Connection, subject: str | None) -> None:
+        connection.peer = connection.peer._replace(tls_subject=subject)
+        self._announce(connection)
+
+    def _announce(self, connection: Connection) -> None:
+        self._connections[connection] = True
+        try:
+            self._service.connected(connection)
+        except Exception as error:  # noqa: BLE001  # it costs this connection only
+            self.failed(connection, error)
+            connection.close("an error in the broker, see its log")
+
+    # What connections tell.
+
+    def failed(self, connection: Connection, error: Exception) -> None:
+        self._log.error(
+            "an error on the connection of %s",
+            connection.peer.host,
+            exc_info=error,
+            extra=_fields(connection),
+        )
+
+    def closed(self, connection: Connection, reason: str, expected: bool) -> None:
+        known = self._connections.pop(connection)
+        self.admission.leave(connection.peer.listener, connection.peer.host)
+        self._look_for_room()
+        if expected:
+            self._log.debug("%r: %s", connection, reason, extra=_fields(connection))
+        else:
+            self._complain(
+                "closed",
+                "the connection of %s is closed: %s",
+                connection.peer.host,
+                reason,
+                extra=_fields(connection),
+            )
+        if known:
+            try:
+                self._service.disconnected(connection, reason)
+            except Exception as error:  # noqa: BLE001  # it costs this connection only
+                self.failed(connection, error)
+        if self._all_closed is not None and not self._connections:
+            self._all_closed.set()
+
+    def _complain(
+        self, kind: str, line: str, *args: object, extra: Mapping[str, object] | None = None
+    ) -> None:
+        left_out = self._complaints.allow(kind, self._clock.monotonic_ms())
+        if left_out is None:
+            return
+        if left_out:
+            line += f" ({left_out} more lines like this were left out)"
+        self._log.warning(line, *args, extra=extra)
+
+
+def _last_use(connection: Connection) -> tuple[bool, int]:
+    """Orders connections by how long they have been idle, the longest first."""
+    return connection.active or connection.unanswered > 0, connection.last_active_ms
+
+
+def _fields(connection: Connection) -> dict[str, object]:
+    peer = connection.peer
+    return {"peer_host": peer.host, "peer_port": peer.port, "listener": peer.listener}
+
+
+def _prepare(sock: socket.socket, limits: Limits) -> None:
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if limits.send_buffer >= 0:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer)
+
+
+async def _listen(
+    loop: asyncio.AbstractEventLoop, listener: Listener, limits: Limits
+) -> socket.socket:
+    host, port = listener.host, listener.port
+    where = f"listener {listener.name} on {host or 'all addresses'}:{port}"
+    try:
+        if host:
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            family, _, _, _, address = found[0]
+        elif socket.has_dualstack_ipv6():
+            family, address = socket.AF_INET6, ("::", port)
+        else:
+            family, address = socket.AF_INET, ("0.0.0.0", port)
+    except socket.gaierror as error:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"{where}: the host is not known ({error.strerror}): change it in `listeners`",
+        ) from None
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1 if host else 0)
+        if limits.receive_buffer >= 0:  # accepted sockets inherit it, before the handshake
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer)
+        sock.bind(address)
+        sock.listen(limits.listen_backlog)
+    except OSError as error:
+        sock.close()
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{where}: {_advice(error)}") from None
+    return sock
+
+
+def _advice(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return (
+            "the address is already in use: stop the program that uses it, or choose another port "
+            "in `listeners` (and in `advertised.listeners`)"
+        )
+    if error.errno == errno.EADDRNOTAVAIL:
+        return (
+            "this machine does not have that address: name one that it has in `listeners`, and "
+            "what clients use in `advertised.listeners`"
+        )
+    if error.errno == errno.EACCES:
+        return "ports below 1024 are for root: choose a higher one in `listeners`"
+    return f"{error.strerror}: check `listeners`"

@@ -1,0 +1,201 @@
+"""A socket with TLS on it. The TLS engine works in memory; the socket stays the wire's own."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final, cast
+
+from penstock.net.server.connection import Connection
+from penstock.net.server.file_ranges import FileGoneError, FileLoader, descriptor
+from penstock.net.server.framing import FrameMemory
+from penstock.net.server.outbox import FileRange
+from penstock.net.server.wire import SocketWire
+from penstock.net.tls.subject_names import subject_of
+
+_ENCRYPT: Final = 128 * 1024
+"""Encrypted at a time: no more than this is in memory twice."""
+
+
+class TlsWire(SocketWire):
+    """As a plain one, and `opened` is called with the client's name after the handshake."""
+
+    __slots__ = ("_cipher", "_incoming", "_memory", "_opened", "_outgoing", "_read_ahead", "_tls")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        connection: Connection,
+        files: FileLoader,
+        context: ssl.SSLContext,
+        memory: FrameMemory,
+        opened: Callable[[str | None], None],
+    ) -> None:
+        super().__init__(loop, sock, connection, files)
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._memory = memory
+        self._opened: Callable[[str | None], None] | None = opened
+        self._cipher = memoryview(b"")
+        self._read_ahead: bytes | None = None
+        """What a thread read of the file range that is being sent."""
+
+    def resume(self) -> None:
+        if not self._reading:
+            super().resume()
+            # Bytes that were received before the pause do not make the socket readable.
+            self._loop.call_soon(self._decrypt)
+
+    def finish(self) -> None:
+        if not self._lingering and self._opened is None:
+            # It waits for the peer's answer, which is of no interest.
+            with contextlib.suppress(ssl.SSLError):
+                self._tls.unwrap()
+            self._drain()
+        super().finish()
+
+    def _readable(self) -> None:
+        connection = self._connection
+        if self._lingering:
+            self._drop()
+            return
+        if not connection.wants_bytes:
+            self._pause()
+            return
+        try:
+            count = self._sock.recv_into(self._memory.view)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._lost(error)
+            return
+        if not count:
+            self._ended()
+            return
+        self._incoming.write(self._memory.view[:count])
+        self._decrypt()
+
+    def _decrypt(self) -> None:
+        connection = self._connection
+        try:
+            if self._opened is not None and not connection.closed:
+                self._handshake(self._opened)
+            while connection.wants_bytes and not self._lingering:
+                buffer = connection.reader.buffer()
+                # With a buffer it returns how many bytes it put there.
+                count = cast("int", self._tls.read(len(buffer), buffer))
+                del buffer
+                if not count:
+                    self._ended()
+                    return
+                connection.received(count)
+            if not self._lingering and (self._incoming.pending or self._tls.pending()):
+                self._stop_reading()  # so that `resume` comes back here
+        except ssl.SSLWantReadError:
+            pass
+        except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+            self._ended()
+            return
+        except ssl.SSLError as error:
+            self._failed(error)
+            return
+        if not connection.closed and self._outgoing.pending:
+            self.flush()
+
+    def _handshake(self, opened: Callable[[str | None], None]) -> None:
+        self._tls.do_handshake()
+        self._opened = None
+        certificate = self._tls.getpeercert(binary_form=True)
+        opened(subject_of(certificate) if certificate else None)
+
+    def _failed(self, error: ssl.SSLError) -> None:
+        self._drain()  # the alert, so that the client can tell its user
+        if self._opened is None:
+            self._connection.close(f"TLS failed: {error.reason or error}")
+            return
+        self._connection.close(
+            f"TLS handshake failed ({error.reason or error}): does the client use SSL or SASL_SSL "
+            "as security.protocol, and do both sides trust each other's certificates?"
+        )
+
+    def _drain(self) -> None:
+        """Send what the engine made, if the socket takes it now."""
+        try:
+            self._cipher = memoryview(bytes(self._cipher) + self._outgoing.read())
+            if self._cipher:
+                self._cipher = self._cipher[self._sock.send(self._cipher) :]
+        except OSError:
+            pass  # the connection ends anyway
+
+    def _write(self) -> None:
+        connection = self._connection
+        outbox = connection.outbox
+        try:
+            while True:
+                if not self._cipher:
+                    if outbox.parts and self._opened is None and not self._encrypt_next():
+                        return
+                    self._cipher = memoryview(self._outgoing.read())
+                    if not self._cipher:
+                        break
+                count = self._sock.send(self._cipher)
+                connection.active = connection.active or self._opened is None
+                self._cipher = self._cipher[count:]
+        except BlockingIOError:
+            self._wait_for_writable()
+            return
+        except FileGoneError as error:
+            connection.close(f"cannot go on sending records: {error}")
+            return
+        except ssl.SSLError as error:
+            self._failed(error)
+            return
+        except OSError as error:
+            self._lost(error)
+            return
+        self._all_sent()
+
+    def _encrypt_next(self) -> bool:
+        """Encrypt a bounded piece of the outbox; False if a thread has to read it first."""
+        outbox = self._connection.outbox
+        part = outbox.file()
+        if part is not None:
+            return self._encrypt_file(part)
+        size = 0
+        pieces = []
+        for buffer in outbox.buffers()[0]:
+            piece = memoryview(buffer)[: _ENCRYPT - size]
+            pieces.append(piece)
+            size += len(piece)
+            if size == _ENCRYPT:
+                break
+        self._tls.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        outbox.sent(size)
+        return True
+
+    def _encrypt_file(self, part: FileRange) -> bool:
+        fd = descriptor(part)
+        position = part.position + self._file_done
+        size = min(part.size - self._file_done, _ENCRYPT)
+        data = self._read_ahead
+        if data is None:
+            if not self._files.is_warm(fd, position, size):
+                self._load(fd, position, size, self._loaded, keep=True)
+                return False
+            data = os.pread(fd, size, position)
+        self._read_ahead = None
+        if not data:
+            raise FileGoneError("the file ends before the range does, so the log was truncated")
+        self._tls.write(data)
+        self._file_progress(part, len(data))
+        return True
+
+    def _loaded(self, result: bytes | OSError) -> None:
+        if self._still_wanted(result):
+            assert isinstance(result, bytes)
+            self._read_ahead = result
+            self._write()

@@ -1,0 +1,1 @@
+"""TLS settings and key stores, for listeners and clients alike."""

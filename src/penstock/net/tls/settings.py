@@ -1,0 +1,252 @@
+"""Kafka's `ssl.*` settings as an SSLContext: of a listener, and what a client's has in common."""
+
+import os
+import re
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.net.tls.key_stores import (
+    as_file,
+    check_format,
+    invalid,
+    key_store_to_pem,
+    read_store,
+    trust_store_to_pem,
+)
+
+_VERSIONS: Final = {
+    "TLSv1": ssl.TLSVersion.TLSv1,
+    "TLSv1.1": ssl.TLSVersion.TLSv1_1,
+    "TLSv1.2": ssl.TLSVersion.TLSv1_2,
+    "TLSv1.3": ssl.TLSVersion.TLSv1_3,
+}
+_CLIENT_AUTH: Final = {
+    "none": ssl.CERT_NONE,
+    "requested": ssl.CERT_OPTIONAL,
+    "required": ssl.CERT_REQUIRED,
+}
+_TLS_13_SUITE: Final = re.compile(r"TLS_(AES|CHACHA20)_")
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """The settings by their Kafka names, without `ssl.`; empty ones are None."""
+
+    keystore_type: str = "JKS"
+    keystore_location: str | None = None
+    keystore_password: str | None = None
+    keystore_key: str | None = None
+    keystore_certificate_chain: str | None = None
+    key_password: str | None = None
+    truststore_type: str = "JKS"
+    truststore_location: str | None = None
+    truststore_password: str | None = None
+    truststore_certificates: str | None = None
+    client_auth: str = "none"
+    enabled_protocols: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
+    cipher_suites: tuple[str, ...] = ()
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, str | None]) -> "TlsSettings":
+        """From `ssl.keystore.type` and so on; what is not in it has Kafka's default."""
+
+        def text(name: str) -> str | None:
+            return config.get("ssl." + name) or None
+
+        def items(name: str) -> tuple[str, ...]:
+            return tuple(item.strip() for item in (text(name) or "").split(",") if item.strip())
+
+        return cls(
+            keystore_type=text("keystore.type") or "JKS",
+            keystore_location=text("keystore.location"),
+            keystore_password=text("keystore.password"),
+            keystore_key=text("keystore.key"),
+            keystore_certificate_chain=text("keystore.certificate.chain"),
+            key_password=text("key.password"),
+            truststore_type=text("truststore.type") or "JKS",
+            truststore_location=text("truststore.location"),
+            truststore_password=text("truststore.password"),
+            truststore_certificates=text("truststore.certificates"),
+            client_auth=(text("client.auth") or "none").lower(),
+            enabled_protocols=items("enabled.protocols") or ("TLSv1.2", "TLSv1.3"),
+            cipher_suites=items("cipher.suites"),
+        )
+
+
+class TlsSource:
+    """The context for new connections of a listener, built anew when settings or files change."""
+
+    def __init__(self, settings: TlsSettings) -> None:
+        self._settings = settings
+        self._stamps = _stamps(settings)
+        self.context = build_context(settings)
+
+    def reload(self, settings: TlsSettings | None = None) -> bool:
+        """Take new settings, or the same with files that changed; whether anything did.
+
+        Where the new ones cannot be used this raises, and the old context stays.
+        """
+        settings = settings or self._settings
+        stamps = _stamps(settings)
+        if settings == self._settings and stamps == self._stamps:
+            return False
+        self.context = build_context(settings)
+        self._settings = settings
+        self._stamps = stamps
+        return True
+
+
+def build_context(settings: TlsSettings) -> ssl.SSLContext:
+    """The context of a server. Raises KafkaError that names the setting to be changed."""
+    context = new_context(ssl.PROTOCOL_TLS_SERVER, settings)
+    if not load_key(context, settings):
+        raise invalid(
+            "a listener with SSL needs a key and a certificate: set ssl.keystore.location, or "
+            "ssl.keystore.type=PEM with ssl.keystore.key and ssl.keystore.certificate.chain"
+        )
+    try:
+        context.verify_mode = _CLIENT_AUTH[settings.client_auth]
+    except KeyError:
+        raise invalid(
+            f"ssl.client.auth={settings.client_auth}: it is one of {', '.join(_CLIENT_AUTH)}"
+        ) from None
+    if context.verify_mode is not ssl.CERT_NONE:
+        load_trusted(context, settings)
+    return context
+
+
+def new_context(side: int, settings: TlsSettings) -> ssl.SSLContext:
+    """A context with the versions and cipher suites of the settings, without certificates."""
+    context = ssl.SSLContext(side)
+    # A connection that ends without TLS's own good-bye is nothing special: frames have lengths.
+    context.options |= getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
+    _set_versions_and_ciphers(context, settings)
+    return context
+
+
+def _stamps(settings: TlsSettings) -> tuple[int, ...]:
+    paths = (settings.keystore_location, settings.truststore_location)
+    return tuple(
+        os.stat(path).st_mtime_ns if path is not None and os.path.exists(path) else 0
+        for path in paths
+    )
+
+
+def _set_versions_and_ciphers(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    unknown = [name for name in settings.enabled_protocols if name not in _VERSIONS]
+    if unknown:
+        raise invalid(
+            f"ssl.enabled.protocols has {', '.join(unknown)}: known are {', '.join(_VERSIONS)}"
+        )
+    versions = sorted(_VERSIONS[name] for name in settings.enabled_protocols)
+    suites = settings.cipher_suites
+    older = [suite for suite in suites if not _TLS_13_SUITE.match(suite)]
+    if suites and len(older) == len(suites):
+        versions = [v for v in versions if v is not ssl.TLSVersion.TLSv1_3]
+    elif suites and not older:
+        versions = [v for v in versions if v is ssl.TLSVersion.TLSv1_3]
+    if not versions:
+        raise invalid("ssl.cipher.suites has no suite for the versions of ssl.enabled.protocols")
+    context.minimum_version = versions[0]
+    context.maximum_version = versions[-1]
+    if older:
+        try:
+            context.set_ciphers(":".join(map(_openssl_name, older)))
+        except ssl.SSLError:
+            raise invalid(
+                f"ssl.cipher.suites={','.join(suites)} has none that OpenSSL knows"
+            ) from None
+
+
+def _openssl_name(suite: str) -> str:
+    """TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 is ECDHE-RSA-AES256-GCM-SHA384 to OpenSSL."""
+    if not suite.startswith("TLS_"):
+        return suite
+    name = suite[4:].replace("_WITH_", "-").replace("_", "-").removeprefix("RSA-")
+    name = re.sub(r"(AES|CAMELLIA|ARIA)-(\d+)", r"\1\2", name).replace("-CBC-", "-")
+    return re.sub(r"(POLY1305)-SHA256$", r"\1", name)
+
+
+def load_key(context: ssl.SSLContext, settings: TlsSettings) -> bool:
+    """Give the context its own key and certificates; False where the settings have none."""
+    path = settings.keystore_location
+    password = settings.key_password
+    if settings.keystore_key is not None:
+        _check_inline(settings)
+        chain = settings.keystore_certificate_chain or ""
+        pem = f"{settings.keystore_key}\n{chain}\n".encode()
+        where = "ssl.keystore.key with ssl.keystore.certificate.chain"
+    elif settings.keystore_certificate_chain is not None:
+        raise invalid("ssl.keystore.certificate.chain is set, ssl.keystore.key is missing")
+    elif path is None:
+        return False
+    else:
+        where = f"ssl.keystore.location={path}"
+        pem = read_store("ssl.keystore.location", path)
+        if settings.keystore_type.upper() == "PEM":
+            if settings.keystore_password is not None:
+                raise invalid("ssl.keystore.password is not for PEM: use ssl.key.password")
+            check_format("ssl.keystore", path, pem)
+        else:
+            pem = key_store_to_pem(path, pem, settings.keystore_password)
+            password = None
+    use_key(context, where, pem, password)
+    return True
+
+
+def use_key(context: ssl.SSLContext, where: str, pem: bytes, password: str | None) -> None:
+    """Give the context a key with its certificates; `where` names the settings they are from."""
+    try:
+        with as_file(pem) as name:
+            # Without a password OpenSSL would ask for one on the terminal.
+            context.load_cert_chain(name, password=password or "")
+    except (ssl.SSLError, ValueError) as error:
+        raise invalid(
+            f"{where} cannot be used: it must hold a private key and its certificate chain in PEM, "
+            f"and ssl.key.password must be right ({error})"
+        ) from None
+
+
+def _check_inline(settings: TlsSettings) -> None:
+    if settings.keystore_type.upper() != "PEM":
+        raise invalid("ssl.keystore.key is for ssl.keystore.type=PEM only")
+    if settings.keystore_certificate_chain is None:
+        raise invalid("ssl.keystore.key is set, ssl.keystore.certificate.chain is missing")
+    if settings.keystore_location is not None:
+        raise invalid("set ssl.keystore.location or ssl.keystore.key, not both")
+
+
+def load_trusted(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    """Tell the context whom to trust: the settings' certificates, or else the system's."""
+    path = settings.truststore_location
+    if settings.truststore_certificates is not None:
+        if settings.truststore_type.upper() != "PEM":
+            raise invalid("ssl.truststore.certificates is for ssl.truststore.type=PEM only")
+        if path is not None:
+            raise invalid("set ssl.truststore.location or ssl.truststore.certificates, not both")
+        pem = settings.truststore_certificates.encode()
+        where = "ssl.truststore.certificates"
+    elif path is None:
+        is_client = context.protocol is ssl.PROTOCOL_TLS_CLIENT
+        context.load_default_certs(
+            ssl.Purpose.SERVER_AUTH if is_client else ssl.Purpose.CLIENT_AUTH
+        )
+        return
+    else:
+        where = f"ssl.truststore.location={path}"
+        pem = read_store("ssl.truststore.location", path)
+        if settings.truststore_type.upper() == "PEM":
+            check_format("ssl.truststore", path, pem)
+        else:
+            pem = trust_store_to_pem(path, pem, settings.truststore_password)
+    use_trusted(context, where, pem)
+
+
+def use_trusted(context: ssl.SSLContext, where: str, pem: bytes) -> None:
+    """Trust these certificates; `where` names the setting they are from."""
+    try:
+        context.load_verify_locations(cadata=pem.decode("ascii", "replace"))
+    except (ssl.SSLError, ValueError) as error:
+        raise invalid(f"{where} has no certificates in PEM ({error})") from None

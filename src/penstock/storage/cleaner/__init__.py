@@ -1,0 +1,1 @@
+"""Log compaction: choosing dirty logs, cleaning batches, swapping segments."""

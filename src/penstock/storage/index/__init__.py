@@ -1,0 +1,1 @@
+"""Sparse memory-mapped indexes of a segment: by offset, by timestamp, by aborted transaction."""

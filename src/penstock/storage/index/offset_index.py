@@ -1,0 +1,110 @@
+"""The offset index: from an offset to the position of a batch at or before it.
+
+Each entry has 8 bytes: the offset relative to the segment's base offset, and the position in the
+`.log` file, both int32. The offset is the last one of the batch that starts at the position.
+"""
+
+from struct import Struct
+from struct import error as struct_error
+from typing import ClassVar, NamedTuple
+
+from penstock.storage.disk import Disk
+from penstock.storage.index.mapped_index import CorruptIndexError, InvalidOffsetError, MappedIndex
+
+_ENTRY = Struct(">ii")
+_pack_entry = _ENTRY.pack_into
+_unpack_entry = _ENTRY.unpack_from
+_unpack_int = Struct(">i").unpack_from
+_OFFSET_AT = 0
+_POSITION_AT = 4
+
+
+class OffsetPosition(NamedTuple):
+    offset: int
+    position: int
+
+
+class OffsetIndex(MappedIndex):
+    """`.index` of one segment."""
+
+    entry_size: ClassVar[int] = _ENTRY.size
+
+    __slots__ = ("_last_offset",)
+
+    def __init__(
+        self, disk: Disk, path: str, base_offset: int, max_bytes: int, *, writable: bool = True
+    ) -> None:
+        super().__init__(disk, path, base_offset, max_bytes, writable=writable)
+        # Below the base offset while there is no entry, so that one comparison in append()
+        # refuses both an offset that does not increase and one below the base. None: not read.
+        self._last_offset: int | None = None if self._entries else base_offset - 1
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last entry; the base offset where there is none."""
+        if not self._entries:
+            return self.base_offset
+        if self._last_offset is None:
+            self._last_offset = self.entry(self._entries - 1).offset
+        return self._last_offset
+
+    def append(self, offset: int, position: int) -> None:
+        """Adds an entry. `offset` must be larger than the last one."""
+        last = self._last_offset
+        if offset <= (self.last_offset if last is None else last):
+            raise InvalidOffsetError(
+                f"offset {offset} does not come after {self.last_offset}, the last one in "
+                f"{self.path} (base offset {self.base_offset})"
+            )
+        at = self._entries * 8
+        if at + 8 > self._reserved:
+            self._reserve(at + 8)
+        try:
+            _pack_entry(self._buffer, at, offset - self.base_offset, position)
+        except struct_error:
+            raise InvalidOffsetError(
+                f"offset {offset} or position {position} is out of the range of {self.path}"
+            ) from None
+        self._entries += 1
+        self._last_offset = offset
+
+    def lookup(self, offset: int) -> OffsetPosition:
+        """The last entry at or before the offset; (base offset, 0) where there is none."""
+        count = self._count_up_to(offset - self.base_offset, _unpack_int, _OFFSET_AT)
+        if count == 0:
+            return OffsetPosition(self.base_offset, 0)
+        relative, position = _unpack_entry(self._buffer, count * 8 - 8)
+        return OffsetPosition(self.base_offset + relative, position)
+
+    def lookup_position(self, position: int) -> OffsetPosition:
+        """The last entry at or before a position in the log; (base offset, 0) for none."""
+        count = self._count_up_to(position, _unpack_int, _POSITION_AT)
+        return self.entry(count - 1) if count else OffsetPosition(self.base_offset, 0)
+
+    def fetch_upper_bound(self, position: int, size: int) -> OffsetPosition | None:
+        """An entry behind a fetch of `size` bytes from `position`: the first one there is."""
+        count = self._count_up_to(position + size - 1, _unpack_int, _POSITION_AT)
+        return self.entry(count) if count < self._entries else None
+
+    def entry(self, n: int) -> OffsetPosition:
+        if not 0 <= n < self._entries:
+            raise IndexError(f"entry {n} of {self.path}, which has {self._entries}")
+        relative, position = _unpack_entry(self._buffer or self._map(), n * 8)
+        return OffsetPosition(self.base_offset + relative, position)
+
+    def truncate_to(self, offset: int) -> None:
+        self._truncate_to_entries(
+            self._count_up_to(offset - self.base_offset - 1, _unpack_int, _OFFSET_AT)
+        )
+
+    def sanity_check(self) -> None:
+        super().sanity_check()
+        if self._entries and self.last_offset < self.base_offset:
+            raise CorruptIndexError(
+                f"{self.path} ends with offset {self.last_offset}, "
+                f"below its base offset {self.base_offset}"
+            )
+
+    def _truncate_to_entries(self, entries: int) -> None:
+        self._entries = entries
+        self._last_offset = None if entries else self.base_offset - 1

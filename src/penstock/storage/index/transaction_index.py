@@ -1,0 +1,139 @@
+"""The transaction index: the aborted transactions whose markers are in a segment.
+
+Each entry has 34 bytes: version 0 (int16), then producer id, first offset, last offset (that of
+the marker) and the last stable offset at the time of the abort (int64 each).
+"""
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from penstock.storage.disk import Disk, File
+from penstock.storage.index.mapped_index import CorruptIndexError
+
+_ENTRY = Struct(">hqqqq")
+_VERSION = 0
+
+
+class AbortedTxn(NamedTuple):
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class TransactionIndex:
+    """`.txnindex` of one segment. The file is created by the first append."""
+
+    __slots__ = ("_disk", "_file", "_last_offset", "_size", "base_offset", "path")
+
+    def __init__(self, disk: Disk, path: str, base_offset: int) -> None:
+        self._disk = disk
+        self.path = path
+        self.base_offset = base_offset
+        self._file: File | None = None
+        self._size = disk.size(path) if disk.exists(path) else -1
+        self._last_offset: int | None = None
+
+    def append(self, txn: AbortedTxn) -> None:
+        """Adds an entry. Last offsets increase."""
+        if self._last_offset is not None and txn.last_offset <= self._last_offset:
+            raise ValueError(
+                f"aborted transaction ends at offset {txn.last_offset}, which does not come after "
+                f"{self._last_offset}, the last one in {self.path}"
+            )
+        # A torn entry at the end is overwritten, or all that follow would be misread.
+        at = max(self._size - self._size % _ENTRY.size, 0)
+        self._opened().write_at(_ENTRY.pack(_VERSION, *txn), at)
+        self._size = at + _ENTRY.size
+        self._last_offset = txn.last_offset
+
+    def collect_aborted(self, fetch_offset: int, upper_bound: int) -> tuple[list[AbortedTxn], bool]:
+        """Aborted transactions that overlap `fetch_offset` up to, not including, `upper_bound`.
+
+        The second value is True where no later segment can hold another one.
+        """
+        found: list[AbortedTxn] = []
+        for txn in self._read():
+            if txn.last_offset >= fetch_offset and txn.first_offset < upper_bound:
+                found.append(txn)
+            if txn.last_stable_offset >= upper_bound:
+                return found, True
+        return found, False
+
+    def all(self) -> list[AbortedTxn]:
+        return list(self._read())
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops the transactions whose marker is at this offset or above."""
+        last: int | None = None
+        for n, txn in enumerate(self._read()):
+            if txn.last_offset >= offset:
+                size = n * _ENTRY.size
+                self._opened().truncate(size)
+                self._size = size
+                self._last_offset = last
+                return
+            last = txn.last_offset
+
+    def reset(self) -> None:
+        """Drops all entries, ready to be rebuilt."""
+        if self._size > 0:
+            self._opened().truncate(0)
+            self._size = 0
+        self._last_offset = None
+
+    def sanity_check(self) -> None:
+        """`CorruptIndexError` where an entry or the length cannot be right."""
+        if self._size > 0 and self._size % _ENTRY.size:
+            raise CorruptIndexError(
+                f"{self.path} has {self._size} bytes, not a multiple of {_ENTRY.size}"
+            )
+        for txn in self._read():
+            if txn.last_offset < self.base_offset:
+                raise CorruptIndexError(
+                    f"{self.path} has {txn}, which ends below its base offset {self.base_offset}"
+                )
+
+    def flush(self) -> None:
+        """Returns when the entries are durable."""
+        if self._file is not None:
+            self._file.sync()
+
+    def close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def delete(self) -> None:
+        """Removes the file; fine where there is none."""
+        self.close()
+        self._size = -1
+        self._last_offset = None
+        self._disk.remove(self.path)
+
+    def rename_to(self, path: str) -> None:
+        """Renames the file if there is one, or takes note where it has its new name already."""
+        if self._size >= 0 and self._disk.exists(self.path):
+            self._disk.rename(self.path, path)
+        self.path = path
+
+    def _opened(self) -> File:
+        if self._file is None:
+            self._file = self._disk.open(self.path, create=True)
+            self._size = max(self._size, 0)
+        return self._file
+
+    def _read(self) -> Iterator[AbortedTxn]:
+        if self._size < _ENTRY.size:
+            return
+        size = self._size - self._size % _ENTRY.size
+        data = self._opened().read_at(0, size)
+        if len(data) < size:
+            raise CorruptIndexError(f"{self.path} has {len(data)} bytes where {size} were written")
+        for version, producer_id, first, last, stable in _ENTRY.iter_unpack(data):
+            if version != _VERSION:
+                raise CorruptIndexError(
+                    f"{self.path} has an entry of version {version}; {_VERSION} is the only one"
+                )
+            yield AbortedTxn(producer_id, first, last, stable)

@@ -1,0 +1,1 @@
+"""All logs of a broker in their log directories: creation, deletion, moves, checkpoints."""

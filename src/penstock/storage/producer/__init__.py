@@ -1,0 +1,1 @@
+"""Producer state of a partition: sequences, open transactions, snapshots."""

@@ -1,0 +1,439 @@
+"""The producers of a partition: what each wrote last, and its open transactions (P3, P4).
+
+The state is what the log implies, kept in memory and written to `.snapshot` files, so that a
+restart reads the log from the last snapshot only. Appends are decided first and applied later::
+
+    info = state.prepare_update(header.producer_id, AppendOrigin.CLIENT)
+    completed = info.append(header)      # raises where the batch must be refused
+    ...                                  # the batch is written
+    state.update(info)
+    state.map_end_offset = header.next_offset
+
+A completed transaction stays unstable until the high watermark has passed its marker.
+"""
+
+import logging
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterator, Mapping
+from types import MappingProxyType
+
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.ids import NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
+from penstock.records.batch import BatchHeader
+from penstock.records.validate import AppendOrigin
+from penstock.storage.disk import Disk
+from penstock.storage.file_names import SNAPSHOT_SUFFIX, base_offset_of, segment_path
+from penstock.storage.producer.append_info import (
+    BatchMetadata,
+    CompletedTxn,
+    ProducerAppendInfo,
+    ProducerStateEntry,
+    TxnMetadata,
+    VerificationGuard,
+    VerificationStateEntry,
+)
+from penstock.storage.producer.snapshot import (
+    CorruptSnapshotError,
+    decode_snapshot,
+    encode_snapshot,
+)
+
+LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
+"""Time a coordinator gets to abort a transaction after its timeout, before it counts as late."""
+
+_log = logging.getLogger(__name__)
+
+
+class _Transactions:
+    """Transactions in the order of their first offsets."""
+
+    __slots__ = ("_by_offset", "_offsets")
+
+    def __init__(self) -> None:
+        self._by_offset: dict[int, TxnMetadata] = {}
+        self._offsets: list[int] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._offsets)
+
+    def __iter__(self) -> Iterator[TxnMetadata]:
+        for offset in self._offsets:
+            yield self._by_offset[offset]
+
+    def first(self) -> TxnMetadata | None:
+        return self._by_offset[self._offsets[0]] if self._offsets else None
+
+    def put(self, txn: TxnMetadata) -> None:
+        offset = txn.first_offset
+        if offset not in self._by_offset:
+            insort(self._offsets, offset)
+        self._by_offset[offset] = txn
+
+    def pop(self, offset: int) -> TxnMetadata | None:
+        txn = self._by_offset.pop(offset, None)
+        if txn is not None:
+            del self._offsets[bisect_left(self._offsets, offset)]
+        return txn
+
+    def remove_ended_before(self, offset: int) -> None:
+        for txn in list(self):
+            if txn.last_offset is not None and txn.last_offset < offset:
+                self.pop(txn.first_offset)
+
+    def clear(self) -> None:
+        self._by_offset.clear()
+        self._offsets.clear()
+
+
+class ProducerStateManager:
+    """State of the producers of one partition, whose files are in `folder`."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        topic_partition: TopicPartition,
+        *,
+        max_transaction_timeout_ms: int,
+        producer_id_expiration_ms: int,
+    ) -> None:
+        self._disk = disk
+        self.folder = folder
+        self.topic_partition = topic_partition
+        self.max_transaction_timeout_ms = max_transaction_timeout_ms
+        self.producer_id_expiration_ms = producer_id_expiration_ms
+        self._producers: dict[int, ProducerStateEntry] = {}
+        self._verifications: dict[int, VerificationStateEntry] = {}
+        self._ongoing = _Transactions()
+        self._unreplicated = _Transactions()
+        self._snapshots = self._list_snapshots()
+        self.map_end_offset = 0
+        """The state covers the log below this offset; whoever appends moves it on."""
+        self._last_snapshot_offset = 0
+
+    # --- appends
+
+    def prepare_update(self, producer_id: int, origin: AppendOrigin) -> ProducerAppendInfo:
+        """Where the checks of a producer's next batches start."""
+        current = self._producers.get(producer_id)
+        if current is None:
+            current = ProducerStateEntry(producer_id)
+        return ProducerAppendInfo(
+            self.topic_partition,
+            producer_id,
+            current,
+            origin,
+            self._verifications.get(producer_id) if self._verifications else None,
+        )
+
+    def update(self, info: ProducerAppendInfo) -> None:
+        """Takes over what was appended."""
+        if info.producer_id == NO_PRODUCER_ID:
+            raise ValueError(f"batches without producer id have no state in {self.topic_partition}")
+        entry = self._producers.get(info.producer_id)
+        if entry is None:
+            self._producers[info.producer_id] = info.entry
+        else:
+            entry.update(info.entry)
+        for txn in info.started_transactions:
+            self._ongoing.put(txn)
+
+    def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:
+        """The batch that this one repeats, if it is one of its producer's last five."""
+        entry = self._producers.get(header.producer_id)
+        return None if entry is None else entry.find_duplicate(header)
+
+    def load_producer_entry(self, entry: ProducerStateEntry) -> None:
+        """Puts in a producer as a snapshot tells it."""
+        self._producers[entry.producer_id] = entry
+        if entry.current_txn_first_offset is not None:
+            self._ongoing.put(TxnMetadata(entry.producer_id, entry.current_txn_first_offset))
+
+    # --- what is known
+
+    def last_entry(self, producer_id: int) -> ProducerStateEntry | None:
+        return self._producers.get(producer_id)
+
+    def active_producers(self) -> Mapping[int, ProducerStateEntry]:
+        """A view of the producers by id, for DescribeProducers."""
+        return MappingProxyType(self._producers)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._producers and not self._unreplicated
+
+    def remove_expired(self, now_ms: int) -> None:
+        """Forgets the producers that have been idle for `producer.id.expiration.ms`."""
+        expired = [key for key, entry in self._producers.items() if self._is_expired(entry, now_ms)]
+        for producer_id in expired:
+            del self._producers[producer_id]
+        old = now_ms - self.producer_id_expiration_ms
+        for producer_id in [k for k, v in self._verifications.items() if v.timestamp <= old]:
+            del self._verifications[producer_id]
+
+    def _is_expired(self, entry: ProducerStateEntry, now_ms: int) -> bool:
+        return (
+            entry.current_txn_first_offset is None
+            and now_ms - entry.last_timestamp >= self.producer_id_expiration_ms
+        )
+
+    # --- transactions
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Where `read_committed` ends: the first offset of a transaction that is open, or whose
+        marker is not below the high watermark."""
+        open_txn = self._ongoing.first()
+        ended = self._unreplicated.first()
+        if open_txn is None:
+            return None if ended is None else ended.first_offset
+        if ended is None:
+            return open_txn.first_offset
+        return min(open_txn.first_offset, ended.first_offset)
+
+    @property
+    def first_undecided_offset(self) -> int | None:
+        """The first offset of a transaction that is open, whatever has been replicated."""
+        txn = self._ongoing.first()
+        return None if txn is None else txn.first_offset
+
+    def last_stable_offset(self, completed: CompletedTxn) -> int:
+        """The last stable offset once this transaction ends, as the transaction index has it."""
+        for txn in self._ongoing:
+            if txn.producer_id != completed.producer_id:
+                return txn.first_offset
+        return completed.last_offset + 1
+
+    def complete_txn(self, completed: CompletedTxn) -> None:
+        """Ends a transaction; to be called after the transaction index has it."""
+        txn = self._ongoing.pop(completed.first_offset)
+        if txn is None:
+            raise ValueError(f"{completed} was never started in {self.topic_partition}")
+        txn.last_offset = completed.last_offset
+        self._unreplicated.put(txn)
+
+    def on_high_watermark_updated(self, high_watermark: int) -> None:
+        """Markers below the high watermark make their transactions stable."""
+        if self._unreplicated:
+            self._unreplicated.remove_ended_before(high_watermark)
+
+    def has_late_transaction(self, now_ms: int) -> bool:
+        """Whether the oldest open transaction should have been aborted long ago."""
+        txn = self._ongoing.first()
+        entry = None if txn is None else self._producers.get(txn.producer_id)
+        last_timestamp = NO_TIMESTAMP if entry is None else entry.last_timestamp
+        limit = self.max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS
+        return last_timestamp > 0 and now_ms - last_timestamp > limit
+
+    # --- verification of transactions
+
+    def has_ongoing_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether the producer's transaction of this epoch has records here.
+
+        One of an older epoch has ended, whatever is known of it here.
+        """
+        entry = self.last_entry(producer_id)
+        return (
+            entry is not None
+            and entry.current_txn_first_offset is not None
+            and entry.producer_epoch == epoch
+        )
+
+    def refuse_old_epoch(self, producer_id: int, epoch: int) -> None:
+        """KafkaError where a newer epoch of the producer has been here."""
+        entry = self.last_entry(producer_id)
+        if entry is not None and epoch < entry.producer_epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"epoch {epoch} of producer {producer_id} is older than {entry.producer_epoch}, "
+                f"which is known in {self.topic_partition}: a newer producer has taken over or the "
+                f"transaction has ended; abort the transaction and start again",
+            )
+
+    def start_verification(
+        self,
+        producer_id: int,
+        sequence: int,
+        epoch: int,
+        now_ms: int,
+        *,
+        supports_epoch_bump: bool = False,
+    ) -> VerificationGuard | None:
+        """The guard for a transaction that the coordinator must be asked about before an append.
+
+        None where its records are here already. KafkaError where the producer is fenced.
+        """
+        self.refuse_old_epoch(producer_id, epoch)
+        if self.has_ongoing_transaction(producer_id, epoch):
+            return None
+        return self.maybe_create_verification_state_entry(
+            producer_id, sequence, epoch, now_ms, supports_epoch_bump=supports_epoch_bump
+        ).guard
+
+    def maybe_create_verification_state_entry(
+        self,
+        producer_id: int,
+        sequence: int,
+        epoch: int,
+        now_ms: int,
+        *,
+        supports_epoch_bump: bool = False,
+    ) -> VerificationStateEntry:
+        """Starts to verify a producer's transaction, or goes on with it."""
+        entry = self._verifications.get(producer_id)
+        if entry is None:
+            entry = self._verifications[producer_id] = VerificationStateEntry(
+                now_ms, sequence, epoch, supports_epoch_bump=supports_epoch_bump
+            )
+        entry.saw(sequence, epoch)
+        return entry
+
+    def verification_state_entry(self, producer_id: int) -> VerificationStateEntry | None:
+        return self._verifications.get(producer_id)
+
+    def clear_verification_state_entry(self, producer_id: int) -> None:
+        self._verifications.pop(producer_id, None)
+
+    def take_over(self, other: "ProducerStateManager") -> None:
+        """Goes on with the state of a log that has the same records in another folder.
+
+        It may know more than the records tell: producers whose records were deleted.
+        """
+        self._producers = other._producers
+        self._verifications = other._verifications
+        self._ongoing = other._ongoing
+        self._unreplicated = other._unreplicated
+        self.map_end_offset = other.map_end_offset
+        self.producer_id_expiration_ms = other.producer_id_expiration_ms
+
+    # --- the log is cut
+
+    def truncate_and_reload(self, log_start: int, log_end: int, now_ms: int) -> None:
+        """Goes back to the last snapshot within `log_start` to `log_end`.
+
+        The log must then be replayed from `map_end_offset`. Where the state ends at `log_end`
+        already, it stays. Snapshots out of the range are deleted. `log_end` is at or below the
+        high watermark, so that no transaction is left unreplicated.
+        """
+        for offset in list(self._snapshots):
+            if not log_start < offset <= log_end:
+                self.delete_snapshot(offset)
+        if log_end == self.map_end_offset:
+            self.on_log_start_offset_incremented(log_start)
+            return
+        self._clear()
+        self._load_from_snapshot(log_start, now_ms)
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Forgets everything, snapshots included."""
+        self._clear()
+        for snapshot in list(self._snapshots):
+            self.delete_snapshot(snapshot)
+        self._last_snapshot_offset = 0
+        self.map_end_offset = offset
+
+    def on_log_start_offset_incremented(self, log_start: int) -> None:
+        """The log lost its head. Producers stay known, even if all they wrote is gone."""
+        self._unreplicated.remove_ended_before(log_start)
+        self.map_end_offset = max(self.map_end_offset, log_start)
+        latest = self.latest_snapshot_offset
+        self._last_snapshot_offset = log_start if latest is None else latest
+
+    def _clear(self) -> None:
+        self._producers.clear()
+        self._ongoing.clear()
+        self._unreplicated.clear()
+
+    def _load_from_snapshot(self, log_start: int, now_ms: int) -> None:
+        while self._snapshots:
+            offset = self._snapshots[-1]
+            path = self._snapshot_path(offset)
+            try:
+                entries = decode_snapshot(self._disk.read_file(path))
+            except CorruptSnapshotError as error:
+                _log.warning("%s is skipped and deleted: %s", path, error)
+                self.delete_snapshot(offset)
+                continue
+            for entry in entries:
+                if not self._is_expired(entry, now_ms):
+                    self.load_producer_entry(entry)
+            self._last_snapshot_offset = self.map_end_offset = offset
+            return
+        self._last_snapshot_offset = self.map_end_offset = log_start
+
+    # --- snapshot files
+
+    def take_snapshot(self, *, sync: bool = True) -> str | None:
+        """Writes the state at `map_end_offset`, unless that was done before; returns the path.
+
+        The file is written in place: its CRC tells a torn one, and an older one serves instead.
+        Without `sync` it is durable after `flush_snapshot`.
+        """
+        offset = self.map_end_offset
+        if offset <= self._last_snapshot_offset:
+            return None
+        path = self._snapshot_path(offset)
+        file = self._disk.open(path, create=True)
+        try:
+            file.truncate(0)
+            file.write_at(encode_snapshot(self._producers.values()), 0)
+            if sync:
+                file.sync()
+        finally:
+            file.close()
+        if sync:
+            self._disk.sync_folder(self.folder)
+        if offset not in self._snapshots:
+            insort(self._snapshots, offset)
+        self._last_snapshot_offset = offset
+        return path
+
+    def flush_snapshot(self, offset: int) -> None:
+        """Makes a snapshot durable; fine where it has been deleted. May run on another thread."""
+        try:
+            file = self._disk.open(self._snapshot_path(offset))
+        except FileNotFoundError:
+            return
+        try:
+            file.sync()
+        finally:
+            file.close()
+
+    @property
+    def latest_snapshot_offset(self) -> int | None:
+        return self._snapshots[-1] if self._snapshots else None
+
+    def fetch_snapshot(self, offset: int) -> str | None:
+        """Path of the snapshot at this offset."""
+        return self._snapshot_path(offset) if offset in self._snapshots else None
+
+    def remove_straggling_snapshots(self, segment_base_offsets: Collection[int]) -> None:
+        """Looks at the folder anew and deletes snapshots that belong to no segment.
+
+        The last of them stays where it lies above all segments: a clean shutdown wrote it.
+        """
+        self._snapshots = self._list_snapshots()
+        stray = [offset for offset in self._snapshots if offset not in segment_base_offsets]
+        if stray and (not segment_base_offsets or stray[-1] >= max(segment_base_offsets)):
+            stray.pop()
+        for offset in stray:
+            self.delete_snapshot(offset)
+
+    def delete_snapshot(self, offset: int) -> None:
+        """Removes the snapshot at this offset; fine where there is none."""
+        if offset in self._snapshots:
+            self._snapshots.remove(offset)
+            self._disk.remove(self._snapshot_path(offset))
+
+    def _snapshot_path(self, offset: int) -> str:
+        return segment_path(self.folder, offset, SNAPSHOT_SUFFIX)
+
+    def _list_snapshots(self) -> list[int]:
+        if not self._disk.exists(self.folder):
+            return []
+        offsets = (
+            base_offset_of(name)
+            for name in self._disk.names(self.folder)
+            if name.endswith(SNAPSHOT_SUFFIX)
+        )
+        return sorted(offset for offset in offsets if offset is not None)

@@ -1,0 +1,168 @@
+"""Kafka's own coordinator takes consumer groups through the same lives as ours (C3).
+
+What happens is chosen at random, from a seed: members join, live, leave and go silent, topics come
+and go, the coordinator restarts. Each step is taken by our machine and by Kafka's classes; answers
+and records must be the same. Where Java's tables leave the order open, they must mean the same.
+"""
+
+from base64 import b64decode
+from collections.abc import Iterator
+from itertools import groupby, islice
+
+import pytest
+from msgspec import Struct
+
+from penstock.coordinator.group.records import (
+    Record,
+    Skipped,
+    decode_record,
+    encode_record,
+)
+from penstock.protocol.codec import decode, encode
+from penstock.protocol.fields import Message
+from penstock.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatResponse,
+)
+from penstock.protocol.messages.consumer_protocol import ConsumerProtocolAssignment
+from penstock.protocol.messages.heartbeat import HeartbeatResponse
+from penstock.protocol.messages.join_group import JoinGroupResponse
+from penstock.protocol.messages.leave_group import (
+    LeaveGroupResponse,
+)
+from penstock.protocol.messages.offset_commit import OffsetCommitResponse
+from penstock.protocol.messages.offset_fetch import (
+    OffsetFetchResponse,
+)
+from penstock.protocol.messages.sync_group import SyncGroupResponse
+from penstock.protocol.stored.classic_group import GroupMetadataValue
+from penstock.protocol.stored.consumer_group import (
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupTargetAssignmentMemberValue,
+)
+from penstock.protocol.versioned import decode_versioned, encode_versioned
+from tests.support.coordinator.group_histories import Life
+from tests.support.kafka.broker import JAVA_FOLDER, KafkaParts
+
+LIVES = 20
+
+
+# --- what does not depend on the order of Java's tables
+
+
+def _plain_records(written: list[tuple[bytes, bytes | None]]) -> list[str]:
+    """Records as text; neighbours of one type in an order of ours."""
+    plain: list[tuple[type[Message], str]] = []
+    for key, value in written:
+        record = decode_record(key, value)
+        assert not isinstance(record, Skipped), record
+        assert encode_record(record)[0] == key
+        if value is not None:
+            assert sorted(encode_record(record)[1] or b"") == sorted(value)
+        plain.append((type(record.key), repr(_sorted_lists(record))))
+    runs = groupby(plain, key=lambda each: each[0])
+    return [text for _, run in runs for text in sorted(text for _, text in run)]
+
+
+def _sorted_lists(record: Record) -> Record:
+    match record.value:
+        case GroupMetadataValue() as group:
+            group.members.sort(key=lambda member: member.member_id)
+            group.leader = None if len(group.members) > 1 else group.leader
+            for member in group.members:
+                if member.assignment:
+                    found, version = decode_versioned(ConsumerProtocolAssignment, member.assignment)
+                    found.assigned_partitions.sort(key=lambda topic: topic.topic)
+                    member.assignment = encode_versioned(found, version)
+        case ConsumerGroupTargetAssignmentMemberValue() as target:
+            for topic in target.topic_partitions:
+                topic.partitions.sort()
+            target.topic_partitions.sort(key=lambda topic: topic.topic_id)
+        case ConsumerGroupCurrentMemberAssignmentValue() as current:
+            for topics in (current.assigned_partitions, current.partitions_pending_revocation):
+                topics.sort(key=lambda topic: topic.topic_id)
+                for each in topics:
+                    assert each.assignment_epochs is not None
+                    both = sorted(zip(each.partitions, each.assignment_epochs, strict=True))
+                    each.partitions = [partition for partition, _ in both]
+                    each.assignment_epochs = [epoch for _, epoch in both]
+    return record
+
+
+def _plain(value: object) -> object:
+    """A message as values: lists sorted, messages for people left out."""
+    if isinstance(value, list):
+        return sorted((_plain(each) for each in value), key=repr)
+    if isinstance(value, Struct):
+        return {
+            name: _plain(getattr(value, name))
+            for name in value.__struct_fields__
+            if name != "error_message"
+        }
+    # Assignments are bytes, with topics in any order.
+    return bytes(sorted(value)) if isinstance(value, bytes) else value
+
+
+def _error(response: Message) -> int:
+    """The error that stands for the whole of an answer."""
+    match response:
+        case OffsetCommitResponse():
+            (error,) = {p.error_code for topic in response.topics for p in topic.partitions}
+            return error
+        case OffsetFetchResponse():
+            return response.groups[0].error_code
+        case LeaveGroupResponse():
+            (error,) = {member.error_code for member in response.members} or {0}
+            return error or response.error_code
+        case (
+            ConsumerGroupHeartbeatResponse()
+            | JoinGroupResponse()
+            | SyncGroupResponse()
+            | HeartbeatResponse()
+        ):
+            return response.error_code
+        case _:
+            raise TypeError(f"Kafka refused what we answered with {response}")
+
+
+def _steps(output: str) -> Iterator[list[list[str]]]:
+    step: list[list[str]] = []
+    for line in output.splitlines():
+        if line == "DONE":
+            yield step
+            step = []
+        else:
+            step.append(line.split(" "))
+
+
+def _compare(life: Life, steps: list[list[list[str]]]) -> None:
+    for line, ours, theirs in zip(life.lines, life.outcomes, steps, strict=True):
+        where = f"life {life.seed}: {line}"
+        written = [
+            (b64decode(words[1]), None if words[2] == "-" else b64decode(words[2]))
+            for words in theirs
+            if words[0] == "RECORD"
+        ]
+        assert _plain_records(ours[0]) == _plain_records(written), where
+        answered = {int(words[1]) for words in theirs if words[0] != "RECORD"}
+        assert answered == set(ours[1]), where
+        for words in theirs:
+            if words[0] == "ERROR":
+                assert _error(ours[1][int(words[1])]) == int(words[2]), where
+            elif words[0] == "REPLY":
+                answer, version = life.asked[int(words[1])]
+                expected, _ = decode(answer, version, b64decode(words[2]))
+                mine, _ = decode(answer, version, encode(ours[1][int(words[1])], version))
+                assert _plain(mine) == _plain(expected), where
+
+
+@pytest.mark.parametrize("classic", [False, True], ids=["consumers", "mixed"])
+def test_the_same_lives(kafka_parts: KafkaParts, *, classic: bool) -> None:
+    """Every answer and every record of our coordinator is what Kafka's gives."""
+    lives = [Life(seed, classic=classic) for seed in range(LIVES)]
+    for life in lives:
+        life.live()
+    lines = [line for life in lives for line in life.lines]
+    run = kafka_parts.run(JAVA_FOLDER / "DriveGroups.java", stdin="\n".join(lines) + "\n")
+    steps = _steps(run.stdout)
+    for life in lives:
+        _compare(life, list(islice(steps, len(life.lines))))

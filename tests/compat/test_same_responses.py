@@ -1,0 +1,194 @@
+"""The same raw requests to Kafka's own broker and to ours: the same numbers come back (M4, E1)."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from penstock.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
+from penstock.records.batch import compute_crc, write_crc
+from penstock.records.compress import Compression
+from tests.support.broker.in_process import WireClient, running_broker
+from tests.support.kafka.broker import KafkaBroker, KafkaParts, wait_until
+from tests.support.kafka.once import once_per_run
+from tests.support.kafka.transaction_requests import transactions
+from tests.support.protocol.requests import NOW, batch_of, make_topic, new_producer, send_batch
+
+Answers = dict[str, object]
+TOPIC, BROKER = 2, 4
+SETTINGS = {"auto.create.topics.enable": "false"}
+TOPICS = {
+    "plain": {"max.message.bytes": "2000"},
+    "compacted": {"cleanup.policy": "compact,delete"},
+    "punctual": {"message.timestamp.before.max.ms": "60000"},
+    "wide": {"segment.bytes": "1048576", "max.message.bytes": "5000000"},
+}
+ATTRIBUTES_AT, COUNT_AT, MAGIC_AT, CRC_AT = 22, 60, 16, 17
+
+
+def changed(batch: bytes, position: int, value: int, *, mend: bool = True) -> bytes:
+    """A batch with another byte, and with a CRC that fits unless it is left as it is."""
+    new = bytearray(batch)
+    new[position] = value
+    if mend:
+        write_crc(new, 0, compute_crc(new, 0, len(new)))
+    return bytes(new)
+
+
+def refusals(client: WireClient) -> Answers:
+    """Batches that are refused, in versions with and without the log's start."""
+    batch = batch_of(b"x")
+    cases: dict[str, tuple[str, bytes, dict[str, int]]] = {
+        "corrupt": ("plain", changed(batch, CRC_AT, batch[CRC_AT] ^ 1, mend=False), {}),
+        "too large": ("plain", batch_of(bytes(3000)), {}),
+        "larger than a segment": ("wide", batch_of(bytes(2_000_000)), {}),
+        "without a key": ("compacted", batch_of(b"x", b"y"), {}),
+        "too old": ("punctual", batch, {}),
+        "to an unknown topic": ("nowhere", batch, {}),
+        "to an unknown partition": ("plain", batch, {"partition": 9}),
+        "nothing": ("plain", b"", {}),
+        "two batches": ("plain", batch * 2, {}),
+        "of magic 1": ("plain", changed(batch, MAGIC_AT, 1, mend=False), {}),
+        "of magic 3": ("plain", changed(batch, MAGIC_AT, 3, mend=False), {}),
+        "zstd": ("plain", batch_of(b"x", codec=Compression.ZSTD), {"version": 6}),
+        "acks": ("plain", batch, {"acks": 5}),
+        "fewer records than it says": ("plain", changed(batch, COUNT_AT, 5), {}),
+        "a control batch": ("plain", changed(batch, ATTRIBUTES_AT, 0x20), {}),
+    }
+    found: Answers = {}
+    for name, (topic, records, options) in cases.items():
+        for version in (3, 8, 9, 12):
+            how = {"version": version, **options}
+            found[f"{name}, version {version}"] = told(send_batch(client, topic, records, **how))
+    return found
+
+
+def sequences(client: WireClient) -> Answers:
+    """What a producer is told of a gap, and of an epoch that is over."""
+    producer_id, epoch = new_producer(client)
+    found: Answers = {}
+    for name, epoch_then, sequence in (
+        ("first", epoch, 0),
+        ("gap", epoch, 9),
+        ("new epoch", epoch + 2, 0),
+        ("fenced", epoch, 1),
+    ):
+        batch = batch_of(b"x", producer=(producer_id, epoch_then, sequence), timestamp=recent())
+        answer = send_batch(client, "plain", batch)
+        found[name] = told(answer)[:1] + told(answer)[2:]  # all but its offset
+    return found
+
+
+def duplicate(client: WireClient) -> Answers:
+    """What a producer is told that sends a batch again."""
+    producer, sent = new_producer(client), recent()
+    batch = batch_of(b"x", b"y", producer=(*producer, 0), timestamp=sent)
+    first, again = (send_batch(client, "plain", batch) for _ in range(2))
+    assert again.base_offset == first.base_offset
+    return {"duplicate": (again.error_code, again.log_append_time_ms - sent)}
+
+
+def named_twice(client: WireClient) -> Answers:
+    """Resources that a request names more than once, among others."""
+    named = [
+        (TOPIC, "plain"),
+        (TOPIC, "nowhere"),
+        (BROKER, "77"),
+        (TOPIC, "wide"),
+        (TOPIC, "plain"),
+        (99, "plain"),
+        (TOPIC, "plain"),
+    ]
+    request = IncrementalAlterConfigsRequest(
+        [
+            IncrementalAlterConfigsResource(
+                kind, name, [IncrementalAlterConfigsAlterableConfig("retention.ms", 0, "-1")]
+            )
+            for kind, name in named
+        ]
+    )
+    answers = client.ask(request, 1).responses
+    return {
+        "named twice": [
+            (each.resource_type, each.resource_name, each.error_code) for each in answers
+        ]
+    }
+
+
+def told(answer: Any) -> tuple[int, int, int, int, list[int]]:
+    """An answer without its words."""
+    return (
+        answer.error_code,
+        answer.base_offset,
+        answer.log_append_time_ms,
+        answer.log_start_offset,
+        [each.batch_index for each in answer.record_errors],
+    )
+
+
+def recent() -> int:
+    return time.time_ns() // 1_000_000
+
+
+QUESTIONS: tuple[Callable[[WireClient], Answers], ...] = (
+    refusals,
+    sequences,
+    duplicate,
+    named_twice,
+    transactions,
+)
+
+
+def ask_all(client: WireClient) -> Answers:
+    for topic, configs in TOPICS.items():
+        make_topic(client, topic, 1, configs)
+    wait_until(
+        lambda: client.ask(InitProducerIdRequest(None, 0), 4).error_code == 0, "producer ids"
+    )
+    for topic in TOPICS:
+        batch = batch_of(b"a", b"b", b"c", key=b"k", timestamp=recent())
+        assert send_batch(client, topic, batch).error_code == 0
+        start = DeleteRecordsTopic(topic, [DeleteRecordsPartition(0, 2)])
+        answer = client.ask(DeleteRecordsRequest([start], 5000), 2)
+        assert answer.topics[0].partitions[0].low_watermark == 2
+    found: Answers = {}
+    for question in QUESTIONS:
+        found |= question(client)
+    return found
+
+
+@pytest.fixture(scope="session")
+def answers(
+    kafka_parts: KafkaParts, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Answers, Answers]:
+    """What Kafka answered, and what we did."""
+
+    def ask_both(folder: Path) -> tuple[Answers, Answers]:
+        with (
+            KafkaBroker(kafka_parts, folder / "kafka", SETTINGS) as kafka,
+            WireClient(("127.0.0.1", kafka.port)) as client,
+        ):
+            theirs = ask_all(client)
+        with running_broker(folder / "ours", SETTINGS) as broker, broker.connect() as client:
+            return theirs, ask_all(client)
+
+    return once_per_run(tmp_path_factory, "same-answers", ask_both)
+
+
+def test_refused_batches(answers: tuple[Answers, Answers]) -> None:
+    """P2, P7: also whether the refusal tells where the log starts."""
+    theirs, ours = answers
+    assert recent() - 60_000 > NOW, "a batch of batch_of() must be old"
+    assert ours == theirs

@@ -1,0 +1,16 @@
+"""A broker for tests, seen from the wire."""
+
+from penstock.testing import Broker
+from tests.support.broker.in_process import WireClient
+from tests.support.protocol.requests import produced
+
+
+def connect(broker: Broker, listener: str | None = None) -> WireClient:
+    host, _, port = broker.address(listener).rpartition(":")
+    return WireClient((host, int(port)))
+
+
+def write(broker: Broker, topic: str, *values: bytes) -> int:
+    """Acknowledged by the broker; the first offset."""
+    with connect(broker) as client:
+        return produced(client, topic, *values)

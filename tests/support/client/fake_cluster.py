@@ -1,0 +1,146 @@
+"""A cluster of several brokers for the admin client, without sockets: answers are functions.
+
+Requests and answers are encoded and decoded in the version that the "brokers" know, so that what
+does not fit into an old version is found out.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
+
+from penstock.client.admin.calls import AdminCalls
+from penstock.client.cluster import Cluster
+from penstock.client.network import Build, Network
+from penstock.client.settings import AdminOptions, resolve
+from penstock.core.errors import ErrorCode, UnsupportedVersionError
+from penstock.core.ids import TopicPartition
+from penstock.core.system_clock import SystemClock
+from penstock.protocol.api import api
+from penstock.protocol.api_key import ApiKey
+from penstock.protocol.codec import decode, encode
+from penstock.protocol.fields import Message
+from penstock.protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from penstock.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+R = TypeVar("R", bound=Message)
+Answer = Callable[[int, Any], Message]
+"""From the broker's id and the request to the response; what it raises is raised."""
+
+GONE = -1
+"""In place of a version: the API is not served."""
+
+
+class FakeCluster(Network):
+    """Brokers 1, 2 and 3; the first one controls the cluster."""
+
+    def __init__(self, newest: Mapping[ApiKey, int] | None = None) -> None:
+        settings = resolve(
+            AdminOptions,
+            {
+                "bootstrap_servers": "127.0.0.1:9092",
+                "retry_backoff_ms": 1,
+                "retry_backoff_max_ms": 2,
+                "default_api_timeout_ms": 5_000,
+            },
+        )
+        super().__init__(settings, clock=SystemClock())
+        self.newest = dict(newest or {})
+        """The newest versions that the brokers know of some APIs."""
+        self.controller = 1
+        self.leaders: dict[TopicPartition, int] = {}
+        self.coordinators: dict[str, int] = {}
+        self.answers: dict[type[Message], Answer] = {
+            MetadataRequest: self._describe,
+            FindCoordinatorRequest: self._coordinators,
+        }
+        self.asked: list[tuple[int, Any]] = []
+        """Whom, and what, beside lookups."""
+        self.lookups: list[Any] = []
+
+    async def request(
+        self,
+        node_id: int,
+        message: Message | Build,
+        answer: type[R],
+        *,
+        timeout_ms: int | None = None,
+        min_version: int = 0,
+        max_version: int | None = None,
+    ) -> R:
+        kind = message.request if isinstance(message, Build) else type(message)
+        key = ApiKey(kind.INFO.key or 0)
+        newest = self.newest.get(key, api(key).max_version)
+        version = newest if max_version is None else min(newest, max_version)
+        if version < max(0, min_version):
+            raise UnsupportedVersionError(f"no {key.name} of version {min_version} or newer")
+        built = message.make(version) if isinstance(message, Build) else message
+        request, _ = decode(kind, version, encode(built, version))
+        is_lookup = kind in (MetadataRequest, FindCoordinatorRequest)
+        if is_lookup:
+            self.lookups.append(request)
+        else:
+            self.asked.append((node_id, request))
+        response = self.answers[kind](node_id, request)
+        assert isinstance(response, answer)
+        return decode(answer, version, encode(response, version))[0]
+
+    async def update_metadata(self) -> Cluster:
+        self.metadata.update(self._describe(0, MetadataRequest([])), 0, complete=True)
+        return self.metadata.cluster
+
+    def least_loaded(self, passing_over: Collection[int] = ()) -> int:
+        return min(self.metadata.cluster.nodes)
+
+    def _describe(self, node_id: int, request: MetadataRequest) -> MetadataResponse:
+        names = sorted({partition.topic for partition in self.leaders})
+        wanted = names if request.topics is None else [each.name or "" for each in request.topics]
+        return MetadataResponse(
+            brokers=[MetadataResponseBroker(i, f"b{i}", 9092) for i in (1, 2, 3)],
+            controller_id=self.controller,
+            cluster_id="fake",
+            topics=[self._topic(name) for name in wanted],
+        )
+
+    def _topic(self, name: str) -> MetadataResponseTopic:
+        partitions = [
+            MetadataResponsePartition(0, each.partition, leader, 0, [leader], [leader])
+            for each, leader in self.leaders.items()
+            if each.topic == name
+        ]
+        code = ErrorCode.NONE if partitions else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return MetadataResponseTopic(code, name, partitions=partitions)
+
+    def _coordinators(
+        self, node_id: int, request: FindCoordinatorRequest
+    ) -> FindCoordinatorResponse:
+        keys = request.coordinator_keys or [request.key]
+        found = [Coordinator(key, self.coordinators[key], "b", 9092) for key in keys]
+        if request.coordinator_keys:
+            return FindCoordinatorResponse(coordinators=found)
+        return FindCoordinatorResponse(node_id=found[0].node_id, host="b", port=9092)
+
+
+def in_turn(*answers: Answer | Exception) -> Answer:
+    """One answer after the other; the last one stays."""
+    left = list(answers)
+
+    def answer(node_id: int, request: Any) -> Message:
+        now = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(now, Exception):
+            raise now
+        return now(node_id, request)
+
+    return answer
+
+
+def admin_of(cluster: FakeCluster, *, retries: int = 2**31 - 1) -> AdminCalls:
+    return AdminCalls(cluster, retries=retries)

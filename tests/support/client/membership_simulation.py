@@ -1,0 +1,256 @@
+"""Membership machines of the client against our own group coordinator, over a network that fails.
+
+Everything follows from the seed: requests get lost, answers too or come late or twice, listeners
+take their time, consumers stop polling for a while, members come and go, the coordinator restarts.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from random import Random
+
+from penstock.client.consumer.group.actions import (
+    Action,
+    Assign,
+    CallListener,
+    FetchTopics,
+    GroupMachine,
+    RebalanceEvent,
+    RebalanceKind,
+    Report,
+    ResolveTopics,
+    Send,
+)
+from penstock.client.errors import DisconnectError
+from penstock.coordinator.group.config import ConsumerGroupConfig, GroupConfig
+from penstock.core.errors import KafkaError
+from penstock.core.ids import TopicPartition
+from penstock.protocol.fields import Message
+from tests.support.coordinator.groups import GroupHost, id_of
+
+GROUP = "g"
+SESSION_MS = 6_000
+REBALANCE_MS = 9_000
+POLL_MS = 300
+MAX_DELAY_MS = 400
+TOPICS = {"t": 5, "u": 3}
+
+
+@dataclass
+class Faults:
+    """How likely the world misbehaves. All zero: it heals."""
+
+    loss: float = 0.0
+    twice: float = 0.0
+    late: float = 0.0
+
+
+class MemberWorld:
+    """The clock, the network, the coordinator, and whoever is a member."""
+
+    def __init__(self, seed: int, faults: Faults) -> None:
+        self.random = Random(seed)
+        self.faults = faults
+        config = GroupConfig(
+            group_initial_rebalance_delay_ms=500,
+            group_min_session_timeout_ms=1,
+            consumer=ConsumerGroupConfig(SESSION_MS, 1_000, 500),
+        )
+        self.host = GroupHost(config, topics=TOPICS, check_pure=False)
+        self.now = self.host.now
+        self.members: list[SimMember] = []
+        self._queue: list[tuple[int, int, Callable[[], None]]] = []
+        self._count = 0
+        self._waiting: dict[int, Callable[[Message], None]] = {}
+        self._arrivals: dict[str, int] = {}
+        """When the last request of a member arrives."""
+
+    def later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        self._count += 1
+        heappush(self._queue, (self.now + max(delay_ms, 0), self._count, action))
+
+    def run(self, milliseconds: int) -> None:
+        end = self.now + milliseconds
+        while self._queue and self._queue[0][0] <= end:
+            self._let_pass(self._queue[0][0])
+            heappop(self._queue)[2]()
+            self._deliver()
+        self._let_pass(end)
+
+    def _let_pass(self, time: int) -> None:
+        """The coordinator's own timers run in small steps, so that its answers leave in time."""
+        while self.now < time:
+            self.now = min(self.now + 50, time)
+            self.host.advance(self.now - self.host.now)
+            self._deliver()
+
+    def _deliver(self) -> None:
+        for waiter in [waiter for waiter in self._waiting if waiter in self.host.replies]:
+            self._waiting.pop(waiter)(self.host.replies.pop(waiter))
+
+    def chance(self, probability: float) -> bool:
+        return self.random.random() < probability
+
+    def call(self, request: Message, client: str, on_reply: Callable[[Message], None]) -> None:
+        """Send a request, which may get lost; its answer may too, or come late, or twice.
+
+        Requests of a member keep their order, as on a connection. One that came after a later one
+        could tell the coordinator, or a leader, that partitions are free which are not.
+        """
+
+        def arrive() -> None:
+            self._waiting[self.host.send(request, client_id=client)] = back
+
+        def back(response: Message) -> None:
+            for _ in range(2 if self.chance(self.faults.twice) else 1):
+                if not self.chance(self.faults.loss):
+                    delay = self.random.randrange(1, MAX_DELAY_MS)
+                    if self.chance(self.faults.late):
+                        delay += self.random.randrange(10_000)
+                    self.later(delay, lambda: on_reply(response))
+
+        if self.chance(self.faults.loss):
+            return
+        at = max(self.now + self.random.randrange(1, MAX_DELAY_MS), self._arrivals.get(client, 0))
+        self._arrivals[client] = at
+        self.later(at - self.now, arrive)
+
+    def change_topics(self) -> None:
+        name = self.random.choice(list(TOPICS))
+        self.host.make_topics({name: self.host.topics.partitions[name] + 1})
+
+    def restart_coordinator(self) -> None:
+        self._waiting.clear()
+        self.host.restart()
+
+    def partitions(self) -> set[TopicPartition]:
+        counts = self.host.topics.partitions
+        return {TopicPartition(name, p) for name, count in counts.items() for p in range(count)}
+
+
+@dataclass
+class SimMember:
+    """A consumer around a machine: it polls, and does what the machine asks for."""
+
+    world: MemberWorld
+    name: str
+    machine: GroupMachine
+    request_timeout_ms: int = 3_000
+    alive: bool = True
+    polls: bool = True
+    owned: frozenset[TopicPartition] = frozenset()
+    heard: list[RebalanceEvent] = field(default_factory=list)
+    errors: list[KafkaError] = field(default_factory=list)
+    _alarm: int = 0
+
+    def start(self, topics: frozenset[str]) -> None:
+        self.world.members.append(self)
+        self.machine.subscribe(topics, self.world.now)
+        self._poll()
+
+    def stop(self, *, leave: bool) -> None:
+        if leave:
+            self.machine.leave("the consumer is being closed", self.world.now)
+            self._go_on()
+        self.alive = False
+        self.owned = frozenset()
+
+    def _poll(self) -> None:
+        if not self.alive:
+            return
+        now = self.world.now
+        if self.polls:
+            self._tell_metadata()
+            self.machine.polled(now, now)
+            self._go_on()
+        self.world.later(POLL_MS, self._poll)
+
+    def _tell_metadata(self) -> None:
+        partitions = self.world.host.topics.partitions
+        names = {id_of(name): name for name in partitions}
+        self.machine.metadata_changed(self._racks(), names, self.world.now)
+
+    def _racks(self) -> dict[str, list[frozenset[str]]]:
+        counts = self.world.host.topics.partitions
+        return {name: [frozenset()] * count for name, count in counts.items()}
+
+    def _go_on(self) -> None:
+        while self.machine.actions:
+            actions, self.machine.actions = self.machine.actions, []
+            for action in actions:
+                self._perform(action)
+        wake_at = self.machine.wake_at()
+        if wake_at is not None:
+            self._alarm += 1
+            alarm = self._alarm
+            self.world.later(max(wake_at - self.world.now, 1), lambda: self._tick(alarm))
+
+    def _tick(self, alarm: int) -> None:
+        if self.alive and alarm == self._alarm:
+            self.machine.tick(self.world.now)
+            self._go_on()
+
+    def _later(self, action: Callable[[], None]) -> None:
+        def act() -> None:
+            if self.alive:
+                action()
+                self._go_on()
+
+        self.world.later(self.world.random.randrange(1, 50), act)
+
+    def _perform(self, action: Action) -> None:
+        world, machine = self.world, self.machine
+        match action:
+            case Send():
+                self._send(action)
+            case CallListener(event):
+                self._call_listener(event)
+            case Assign(partitions):
+                self.owned = partitions
+            case FetchTopics(number):
+                self._later(lambda: machine.topics_fetched(number, self._racks(), world.now))
+            case ResolveTopics(topic_ids):
+                names = {id_of(n): n for n in world.host.topics.partitions}
+                found = {i: names[i] for i in topic_ids if i in names}
+                self._later(lambda: machine.topics_resolved(found, world.now))
+            case Report(error):
+                self.errors.append(error)
+            case _:
+                pass
+
+    def _call_listener(self, event: RebalanceEvent) -> None:
+        """It is called by a poll, and takes a moment."""
+
+        def call() -> None:
+            if not self.alive:
+                return
+            if not self.polls:
+                self.world.later(POLL_MS, call)
+                return
+            self.heard.append(event)
+            if event.kind is not RebalanceKind.ASSIGNED:
+                # Whoever was told that partitions go stops with them there and then.
+                self.owned -= frozenset(event.partitions)
+            self.machine.callback_done(event, None, self.world.now)
+            self._go_on()
+
+        self.world.later(self.world.random.randrange(1, 300), call)
+
+    def _send(self, action: Send) -> None:
+        is_done = False
+
+        def heard(response: Message | None) -> None:
+            nonlocal is_done
+            if is_done or not self.alive:
+                return
+            is_done = True
+            if response is None:
+                error = DisconnectError("no answer")
+                self.machine.failed(action.number, error, self.world.now)
+            else:
+                self.machine.answered(action.number, response, self.world.now)
+            self._go_on()
+
+        self.world.call(action.request, self.name, heard)
+        timeout_ms = max(action.timeout_ms, self.request_timeout_ms)
+        self.world.later(min(timeout_ms, REBALANCE_MS + 5_000), lambda: heard(None))

@@ -1,0 +1,219 @@
+"""Transactions of a producer while brokers, the coordinator and connections fail, by chance."""
+
+from typing import Any
+
+from penstock.client.producer.txn_request import TxnRequest, TxnResult
+from penstock.client.producer.txn_requests import (
+    AddPartitionsToTxn,
+    EndTxn,
+    FindCoordinator,
+    InitProducerId,
+)
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.protocol.fields import Message
+from penstock.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
+from penstock.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from penstock.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from penstock.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from penstock.protocol.messages.produce import ProduceRequest
+from penstock.records.batch import read_header
+from tests.support.client.producer_histories import PARTITIONS, History
+
+PRODUCER_ID = 1
+_NOT_NOW = (
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+)
+
+
+class TransactionHistory(History):
+    """A transactional producer, whose coordinator keeps the rules of Kafka's."""
+
+    def __init__(self, seed: int, version: int, **options: Any) -> None:
+        super().__init__(seed, idempotent=True, transactional_id="id", **options)
+        self.version = version
+        self.committed: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+        self.expected: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+        self._epoch = -1
+        self._members: set[int] = set()
+        self._last_end: tuple[int, bool] | None = None
+        self._starts = [0] * PARTITIONS
+        self._number = 0
+
+    def run_transactions(self, count: int) -> None:
+        manager = self._machine
+        self._wait(manager.initialize())
+        manager.note_transaction_version(self.version, initially=True)
+        for _ in range(count):
+            self._one_transaction()
+        while self._zombies:
+            self._wake_a_zombie()
+
+    def _one_transaction(self) -> None:
+        manager = self._machine
+        manager.begin()
+        first = len(self.sent)
+        wants_commit = self.random.random() < 0.8
+        try:
+            for _ in range(self.random.randrange(12)):
+                manager.check_send()
+                manager.add_partition(self.send_one(self._number))
+                self._number += 1
+                self._step(trouble=0.3)
+            if wants_commit:
+                self._wait(manager.begin_commit(self.version))
+                for partition, value, _ in self.sent[first:]:
+                    self.expected[partition].append(value)
+                return
+        except KafkaError:
+            assert manager.has_abortable_error, manager.last_error
+        self._wait(manager.begin_abort(self.version))
+
+    def _wait(self, result: TxnResult) -> None:
+        for _ in range(5000):
+            if result.completed:
+                result.acked = True
+                if result.error is not None:
+                    raise result.error
+                return
+            self._step(trouble=0.1)
+        raise AssertionError(f"{result.operation} does not come to an end")
+
+    def _step(self, *, trouble: float) -> None:
+        self.turn()
+        if self.random.random() < trouble:
+            self.trouble()
+        self.progress()
+
+    @property
+    def _machine(self) -> Any:
+        return self.manager
+
+    # The coordinator
+
+    def ask(self, request: TxnRequest[Message]) -> None:
+        manager = self._machine
+        if request.coordinator is not None and request.coordinator not in manager.coordinators:
+            manager.look_up(*request.coordinator)
+            manager.enqueue(request)
+            return
+        manager.coordinator_ready(3)
+        roll = self.random.random()
+        if roll < 0.1:
+            request.disconnected()
+            return
+        if roll < 0.3:
+            answer = self._refusal(request, self.random.choice(_NOT_NOW))
+        else:
+            answer = self._done(request)
+        if roll > 0.8:
+            request.disconnected()
+        else:
+            request.handle(answer)
+
+    def _refusal(self, request: TxnRequest[Any], code: ErrorCode) -> Message:
+        match request:
+            case FindCoordinator():
+                return FindCoordinatorResponse(
+                    coordinators=[Coordinator(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)]
+                )
+            case InitProducerId():
+                return InitProducerIdResponse(error_code=code)
+            case EndTxn():
+                return EndTxnResponse(error_code=code)
+        return self._added(request, code)
+
+    def _done(self, request: TxnRequest[Any]) -> Message:
+        message = request.build(5 if request.max_version is None else request.max_version)
+        if isinstance(request, FindCoordinator):
+            return FindCoordinatorResponse(coordinators=[Coordinator(node_id=1)])
+        if isinstance(message, InitProducerIdRequest):
+            return self._initialized(message)
+        if isinstance(message, EndTxnRequest):
+            return self._ended(message)
+        assert isinstance(message, AddPartitionsToTxnRequest)
+        if message.v3_and_below_producer_epoch != self._epoch:
+            return self._added(request, ErrorCode.PRODUCER_FENCED)
+        for topic in message.v3_and_below_topics:
+            self._members.update(topic.partitions)
+        return self._added(request, ErrorCode.NONE)
+
+    def _added(self, request: TxnRequest[Any], code: ErrorCode) -> Message:
+        assert isinstance(request, AddPartitionsToTxn)
+        message = request.build(3)
+        assert isinstance(message, AddPartitionsToTxnRequest)
+        return AddPartitionsToTxnResponse(
+            results_by_topic_v3_and_below=[
+                AddPartitionsToTxnTopicResult(
+                    name=topic.name,
+                    results_by_partition=[
+                        AddPartitionsToTxnPartitionResult(
+                            partition_index=index, partition_error_code=code
+                        )
+                        for index in topic.partitions
+                    ],
+                )
+                for topic in message.v3_and_below_topics
+            ]
+        )
+
+    def _initialized(self, message: InitProducerIdRequest) -> InitProducerIdResponse:
+        given = message.producer_epoch
+        # With the epoch before, it is the retry of a request whose answer was lost.
+        if given not in (-1, self._epoch, self._epoch - 1):
+            return InitProducerIdResponse(error_code=ErrorCode.PRODUCER_FENCED)
+        if given in (-1, self._epoch):
+            self._write_markers(commit=False, epoch=self._epoch)
+            self._epoch += 1
+        return InitProducerIdResponse(producer_id=PRODUCER_ID, producer_epoch=self._epoch)
+
+    def _ended(self, message: EndTxnRequest) -> EndTxnResponse:
+        end = message.producer_epoch, message.committed
+        is_v2 = self.version >= 2
+        if end == self._last_end and not self._members:
+            return self._end_answer(is_v2)
+        if message.producer_epoch != self._epoch:
+            return EndTxnResponse(error_code=ErrorCode.PRODUCER_FENCED)
+        if not self._members and message.committed:
+            return EndTxnResponse(error_code=ErrorCode.INVALID_TXN_STATE)
+        if is_v2:
+            self._epoch += 1
+        self._write_markers(commit=message.committed, epoch=self._epoch)
+        self._last_end = end
+        return self._end_answer(is_v2)
+
+    def _end_answer(self, is_v2: bool) -> EndTxnResponse:
+        if is_v2:
+            return EndTxnResponse(producer_id=PRODUCER_ID, producer_epoch=self._epoch)
+        return EndTxnResponse()
+
+    def _write_markers(self, *, commit: bool, epoch: int) -> None:
+        for index in self._members:
+            partition = self.partitions[index]
+            written = partition.log[self._starts[index] :]
+            if commit:
+                self.committed[index] += written
+            self._starts[index] = len(partition.log)
+            partition.marked(PRODUCER_ID, epoch)
+        self._members.clear()
+
+    def check_transaction(self, partition: int, request: ProduceRequest) -> ErrorCode:
+        (data,) = (each for each in request.topic_data[0].partition_data if each.index == partition)
+        assert data.records is not None
+        if read_header(data.records).producer_epoch != self._epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if self.version >= 2:
+            self._members.add(partition)
+        elif partition not in self._members:
+            return ErrorCode.INVALID_TXN_STATE
+        return ErrorCode.NONE

@@ -1,0 +1,178 @@
+"""What groups are asked over the wire beside what their members say; time that passes for them."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from penstock.broker.broker import Broker
+from penstock.core.clock import Clock
+from penstock.core.errors import ErrorCode
+from penstock.core.ids import TimestampMs
+from penstock.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from penstock.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from penstock.protocol.messages.delete_topics import DeleteTopicsRequest
+from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
+from penstock.protocol.messages.list_groups import ListGroupsRequest
+from penstock.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from penstock.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from tests.support.broker.in_process import TIMEOUT_S, RunningBroker, WireClient
+
+GROUP_SETTINGS = {
+    "offsets.topic.num.partitions": "4",
+    "group.consumer.assignment.interval.ms": "0",
+    "group.initial.rebalance.delay.ms": "0",
+}
+"""Groups assign with every heartbeat that has a reason to."""
+
+_NOT_YET = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Asks again and again; what it asks for must come."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come"
+
+
+def find_group(client: WireClient, group: str) -> None:
+    """Has `__consumer_offsets` made, and waits until the group's coordinator is loaded."""
+    answer = client.ask(FindCoordinatorRequest(key=group), 2)
+    assert answer.error_code == 0, answer.error_message
+    wait_until(lambda: fetched_group(client, group).error_code not in _NOT_YET)
+
+
+# --- topics
+
+
+def grow(client: WireClient, topic: str, count: int) -> None:
+    wanted = CreatePartitionsTopic(topic, count, None)
+    answer = client.ask(CreatePartitionsRequest([wanted], 5000), 3)
+    assert answer.results[0].error_code == 0, answer.results[0].error_message
+
+
+def delete_topic(client: WireClient, topic: str) -> None:
+    answer = client.ask(DeleteTopicsRequest(topic_names=[topic], timeout_ms=5000), 5)
+    assert answer.responses[0].error_code == 0
+
+
+# --- offsets
+
+
+def commit(
+    client: WireClient,
+    group: str,
+    offsets: Mapping[tuple[str, int], int] | Mapping[tuple[UUID, int], int],
+    *,
+    member_id: str = "",
+    epoch: int = -1,
+    version: int = 9,
+) -> list[ErrorCode]:
+    """Commits offsets, of topics by name or, from version 10 on, by id; how it went with each."""
+    topics: dict[str | UUID, OffsetCommitRequestTopic] = {}
+    for (topic, partition), offset in offsets.items():
+        named = OffsetCommitRequestTopic(partitions=[])
+        if isinstance(topic, str):
+            named.name = topic
+        else:
+            named.topic_id = topic
+        topics.setdefault(topic, named).partitions.append(
+            OffsetCommitRequestPartition(partition, offset)
+        )
+    request = OffsetCommitRequest(group, epoch, member_id, topics=list(topics.values()))
+    answer = client.ask(request, version)
+    return [ErrorCode(each.error_code) for topic in answer.topics for each in topic.partitions]
+
+
+def fetched_group(
+    client: WireClient,
+    group: str,
+    wanted: Mapping[str, Sequence[int]] | Mapping[UUID, Sequence[int]] | None = None,
+    *,
+    member_id: str | None = None,
+    epoch: int = -1,
+    version: int = 9,
+) -> Any:
+    """A group's part of the answer to OffsetFetch; without `wanted` all that it has."""
+    topics = None
+    if wanted is not None:
+        topics = []
+        for topic, partitions in wanted.items():
+            named = OffsetFetchRequestTopics(partition_indexes=list(partitions))
+            if isinstance(topic, str):
+                named.name = topic
+            else:
+                named.topic_id = topic
+            topics.append(named)
+    asked = OffsetFetchRequestGroup(group, topics=topics)
+    if version >= 9:
+        asked.member_id, asked.member_epoch = member_id, epoch
+    return client.ask(OffsetFetchRequest(groups=[asked]), version).groups[0]
+
+
+def committed(client: WireClient, group: str) -> dict[tuple[str, int], int]:
+    """All that a group has committed."""
+    found = fetched_group(client, group)
+    assert found.error_code == 0, ErrorCode(found.error_code)
+    return {
+        (topic.name, each.partition_index): each.committed_offset
+        for topic in found.topics
+        for each in topic.partitions
+    }
+
+
+# --- what administrators see
+
+
+def described(client: WireClient, group: str, version: int = 1) -> Any:
+    return client.ask(ConsumerGroupDescribeRequest([group]), version).groups[0]
+
+
+def listed(
+    client: WireClient, states: Sequence[str] = (), types: Sequence[str] = ()
+) -> dict[str, tuple[str, str]]:
+    """State and type of groups, by name."""
+    answer = client.ask(ListGroupsRequest(list(states), list(types)), 5)
+    assert answer.error_code == 0, ErrorCode(answer.error_code)
+    return {each.group_id: (each.group_state, each.group_type) for each in answer.groups}
+
+
+# --- time
+
+
+class MovedClock:
+    """A clock that can be set ahead of another one."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.ahead_ms = 0
+
+    def now_ms(self) -> TimestampMs:
+        return TimestampMs(self._clock.now_ms() + self.ahead_ms)
+
+    def monotonic_ms(self) -> int:
+        return self._clock.monotonic_ms() + self.ahead_ms
+
+
+def pass_time(broker: RunningBroker, milliseconds: int) -> None:
+    """So much time passes for the group coordinator: what is due by then has happened."""
+
+    def turn(inside: Broker) -> None:
+        clock = inside.groups._clock
+        if not isinstance(clock, MovedClock):
+            clock = inside.groups._clock = MovedClock(clock)
+        clock.ahead_ms += milliseconds
+        inside.groups._ring()
+
+    broker.call(turn)

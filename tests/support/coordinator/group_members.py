@@ -1,0 +1,286 @@
+"""Members of groups over the wire, of both protocols."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatRequestTopicPartitions,
+)
+from penstock.protocol.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolAssignmentTopicPartition,
+    ConsumerProtocolSubscription,
+    ConsumerProtocolSubscriptionTopicPartition,
+)
+from penstock.protocol.messages.heartbeat import HeartbeatRequest
+from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from penstock.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from penstock.protocol.versioned import decode_versioned, encode_versioned
+from tests.support.broker.in_process import TIMEOUT_S, WireClient
+
+LEAVE, LEAVE_FOR_NOW = -1, -2
+Partitions = dict[UUID, list[int]]
+"""Partitions by id of the topic."""
+
+
+class ConsumerMember:
+    """A member of a consumer group (KIP-848) that does as it is told, one heartbeat at a time."""
+
+    def __init__(
+        self,
+        client: WireClient,
+        group: str,
+        member_id: str,
+        *,
+        names: Sequence[str] | None = None,
+        regex: str | None = None,
+        instance: str | None = None,
+        assignor: str | None = None,
+        version: int = 1,
+    ) -> None:
+        self.client = client
+        self.group = group
+        self.member_id = member_id
+        self.names = names
+        self.regex = regex
+        self.instance = instance
+        self.assignor = assignor
+        self.version = version
+        self.epoch = 0
+        self.assigned: Partitions = {}
+
+    def request(
+        self,
+        epoch: int,
+        *,
+        owned: Mapping[UUID, Sequence[int]] | None = None,
+        names: Sequence[str] | None = None,
+        regex: str | None = None,
+        assignor: str | None = None,
+        rebalance_ms: int = -1,
+    ) -> ConsumerGroupHeartbeatRequest:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group,
+            member_id=self.member_id,
+            member_epoch=epoch,
+            instance_id=self.instance,
+            rebalance_timeout_ms=rebalance_ms,
+            subscribed_topic_names=None if names is None else list(names),
+            server_assignor=assignor,
+        )
+        if regex is not None:
+            request.subscribed_topic_regex = regex
+        if owned is not None:
+            request.topic_partitions = [
+                ConsumerGroupHeartbeatRequestTopicPartitions(topic_id, list(partitions))
+                for topic_id, partitions in owned.items()
+            ]
+        return request
+
+    def join_request(self) -> ConsumerGroupHeartbeatRequest:
+        return self.request(
+            0,
+            owned={},
+            names=self.names,
+            regex=self.regex,
+            assignor=self.assignor,
+            rebalance_ms=60_000,
+        )
+
+    def join(self) -> Any:
+        """The answer, whatever it is."""
+        self.epoch, self.assigned = 0, {}
+        return self.send(self.join_request())
+
+    def joined(self) -> "ConsumerMember":
+        """Itself, as a member."""
+        answer = self.join()
+        assert answer.error_code == 0, (ErrorCode(answer.error_code), answer.error_message)
+        return self
+
+    def beat(
+        self,
+        owned: Mapping[UUID, Sequence[int]] | None = None,
+        *,
+        names: Sequence[str] | None = None,
+        regex: str | None = None,
+        assignor: str | None = None,
+    ) -> Any:
+        """Goes on; of what is None nothing is said."""
+        return self.send(
+            self.request(self.epoch, owned=owned, names=names, regex=regex, assignor=assignor)
+        )
+
+    def obey(self) -> Any:
+        """Goes on, and owns exactly what it was told to; it must be let."""
+        answer = self.beat(self.assigned)
+        assert answer.error_code == 0, (ErrorCode(answer.error_code), answer.error_message)
+        return answer
+
+    def leave(self, epoch: int = LEAVE) -> Any:
+        return self.client.ask(self.request(epoch), self.version)
+
+    def send(self, request: ConsumerGroupHeartbeatRequest) -> Any:
+        answer = self.client.ask(request, self.version)
+        if not answer.error_code:
+            self.take(answer)
+        return answer
+
+    def take(self, answer: Any) -> None:
+        """Goes on as an answer says."""
+        self.member_id, self.epoch = answer.member_id, answer.member_epoch
+        if answer.assignment is not None:
+            found = answer.assignment.topic_partitions
+            self.assigned = {each.topic_id: sorted(each.partitions) for each in found}
+
+
+class ClassicMember:
+    """A member of a group by the classic protocol. Where it leads, it takes all partitions."""
+
+    def __init__(
+        self,
+        client: WireClient,
+        group: str,
+        topics: Sequence[str],
+        *,
+        instance: str | None = None,
+        session_ms: int = 45_000,
+        version: int = 9,
+    ) -> None:
+        self.client = client
+        self.group = group
+        self.topics = topics
+        self.instance = instance
+        self.session_ms = session_ms
+        self.version = version
+        self.member_id = ""
+        self.generation = -1
+        self.protocol: str | None = None
+        self.assigned: dict[str, list[int]] = {}
+
+    def join_request(self) -> JoinGroupRequest:
+        owned = [
+            ConsumerProtocolSubscriptionTopicPartition(topic, partitions)
+            for topic, partitions in self.assigned.items()
+        ]
+        subscription = ConsumerProtocolSubscription(
+            topics=list(self.topics), owned_partitions=owned, generation_id=self.generation
+        )
+        return JoinGroupRequest(
+            group_id=self.group,
+            session_timeout_ms=self.session_ms,
+            rebalance_timeout_ms=60_000,
+            member_id=self.member_id,
+            group_instance_id=self.instance,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol("range", encode_versioned(subscription, 2))],
+        )
+
+    def send_join(self) -> JoinGroupRequest:
+        """Asks to join; the answer comes when the others have too."""
+        request = self.join_request()
+        self.client.send(request, self.version)
+        return request
+
+    def receive_join(self, request: JoinGroupRequest) -> Any:
+        answer: Any = self.client.receive(request, self.version)
+        if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = answer.member_id
+            return self.receive_join(self.send_join())
+        if not answer.error_code:
+            self.member_id, self.generation = answer.member_id, answer.generation_id
+            self.protocol = answer.protocol_name
+        return answer
+
+    def join(self) -> Any:
+        return self.receive_join(self.send_join())
+
+    def sync(self, assignments: Mapping[str, Mapping[str, Sequence[int]]] | None = None) -> Any:
+        """Asks for its assignment; who leads says those of all members."""
+        request = SyncGroupRequest(
+            group_id=self.group,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.instance,
+            protocol_type="consumer",
+            protocol_name=self.protocol,
+            assignments=[
+                SyncGroupRequestAssignment(member_id, encode_assignment(each))
+                for member_id, each in (assignments or {}).items()
+            ],
+        )
+        answer = self.client.ask(request, 5)
+        if not answer.error_code:
+            self.assigned = decode_assignment(answer.assignment)
+        return answer
+
+    def joined(self, assigned: Mapping[str, Sequence[int]] | None = None) -> "ClassicMember":
+        """Itself, as the only member of a group, or as one of a group that assigns for it."""
+        answer = self.join()
+        assert answer.error_code == 0, ErrorCode(answer.error_code)
+        mine = {self.member_id: assigned or {}} if answer.leader == self.member_id else None
+        answer = self.sync(mine)
+        assert answer.error_code == 0, ErrorCode(answer.error_code)
+        return self
+
+    def beat(self) -> ErrorCode:
+        request = HeartbeatRequest(self.group, self.generation, self.member_id, self.instance)
+        return ErrorCode(self.client.ask(request, 4).error_code)
+
+    def leave(self) -> ErrorCode:
+        gone = MemberIdentity(self.member_id, self.instance)
+        answer = self.client.ask(LeaveGroupRequest(self.group, members=[gone]), 5)
+        return ErrorCode(answer.error_code or answer.members[0].error_code)
+
+
+def encode_assignment(partitions: Mapping[str, Sequence[int]]) -> bytes:
+    parts = [
+        ConsumerProtocolAssignmentTopicPartition(topic, list(each))
+        for topic, each in partitions.items()
+    ]
+    return encode_versioned(ConsumerProtocolAssignment(parts), 2)
+
+
+def decode_assignment(data: bytes) -> dict[str, list[int]]:
+    if not data:
+        return {}
+    found, _ = decode_versioned(ConsumerProtocolAssignment, data)
+    return {each.topic: sorted(each.partitions) for each in found.assigned_partitions}
+
+
+def settle(*members: ConsumerMember) -> None:
+    """Heartbeats until nobody hears anything new."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        before = [(each.epoch, each.assigned) for each in members]
+        for each in members:
+            each.obey()
+        if before == [(each.epoch, each.assigned) for each in members]:
+            return
+        assert time.monotonic() < deadline, before
+
+
+def settle_on(wanted: Sequence[Partitions], *members: ConsumerMember) -> None:
+    """Heartbeats until the members have what is wanted, each its own."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while [each.assigned for each in members] != list(wanted):
+        assert time.monotonic() < deadline, [each.assigned for each in members]
+        for each in members:
+            each.obey()
+
+
+def owned_by(*members: ConsumerMember) -> Partitions:
+    """All that they have together; nothing twice."""
+    found: Partitions = {}
+    for each in members:
+        for topic_id, partitions in each.assigned.items():
+            found.setdefault(topic_id, []).extend(partitions)
+    for partitions in found.values():
+        assert len(partitions) == len(set(partitions)), "a partition has two owners"
+        partitions.sort()
+    return found

@@ -1,0 +1,399 @@
+"""Apache Kafka itself, for the tests to compare with: its tools, and a real broker.
+
+`make setup` fetches Kafka's published jars into `.parts`. A test that needs them and does not find
+them fails with the name of what is missing; it is never skipped.
+"""
+
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Self
+
+ROOT = Path(__file__).resolve().parents[3]
+JAVA_FOLDER = ROOT / "tests" / "compat" / "java"
+CLUSTER_ID = "cGVuc3RvY2stY29tcGF0MQ"
+
+# A JVM that starts quickly matters more here than one that runs quickly for long.
+JVM_OPTIONS = (
+    "-Xmx512m",
+    "-Xshare:auto",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-XX:-UsePerfData",
+)
+
+GAPS = "Non-consecutive offsets in "
+MAX_ARGUMENT_BYTES = 100_000  # Linux refuses a single argument over 128 KiB
+
+
+class MissingPartError(Exception):
+    """A part that `make setup` provides is not there."""
+
+
+class KafkaToolError(Exception):
+    """A Kafka process did not do what it was asked; the message carries what it printed."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a Java program printed before it ended well."""
+
+    stdout: str
+    stderr: str
+
+
+@dataclass(frozen=True)
+class KafkaParts:
+    """Where Java and Kafka's jars are, and how to run a program with them."""
+
+    java: Path
+    libs: Path
+    version: str
+
+    @classmethod
+    def find(cls) -> Self:
+        pom = (ROOT / "tools" / "kafka" / "pom.xml").read_text()
+        found = re.search(r"<kafka\.version>(.+?)</kafka\.version>", pom)
+        if found is None:
+            raise MissingPartError("tools/kafka/pom.xml names no kafka.version")
+        libs = ROOT / ".parts" / f"kafka-{found[1]}" / "libs"
+        if not (libs / f"kafka-clients-{found[1]}.jar").exists():
+            raise MissingPartError(f"Kafka's jars ({found[1]}) are missing: run make setup")
+        java = shutil.which("java")
+        if java is None:
+            raise MissingPartError("Java 17 or newer is missing: run make setup")
+        return cls(Path(java), libs, found[1])
+
+    def command(
+        self, program: str | Path, *arguments: str, scratch: str | Path, log_level: str = "warn"
+    ) -> list[str]:
+        """The command line that runs a class of Kafka's, or a Java source file of ours.
+
+        `scratch` is a folder for what the JVM leaves behind: the codecs unpack libraries there.
+        """
+        classes = f"{self.libs}/*"
+        if isinstance(program, Path):
+            classes = f"{self._compiled(program)}:{classes}"
+            program = program.stem
+        return [
+            str(self.java),
+            *JVM_OPTIONS,
+            f"-Djava.io.tmpdir={scratch}",
+            f"-Dlog4j2.configurationFile={JAVA_FOLDER / 'log4j2.properties'}",
+            f"-Dpenstock.log.level={log_level}",
+            "-cp",
+            classes,
+            program,
+            *arguments,
+        ]
+
+    def _compiled(self, source: Path) -> Path:
+        """The folder with the classes of a program, which stays there until the source changes."""
+        made_of = (source.read_bytes(), str(self.libs).encode(), str(self.java.resolve()).encode())
+        digest = sha256(b"\0".join(made_of)).hexdigest()[:16]
+        folder = ROOT / ".parts" / "test-classes" / f"{source.stem}-{digest}"
+        if folder.exists():
+            return folder
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as made:
+            # As a module, because a JRE with the compiler has no command of its own for it.
+            compiler = (str(self.java), "-m", "jdk.compiler/com.sun.tools.javac.Main")
+            jars = ":".join(map(str, self.libs.glob("*.jar")))
+            done = subprocess.run(
+                [*compiler, "-cp", jars, "-d", f"{made}/classes", str(source)],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if done.returncode != 0:
+                raise KafkaToolError(f"{source.name} does not compile:\n{done.stderr}")
+            try:
+                Path(made, "classes").rename(folder)
+            except OSError:
+                if not folder.exists():  # otherwise another process was quicker
+                    raise
+        return folder
+
+    def run(
+        self, program: str | Path, *arguments: str, stdin: str = "", timeout: float = 120
+    ) -> Run:
+        """Runs a program to its end; raises KafkaToolError if it fails or takes too long."""
+        with tempfile.TemporaryDirectory() as scratch:
+            try:
+                done = subprocess.run(
+                    self.command(program, *arguments, scratch=scratch),
+                    input=stdin,
+                    capture_output=True,
+                    text=True,
+                    timeout=timeout,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired as expired:
+                raise KafkaToolError(f"{program} did not end within {timeout} s") from expired
+        if done.returncode != 0:
+            printed = f"{done.stdout[-2000:]}\n{done.stderr[-6000:]}"
+            raise KafkaToolError(f"{program} ended with {done.returncode}:\n{printed}")
+        return Run(done.stdout, done.stderr)
+
+
+@dataclass(frozen=True)
+class Dump:
+    """What DumpLogSegments said."""
+
+    files: dict[Path, list[str]]
+    """The lines about each file."""
+    complaints: list[str]
+    """Whatever it found wrong; each with its details, on several lines."""
+    gaps: dict[Path, list[tuple[int, int]]]
+    """Neighbouring offsets that are not consecutive, by log: right only where compaction was."""
+
+    @property
+    def text(self) -> str:
+        return "\n".join(line for lines in self.files.values() for line in lines)
+
+
+def dump_log_segments(files: Iterable[Path], *options: str) -> Dump:
+    """Kafka's own reading of log, index, timeindex, txnindex and snapshot files.
+
+    Options are those of the tool: `--deep-iteration`, `--print-data-log`, `--index-sanity-check`,
+    `--verify-index-only`, `--offsets-decoder`, `--transaction-log-decoder` and so on. An index is
+    compared with the log beside it. A JVM start is dear: pass many files at once.
+    """
+    parts = KafkaParts.find()
+    dumped: dict[Path, list[str]] = {}
+    complaints: list[str] = []
+    gaps: dict[Path, list[tuple[int, int]]] = {}
+    for names in _arguments(files):
+        run = parts.run(
+            "org.apache.kafka.tools.DumpLogSegments", *options, "--files", ",".join(names)
+        )
+        lines: list[str] = []
+        for line in run.stdout.splitlines():
+            if line.startswith("Dumping "):
+                lines = dumped.setdefault(Path(line.removeprefix("Dumping ")), [])
+            lines.append(line)
+            if "isvalid: false" in line.lower() or re.match(r"Found \d+ invalid bytes", line):
+                complaints.append(line)
+        for remark in _remarks(run.stderr):
+            if not remark.startswith(GAPS):
+                complaints.append(remark)
+                continue
+            pairs = re.findall(r"(-?\d+) is followed by (\d+)", remark)
+            # The tool begins each file at -1, and so finds a gap before every base offset but 0.
+            if found := [(int(left), int(right)) for left, right in pairs if left != "-1"]:
+                gaps[Path(remark.splitlines()[0].removeprefix(GAPS))] = found
+    return Dump(dumped, complaints, gaps)
+
+
+def _arguments(files: Iterable[Path]) -> Iterable[list[str]]:
+    """The files in groups that each fit into one comma-separated argument."""
+    group: list[str] = []
+    size = 0
+    for name in map(str, files):
+        if "," in name:
+            raise ValueError(f"DumpLogSegments separates files by commas, and {name} has one")
+        if group and size + len(name) > MAX_ARGUMENT_BYTES:
+            yield group
+            group, size = [], 0
+        group.append(name)
+        size += len(name) + 1
+    if group:
+        yield group
+
+
+def _remarks(stderr: str) -> list[str]:
+    """What the tool wrote to stderr: a line, and the indented lines that belong to it, are one."""
+    remarks: list[str] = []
+    for line in stderr.splitlines():
+        if line.startswith("  ") and remarks:
+            remarks[-1] += "\n" + line
+        elif line.strip() and not line.startswith("Picked up "):  # JAVA_TOOL_OPTIONS
+            remarks.append(line)
+    return remarks
+
+
+def wait_until(ready: Callable[[], bool], what: str, deadline: float = 60) -> None:
+    """Asks again and again, because another process makes it come true; fails after `deadline`."""
+    end = time.monotonic() + deadline
+    while not ready():
+        if time.monotonic() > end:
+            raise KafkaToolError(f"{what}: not within {deadline} s")
+        time.sleep(0.02)
+
+
+class KafkaBroker:
+    """A real Kafka node (broker and controller in one) on free ports of the loopback address.
+
+    Everything it writes is under `folder`: its data in `data`, its log in `broker.log`. It can be
+    stopped and started again. Used as a context manager it never outlives the block.
+    """
+
+    def __init__(
+        self, parts: KafkaParts, folder: Path, settings: Mapping[str, str] | None = None
+    ) -> None:
+        self.parts = parts
+        self.folder = folder
+        self.data = folder / "data"
+        self.log = folder / "broker.log"
+        self.port = 0
+        self._settings = dict(settings or {})
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if self._process is not None:
+            self.kill()
+
+    def start(self, deadline: float = 60) -> None:
+        """Starts and waits until clients are served; tries other ports if one was just taken."""
+        if self._process is not None:
+            raise KafkaToolError("this broker is running already")
+        for _ in range(3):
+            properties = self._write_properties()
+            if not (self.data / "meta.properties").exists():
+                self.data.mkdir(exist_ok=True)
+                for name, content in formatted(self.parts).items():
+                    (self.data / name).write_bytes(content)
+            self._spawn(properties)
+            try:
+                wait_until(self._is_ready_or_dead, "the start of Kafka", deadline)
+            except KafkaToolError as error:
+                self.kill()
+                raise KafkaToolError(f"{error}:\n{self._log_end()}") from None
+            except BaseException:  # the test's own time limit, or Ctrl-C
+                self.kill()
+                raise
+            if self._running().poll() is None:
+                return
+            self.kill()
+            if "BindException" not in self.log.read_text():
+                break
+        raise KafkaToolError(f"Kafka did not start:\n{self._log_end()}")
+
+    def stop(self, deadline: float = 60) -> None:
+        """Asks for a clean shutdown and waits for it; data then carries the marker of one."""
+        process = self._running()
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(deadline)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise KafkaToolError(f"Kafka did not stop:\n{self._log_end()}") from None
+        self._process = None
+        if not (self.data / ".kafka_cleanshutdown").exists():
+            raise KafkaToolError(f"Kafka did not stop cleanly:\n{self._log_end()}")
+
+    def kill(self) -> None:
+        """kill -9, and the process is reaped."""
+        process = self._running()
+        process.kill()
+        process.wait()
+        self._process = None
+
+    def partition_folder(self, topic: str, partition: int) -> Path:
+        return self.data / f"{topic}-{partition}"
+
+    def log_lines(self, *levels: str) -> list[str]:
+        """The broker's log since its last start: all of it, or the lines of the given levels."""
+        lines = self.log.read_text().splitlines()
+        marks = tuple(f" {level} " for level in levels)
+        return [line for line in lines if not marks or line[12:].startswith(marks)]
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise KafkaToolError("this broker is not running")
+        return self._process
+
+    def _write_properties(self) -> Path:
+        self.port, controller_port = _free_ports(2)
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://127.0.0.1:{controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": str(self.data),
+            "log.index.size.max.bytes": "65536",  # preallocated: 10 MiB each is slow to copy
+            "log.cleaner.backoff.ms": "100",
+            "group.initial.rebalance.delay.ms": "0",
+            "offsets.topic.num.partitions": "1",
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.num.partitions": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.num.partitions": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            **self._settings,
+        }
+        self.folder.mkdir(parents=True, exist_ok=True)
+        properties = self.folder / "server.properties"
+        properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        return properties
+
+    def _spawn(self, properties: Path) -> None:
+        scratch = self.folder / "tmp"
+        scratch.mkdir(exist_ok=True)
+        command = self.parts.command(
+            "kafka.Kafka", str(properties), scratch=scratch, log_level="info"
+        )
+        # setpriv lets the kernel end the broker if the test process is itself killed.
+        if shutil.which("setpriv"):
+            command = ["setpriv", "--pdeathsig", "KILL", *command]
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+            )
+
+    def _is_ready_or_dead(self) -> bool:
+        return self._running().poll() is not None or "Kafka Server started" in self.log.read_text()
+
+    def _log_end(self) -> str:
+        return "\n".join(self.log.read_text().splitlines()[-40:]) if self.log.exists() else ""
+
+
+@cache
+def formatted(parts: KafkaParts) -> dict[str, bytes]:
+    """The files of an empty data folder of node 1: Kafka's tool takes a second or two for them."""
+    with tempfile.TemporaryDirectory() as folder:
+        data, properties = Path(folder, "data"), Path(folder, "server.properties")
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": "1@127.0.0.1:1",
+            "listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:1",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": str(data),
+        }
+        properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        parts.run("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties))
+        return {path.name: path.read_bytes() for path in data.iterdir()}
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()

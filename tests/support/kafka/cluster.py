@@ -1,0 +1,191 @@
+"""A real Kafka cluster: several nodes, each broker and controller in one, that die on demand."""
+
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from penstock.testing.addresses import Listener, Ports
+from tests.support.kafka.broker import (
+    KafkaBroker,
+    KafkaParts,
+    KafkaToolError,
+    formatted,
+    wait_until,
+)
+from tests.support.kafka_clients.brokers import SETTINGS
+
+HOST = "127.0.0.1"
+HEAP = "-Xmx256m"
+START_SECONDS = 60.0
+
+_QUICK = {
+    **SETTINGS,
+    # A node that is killed is missed soon.
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "200",
+    "controller.quorum.fetch.timeout.ms": "1000",
+    "controller.quorum.election.timeout.ms": "500",
+    "controller.quorum.election.backoff.max.ms": "200",
+    "replica.fetch.backoff.ms": "100",
+    "auto.leader.rebalance.enable": "false",
+    # Small: three of them run side by side.
+    "log.cleaner.dedupe.buffer.size": "2097152",
+    "log.index.size.max.bytes": "65536",
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+}
+
+
+@dataclass(frozen=True)
+class SmallParts(KafkaParts):
+    """JVMs that have little memory."""
+
+    def command(
+        self, program: str | Path, *arguments: str, scratch: str | Path, log_level: str = "warn"
+    ) -> list[str]:
+        command = super().command(program, *arguments, scratch=scratch, log_level=log_level)
+        at = command.index("-cp")
+        return [*command[:at], HEAP, *command[at:]]  # the last one counts
+
+
+class Node(KafkaBroker):
+    """One node. Its ports stay the same whenever it is started again."""
+
+    def __init__(self, parts: KafkaParts, folder: Path, settings: Mapping[str, str]) -> None:
+        super().__init__(parts, folder, settings)
+        self.id = int(settings["node.id"])
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
+    def start(self, deadline: float = START_SECONDS) -> None:
+        """Starts, where it is down, and waits until it serves clients."""
+        self.spawn()
+        self.wait(deadline)
+
+    def spawn(self) -> None:
+        """From a thread that lives on: the kernel ends the node together with it."""
+        if self._process is None:
+            self._spawn(self._write_properties())
+
+    def wait(self, deadline: float = START_SECONDS) -> None:
+        try:
+            wait_until(self._is_ready_or_dead, f"the start of node {self.id}", deadline)
+        except KafkaToolError as error:
+            raise KafkaToolError(f"{error}:\n{self._log_end()}") from None
+        if self._running().poll() is not None:
+            raise KafkaToolError(f"node {self.id} did not start:\n{self._log_end()}")
+
+    def _write_properties(self) -> Path:
+        properties = self.folder / "server.properties"
+        properties.write_text("".join(f"{key}={value}\n" for key, value in self._settings.items()))
+        return properties
+
+
+class KafkaCluster:
+    """Nodes 1, 2, … in racks of their own, `rack-1` …, from which consumers may read nearby.
+
+    A client that comes in by `tapped` of a node is sent to the same listener of every other one:
+    the addresses there are those that were given, by node, or the listener's own.
+    """
+
+    def __init__(self, parts: KafkaParts, folder: Path, size: int = 3) -> None:
+        self._parts = SmallParts(parts.java, parts.libs, parts.version)
+        self._folder = folder
+        self._ports = Ports()
+        self._size = size
+        self.inside = {id_: self._take("TAPPED") for id_ in range(1, size + 1)}
+        """The listeners that `tap` leads to."""
+        self._plain = {id_: self._take("PLAINTEXT") for id_ in self.inside}
+        self._controllers = {id_: self._take("CONTROLLER") for id_ in self.inside}
+        self._advertised = {id_: each.address for id_, each in self.inside.items()}
+        self.nodes: dict[int, Node] = {}
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(each.address for each in self._plain.values())
+
+    def tap(self, addresses: Mapping[int, str]) -> None:
+        """Before the start: where clients of the tapped listeners are sent to."""
+        self._advertised.update(addresses)
+
+    def __enter__(self) -> Self:
+        for id_ in range(1, self._size + 1):
+            folder = self._folder / f"node-{id_}"
+            folder.mkdir(parents=True)
+            self.nodes[id_] = Node(self._parts, folder, self._settings(id_, folder / "data"))
+        try:
+            self._format()
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """All nodes that are down, side by side."""
+        for node in self.nodes.values():
+            node.spawn()
+        for node in self.nodes.values():
+            node.wait()
+
+    def close(self) -> None:
+        for node in self.nodes.values():
+            if node.is_running:
+                node.kill()
+        self._ports.close()
+
+    def _take(self, name: str) -> Listener:
+        return self._ports.take(Listener(name, HOST, 0))
+
+    def _format(self) -> None:
+        """Folders differ in two numbers only."""
+        files = formatted(self._parts)
+        meta = files["meta.properties"].decode().splitlines()
+        for node in self.nodes.values():
+            node.data.mkdir()
+            for name, content in files.items():
+                (node.data / name).write_bytes(content)
+            own = {
+                "node.id": str(node.id),
+                "directory.id": urlsafe_b64encode(bytes([node.id] * 16)).decode().rstrip("="),
+            }
+            kept = [line for line in meta if line.partition("=")[0] not in own]
+            lines = [*kept, *(f"{key}={value}" for key, value in own.items())]
+            (node.data / "meta.properties").write_text("\n".join(lines) + "\n")
+
+    def _settings(self, id_: int, data: Path) -> dict[str, str]:
+        listeners = (self._plain[id_], self.inside[id_], self._controllers[id_])
+        voters = ",".join(f"{key}@{each.address}" for key, each in self._controllers.items())
+        copies, enough = str(self._size), str(self._size // 2 + 1)
+        return {
+            "process.roles": "broker,controller",
+            "node.id": str(id_),
+            "broker.rack": f"rack-{id_}",
+            "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+            "controller.quorum.voters": voters,
+            "listeners": ",".join(map(str, listeners)),
+            "advertised.listeners": f"{self._plain[id_]},TAPPED://{self._advertised[id_]}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,TAPPED:PLAINTEXT,"
+            "CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": str(data),
+            **{
+                f"{topic}.replication.factor": copies
+                for topic in ("offsets.topic", "transaction.state.log")
+            },
+            "share.coordinator.state.topic.replication.factor": copies,
+            "share.coordinator.state.topic.num.partitions": "1",
+            "share.coordinator.state.topic.min.isr": enough,
+            "offsets.topic.num.partitions": copies,
+            "transaction.state.log.num.partitions": copies,
+            "transaction.state.log.min.isr": enough,
+            **_QUICK,
+        }

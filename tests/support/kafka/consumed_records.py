@@ -1,0 +1,80 @@
+"""What a log of ours gives to consumers, in the form in which Kafka's answers are kept."""
+
+from collections.abc import Iterable, Iterator
+
+from penstock.records.batch import BatchHeader
+from penstock.records.read import read_records
+from penstock.records.record import Record
+from penstock.storage.index.transaction_index import AbortedTxn
+from penstock.storage.log.log import Log
+from penstock.storage.log.results import Isolation
+from penstock.storage.segment.log_segment import TimestampAndOffset
+from tests.support.kafka.logs import FoundOffset, KafkaRecord, ServedPartition
+from tests.support.storage.logs import batches_in
+
+FETCH_BYTES = 20_000
+TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+
+
+def consume(log: Log, timestamps: Iterable[int] = ()) -> ServedPartition:
+    """Reads the log from end to end under both isolation levels, and asks it for these times."""
+    served = ServedPartition(
+        first_offset=log.log_start_offset,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        max_timestamp=_found(log.offset_of_max_timestamp()),
+        offsets_for_timestamps={
+            asked: _found(log.offset_for_timestamp(asked)) for asked in timestamps
+        },
+    )
+    for header, records, _ in _fetch(log, Isolation.HIGH_WATERMARK):
+        if header.is_control:
+            continue
+        for record in records:
+            served.uncommitted.append(KafkaRecord(*record))
+            served.leader_epochs[record.offset] = header.partition_leader_epoch
+            served.timestamp_types[record.offset] = _timestamp_type(header)
+    served.committed = [KafkaRecord(*record) for record in _committed(log)]
+    return served
+
+
+def _fetch(
+    log: Log, isolation: Isolation
+) -> Iterator[tuple[BatchHeader, list[Record], list[AbortedTxn]]]:
+    """Batch by batch: its header, its records, and what the fetch said of aborted transactions."""
+    offset = log.log_start_offset
+    while True:
+        fetched = log.read(offset, FETCH_BYTES, isolation)
+        if fetched.records is None:
+            return
+        for view, position, header in batches_in(fetched.records):
+            records = read_records(view, position)
+            wanted = [record for record in records if record.offset >= log.log_start_offset]
+            yield header, wanted, fetched.aborted_transactions or []
+            offset = header.next_offset
+
+
+def _committed(log: Log) -> Iterator[Record]:
+    """Leaves out what was aborted, as Kafka's consumer does it."""
+    aborted: set[int] = set()
+    waiting: list[AbortedTxn] = []
+    known: list[AbortedTxn] = []
+    for header, records, transactions in _fetch(log, Isolation.TXN_COMMITTED):
+        if transactions is not known:
+            known = transactions
+            waiting = sorted(known, key=lambda txn: txn.first_offset, reverse=True)
+            aborted.clear()
+        while waiting and waiting[-1].first_offset <= header.last_offset:
+            aborted.add(waiting.pop().producer_id)
+        if header.is_control:
+            aborted.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in aborted):
+            yield from records
+
+
+def _timestamp_type(header: BatchHeader) -> str:
+    return "NoTimestampType" if header.magic == 0 else TIMESTAMP_TYPES[header.timestamp_type]
+
+
+def _found(answer: TimestampAndOffset | None) -> FoundOffset | None:
+    return None if answer is None else FoundOffset(answer.offset, answer.timestamp)

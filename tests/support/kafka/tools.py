@@ -1,0 +1,190 @@
+"""Kafka's own command-line tools, one after the other in one JVM: each start of a JVM is dear.
+
+with KafkaTools(KafkaParts.find()) as tools:
+    shell = Shell(tools, "127.0.0.1:9092")
+    assert shell("topics", "--list").lines == []
+"""
+
+import json
+import selectors
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from tests.support.kafka.broker import ROOT, KafkaParts, KafkaToolError
+
+JAVA_FOLDER = ROOT / "tests" / "compat" / "tools" / "java"
+JOB_SECONDS = 30.0
+GRACE_SECONDS = 30.0
+"""How much longer than a job's own limit its answer may take, before the JVM is given up."""
+
+MAIN_CLASSES: Mapping[str, str] = {
+    "acls": "org.apache.kafka.tools.AclCommand",
+    "broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
+    "client-metrics": "org.apache.kafka.tools.ClientMetricsCommand",
+    "cluster": "org.apache.kafka.tools.ClusterTool",
+    "configs": "kafka.admin.ConfigCommand",
+    "console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "console-producer": "org.apache.kafka.tools.ConsoleProducer",
+    "consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
+    "delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
+    "dump-log": "org.apache.kafka.tools.DumpLogSegments",
+    "features": "org.apache.kafka.tools.FeatureCommand",
+    "get-offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "groups": "org.apache.kafka.tools.GroupsCommand",
+    "leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
+    "log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
+    "reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "share-groups": "org.apache.kafka.tools.consumer.group.ShareGroupCommand",
+    "topics": "org.apache.kafka.tools.TopicCommand",
+    "transactions": "org.apache.kafka.tools.TransactionsCommand",
+}
+"""By the names of Kafka's scripts: `kafka-topics.sh` is topics."""
+
+ADDRESS_FIRST = frozenset({"features", "transactions"})
+"""Tools with subcommands that take the broker's address only in front of them."""
+
+QUICK: Mapping[str, Sequence[str]] = {
+    "console-consumer": ("--command-property", "fetch.max.wait.ms=10"),
+}
+"""What a tool is told so that its end is not kept waiting: by default for a fetch of 0.5 s."""
+
+
+@dataclass(frozen=True)
+class ToolRun:
+    """What a tool did. `exit` is None where it had not ended in time."""
+
+    exit: int | None
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        """What it printed, without empty lines and the blanks at the ends."""
+        return [line.strip() for line in self.out.splitlines() if line.strip()]
+
+    @property
+    def text(self) -> str:
+        """All that a user sees in a terminal."""
+        return self.out + self.err
+
+    def rows(self, *columns: str) -> list[list[str]]:
+        """The chosen columns of a table that it printed, after any remarks; the rows are sorted.
+
+        Cells have no blanks in them, and only the last of a row may be empty.
+        """
+        table = [line.split() for line in self.lines]
+        while columns[0] not in table[0]:
+            del table[0]
+        head, *rows = table
+        places = [head.index(column) for column in columns]
+        return sorted([(*row, "")[place] for place in places] for row in rows)
+
+
+class KafkaTools:
+    """The JVM. It starts with the first tool and ends with `close`."""
+
+    def __init__(self, parts: KafkaParts) -> None:
+        self._parts = parts
+        self._process: subprocess.Popen[bytes] | None = None
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+        if self._scratch is not None:
+            self._scratch.cleanup()
+            self._scratch = None
+
+    def run(
+        self, tool: str, *arguments: str, stdin: str = "", timeout: float = JOB_SECONDS
+    ) -> ToolRun:
+        """Runs a tool with exactly these arguments; a tool that fails is a result like another."""
+        process = self._process or self._start()
+        job = {
+            "main": MAIN_CLASSES[tool],
+            "args": arguments,
+            "stdin": stdin,
+            "timeout_ms": int(timeout * 1000),
+        }
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(job).encode() + b"\n")
+        process.stdin.flush()
+        answer = json.loads(self._answer(process, timeout + GRACE_SECONDS))
+        if answer["exit"] is None:  # it is running still, and would print into the next answer
+            self.close()
+        return ToolRun(answer["exit"], answer["out"], answer["err"])
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self._scratch = tempfile.TemporaryDirectory()
+        command = self._parts.command(
+            JAVA_FOLDER / "RunTools.java",
+            str(JAVA_FOLDER / "log4j2.properties"),
+            scratch=self._scratch.name,
+        )
+        with (Path(self._scratch.name) / "stderr").open("wb") as errors:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
+            )
+        return self._process
+
+    def _answer(self, process: subprocess.Popen[bytes], timeout: float) -> bytes:
+        assert process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            answer = process.stdout.readline() if selector.select(timeout) else b""
+        if answer:
+            return answer
+        assert self._scratch is not None
+        said = (Path(self._scratch.name) / "stderr").read_text(errors="replace")[-4000:]
+        self.close()
+        raise KafkaToolError(f"no answer from the tools within {timeout} s:\n{said}")
+
+
+class Shell:
+    """The tools of one user against one broker: `shell("topics", "--list")`.
+
+    `configuration` is a properties file with what a client needs to log in.
+    """
+
+    def __init__(
+        self, tools: KafkaTools, bootstrap: str, configuration: Path | None = None
+    ) -> None:
+        self.bootstrap = bootstrap
+        self._tools = tools
+        self._common = ["--bootstrap-server", bootstrap]
+        if configuration is not None:
+            self._common += ["--command-config", str(configuration)]
+
+    def __call__(
+        self, tool: str, *arguments: str, stdin: str = "", timeout: float = JOB_SECONDS
+    ) -> ToolRun:
+        """Runs a tool that must succeed; a KafkaToolError says what it printed instead."""
+        run = self.attempt(tool, *arguments, stdin=stdin, timeout=timeout)
+        if run.exit != 0:
+            end = "did not end in time" if run.exit is None else f"ended with {run.exit}"
+            raise KafkaToolError(f"{tool} {' '.join(arguments)} {end}:\n{run.text[-6000:]}")
+        return run
+
+    def attempt(
+        self, tool: str, *arguments: str, stdin: str = "", timeout: float = JOB_SECONDS
+    ) -> ToolRun:
+        """Runs a tool that may fail."""
+        if tool in ADDRESS_FIRST:
+            whole = [*self._common, *arguments]
+        else:
+            whole = [*arguments, *self._common, *QUICK.get(tool, ())]
+        return self._tools.run(tool, *whole, stdin=stdin, timeout=timeout)

@@ -1,0 +1,324 @@
+"""Clients of other languages: programs that do one JSON job per line and answer in one line.
+
+A job has an `op`, the broker's address and the operation's arguments, named as in `Client`; keys,
+values and header values are base64 or null; `timeout_ms` says how long it may take. The answer has
+what the operation returns, or `error` with Kafka's `code` (-1 where there is none) and a `message`.
+A program runs from the first job to `close`: a JVM that starts for each job would be slow.
+"""
+
+import json
+import os
+import re
+import selectors
+import shutil
+import subprocess
+import tempfile
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypedDict
+
+from tests.support.kafka.broker import JVM_OPTIONS, ROOT, KafkaParts, MissingPartError
+from tests.support.kafka_clients.model import (
+    Acks,
+    AdminClient,
+    ClientError,
+    GroupRead,
+    Header,
+    Record,
+)
+
+PARTS = ROOT / ".parts"
+CLIENTS = ROOT / "tools" / "clients"
+JOB_SECONDS = 20.0
+GRACE_SECONDS = 40.0
+"""How much longer than the job's own limit an answer may take, before the program is given up."""
+
+Json = bool | int | str | None | Sequence["Json"] | Mapping[str, "Json"]
+
+
+class WireRecord(TypedDict):
+    partition: int
+    offset: int
+    timestamp: int
+    key: str | None
+    value: str | None
+    headers: list[tuple[str, str | None]]
+
+
+class Answer(TypedDict, total=False):
+    error: "WireError"
+    offsets: list[int]
+    records: list[WireRecord]
+    committed: dict[str, int]
+    offset: int
+    configs: dict[str, str | None]
+    transaction: "WireTransaction"
+    states: dict[str, str]
+    producers: list[dict[str, int]]
+    assignment: list[tuple[str, int]]
+    groups: dict[str, tuple[str | None, str | None]]
+    group: "WireGroup"
+
+
+class WireTransaction(TypedDict):
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    started: bool
+    partitions: list[tuple[str, int]]
+
+
+class WireMember(TypedDict, total=False):
+    client_id: str
+    instance_id: str | None
+    assignment: list[tuple[str, int]]
+    target: list[tuple[str, int]]
+
+
+class WireGroup(TypedDict):
+    type: str
+    state: str
+    assignor: str
+    members: list[WireMember]
+
+
+class WireError(TypedDict):
+    code: int
+    message: str
+
+
+class ProgramClient(AdminClient):
+    """A client that runs as a program."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Callable[[Path], list[str]],
+        environment: Mapping[str, str] | None = None,
+        *,
+        keeps_header_order: bool = True,
+        writes_null_headers: bool = True,
+        idempotent_by_default: bool = False,
+    ) -> None:
+        """`command` makes the command line, given a folder for what the program leaves behind."""
+        self.name = name
+        self.keeps_header_order = keeps_header_order
+        self.writes_null_headers = writes_null_headers
+        self.idempotent_by_default = idempotent_by_default
+        self._command = command
+        self._environment = environment or {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+        if self._scratch is not None:
+            self._scratch.cleanup()
+            self._scratch = None
+
+    def produce(
+        self,
+        bootstrap: str,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        codec: str = "none",
+        acks: Acks = "all",
+        idempotent: bool = False,
+        auto_create: bool = False,
+        timeout: float = JOB_SECONDS,
+    ) -> list[int]:
+        return self.do(
+            bootstrap,
+            topic,
+            "produce",
+            timeout,
+            records=[to_wire(record) for record in records],
+            codec=codec,
+            acks=acks,
+            idempotent=idempotent,
+            auto_create=auto_create,
+        )["offsets"]
+
+    def consume(
+        self, bootstrap: str, topic: str, partitions: Sequence[int], count: int
+    ) -> list[Record]:
+        answer = self.do(bootstrap, topic, "consume", partitions=partitions, count=count)
+        return [from_wire(record) for record in answer["records"]]
+
+    def consume_group(self, bootstrap: str, topic: str, group: str, count: int) -> GroupRead:
+        answer = self.do(bootstrap, topic, "consume_group", group=group, count=count)
+        return GroupRead(
+            [from_wire(record) for record in answer["records"]],
+            {int(partition): offset for partition, offset in answer["committed"].items()},
+        )
+
+    def offset_for_time(self, bootstrap: str, topic: str, partition: int, timestamp: int) -> int:
+        return self.do(
+            bootstrap, topic, "offset_for_time", partition=partition, timestamp=timestamp
+        )["offset"]
+
+    def create_topic(
+        self, bootstrap: str, topic: str, partitions: int, configs: Mapping[str, str]
+    ) -> None:
+        self.do(bootstrap, topic, "create_topic", partitions=partitions, configs=configs)
+
+    def delete_topic(self, bootstrap: str, topic: str) -> None:
+        self.do(bootstrap, topic, "delete_topic")
+
+    def topic_configs(self, bootstrap: str, topic: str) -> dict[str, str | None]:
+        return self.do(bootstrap, topic, "topic_configs")["configs"]
+
+    def do(
+        self,
+        bootstrap: str,
+        topic: str,
+        op: str,
+        seconds: float = JOB_SECONDS,
+        **arguments: Json,
+    ) -> Answer:
+        job = {"op": op, "bootstrap": bootstrap, "topic": topic, **arguments}
+        job["timeout_ms"] = int(seconds * 1000)
+        try:
+            process = self._running()
+            assert process.stdin is not None
+            process.stdin.write(json.dumps(job).encode() + b"\n")
+            process.stdin.flush()
+            answer: Answer = json.loads(self._line(process, op, seconds + GRACE_SECONDS))
+        except BaseException:  # the test's own time limit: the answer must not be the next one's
+            self.close()
+            raise
+        if "error" in answer:
+            raise ClientError(answer["error"]["code"], answer["error"]["message"])
+        return answer
+
+    def _line(self, process: subprocess.Popen[bytes], op: str, seconds: float) -> bytes:
+        assert process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            came = selector.select(seconds)
+        line = process.stdout.readline() if came else b""
+        if not line.endswith(b"\n"):
+            why = "ended" if came else f"gave no answer within {seconds} s"
+            raise AssertionError(f"{self.name} {why} at {op}:\n{self._printed()}")
+        return line
+
+    def _printed(self) -> str:
+        assert self._scratch is not None
+        return (Path(self._scratch.name) / "stderr").read_text(errors="replace")[-4000:]
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            self._scratch = tempfile.TemporaryDirectory()
+            folder = Path(self._scratch.name)
+            command = self._command(folder)
+            # setpriv lets the kernel end the program if the test process is itself killed.
+            if shutil.which("setpriv"):
+                command = ["setpriv", "--pdeathsig", "KILL", *command]
+            with (folder / "stderr").open("wb") as stderr:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=stderr,
+                    env={**os.environ, **self._environment},
+                )
+        return self._process
+
+
+def java_versions() -> list[str]:
+    """The versions of the Java client that make setup provides, from the poms."""
+    poms = [
+        (CLIENTS / "java" / "pom.xml", r"<clients\.versions>(.+?)</"),
+        (ROOT / "tools" / "kafka" / "pom.xml", r"<kafka\.version>(.+?)</"),
+    ]
+    versions: set[str] = set()
+    for pom, pattern in poms:
+        found = re.search(pattern, pom.read_text())
+        if found is None:
+            raise MissingPartError(f"{pom.relative_to(ROOT)} names no version")
+        versions.update(found[1].split())
+    return sorted(versions)
+
+
+def the_java_client(version: str) -> Callable[[], ProgramClient]:
+    """What makes the Java client of one version."""
+
+    def make() -> ProgramClient:
+        folder = PARTS / "java-clients" / version
+        if not (folder / "classes" / "KafkaClient.class").exists():
+            raise MissingPartError(f"the Java client {version} is missing: run make setup")
+        java = KafkaParts.find().java
+
+        def command(scratch: Path) -> list[str]:
+            return [
+                str(java),
+                *JVM_OPTIONS,
+                f"-Djava.io.tmpdir={scratch}",
+                f"-Dlog4j2.configurationFile={ROOT / 'tests/compat/java/log4j2.properties'}",
+                "-cp",
+                f"{folder}/classes:{folder}/libs/*",
+                "KafkaClient",
+            ]
+
+        return ProgramClient(f"java-{version}", command, idempotent_by_default=True)
+
+    return make
+
+
+def franz_go() -> ProgramClient:
+    program = PARTS / "bin" / "franz-go-client"
+    if not program.exists():
+        raise MissingPartError("the franz-go client is missing: run make setup")
+    return ProgramClient("franz-go", lambda scratch: [str(program)], idempotent_by_default=True)
+
+
+def kafkajs() -> ProgramClient:
+    modules = PARTS / "node" / "node_modules"
+    node = shutil.which("node")
+    if node is None:
+        raise MissingPartError("Node.js 18 or newer is missing: run make setup")
+    if not (modules / "kafkajs").exists():
+        raise MissingPartError("KafkaJS is missing: run make setup")
+    return ProgramClient(
+        "kafkajs",
+        lambda scratch: [node, str(CLIENTS / "kafkajs" / "client.js")],
+        {"NODE_PATH": str(modules)},
+        keeps_header_order=False,
+        writes_null_headers=False,
+    )
+
+
+def _encoded(data: bytes | None) -> str | None:
+    return None if data is None else b64encode(data).decode()
+
+
+def _decoded(text: str | None) -> bytes | None:
+    return None if text is None else b64decode(text)
+
+
+def to_wire(record: Record) -> dict[str, Json]:
+    return {
+        "partition": record.partition,
+        "timestamp": record.timestamp,
+        "key": _encoded(record.key),
+        "value": _encoded(record.value),
+        "headers": [[name, _encoded(value)] for name, value in record.headers],
+    }
+
+
+def from_wire(wire: WireRecord) -> Record:
+    headers: list[Header] = [(name, _decoded(value)) for name, value in wire["headers"]]
+    return Record(
+        key=_decoded(wire["key"]),
+        value=_decoded(wire["value"]),
+        headers=tuple(headers),
+        partition=wire["partition"],
+        timestamp=wire["timestamp"],
+        offset=wire["offset"],
+    )

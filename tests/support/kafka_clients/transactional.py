@@ -1,0 +1,100 @@
+"""What the tests ask of a client that has transactions, in words that fit all of them."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Self
+
+from tests.support.kafka_clients.model import Record
+
+TRANSACTION_SECONDS = 60.0
+"""How long a transaction may stay open, unless a test wants less."""
+COPY = b"copy of "
+"""What `TransactionalClient.transform` puts before each value."""
+
+
+class _Open(ABC):
+    """Something that is closed at the end of a `with` block."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+
+class TransactionalProducer(_Open):
+    """A producer with a transactional.id. What it is refused is a ClientError.
+
+    One that is closed with a transaction open leaves it open.
+    """
+
+    @abstractmethod
+    def begin(self) -> None: ...
+
+    @abstractmethod
+    def send(self, topic: str, records: Sequence[Record]) -> None:
+        """Sends the records and waits until the broker has them."""
+
+    @abstractmethod
+    def commit(self) -> None: ...
+
+    @abstractmethod
+    def abort(self) -> None: ...
+
+
+class Reader(_Open):
+    """Reads partitions of a topic from their beginning, and goes on where it was."""
+
+    def __init__(self) -> None:
+        self.ahead: list[Record] = []
+        """What came together with the last record that was read."""
+
+    def read(self, count: int) -> list[Record]:
+        """The next records, for which it waits."""
+        if count > len(self.ahead):
+            self.ahead += self.more(count - len(self.ahead))
+        read, self.ahead = self.ahead[:count], self.ahead[count:]
+        return read
+
+    @abstractmethod
+    def more(self, count: int) -> list[Record]:
+        """At least so many further records."""
+
+
+class TransactionalClient(_Open):
+    """A Kafka client with transactions."""
+
+    name: str
+    ends_by_version_2 = False
+    """Whether it knows transaction version 2, in which each end gives the producer a new epoch."""
+    asks_for_the_end_again = True
+    """Whether it tries once more where the answer to a commit or an abort is lost."""
+
+    def close(self) -> None:
+        """Ends whatever the client keeps running between two operations."""
+        return
+
+    @abstractmethod
+    def producer(
+        self, bootstrap: str, transactional_id: str, *, timeout: float = TRANSACTION_SECONDS
+    ) -> TransactionalProducer:
+        """A producer whose transactions may last `timeout` seconds; librdkafka: at least one."""
+
+    @abstractmethod
+    def reader(
+        self, bootstrap: str, topic: str, partitions: Sequence[int], *, committed: bool = True
+    ) -> Reader:
+        """A reader with isolation.level read_committed, or with read_uncommitted."""
+
+    @abstractmethod
+    def transform(
+        self, bootstrap: str, group: str, source: str, target: str, count: int, *, commit: bool
+    ) -> None:
+        """Reads `count` records as a member of the group and writes a copy of each, in one
+        transaction with the group's new offsets. The copy is in the partition of the same number.
+
+        The transactional.id is named after the group.
+        """

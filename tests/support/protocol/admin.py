@@ -1,0 +1,149 @@
+"""What administrators ask of a broker, as raw requests in few words."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.controller.configs import ConfigOperation, ConfigResourceType
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from penstock.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from penstock.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from penstock.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+from penstock.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from penstock.records.build import build_batch
+from penstock.records.compress import Compression
+from penstock.records.record import Record
+from penstock.security.acl import AclOperation, AclPermission, PatternType, ResourceType
+from tests.support.broker.in_process import WireClient
+
+TOPIC = ConfigResourceType.TOPIC
+BROKER = ConfigResourceType.BROKER
+
+
+def create_topic(
+    client: WireClient, topic: str, configs: Mapping[str, str] | None = None
+) -> ErrorCode:
+    wanted = CreatableTopic(
+        topic, 1, 1, configs=[CreatableTopicConfig(*each) for each in (configs or {}).items()]
+    )
+    response = client.ask(CreateTopicsRequest([wanted], timeout_ms=1000), 7)
+    return ErrorCode(response.topics[0].error_code)
+
+
+def try_alter(
+    client: WireClient,
+    kind: int,
+    name: str,
+    settings: Mapping[str, str | None],
+    operation: ConfigOperation = ConfigOperation.SET,
+    *,
+    validate_only: bool = False,
+) -> tuple[ErrorCode, str | None]:
+    """Changes settings; None deletes one. Returns how it went, with the broker's words."""
+    configs = [
+        IncrementalAlterConfigsAlterableConfig(
+            key, ConfigOperation.DELETE if value is None else operation, value
+        )
+        for key, value in settings.items()
+    ]
+    resource = IncrementalAlterConfigsResource(kind, name, configs)
+    response = client.ask(IncrementalAlterConfigsRequest([resource], validate_only), 1)
+    result = response.responses[0]
+    assert (result.resource_type, result.resource_name) == (kind, name)
+    return ErrorCode(result.error_code), result.error_message
+
+
+def alter(client: WireClient, kind: int, name: str, settings: Mapping[str, str | None]) -> None:
+    """Changes settings, which must succeed; None deletes one."""
+    assert try_alter(client, kind, name, settings) == (ErrorCode.NONE, None)
+
+
+def describe(
+    client: WireClient,
+    kind: int,
+    name: str,
+    keys: list[str] | None = None,
+    *,
+    version: int = 4,
+) -> dict[str, Any]:
+    """The settings of a resource by name, with synonyms and documentation."""
+    request = DescribeConfigsRequest([DescribeConfigsResource(kind, name, keys)])
+    if version >= 1:
+        request.include_synonyms = True
+    if version >= 3:
+        request.include_documentation = True
+    result = client.ask(request, version).results[0]
+    assert result.error_code == 0, result.error_message
+    return {entry.name: entry for entry in result.configs}
+
+
+def try_produce(
+    client: WireClient,
+    topic: str,
+    *records: Record,
+    codec: Compression = Compression.NONE,
+    acks: int = -1,
+) -> Any:
+    """The broker's answer for partition 0."""
+    batch = build_batch(list(records), compression=codec)
+    data = [TopicProduceData(topic, partition_data=[PartitionProduceData(0, bytes(batch))])]
+    response = client.ask(ProduceRequest(acks=acks, timeout_ms=1000, topic_data=data), 10)
+    return response.responses[0].partition_responses[0]
+
+
+def produce(
+    client: WireClient,
+    topic: str,
+    *values: bytes | None,
+    key: bytes | None = None,
+    timestamp: int = 1_700_000_000_000,
+    codec: Compression = Compression.NONE,
+) -> int:
+    """Appends one batch to partition 0, which must succeed; its first offset."""
+    records = [Record(i, timestamp, key, value) for i, value in enumerate(values)]
+    answer = try_produce(client, topic, *records, codec=codec)
+    assert answer.error_code == 0, answer.error_message
+    offset: int = answer.base_offset
+    return offset
+
+
+def fetch(client: WireClient, topic: str, offset: int = 0) -> Any:
+    """What partition 0 has from an offset on."""
+    partition = FetchPartition(0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    request = FetchRequest(
+        max_wait_ms=0, min_bytes=0, topics=[FetchTopic(topic, partitions=[partition])]
+    )
+    return client.ask(request, 11).responses[0].partitions[0]
+
+
+def allow(
+    client: WireClient,
+    principal: str,
+    operation: AclOperation,
+    resource: ResourceType,
+    name: str,
+    *,
+    pattern: PatternType = PatternType.LITERAL,
+    permission: AclPermission = AclPermission.ALLOW,
+    host: str = "*",
+) -> None:
+    """Makes an ACL, which must succeed."""
+    creation = AclCreation(resource, name, pattern, principal, host, operation, permission)
+    response = client.ask(CreateAclsRequest([creation]), 3)
+    assert response.results[0].error_code == 0, response.results[0].error_message

@@ -1,0 +1,152 @@
+"""Frames that no sane client sends, and valid ones with any values in their fields."""
+
+import struct
+from copy import copy
+from random import Random
+from typing import TypeAlias, cast
+from uuid import UUID
+
+from hypothesis import strategies as st
+
+from penstock.broker.handlers.table import SERVED
+from penstock.protocol.api import api
+from penstock.protocol.api_key import ApiKey
+from penstock.protocol.fields import Message, Scalar, Struct
+from penstock.protocol.frames import encode_request
+from penstock.protocol.schema import Array, WireType, fields_of
+from penstock.records.build import build_batch
+from penstock.records.compress import Compression
+from penstock.records.record import Record
+from tests.support.protocol.message_strategies import messages_of
+
+NAMES = ("fuzz", "fuzz", "other", "group-1", "", "retention.ms", "consumer", "range", "PLAIN", "0")
+"""Names that mean something to the broker of the test."""
+
+Sent: TypeAlias = tuple[Message, int]
+"""A request and its version."""
+
+_SMALL = {"num_partitions": 3, "count": 3, "replication_factor": 1}
+_WAITS = frozenset(
+    {"max_wait_ms", "session_timeout_ms", "rebalance_timeout_ms", "timeout_ms", "throttle_time_ms"}
+)
+_INTEGERS = frozenset({Scalar.INT8, Scalar.INT16, Scalar.INT32, Scalar.INT64})
+
+served = st.sampled_from(
+    [
+        (key, version)
+        for key, each in SERVED.items()
+        for version in range(each.min_version, each.max_version + 1)
+    ]
+)
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> Sent:
+    """A request of any API and version that is served; half of its values make some sense."""
+    key, version = draw(served)
+    message = draw(messages_of(api(key).request, version))
+    _make_sense(message, version, Random(draw(st.integers(0, 2**32))))
+    return message, version
+
+
+def frame(message: Message, version: int, correlation_id: int = 1) -> bytes:
+    """A request as it is sent, with its length in front."""
+    parts = encode_request(message, version, correlation_id, "hostile")
+    return b"".join(cast("list[bytes]", parts))
+
+
+@st.composite
+def damaged_frames(draw: st.DrawFn) -> bytes:
+    """One or two valid requests with bytes flipped, cut out, put in, or a length that is wrong."""
+    data = bytearray(frame(*draw(requests())))
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, len(data) - 1)) if data else 0
+        match draw(st.sampled_from(["flip", "cut", "splice", "length", "end"])):
+            case "flip" if data:
+                data[at] ^= draw(st.integers(1, 255))
+            case "cut":
+                del data[at : at + draw(st.integers(1, 40))]
+            case "splice":
+                other = frame(*draw(requests()))
+                start = draw(st.integers(0, len(other) - 1))
+                data[at:at] = other[start : start + draw(st.integers(1, 200))]
+            case "length" if len(data) >= 4:
+                length = draw(st.sampled_from([-1, 0, 1, 9, len(data), 2**20, 2**31 - 1, -(2**31)]))
+                data[:4] = struct.pack(">i", length)
+            case "end":
+                del data[at:]
+    if draw(st.booleans()) and len(data) >= 4:
+        # The length fits again, so that the damage gets past the framing.
+        data[:4] = struct.pack(">i", len(data) - 4)
+    return bytes(data)
+
+
+@st.composite
+def random_bytes(draw: st.DrawFn) -> bytes:
+    """Bytes from nowhere, often behind the length and the head of a request."""
+    data = draw(st.binary(max_size=300))
+    if draw(st.booleans()):
+        key, version = draw(served)
+        data = struct.pack(">hhi", key, version, 7) + data
+    if draw(st.booleans()):
+        data = struct.pack(">i", len(data)) + data
+    return data
+
+
+def _make_sense(message: Struct, version: int, random: Random) -> None:
+    """Replaces values by such that get further into the broker; keeps the test short."""
+    for field in fields_of(type(message)):
+        if version not in field.versions:
+            continue
+        value = getattr(message, field.name)
+        if isinstance(value, int) and field.name in _WAITS:
+            setattr(message, field.name, min(value, 20))
+        elif isinstance(value, int) and field.name in _SMALL:
+            setattr(message, field.name, min(value, _SMALL[field.name]))
+        elif value is not None:
+            setattr(message, field.name, _sensible(field.type, value, version, random))
+
+
+def _sensible(wire_type: WireType, value: object, version: int, random: Random) -> object:
+    if isinstance(wire_type, Array):
+        assert isinstance(value, list)
+        return [_sensible(wire_type.element, each, version, random) for each in value]
+    if not isinstance(wire_type, Scalar):
+        assert isinstance(value, Struct)
+        # It may be the default of all messages.
+        made = copy(value)
+        _make_sense(made, version, random)
+        return made
+    if random.random() < 0.5:
+        return value
+    if wire_type is Scalar.STRING:
+        return random.choice(NAMES)
+    if wire_type is Scalar.RECORDS:
+        return _batches(random)
+    if wire_type is Scalar.UUID:
+        return UUID(int=random.choice((0, 1, 2**64)))
+    if wire_type in _INTEGERS:
+        return random.choice((-1, 0, 1, 2))
+    return value
+
+
+def _batches(random: Random) -> bytes:
+    """A batch as a producer sends it, with a few bytes changed in every other."""
+    codec = random.choice(list(Compression))
+    has_id = random.random() < 0.3
+    batch = build_batch(
+        [Record(i, random.choice((-1, 1_700_000_000_000)), None, b"v" * 20) for i in range(3)],
+        compression=codec,
+        producer_id=random.randrange(3) if has_id else -1,
+        producer_epoch=random.randrange(2) if has_id else -1,
+        base_sequence=random.randrange(4) if has_id else -1,
+        is_transactional=has_id and random.random() < 0.3,
+    )
+    if random.random() < 0.5:
+        for _ in range(random.randrange(1, 4)):
+            batch[random.randrange(len(batch))] = random.randrange(256)
+    return bytes(batch)
+
+
+ANSWERS_LATE = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
+"""What may wait for other members of a group, longer than the test."""

@@ -1,0 +1,151 @@
+"""Pipelines with dead letters in a topic or in tables, their replay, and its sudden end.
+
+Run as a program it replays once, and leaves the process without a word at the step that it is told.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock.client import Consumer, Producer
+from penstock.client.consumer.record import ConsumerRecord
+from penstock.core.ids import TopicPartition
+from penstock.spark.decode.dead_letters import SCHEMA, to_records
+from penstock.spark.decode.replay import ReplayResult, replay
+from penstock.spark.pipeline.model import (
+    DatabaseSinkSpec,
+    DeadLetterSpec,
+    PipelineSpec,
+    SourceSpec,
+    TopicSinkSpec,
+)
+from penstock.spark.sinks.database.dead_letters import DeadLetterTable
+from penstock.spark.sinks.database.engines import open_engine
+
+TIME = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+TABLE = "dead"
+KILLED = 9
+
+
+def topic_pipeline(servers: str, name: str, dead_letters: str) -> PipelineSpec:
+    return PipelineSpec(
+        name=name,
+        bootstrap_servers=servers,
+        sources=(SourceSpec(name="clicks", topics=("clicks",), schema="id bigint"),),
+        sinks=(TopicSinkSpec(name="out", view="clicks", topic="out"),),
+        dead_letters=DeadLetterSpec(topic=dead_letters),
+    )
+
+
+def table_pipeline(servers: str, name: str, databases: Sequence[str]) -> PipelineSpec:
+    """A sink for each of the databases; some of them may be the same."""
+    return PipelineSpec(
+        name=name,
+        bootstrap_servers=servers,
+        sources=(SourceSpec(name="clicks", topics=("clicks",), schema="id bigint"),),
+        sinks=tuple(
+            DatabaseSinkSpec(name=f"out{number}", view="clicks", database=each, table="clicks")
+            for number, each in enumerate(databases)
+        ),
+        dead_letters=DeadLetterSpec(table=TABLE),
+    )
+
+
+def dead_letters(
+    topic: str, offsets: Sequence[int], *, partition: int = 0, topic_id: str = "id-1"
+) -> pa.Table:
+    rows = [
+        {
+            "source": "clicks",
+            "topic": topic,
+            "topic_id": topic_id,
+            "partition": partition,
+            "offset": offset,
+            "timestamp": TIME,
+            "key": b"key",
+            "value": f"{topic}-{partition}@{offset}".encode(),
+            "headers": [{"key": "trace", "value": b"7"}],
+            "reason": "odd" if offset % 2 else "even",
+        }
+        for offset in offsets
+    ]
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def put_in_topic(servers: str, topic: str, letters: pa.Table, pipeline: str) -> None:
+    with Producer(bootstrap_servers=servers) as producer:
+        for key, value, headers in to_records(letters, pipeline):
+            producer.send(topic, value, key=key, headers=headers)
+
+
+def put_in_table(spec: PipelineSpec, sink: int, letters: pa.Table) -> None:
+    chosen = spec.sinks[sink]
+    assert isinstance(chosen, DatabaseSinkSpec)
+    engine = open_engine(chosen.database, 10)
+    table = DeadLetterTable(engine, TABLE, spec.query(chosen))
+    table.create()
+    with engine.begin() as connection:
+        table.write(connection, letters)
+    engine.dispose()
+
+
+def read_all(servers: str, topic: str) -> list[ConsumerRecord]:
+    """What read_committed readers see."""
+    with Consumer(
+        bootstrap_servers=servers, isolation_level="read_committed", auto_offset_reset="earliest"
+    ) as consumer:
+        places = [TopicPartition(topic, each.partition) for each in consumer.partitions_for(topic)]
+        ends = consumer.end_offsets(places)
+        consumer.assign(places)
+        found: list[ConsumerRecord] = []
+        while any(consumer.position(each) < ends[each] for each in places):
+            found += consumer.poll(1)
+        return found
+
+
+def replay_and_die(spec: PipelineSpec, step: str, time: int) -> int:
+    """Replays in a process of its own that ends at a step, the n-th time it comes there."""
+    sinks = [each.database for each in spec.sinks if isinstance(each, DatabaseSinkSpec)]
+    order = {
+        "servers": spec.bootstrap_servers,
+        "name": spec.name,
+        "topic": spec.dead_letters.topic if spec.dead_letters else None,
+        "databases": sinks,
+        "step": step,
+        "time": time,
+    }
+    folder = Path(__file__).resolve().parents[3]
+    return subprocess.run(
+        [sys.executable, "-m", "tests.support.spark.dead_letter_replay", json.dumps(order)],
+        check=False,
+        cwd=folder,
+        timeout=60,
+    ).returncode
+
+
+def _main(order: dict[str, object]) -> ReplayResult:
+    servers, name = str(order["servers"]), str(order["name"])
+    databases = order["databases"]
+    assert isinstance(databases, list)
+    if order["topic"] is not None:
+        spec = topic_pipeline(servers, name, str(order["topic"]))
+    else:
+        spec = table_pipeline(servers, name, databases)
+    seen: list[str] = []
+
+    def step(done: str) -> None:
+        seen.append(done)
+        if done == order["step"] and seen.count(done) == order["time"]:
+            os._exit(KILLED)
+
+    return replay(spec, step=step)
+
+
+if __name__ == "__main__":
+    _main(json.loads(sys.argv[1]))

@@ -1,0 +1,364 @@
+"""What a pipeline must have made of numbered records, whatever happened to it in between.
+
+A world is a topic, a pipeline of some kind from it, and its sink. Records are numbered; some cannot
+be read. `check` compares: results and dead letters are as many as they are different ones, and
+exactly those that the produced records make.
+"""
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from threading import local
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from sqlalchemy import Connection, Engine, event, inspect, make_url
+
+from penstock.client.producer.producer import Producer
+from penstock.spark.pipeline.model import (
+    DatabaseSinkSpec,
+    DeadLetterSpec,
+    PipelineSpec,
+    SinkSpec,
+    SourceSpec,
+    StepSpec,
+    TopicSinkSpec,
+    Watermark,
+)
+from penstock.spark.run.make_sink import MakeSink, make_sink
+from penstock.spark.run.query import At, location_of
+from penstock.spark.run.run import RunResult, run
+from penstock.testing import Broker
+from tests.support.spark.database_sinks import rows_of
+from tests.support.spark.databases import engine_for
+from tests.support.spark.topic_sinks import committed
+from tests.support.spark.worker_faults import dying_step
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Kind: TypeAlias = Literal["append", "staged", "upsert", "update", "closed", "topic"]
+"""Of the pipeline: rows as they come; the same by way of a staging table; the newest row of each
+key; windows that change; windows that come out when they are over; rows to a topic."""
+
+PEOPLE = 5
+WINDOW_S = 10
+DELAY_S = 90
+"""Of the watermark of `closed`: records of two partitions may be this far apart."""
+NEW_YEAR = 1767225600
+"""2026, in seconds since 1970: where the clock of the records starts."""
+LAST_S = 1_000_000
+"""The time of a record that ends all windows."""
+
+_PER_WINDOW = (
+    "SELECT unix_timestamp(window.start) AS start, who, count(*) AS n, sum(id) AS total "
+    f"FROM events GROUP BY window(at, '{WINDOW_S} seconds'), who"
+)
+_SQL: dict[Kind, str] = {
+    "append": "SELECT id, who, at FROM events",
+    "staged": "SELECT id, who, at FROM events",
+    "upsert": "SELECT id, who, at FROM events",
+    "update": _PER_WINDOW,
+    "closed": _PER_WINDOW,
+    "topic": "SELECT id, who FROM events",
+}
+Row: TypeAlias = tuple[int, ...]
+_numbers = count(1)
+
+
+def is_bad(number: int) -> bool:
+    """Rarely: a batch that has such records is read twice, which takes its time."""
+    return number % 24 == 5
+
+
+def record(number: int, second: int) -> bytes:
+    if is_bad(number):
+        return f'{{"id": {number}, "at": "not a time'.encode()
+    at = f"2026-01-{1 + second // 86400:02}T{second // 3600 % 24:02}:{second // 60 % 60:02}"
+    at += f":{second % 60:02}Z"
+    return json.dumps({"id": number, "who": number % PEOPLE, "at": at}).encode()
+
+
+@dataclass
+class World:
+    """`letters`: dead letters go to a table beside the results, or to a topic. `database` is
+    SQLAlchemy's address; a pipeline to a topic needs none."""
+
+    kind: Kind
+    servers: str
+    folder: str
+    database: str = ""
+    letters: Literal["table", "topic"] = "table"
+    batch: int = 12
+    name: str = field(default_factory=lambda: f"world{next(_numbers)}")
+    kafka: dict[str, str] = field(default_factory=dict)
+    """Settings of all clients of the pipeline."""
+    worker_dies: str = ""
+    """A file: the first task makes it, and its Python worker is killed."""
+    seconds: dict[int, int] = field(default_factory=dict)
+    """Of each record that was produced, by its number: where it is on the clock of the records."""
+
+    @property
+    def stateful(self) -> bool:
+        return self.kind in ("update", "closed")
+
+    @property
+    def topic(self) -> str:
+        return f"{self.name}-events"
+
+    @property
+    def letter_topic(self) -> str:
+        return f"{self.name}-letters"
+
+    @property
+    def result_topic(self) -> str:
+        return f"{self.name}-results"
+
+    @property
+    def spec(self) -> PipelineSpec:
+        delay = {"update": "1 hour", "closed": f"{DELAY_S} seconds"}.get(self.kind)
+        return PipelineSpec(
+            name=self.name,
+            bootstrap_servers=self.servers,
+            sources=(
+                SourceSpec(
+                    name="events",
+                    topics=(self.topic,),
+                    schema="id bigint, who bigint, at timestamp",
+                    required=("id", "who", "at"),
+                    watermark=None if delay is None else Watermark(column="at", delay=delay),
+                ),
+            ),
+            steps=self._steps,
+            sinks=(self._sink,),
+            dead_letters=(
+                DeadLetterSpec(table="letters")
+                if self.letters == "table"
+                else DeadLetterSpec(topic=self.letter_topic)
+            ),
+            checkpoint=f"{self.folder}/checkpoints",
+            trigger="0 seconds",
+            max_batch_records=self.batch,
+            kafka=self.kafka,
+        )
+
+    @property
+    def _steps(self) -> tuple[StepSpec, ...]:
+        sql = _SQL[self.kind]
+        if not self.worker_dies:
+            return (StepSpec(name="results", sql=sql),)
+        return (
+            StepSpec(name="handed_on", function=dying_step("events", self.worker_dies)),
+            StepSpec(name="results", sql=sql.replace("FROM events", "FROM handed_on")),
+        )
+
+    @property
+    def _sink(self) -> SinkSpec:
+        if self.kind == "topic":
+            return TopicSinkSpec(name="out", view="results", topic=self.result_topic)
+        sink = DatabaseSinkSpec(name="out", view="results", database=self.database, table="results")
+        if self.kind == "upsert":
+            return replace(
+                sink, mode="upsert", key=("who",), order_by=("id",), delete_when="id % 11 = 0"
+            )
+        if self.kind == "update":
+            return replace(sink, mode="upsert", key=("start", "who"))
+        return replace(sink, writing="staged" if self.kind == "staged" else "driver")
+
+    @property
+    def checkpoint(self) -> Path:
+        spec = self.spec
+        return Path(location_of(spec, spec.sinks[0]))
+
+    # --- What happens to it -----------------------------------------------------------------------
+
+    def create(self, broker: Broker) -> "World":
+        Path(self.folder).mkdir(parents=True, exist_ok=True)
+        for topic, partitions in ((self.topic, 2), (self.letter_topic, 1), (self.result_topic, 2)):
+            broker.create_topic(topic, partitions)
+        return self
+
+    def produce(self, records: int) -> None:
+        """So many more, one for each second. Those of one key are in one partition, in order."""
+        first = len(self.seconds)
+        begin = max(self.seconds.values(), default=-1) + 1
+        self._send({first + each: begin + each for each in range(records)})
+
+    def end_windows(self) -> None:
+        """A record so late that all windows before it are over."""
+        number = len(self.seconds)
+        self._send({number + is_bad(number): LAST_S})
+        if is_bad(number):
+            self._send({number: LAST_S})
+
+    def _send(self, seconds: dict[int, int]) -> None:
+        with Producer(bootstrap_servers=self.servers) as producer:
+            for partition in range(2):
+                values = [
+                    record(each, at)
+                    for each, at in seconds.items()
+                    if each % PEOPLE % 2 == partition
+                ]
+                if values:
+                    producer.send_many(self.topic, values, partition=partition).result(60)
+        self.seconds |= seconds
+
+    def once(
+        self,
+        spark: "SparkSession",
+        at: At = lambda step: None,
+        *,
+        checkpoint: str | None = None,
+        sinks: MakeSink = make_sink,
+    ) -> RunResult:
+        spec = self.spec if checkpoint is None else replace(self.spec, checkpoint=checkpoint)
+        return run(spec, once=True, spark=spark, at=at, sinks=sinks)
+
+    def lose_checkpoint(self) -> None:
+        shutil.rmtree(self.checkpoint, ignore_errors=True)
+
+    def lose_last_commit(self) -> None:
+        """As if Spark had been killed after the sink's commit and before its own."""
+        planned, done = (self._last(folder) for folder in ("offsets", "commits"))
+        if planned is not None and planned == done:
+            (self.checkpoint / "commits" / str(done)).unlink()
+            (self.checkpoint / "commits" / f".{done}.crc").unlink(missing_ok=True)
+
+    def _last(self, folder: str) -> int | None:
+        """The number of the last batch that has a file there."""
+        return max(
+            (int(each.name) for each in (self.checkpoint / folder).glob("[0-9]*")), default=None
+        )
+
+    # --- What there must be, and what there is ----------------------------------------------------
+
+    @property
+    def good(self) -> list[int]:
+        return [each for each in self.seconds if not is_bad(each)]
+
+    @property
+    def bad(self) -> list[bytes]:
+        return sorted(record(each, 0) for each in self.seconds if is_bad(each))
+
+    def expected(self) -> list[Row]:
+        if self.kind in ("append", "staged", "topic"):
+            return sorted((each, each % PEOPLE) for each in self.good)
+        if self.kind == "upsert":
+            newest = {each % PEOPLE: each for each in sorted(self.good)}
+            return sorted((last, who) for who, last in newest.items() if last % 11)
+        n: Counter[Row] = Counter()
+        total: Counter[Row] = Counter()
+        for each in self.good:
+            second = self.seconds[each]
+            if self.kind == "closed" and second == LAST_S:
+                continue
+            window = NEW_YEAR + second // WINDOW_S * WINDOW_S, each % PEOPLE
+            n[window] += 1
+            total[window] += each
+        return sorted((*window, n[window], total[window]) for window in n)
+
+    def found(self) -> list[Row]:
+        if self.kind == "topic":
+            values = [
+                json.loads(each.value or b"") for each in committed(self.servers, self.result_topic)
+            ]
+            return sorted((row["id"], row["who"]) for row in values)
+        columns = ("start", "who", "n", "total") if self.stateful else ("id", "who")
+        rows = self._rows("results")
+        return sorted(tuple(int(str(row[each])) for each in columns) for row in rows)
+
+    def found_letters(self) -> list[bytes]:
+        if self.letters == "topic":
+            return sorted(each.value or b"" for each in committed(self.servers, self.letter_topic))
+        found: list[bytes] = []
+        for row in self._rows("letters"):
+            value = row["value"]
+            assert isinstance(value, bytes)
+            found.append(value)
+        return sorted(found)
+
+    def _rows(self, table: str) -> list[dict[str, object]]:
+        with engine_for(make_url(self.database)) as engine:
+            return rows_of(engine, table) if inspect(engine).has_table(table) else []
+
+    def check(self) -> None:
+        """Everything that was produced is there, once."""
+        found = self.found()
+        assert found == self.expected(), self._difference(found, self.expected())
+        letters = self.found_letters()
+        assert letters == self.bad, (
+            f"{self.name}: {len(letters)} dead letters, of which {len(set(letters))} are different "
+            f"ones, for {len(self.bad)} records that cannot be read"
+        )
+        if self.kind in ("append", "staged", "topic"):
+            assert len(found) == len(set(found)) == len(self.good)
+        if self.kind == "update":
+            assert sum(row[2] for row in found) == len(self.good)
+
+    def _difference(self, found: list[Row], expected: list[Row]) -> str:
+        lost = list((Counter(expected) - Counter(found)).elements())
+        more = list((Counter(found) - Counter(expected)).elements())
+        return f"{self.name} ({self.kind}): lost {lost[:10]}, too many {more[:10]}"
+
+
+# --- Points at which something happens -----------------------------------------------------------
+
+_writing = local()
+
+
+class Point:
+    """Acts when a query comes to a step for the n-th time: `stored:2`.
+
+    Besides the steps of `At` there is `committing`: everything of a batch is written to the
+    database, and the COMMIT is still to come.
+    """
+
+    def __init__(self, point: str, act: Callable[[], object]) -> None:
+        step, _, times = point.partition(":")
+        self._step = step
+        self._left = int(times or 1)
+        self._act = act
+        self.reached = False
+        self.steps: list[str] = []
+
+    def __call__(self, step: str) -> None:
+        _writing.point = self if step == "dead-letters" else None
+        self.at(step)
+
+    def at(self, step: str) -> None:
+        self.steps.append(step)
+        if step == self._step:
+            self._left -= 1
+            if self._left == 0:
+                self.reached = True
+                self._act()
+
+
+def _on_statement(connection: Connection, cursor: object, statement: str, *more: object) -> None:
+    if statement.startswith("INSERT INTO penstock_batch"):
+        # The last statement of the transaction.
+        _writing.is_written = True
+
+
+def _on_commit(connection: Connection) -> None:
+    point: Point | None = getattr(_writing, "point", None)
+    if point is not None and getattr(_writing, "is_written", False):
+        _writing.is_written = False
+        point.at("committing")
+
+
+@contextmanager
+def commits_seen() -> Iterator[None]:
+    """As long as the block lasts points learn of commits."""
+    listeners = (("before_cursor_execute", _on_statement), ("commit", _on_commit))
+    for name, listener in listeners:
+        event.listen(Engine, name, listener)
+    try:
+        yield
+    finally:
+        for name, listener in listeners:
+            event.remove(Engine, name, listener)

@@ -1,0 +1,88 @@
+"""Spark on this machine, for tests: small, quiet, with Spark's own Kafka connector on its path."""
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+from unittest.mock import patch
+
+from penstock.spark.run.java import cache_folder, find_java
+from penstock.spark.run.jvm_archive import archive_of, options_for
+from penstock.spark.run.spark_home import unpacked_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PARTS = Path(__file__).resolve().parents[3] / ".parts"
+CONNECTOR = _PARTS / "spark-kafka" / "libs"
+
+# What makes sessions start sooner, also those of the processes that tests start; `make setup-parts`
+# makes what takes long.
+os.environ["XDG_CACHE_HOME"] = str(_PARTS / "cache")
+
+
+def connector_jars() -> list[str]:
+    """The jars of `format("kafka")`."""
+    jars = sorted(map(str, CONNECTOR.glob("*.jar")))
+    if not jars:
+        raise FileNotFoundError(
+            f"Spark's Kafka connector is missing ({CONNECTOR}): run `make setup-parts`"
+        )
+    return jars
+
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    # Short jobs: the second compiler costs more than it brings.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.log.level": "ERROR",
+    "spark.ui.showConsoleProgress": "false",
+    # Three calls of Java for each step of an expression, so that an error could name its line.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # On a port of TCP, whoever connects first is taken for the Python process that is awaited. That
+    # may be a client of a broker that another test has stopped, whose port number is used anew.
+    "spark.python.unix.domain.socket.enabled": "true",
+}
+
+
+@contextmanager
+def spark_session(master: str = "local[2]", **settings: str) -> "Iterator[SparkSession]":
+    """A session of this process; its JVM is gone at the end of the block."""
+    # The name of a socket is short: a folder of pytest would be too long.
+    with TemporaryDirectory(prefix="spark-", dir="/tmp") as sockets:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from pyspark.sql import SparkSession
+        cache = cache_folder(os.environ)
+        java = find_java(os.environ)
+        builder = SparkSession.builder.master(master).config(
+            "spark.jars", ",".join(connector_jars())
+        )
+        chosen = {**SETTINGS, "spark.python.unix.domain.socket.dir": sockets, **settings}
+        archive = archive_of(java, cache)
+        if archive.exists():
+            chosen["spark.driver.extraJavaOptions"] += f" {options_for(archive)}"
+        for name, value in chosen.items():
+            builder = builder.config(name, value)
+        with patch.dict(os.environ, JAVA_HOME=str(java.home)), unpacked_home(cache):
+            session = builder.getOrCreate()
+        gateway = session.sparkContext._gateway
+        assert gateway is not None
+        try:
+            yield session
+        finally:
+            session.stop()
+            gateway.shutdown()
+            gateway.proc.stdin.close()
+            gateway.proc.wait(30)

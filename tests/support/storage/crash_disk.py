@@ -1,0 +1,396 @@
+"""A disk in memory that forgets what was not synced, tears writes, fills up and fails on demand.
+
+It implements `penstock.storage.disk.Disk`. A test runs some work on it, lets it crash, and goes
+on with what a power cut could have left::
+
+    disk = CrashDisk(crash_at=17)          # the 18th operation does not happen
+    with suppress(SimulatedCrash):
+        work(disk)
+    for seed in range(10):
+        recover(disk.image(CrashMode.TORN, Random(seed)))
+
+An operation is whatever changes files or makes them durable: create, write, truncate, reserve,
+sync, rename, remove. `operations` counts them, so that a first run tells how many crash points
+there are. What is written into a mapping is no operation, and a crash may leave any of its pages.
+"""
+
+import errno
+import os
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from random import Random
+from typing import NoReturn
+
+from penstock.core.buffers import Buffer
+from penstock.storage.disk import Space
+from tests.support.storage.crash_nodes import (
+    CrashMode,
+    FileNode,
+    FolderNode,
+    Link,
+    Node,
+    Rename,
+    Unlink,
+)
+
+__all__ = ["CrashDisk", "CrashMode", "Fault", "SimulatedCrash"]
+
+OPERATIONS = frozenset(
+    {"create", "write", "truncate", "reserve", "sync", "sync_folder", "rename", "remove"}
+)
+FALLIBLE = OPERATIONS | {"open", "read", "map"}
+
+
+class SimulatedCrash(BaseException):
+    """The machine stopped. Not an `Exception`, so that no code under test catches it."""
+
+
+@dataclass
+class Fault:
+    """An error that an operation raises from now on; see `CrashDisk.fail`."""
+
+    operation: str
+    pattern: str
+    error: int
+    after: int
+    partial: int | None
+    calls: int = 0
+    """How often the operation was asked for, failed or not."""
+
+    def strikes(self, operation: str, path: str) -> bool:
+        if operation != self.operation or not fnmatchcase(path, self.pattern):
+            return False
+        self.calls += 1
+        return self.calls > self.after
+
+
+class CrashDisk:
+    """The disk. `now_ms` is the time that changed files get."""
+
+    def __init__(self, *, crash_at: int | None = None) -> None:
+        self.crash_at = crash_at
+        self.operations = 0
+        self.crashed = False
+        self.now_ms = 1_700_000_000_000
+        self._root = FolderNode()
+        self._faults: list[Fault] = []
+        self._locks: set[str] = set()
+
+    # --- crashes and faults
+
+    def image(self, mode: CrashMode, rng: Random | None = None) -> "CrashDisk":
+        """A new disk with what a crash at this moment leaves; everything on it is durable."""
+        disk = CrashDisk()
+        disk.now_ms = self.now_ms
+        disk._root = self._root.after_crash(mode, rng or Random(0))
+        return disk
+
+    def fail(
+        self,
+        operation: str,
+        pattern: str,
+        error: int,
+        *,
+        after: int = 0,
+        partial: int | None = None,
+    ) -> Fault:
+        """Makes an operation raise `OSError(error)` on paths that match, until `heal`.
+
+        The first `after` calls still work. A failing write stores its first `partial` bytes.
+        """
+        if operation not in FALLIBLE:
+            raise ValueError(f"{operation!r} is none of {', '.join(sorted(FALLIBLE))}")
+        fault = Fault(operation, pattern, error, after, partial)
+        self._faults.append(fault)
+        return fault
+
+    def heal(self) -> None:
+        """Ends all faults."""
+        self._faults.clear()
+
+    def settle(self) -> None:
+        """Makes everything durable, as if time had passed; no operation."""
+        for node in self._root.walk():
+            node.sync()
+
+    def step(self, operation: str, path: str) -> Fault | None:
+        """Counts an operation; crashes or fails where that is due. A fault of a write comes back
+        to the caller, who stores a part first."""
+        if operation in OPERATIONS:
+            if self.crashed or self.operations == self.crash_at:
+                self.crashed = True
+                raise SimulatedCrash(f"at operation {self.operations}: {operation} {path}")
+            self.operations += 1
+        for fault in self._faults:
+            if fault.strikes(operation, path):
+                if fault.partial is not None and operation == "write":
+                    return fault
+                _raise(fault.error, path)
+        return None
+
+    # --- the port
+
+    def open(self, path: str, *, create: bool = False) -> "CrashFile":
+        self.step("open", path)
+        return CrashFile(self, path, self._file(path, create=create))
+
+    def map(self, path: str, size: int) -> "CrashMapping":
+        self.step("map", path)
+        node = self._file(path, create=True)
+        if node.size < size:
+            self.step("truncate", path)
+            node.resize(size)
+        return CrashMapping(self, path, node, size)
+
+    def read_file(self, path: str) -> bytes:
+        self.step("read", path)
+        node = self._file(path)
+        return node.read(0, node.size)
+
+    def names(self, folder: str) -> list[str]:
+        return sorted(self._folder(folder).entries)
+
+    def exists(self, path: str) -> bool:
+        return self._find(path) is not None
+
+    def is_folder(self, path: str) -> bool:
+        return isinstance(self._find(path), FolderNode)
+
+    def size(self, path: str) -> int:
+        return self._file(path).size
+
+    def modified_ms(self, path: str) -> int:
+        return self._file(path).modified_ms
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        self._file(path).modified_ms = modified_ms
+
+    def make_folder(self, path: str) -> None:
+        folder = self._root
+        for name in _parts(path):
+            node = folder.entries.get(name)
+            if node is None:
+                self.step("create", path)
+                node = FolderNode()
+                folder.change(Link(name, node))
+            if not isinstance(node, FolderNode):
+                _raise(errno.EEXIST, path)
+            folder = node
+
+    def rename(self, source: str, target: str) -> None:
+        node = self._find(source)
+        if node is None:
+            _raise(errno.ENOENT, source)
+        source_folder, source_name = self._place(source)
+        target_folder, target_name = self._place(target)
+        replaced = target_folder.entries.get(target_name)
+        if isinstance(node, FileNode):
+            if isinstance(replaced, FolderNode):
+                _raise(errno.EISDIR, target)
+        elif isinstance(replaced, FileNode):
+            _raise(errno.ENOTDIR, target)
+        elif replaced is not None and replaced.entries:
+            _raise(errno.ENOTEMPTY, target)
+        self.step("rename", source)
+        if source_folder is target_folder:
+            source_folder.change(Rename(source_name, target_name, node))
+        else:
+            target_folder.change(Link(target_name, node))
+            source_folder.change(Unlink(source_name))
+
+    def remove(self, path: str) -> None:
+        node = self._find(path)
+        if isinstance(node, FolderNode):
+            _raise(errno.EISDIR, path)
+        if node is not None:
+            self._unlink(path)
+
+    def remove_folder(self, path: str) -> None:
+        """Not at once: a crash can come between any two of the removals."""
+        node = self._find(path)
+        if node is None:
+            return
+        if isinstance(node, FileNode):
+            _raise(errno.ENOTDIR, path)
+        for name, child in list(node.entries.items()):
+            if isinstance(child, FolderNode):
+                self.remove_folder(f"{path}/{name}")
+            else:
+                self._unlink(f"{path}/{name}")
+        self._unlink(path)
+
+    def sync_folder(self, path: str) -> None:
+        folder = self._folder(path)
+        self.step("sync_folder", path)
+        folder.sync()
+
+    def space(self, path: str) -> Space:
+        self._folder(path)
+        return Space(1 << 40, 1 << 39)
+
+    def lock(self, path: str) -> "CrashLock | None":
+        if path in self._locks:
+            return None
+        self._file(path, create=True)
+        self._locks.add(path)
+        return CrashLock(self._locks, path)
+
+    # --- names
+
+    def _find(self, path: str) -> Node | None:
+        node: Node = self._root
+        for name in _parts(path):
+            child = node.entries.get(name) if isinstance(node, FolderNode) else None
+            if child is None:
+                return None
+            node = child
+        return node
+
+    def _folder(self, path: str) -> FolderNode:
+        node = self._find(path)
+        if node is None:
+            _raise(errno.ENOENT, path)
+        if isinstance(node, FileNode):
+            _raise(errno.ENOTDIR, path)
+        return node
+
+    def _place(self, path: str) -> tuple[FolderNode, str]:
+        parent, _, name = path.rpartition("/")
+        return self._folder(parent), name
+
+    def _file(self, path: str, *, create: bool = False) -> FileNode:
+        node = self._find(path)
+        if isinstance(node, FolderNode):
+            _raise(errno.EISDIR, path)
+        if node is None:
+            if not create:
+                _raise(errno.ENOENT, path)
+            folder, name = self._place(path)
+            self.step("create", path)
+            node = FileNode(b"", self.now_ms)
+            folder.change(Link(name, node))
+        return node
+
+    def _unlink(self, path: str) -> None:
+        folder, name = self._place(path)
+        self.step("remove", path)
+        folder.change(Unlink(name))
+
+
+class CrashFile:
+    """An open file. It stays the same file when its name is changed or removed."""
+
+    def __init__(self, disk: CrashDisk, path: str, node: FileNode) -> None:
+        self._disk = disk
+        self._path = path
+        self._node: FileNode | None = node
+
+    def fileno(self) -> int:
+        """A file in memory has no descriptor: read from it instead."""
+        _raise(errno.EBADF, self._path)
+
+    def write_at(self, data: Buffer, position: int) -> None:
+        node = self._opened()
+        fault = self._disk.step("write", self._path)
+        stored = bytes(data) if fault is None else bytes(data[: fault.partial])
+        node.write(position, stored)
+        node.modified_ms = self._disk.now_ms
+        if fault is not None:
+            _raise(fault.error, self._path)
+
+    def read_at(self, position: int, size: int) -> bytes:
+        self._disk.step("read", self._path)
+        return self._opened().read(position, size)
+
+    def is_cached(self, position: int, size: int) -> bool:
+        self._opened()
+        return True
+
+    def size(self) -> int:
+        return self._opened().size
+
+    def truncate(self, size: int) -> None:
+        node = self._opened()
+        self._disk.step("truncate", self._path)
+        node.resize(size)
+        node.modified_ms = self._disk.now_ms
+
+    def reserve(self, size: int) -> None:
+        node = self._opened()
+        self._disk.step("reserve", self._path)
+        if size > node.size:
+            node.resize(size)
+
+    def allocate(self, position: int, size: int) -> None:
+        self._opened()
+
+    def sync(self) -> None:
+        node = self._opened()
+        self._disk.step("sync", self._path)
+        node.sync()
+
+    def close(self) -> None:
+        self._node = None
+
+    def _opened(self) -> FileNode:
+        if self._node is None:
+            _raise(errno.EBADF, self._path)
+        return self._node
+
+
+class CrashMapping:
+    """A mapped file. What was written above what was reserved is found out, at the latest on
+    close: on a real disk it could have killed the process."""
+
+    def __init__(self, disk: CrashDisk, path: str, node: FileNode, size: int) -> None:
+        self._disk = disk
+        self._path = path
+        self._node = node
+        self._size = size
+        self._reserved = 0
+        self._open = True
+        self._at_first = bytes(node.data[:size])
+        node.mapped = True
+        node.mappings += 1
+
+    @property
+    def buffer(self) -> bytearray:
+        if not self._open:
+            raise ValueError("mmap closed or invalid")
+        return self._node.data
+
+    def reserve(self, size: int) -> None:
+        self._disk.step("reserve", self._path)
+        self._reserved = max(self._reserved, size)
+        if size > self._node.size:
+            self._node.resize(size)
+
+    def close(self) -> None:
+        if self._open:
+            self._check()
+            self._open = False
+            self._node.mappings -= 1
+
+    def _check(self) -> None:
+        now = self._node.data[self._reserved : self._size]
+        before = self._at_first[self._reserved : self._reserved + len(now)]
+        assert now == before, f"{self._path} was written above the {self._reserved} bytes reserved"
+
+
+class CrashLock:
+    def __init__(self, held: set[str], path: str) -> None:
+        self._held = held
+        self._path = path
+
+    def release(self) -> None:
+        self._held.discard(self._path)
+
+
+@lru_cache(1024)
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(part for part in path.split("/") if part)
+
+
+def _raise(error: int, path: str) -> NoReturn:
+    raise OSError(error, os.strerror(error), path)

@@ -1,0 +1,65 @@
+"""Producer ids: each is handed out once, whatever comes between (P3)."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from penstock.broker.metadata.controller_host import Controlling
+from penstock.broker.metadata.producer_id_manager import ProducerIds
+from penstock.broker.workers import Workers
+from penstock.cluster.embedded import EmbeddedStore
+from penstock.controller.image import ClusterImage
+from penstock.controller.metadata import Put
+from penstock.controller.producer_ids import BLOCK_SIZE
+
+T = TypeVar("T")
+
+
+def with_ids(path: Path, work: Callable[[ProducerIds], "asyncio.Future[T]"]) -> T:
+    """Runs with ids from the store in `path`, as a broker does from its start to its end."""
+
+    async def inside() -> T:
+        image = ClusterImage()
+        store = EmbeddedStore(path)
+        workers = Workers()
+        try:
+            image.apply(map(Put, store.load()))
+            controlling = Controlling(image, store, workers)
+            return await work(ProducerIds(0, controlling))
+        finally:
+            workers.close()
+            store.close()
+
+    return asyncio.run(inside())
+
+
+def test_a_restart_skips_the_rest_of_the_block(tmp_path: Path) -> None:
+    first = with_ids(tmp_path / "db", lambda ids: asyncio.ensure_future(ids.wait()))
+    second = with_ids(tmp_path / "db", lambda ids: asyncio.ensure_future(ids.wait()))
+    assert (first, second) == (0, BLOCK_SIZE)
+
+
+def test_without_a_block_there_is_none_to_take(tmp_path: Path) -> None:
+    async def work(ids: ProducerIds) -> list[int | None]:
+        none = ids.take()
+        first = await ids.wait()
+        return [none, first, ids.take()]
+
+    assert with_ids(tmp_path / "db", lambda ids: asyncio.ensure_future(work(ids))) == [None, 0, 1]
+
+
+def test_all_who_ask_at_once_get_their_own(tmp_path: Path) -> None:
+    async def work(ids: ProducerIds) -> list[int]:
+        return list(await asyncio.gather(*(ids.wait() for _ in range(50))))
+
+    found = with_ids(tmp_path / "db", lambda ids: asyncio.ensure_future(work(ids)))
+    assert len(set(found)) == 50
+
+
+def test_the_next_block_follows(tmp_path: Path) -> None:
+    async def work(ids: ProducerIds) -> list[int]:
+        return [await ids.wait() for _ in range(BLOCK_SIZE + 2)]
+
+    found = with_ids(tmp_path / "db", lambda ids: asyncio.ensure_future(work(ids)))
+    assert found == list(range(BLOCK_SIZE + 2))

@@ -1,0 +1,172 @@
+"""Fetch sessions without a broker: a model says what each answer must hold."""
+
+import itertools
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.broker.replica.fetch_sessions import FetchContext, FetchSessions
+from penstock.core.errors import ErrorCode, KafkaError
+from penstock.protocol.messages.fetch import FetchPartitionData, FetchRequest
+from tests.support.protocol.requests import fetch_request
+
+NAMES = {UUID(int=1): "a", UUID(int=2): "b"}
+
+
+def counting() -> Callable[[], int]:
+    return itertools.count(1).__next__
+
+
+def open_session(
+    sessions: FetchSessions, request: FetchRequest, *, ids: bool = False, now_ms: int = 0
+) -> FetchContext:
+    return sessions.open(
+        request,
+        uses_topic_ids=ids,
+        name_of=lambda topic_id: NAMES.get(topic_id, ""),
+        now_ms=now_ms,
+    )
+
+
+def answer(context: FetchContext, ends: dict[tuple[str, int], int]) -> set[tuple[str, int]]:
+    """What is told where partitions have these high watermarks and records up to them."""
+    found = [
+        (
+            entry,
+            FetchPartitionData(
+                entry.partition,
+                0,
+                ends[entry.topic, entry.partition],
+                log_start_offset=0,
+                records=b"x" if entry.fetch_offset < ends[entry.topic, entry.partition] else b"",
+            ),
+        )
+        for entry in context.entries.values()
+    ]
+    return {
+        (topic.topic, each.partition_index)
+        for topic in context.responses(found)
+        for each in topic.partitions
+    }
+
+
+KEYS = [("a", 0), ("a", 1), ("b", 0)]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["produce", "fetch", "move", "forget", "add"]), st.sampled_from(KEYS)
+        ),
+        max_size=30,
+    )
+)
+def test_a_client_hears_all_news_and_nothing_else(steps: list[tuple[str, tuple[str, int]]]) -> None:
+    sessions = FetchSessions(10, counting())
+    ends = dict.fromkeys(KEYS, 0)
+    wanted = dict.fromkeys(KEYS, 0)
+    context = open_session(
+        sessions, fetch_request({"a": {0: 0, 1: 0}, "b": {0: 0}}, session=(0, 0))
+    )
+    assert answer(context, ends) == set(KEYS)
+    told = dict(ends)
+    epoch = 1
+    for step, key in steps:
+        topic, index = key
+        updates: dict[str | UUID, dict[int, int]] = {}
+        forgotten: dict[str | UUID, list[int]] = {}
+        if step == "produce":
+            ends[key] += 1
+            continue
+        if step == "move" and key in wanted:
+            wanted[key] = ends[key]
+            updates = {topic: {index: ends[key]}}
+        if step == "add" and key not in wanted:
+            wanted[key] = 0
+            told[key] = -1
+            updates = {topic: {index: 0}}
+        if step == "forget" and key in wanted and len(wanted) > 1:
+            del wanted[key]
+            forgotten = {topic: [index]}
+        request = fetch_request(updates, session=(context.session_id, epoch), forgotten=forgotten)
+        context = open_session(sessions, request)
+        epoch += 1
+        expected = {
+            each
+            for each, offset in wanted.items()
+            if offset < ends[each] or told[each] != ends[each]
+        }
+        assert {(entry.topic, entry.partition) for entry in context.entries.values()} == set(wanted)
+        assert answer(context, ends) == expected
+        told.update({each: ends[each] for each in wanted})
+
+
+def test_ids_are_told_as_ids() -> None:
+    sessions = FetchSessions(10, counting())
+    request = fetch_request({UUID(int=1): {0: 0}, UUID(int=9): {0: 0}}, session=(0, 0))
+    context = open_session(sessions, request, ids=True)
+    assert {(each.topic, each.topic_id) for each in context.entries.values()} == {
+        ("a", UUID(int=1)),
+        ("", UUID(int=9)),
+    }
+    request = fetch_request({}, session=(1, 1), forgotten={UUID(int=9): [0]})
+    context = open_session(sessions, request, ids=True)
+    assert [each.topic for each in context.entries.values()] == ["a"]
+
+
+def test_the_epoch_starts_over_after_the_largest() -> None:
+    sessions = FetchSessions(10, counting())
+    open_session(sessions, fetch_request({"a": {0: 0}}, session=(0, 0)))
+    sessions._sessions[1].epoch = 2**31 - 1
+    open_session(sessions, fetch_request({}, session=(1, 2**31 - 1)))
+    open_session(sessions, fetch_request({}, session=(1, 1)))
+    with pytest.raises(KafkaError) as caught:
+        open_session(sessions, fetch_request({}, session=(1, 1)))
+    assert caught.value.code is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+def test_the_one_that_was_silent_longest_makes_room() -> None:
+    sessions = FetchSessions(2, counting(), eviction_ms=100)
+    full = fetch_request({"a": {0: 0}}, session=(0, 0))
+    assert open_session(sessions, full, now_ms=0).session_id == 1
+    assert open_session(sessions, full, now_ms=0).session_id == 2
+    open_session(sessions, fetch_request({}, session=(1, 1)), now_ms=90)
+    assert open_session(sessions, full, now_ms=100).session_id == 0, "nobody was silent for long"
+    assert open_session(sessions, full, now_ms=101).session_id == 3
+    with pytest.raises(KafkaError) as caught:
+        open_session(sessions, fetch_request({}, session=(2, 1)), now_ms=101)
+    assert caught.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    open_session(sessions, fetch_request({}, session=(1, 2)), now_ms=101)
+    assert len(sessions) == 2
+
+
+def test_an_id_that_is_taken_is_drawn_again() -> None:
+    drawn = iter([7, 7, 0, 8])
+    sessions = FetchSessions(10, lambda: next(drawn))
+    full = fetch_request({"a": {0: 0}}, session=(0, 0))
+    assert [open_session(sessions, full).session_id for _ in range(2)] == [7, 8]
+
+
+def test_no_session_without_partitions_or_slots() -> None:
+    sessions = FetchSessions(10, counting())
+    assert open_session(sessions, fetch_request({}, session=(0, 0))).session_id == 0
+    none = FetchSessions(0, counting())
+    assert open_session(none, fetch_request({"a": {0: 0}}, session=(0, 0))).session_id == 0
+
+
+def test_an_error_is_told_and_so_is_its_end() -> None:
+    sessions = FetchSessions(10, counting())
+    context = open_session(sessions, fetch_request({"a": {0: 0}}, session=(0, 0)))
+    (entry,) = context.entries.values()
+    good = FetchPartitionData(0, 0, 0, log_start_offset=0, records=b"")
+    bad = FetchPartitionData(0, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, records=b"")
+    context.responses([(entry, good)])
+    context = open_session(sessions, fetch_request({}, session=(1, 1)))
+    assert context.responses([(entry, good)]) == []
+    assert len(context.responses([(entry, bad)])) == 1
+    assert len(context.responses([(entry, bad)])) == 1
+    assert len(context.responses([(entry, good)])) == 1
+    assert context.responses([(entry, good)]) == []

@@ -1,0 +1,120 @@
+"""From options to rules: who may do what (X3)."""
+
+import pytest
+
+from penstock.cli.admin.acl_words import Resources, Roles, Who, bindings, filters
+from penstock.cli.output import UsageError
+from penstock.client.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermission,
+    PatternType,
+    ResourceType,
+)
+
+LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
+ALLOW, DENY = AclPermission.ALLOW, AclPermission.DENY
+TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
+READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
+ANN = Who(allow=["User:ann"])
+NO_ROLES = Roles()
+
+
+def pairs(found: list[AclBinding]) -> set[tuple[str, str, str, str]]:
+    return {
+        (each.resource_type.name, each.resource_name, each.pattern_type.name, each.operation.name)
+        for each in found
+    }
+
+
+def test_every_principal_host_and_operation() -> None:
+    who = Who(["User:a", "User:b"], ["User:c"], ["10.0.0.1"], [])
+    found = bindings(Resources(topics=["t"]), LITERAL, who, [READ, WRITE], NO_ROLES)
+    assert len(found) == 6
+    assert AclBinding(TOPIC, "t", LITERAL, "User:a", "10.0.0.1", READ, ALLOW) in found
+    assert AclBinding(TOPIC, "t", LITERAL, "User:c", "*", WRITE, DENY) in found
+
+
+def test_without_operations_all_are_meant() -> None:
+    found = bindings(Resources(groups=["g"]), PREFIXED, ANN, [], NO_ROLES)
+    assert pairs(found) == {("GROUP", "g", "PREFIXED", "ALL")}
+
+
+def test_what_a_producer_needs() -> None:
+    resources = Resources(topics=["t"], transactional_ids=["x"])
+    found = bindings(resources, PREFIXED, ANN, [], Roles(producer=True, idempotent=True))
+    assert pairs(found) == {
+        ("TOPIC", "t", "PREFIXED", "WRITE"),
+        ("TOPIC", "t", "PREFIXED", "DESCRIBE"),
+        ("TOPIC", "t", "PREFIXED", "CREATE"),
+        ("TRANSACTIONAL_ID", "x", "PREFIXED", "WRITE"),
+        ("TRANSACTIONAL_ID", "x", "PREFIXED", "DESCRIBE"),
+        ("CLUSTER", "kafka-cluster", "LITERAL", "IDEMPOTENT_WRITE"),
+    }
+
+
+def test_what_a_consumer_needs_and_both() -> None:
+    resources = Resources(topics=["t"], groups=["*"])
+    found = bindings(resources, PREFIXED, ANN, [], Roles(consumer=True))
+    consumer = {
+        ("TOPIC", "t", "PREFIXED", "READ"),
+        ("TOPIC", "t", "PREFIXED", "DESCRIBE"),
+        ("GROUP", "*", "LITERAL", "READ"),
+    }
+    assert pairs(found) == consumer
+    both = bindings(resources, PREFIXED, ANN, [], Roles(producer=True, consumer=True))
+    assert len(both) == len(pairs(both)) == 5
+    assert consumer < pairs(both)
+
+
+@pytest.mark.parametrize(
+    ("resources", "who", "operations", "roles", "reason"),
+    [
+        (Resources(topics=["t"]), Who(), [], NO_ROLES, "--allow-principal or --deny-principal"),
+        (Resources(), ANN, [], NO_ROLES, "say what the rule is about"),
+        (Resources(topics=["t"]), Who(allow=["ann"]), [], NO_ROLES, "write User:ann"),
+        (Resources(topics=["t"]), Who(deny=["User:a"], allow_hosts=["h"]), [], NO_ROLES, "needs"),
+        (Resources(groups=["g"]), ANN, [WRITE], NO_ROLES, "a group has no operation write: it has"),
+        (Resources(topics=["t"]), ANN, [], Roles(idempotent=True), "goes with --producer"),
+        (Resources(topics=["t"]), ANN, [READ], Roles(producer=True), "leave --operation away"),
+        (Resources(groups=["g"]), ANN, [], Roles(producer=True), "--producer needs --topic"),
+        (Resources(topics=["t"]), ANN, [], Roles(consumer=True), "needs --topic and --group"),
+        (Resources(cluster=True), ANN, [], Roles(producer=True), "go with --topic"),
+    ],
+)
+def test_options_that_make_no_rule(
+    resources: Resources, who: Who, operations: list[AclOperation], roles: Roles, reason: str
+) -> None:
+    with pytest.raises(UsageError, match=reason):
+        bindings(resources, LITERAL, who, operations, roles)
+
+
+def test_a_rule_needs_a_name_or_the_beginning_of_one() -> None:
+    with pytest.raises(UsageError, match="literal or for a prefixed name"):
+        bindings(Resources(topics=["t"]), PatternType.MATCH, ANN, [], NO_ROLES)
+
+
+def test_filters_leave_open_what_is_not_said() -> None:
+    nobody = Who()
+    assert filters(Resources(topics=["t"]), LITERAL, nobody, [], NO_ROLES) == [
+        AclBindingFilter(TOPIC, "t", LITERAL)
+    ]
+    assert filters(Resources(topics=["t"]), PatternType.MATCH, ANN, [READ], NO_ROLES) == [
+        AclBindingFilter(TOPIC, "t", PatternType.MATCH, "User:ann", "*", READ, ALLOW)
+    ]
+    assert filters(Resources(), LITERAL, ANN, [], NO_ROLES) == [
+        AclBindingFilter(principal="User:ann", host="*", permission=ALLOW)
+    ]
+    assert filters(Resources(), LITERAL, nobody, [READ], NO_ROLES) == [
+        AclBindingFilter(operation=READ)
+    ]
+    assert filters(
+        Resources(topics=["t"], groups=["*"]), PREFIXED, nobody, [], Roles(consumer=True)
+    ) == [
+        AclBindingFilter(TOPIC, "t", PREFIXED, operation=READ),
+        AclBindingFilter(TOPIC, "t", PREFIXED, operation=DESCRIBE),
+        AclBindingFilter(GROUP, "*", LITERAL, operation=READ),
+    ]
+    with pytest.raises(UsageError, match="say which rules"):
+        filters(Resources(), LITERAL, nobody, [], NO_ROLES)

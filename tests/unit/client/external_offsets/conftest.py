@@ -1,0 +1,5 @@
+"""The databases that offsets are kept in."""
+
+from tests.support.spark.databases import database_url, engine, mariadb, postgresql
+
+__all__ = ["database_url", "engine", "mariadb", "postgresql"]

@@ -1,5 +1,0 @@
-"""The databases that offsets are kept in."""
-
-from tests.support.databases import database_url, engine, mariadb, postgresql
-
-__all__ = ["database_url", "engine", "mariadb", "postgresql"]

@@ -1,0 +1,182 @@
+"""Subscriptions by pattern: what the host is asked, and what follows from its answer (C3)."""
+
+from penstock.coordinator.group.config import ConsumerGroupConfig, GroupConfig
+from penstock.coordinator.group.events import RegexResolved, ResolveRegexes
+from penstock.core.errors import ErrorCode
+from tests.support.coordinator.consumer_groups import Consumer, consumer_host, kinds, settle
+from tests.support.coordinator.groups import GroupHost
+
+CONFIG = GroupConfig(
+    group_consumer_regex_refresh_interval_ms=60_000,
+    consumer=ConsumerGroupConfig(assignment_interval_ms=0),
+)
+
+
+def host_of(**topics: int) -> GroupHost:
+    return consumer_host(topics, CONFIG)
+
+
+def resolve(host: GroupHost, **found: list[str]) -> None:
+    """Answer the one search that is under way."""
+    (asked,) = host.regexes
+    host.regexes.clear()
+    names = {"x.*": found.get("x", []), "y.*": found.get("y", [])}
+    topics = {pattern: frozenset(names[pattern]) for pattern in asked.patterns}
+    host.event(RegexResolved("g", topics, 7, host.now))
+
+
+def test_a_pattern_is_resolved_and_then_assigned() -> None:
+    host = host_of(x1=1, x2=2, z=1)
+    member = Consumer(host, "a", names=None, regex="x.*")
+    member.join()
+    assert member.assigned == {}
+    assert host.regexes == [ResolveRegexes("g", frozenset(["x.*"]))]
+    since = len(host.log)
+    resolve(host, x=["x1", "x2"])
+    assert kinds(host, since) == [16, 3]
+    member.beat()
+    assert member.assigned == {"x1": [0], "x2": [0, 1]}
+    host.restart()
+    assert host.consumer().topics_of(host.consumer().members["a"]) == {"x1", "x2"}
+
+
+def test_names_and_patterns_add_up() -> None:
+    host = host_of(x1=1, z=1)
+    member = Consumer(host, "a", names=["z"], regex="x.*")
+    member.join()
+    assert member.assigned == {"z": [0]}
+    resolve(host, x=["x1", "z"])
+    member.beat()
+    assert member.assigned == {"x1": [0], "z": [0]}
+
+
+def test_one_search_at_a_time_and_not_too_often() -> None:
+    host = host_of(x1=1)
+    first = Consumer(host, "a", names=None, regex="x.*")
+    first.join()
+    second = Consumer(host, "b", names=None, regex="y.*")
+    second.join()
+    assert len(host.regexes) == 1
+    resolve(host, x=["x1"])
+    second.beat()
+    assert not host.regexes
+    host.advance(10_000)
+    second.beat()
+    assert not host.regexes
+    host.advance(1)
+    second.beat()
+    assert host.regexes == [ResolveRegexes("g", frozenset(["x.*", "y.*"]))]
+
+
+def test_a_pattern_that_others_have_needs_no_search() -> None:
+    host = host_of(x1=2)
+    first, second = (Consumer(host, m, names=None, regex="x.*") for m in "ab")
+    first.join()
+    resolve(host, x=["x1"])
+    settle(first)
+    second.join()
+    assert not host.regexes
+    settle(first, second)
+    assert (first.assigned, second.assigned) == ({"x1": [0]}, {"x1": [1]})
+
+
+def test_new_topics_are_searched_for() -> None:
+    host = host_of(x1=1)
+    member = Consumer(host, "a", names=None, regex="x.*")
+    member.join()
+    resolve(host, x=["x1"])
+    settle(member)
+    host.make_topics({"x2": 1})
+    member.beat()
+    assert not host.regexes
+    host.advance(10_001)
+    member.beat()
+    resolve(host, x=["x1", "x2"])
+    member.beat()
+    assert member.assigned == {"x1": [0], "x2": [0]}
+    host.advance(10_001)
+    member.beat()
+    assert not host.regexes
+
+
+def test_topics_that_come_during_a_search_are_searched_for_again() -> None:
+    host = host_of(x1=1)
+    member = Consumer(host, "a", names=None, regex="x.*")
+    member.join()
+    (asked,) = host.regexes
+    host.regexes.clear()
+    started = host.now
+    host.advance(5)
+    host.make_topics({"x2": 1})
+    host.event(RegexResolved("g", {"x.*": frozenset(["x1"])}, 7, started))
+    host.advance(10_001)
+    member.beat()
+    assert host.regexes == [asked]
+
+
+def test_patterns_are_searched_again_after_a_while() -> None:
+    """Rights may have changed."""
+    host = host_of(x1=1)
+    member = Consumer(host, "a", names=None, regex="x.*")
+    member.join()
+    resolve(host, x=[])
+    for _ in range(3):
+        host.advance(20_000)
+        member.beat()
+    assert not host.regexes
+    host.advance(1)
+    member.beat()
+    since = len(host.log)
+    resolve(host, x=[])
+    assert kinds(host, since) == [16], "the same topics: no new epoch"
+
+
+def test_a_search_that_failed_is_tried_again() -> None:
+    host = host_of(x1=1)
+    member = Consumer(host, "a", names=None, regex="x.*")
+    member.join()
+    host.regexes.clear()
+    host.event(RegexResolved("g", None, 7, host.now))
+    member.beat()
+    host.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    resolve(host, x=["x1"])
+    assert not host.consumer().resolved
+    member.beat()
+    resolve(host, x=["x1"])
+    member.beat()
+    assert member.assigned == {"x1": [0]}
+
+
+def test_a_pattern_goes_with_its_last_member() -> None:
+    host = host_of(x1=1, t=1)
+    first = Consumer(host, "a", names=["t"], regex="x.*")
+    second = Consumer(host, "b", names=["t"], regex="x.*")
+    first.join()
+    second.join()
+    resolve(host, x=["x1"])
+    settle(first, second)
+    since = len(host.log)
+    second.leave()
+    assert kinds(host, since) == [-8, -7, -5, 3]
+    since = len(host.log)
+    first.beat(regex="")
+    assert -16 in kinds(host, since)
+    assert not host.consumer().is_subscribed_to("x1")
+    settle(first)
+    assert first.assigned == {"t": [0]}
+    second.join()
+    since = len(host.log)
+    second.leave()
+    assert kinds(host, since) == [-8, -7, -5, -16, 3]
+
+
+def test_a_late_answer_for_nobody() -> None:
+    host = host_of(x1=1)
+    member = Consumer(host, "a", names=["x1"], regex="x.*")
+    member.join()
+    member.beat(regex="")
+    since = len(host.log)
+    resolve(host, x=["x1"])
+    assert kinds(host, since) == []
+    host.event(RegexResolved("other", {"x.*": frozenset(["x1"])}, 7, host.now))
+    assert "other" not in host.shard.groups

@@ -1,0 +1,162 @@
+"""Requests that name groups of several shards (C3)."""
+
+import pytest
+
+from penstock.coordinator.group.fan_out import FanRequest, FanResponse, merge, split
+from penstock.coordinator.group.replies import refusal
+from penstock.coordinator.partition_of import partition_of
+from penstock.core.errors import ErrorCode
+from penstock.protocol.codec import encode
+from penstock.protocol.fields import Message
+from penstock.protocol.messages.api_versions import ApiVersionsRequest
+from penstock.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from penstock.protocol.messages.describe_groups import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from penstock.protocol.messages.join_group import JoinGroupRequest
+from penstock.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from penstock.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from penstock.protocol.messages.offset_delete import OffsetDeleteRequest
+from penstock.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+)
+from penstock.protocol.messages.sync_group import SyncGroupRequest
+from tests.support.coordinator.groups import GroupHost, commit_request, fetch_request
+
+GROUPS = [f"group-{number}" for number in range(8)]
+PARTITIONS = 3
+
+
+def hosts() -> list[GroupHost]:
+    """One shard per partition; each group has committed its number in t-0."""
+    made = [GroupHost() for _ in range(PARTITIONS)]
+    for number, group in enumerate(GROUPS):
+        host = made[partition_of(group, PARTITIONS)]
+        host.send(commit_request({("t", 0): number}, group=group), 9)
+    return made
+
+
+def ask_all(request: FanRequest, version: int) -> FanResponse:
+    made = hosts()
+    responses: list[FanResponse] = []
+    for partition, part in split(request, version, PARTITIONS):
+        # What a shard gets has the form of version 8 at least.
+        at = max(version, 8) if isinstance(part, OffsetFetchRequest) else version
+        response = made[partition].replies[made[partition].send(part, at)]
+        assert isinstance(
+            response,
+            OffsetFetchResponse
+            | DescribeGroupsResponse
+            | DeleteGroupsResponse
+            | ListGroupsResponse,
+        )
+        responses.append(response)
+    merged = merge(request, version, responses)
+    assert encode(merged, version)
+    return merged
+
+
+def test_several_groups_are_fetched_at_once_in_order() -> None:
+    wanted = [OffsetFetchRequestGroup(group, topics=None) for group in GROUPS]
+    response = ask_all(OffsetFetchRequest(groups=wanted), 9)
+    assert isinstance(response, OffsetFetchResponse)
+    assert [group.group_id for group in response.groups] == GROUPS
+    offsets = [group.topics[0].partitions[0].committed_offset for group in response.groups]
+    assert offsets == list(range(8))
+
+
+@pytest.mark.parametrize("version", range(8))
+def test_old_versions_fetch_of_one_group(version: int) -> None:
+    topics = [OffsetFetchRequestTopic("t", [0, 1])]
+    response = ask_all(OffsetFetchRequest(group_id=GROUPS[5], topics=topics), version)
+    assert isinstance(response, OffsetFetchResponse)
+    assert [p.committed_offset for p in response.topics[0].partitions] == [5, -1]
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+def test_old_versions_fetch_all_of_one_group(version: int) -> None:
+    response = ask_all(OffsetFetchRequest(group_id=GROUPS[5], topics=None), version)
+    assert isinstance(response, OffsetFetchResponse)
+    assert [topic.name for topic in response.topics] == ["t"]
+
+
+@pytest.mark.parametrize("version", [1, 2, 8])
+def test_an_error_has_its_place_in_each_version(version: int) -> None:
+    request = (
+        fetch_request({"t": [0]})
+        if version == 8
+        else OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic("t", [0])])
+    )
+    ((_, part),) = split(request, version, PARTITIONS)
+    refused = refusal(part, version, ErrorCode.NOT_COORDINATOR)
+    assert isinstance(refused, OffsetFetchResponse)
+    response = merge(request, version, [refused])
+    assert isinstance(response, OffsetFetchResponse)
+    assert encode(response, version)
+    places = (
+        [response.error_code]
+        + [group.error_code for group in response.groups]
+        + [p.error_code for topic in response.topics for p in topic.partitions]
+    )
+    assert [error for error in places if error] == [ErrorCode.NOT_COORDINATOR]
+
+
+def test_groups_are_described_and_deleted_in_order() -> None:
+    described = ask_all(DescribeGroupsRequest([*GROUPS, "nobody"]), 6)
+    assert isinstance(described, DescribeGroupsResponse)
+    assert [group.group_id for group in described.groups] == [*GROUPS, "nobody"]
+    deleted = ask_all(DeleteGroupsRequest(GROUPS[::-1]), 2)
+    assert isinstance(deleted, DeleteGroupsResponse)
+    assert [result.group_id for result in deleted.results] == GROUPS[::-1]
+
+
+def test_groups_of_all_shards_are_listed() -> None:
+    response = ask_all(ListGroupsRequest(), 5)
+    assert isinstance(response, ListGroupsResponse)
+    assert sorted(group.group_id for group in response.groups) == GROUPS
+
+
+def test_a_list_is_whole_or_an_error() -> None:
+    fine = ListGroupsResponse()
+    loading = ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    response = merge(ListGroupsRequest(), 5, [fine, loading])
+    assert isinstance(response, ListGroupsResponse)
+    assert response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        JoinGroupRequest(member_id="m"),
+        SyncGroupRequest(),
+        HeartbeatRequest(),
+        LeaveGroupRequest(members=[MemberIdentity("m")]),
+        commit_request({("t", 0): 1}),
+        fetch_request({"t": [0]}),
+        OffsetDeleteRequest(),
+        DescribeGroupsRequest(["g"]),
+        ListGroupsRequest(),
+        DeleteGroupsRequest(["g"]),
+    ],
+)
+def test_every_request_can_be_refused(request_: Message) -> None:
+    version = type(request_).INFO.max_stable_version
+    encoded = encode(refusal(request_, version, ErrorCode.NOT_COORDINATOR), version)
+    assert ErrorCode.NOT_COORDINATOR.to_bytes(2, "big") in encoded
+
+
+def test_a_heartbeat_while_the_group_loads_is_taken_for_good() -> None:
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert refusal(HeartbeatRequest(), 4, loading) == HeartbeatResponse()
+
+
+def test_other_requests_are_not_for_a_coordinator() -> None:
+    with pytest.raises(TypeError, match="ApiVersionsRequest"):
+        refusal(ApiVersionsRequest(), 0, ErrorCode.NOT_COORDINATOR)
+    with pytest.raises(TypeError, match="ApiVersionsRequest"):
+        GroupHost().send(ApiVersionsRequest())

@@ -1,0 +1,364 @@
+"""JoinGroup: who gets in, under which id, and when the answer comes (C3)."""
+
+import pytest
+
+from penstock.coordinator.group.classic import GroupState
+from penstock.coordinator.group.config import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupConfig
+from penstock.coordinator.group.events import JoinTimer, SessionTimer
+from penstock.coordinator.group.records import GroupRecord
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from penstock.protocol.messages.join_group import JoinGroupResponse
+from tests.support.coordinator.groups import (
+    REBALANCE_MS,
+    SESSION_MS,
+    GroupHost,
+    join_request,
+    stable_group,
+    subscription,
+    sync_all,
+)
+
+RANGE_AND_STICKY = {"range": b"r", "sticky": b"s"}
+
+
+@pytest.fixture
+def host() -> GroupHost:
+    return GroupHost()
+
+
+def test_an_empty_group_id_is_refused(host: GroupHost) -> None:
+    response = host.ask(join_request(group=""), JoinGroupResponse)
+    assert response.error_code == ErrorCode.INVALID_GROUP_ID
+
+
+@pytest.mark.parametrize(("session_ms", "ok"), [(5_999, False), (6_000, True), (1_800_001, False)])
+def test_the_session_timeout_has_bounds(host: GroupHost, session_ms: int, ok: bool) -> None:
+    response = host.ask(join_request(session_ms=session_ms), JoinGroupResponse)
+    refused = response.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
+    assert refused != ok
+
+
+def test_an_unknown_member_of_an_unknown_group_is_refused(host: GroupHost) -> None:
+    response = host.ask(join_request("somebody"), JoinGroupResponse)
+    assert response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert response.member_id == "somebody"
+    assert not host.shard.groups
+
+
+@pytest.mark.parametrize("version", [4, 5, 9])
+def test_a_new_member_gets_its_id_first(host: GroupHost, version: int) -> None:
+    waiter = host.send(join_request(), version, client_id="app")
+    response = host.answer(waiter, JoinGroupResponse)
+    assert response.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert response.member_id.startswith("app-")
+    assert len(response.member_id) == len("app-") + 36
+    assert host.classic().pending_joins == {response.member_id}
+    assert SessionTimer("g", response.member_id) in host.timers
+
+
+def test_the_first_join_stores_the_empty_group(host: GroupHost) -> None:
+    host.send(join_request())
+    (record,) = host.records()
+    assert isinstance(record, GroupRecord)
+    assert record.value is not None
+    assert (record.value.generation, record.value.members) == (0, [])
+    host.send(join_request())
+    assert len(host.log) == 1
+
+
+def test_an_id_that_is_never_used_is_forgotten(host: GroupHost) -> None:
+    member = host.ask(join_request(), JoinGroupResponse).member_id
+    host.advance(SESSION_MS)
+    assert not host.classic().pending_joins
+    late = host.ask(join_request(member), JoinGroupResponse)
+    assert late.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+def test_old_versions_join_at_once(host: GroupHost, version: int) -> None:
+    waiter = host.send(join_request(), version)
+    assert waiter not in host.replies
+    host.advance(3_000)
+    response = host.answer(waiter, JoinGroupResponse)
+    assert response.error_code == 0
+    assert response.generation_id == 1
+    assert response.leader == response.member_id
+    assert [m.metadata for m in response.members] == [subscription("t")]
+
+
+def test_version_0_takes_the_session_timeout_for_both(host: GroupHost) -> None:
+    host.send(join_request(rebalance_ms=-1), 0)
+    (member,) = host.classic().members.values()
+    assert member.rebalance_timeout_ms == SESSION_MS
+
+
+def test_an_id_then_the_group(host: GroupHost) -> None:
+    """C3: both steps of a new client; generation 1, itself as leader."""
+    member = host.ask(join_request(), JoinGroupResponse).member_id
+    waiter = host.send(join_request(member))
+    host.advance(2_999)
+    assert waiter not in host.replies
+    host.advance(1)
+    response = host.answer(waiter, JoinGroupResponse)
+    assert (response.error_code, response.generation_id, response.leader) == (0, 1, member)
+    assert (response.protocol_type, response.protocol_name) == ("consumer", "range")
+    assert host.classic().state is GroupState.COMPLETING_REBALANCE
+
+
+def test_each_newcomer_extends_the_first_delay_up_to_the_rebalance_timeout() -> None:
+    host = GroupHost(GroupConfig(group_initial_rebalance_delay_ms=3_000))
+    waiters = [host.send(join_request(rebalance_ms=8_000), 3)]
+    for _ in range(2):
+        host.advance(2_999)
+        waiters.append(host.send(join_request(rebalance_ms=8_000), 3))
+    # At 3000 and at 6000 there were newcomers, and then 8000 - 3000 - 3000 were left.
+    host.advance(2_001)
+    assert not host.replies
+    host.advance(1)
+    assert {host.answer(w, JoinGroupResponse).generation_id for w in waiters} == {1}
+
+
+def test_without_newcomers_the_first_delay_is_not_extended(host: GroupHost) -> None:
+    waiter = host.send(join_request(), 3)
+    host.advance(3_000)
+    assert waiter in host.replies
+
+
+def test_no_initial_delay() -> None:
+    host = GroupHost(GroupConfig(group_initial_rebalance_delay_ms=0))
+    waiter = host.send(join_request(), 3)
+    host.advance(0)
+    assert host.answer(waiter, JoinGroupResponse).generation_id == 1
+
+
+def test_only_the_leader_is_told_of_the_members(host: GroupHost) -> None:
+    waiters = [host.send(join_request(), 3) for _ in range(3)]
+    host.advance(6_000)
+    responses = [host.answer(w, JoinGroupResponse) for w in waiters]
+    leaders = [r for r in responses if r.member_id == r.leader]
+    assert len(leaders) == 1
+    assert {m.member_id for m in leaders[0].members} == {r.member_id for r in responses}
+    assert all(not r.members for r in responses if r is not leaders[0])
+
+
+def test_the_protocol_with_most_votes_among_those_of_all_wins(host: GroupHost) -> None:
+    waiters = [
+        host.send(join_request(protocols=protocols), 3)
+        for protocols in (
+            {"a": b"1", "b": b"1", "c": b"1"},
+            {"b": b"2", "c": b"2", "a": b"2"},
+            {"b": b"3", "a": b"3"},
+        )
+    ]
+    host.advance(6_000)
+    assert {host.answer(w, JoinGroupResponse).protocol_name for w in waiters} == {"b"}
+
+
+@pytest.mark.parametrize(
+    ("protocol_type", "protocols"),
+    [("connect", {"range": b""}), ("consumer", {"other": b""}), ("consumer", {})],
+)
+def test_a_member_that_fits_nobody_is_refused(
+    host: GroupHost, protocol_type: str, protocols: dict[str, bytes]
+) -> None:
+    stable_group(host, 1)
+    request = join_request(protocols=protocols, protocol_type=protocol_type)
+    response = host.ask(request, JoinGroupResponse)
+    assert response.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+@pytest.mark.parametrize(("protocol_type", "protocols"), [("", {"x": b""}), ("consumer", {})])
+def test_a_first_member_needs_a_type_and_a_protocol(
+    host: GroupHost, protocol_type: str, protocols: dict[str, bytes]
+) -> None:
+    request = join_request(protocols=protocols, protocol_type=protocol_type)
+    response = host.ask(request, JoinGroupResponse)
+    assert response.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert not host.log
+
+
+def test_any_protocol_type_is_served(host: GroupHost) -> None:
+    waiter = host.send(join_request(protocol_type="connect", protocols={"v1": b"\xff"}), 3)
+    host.advance(3_000)
+    response = host.answer(waiter, JoinGroupResponse)
+    assert (response.protocol_type, response.protocol_name) == ("connect", "v1")
+
+
+def test_a_newcomer_makes_everybody_join_again(host: GroupHost) -> None:
+    first, second = stable_group(host, 2)
+    newcomer = host.send(join_request(), 3)
+    beat = host.ask(HeartbeatRequest("g", 1, second), HeartbeatResponse)
+    assert beat.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    waiters = [host.send(join_request(m)) for m in (first, second)]
+    generations = {host.answer(w, JoinGroupResponse).generation_id for w in (newcomer, *waiters)}
+    assert generations == {2}
+
+
+def test_who_does_not_join_in_time_is_left_out(host: GroupHost) -> None:
+    first, second = stable_group(host, 2)
+    waiter = host.send(join_request(first))
+    for _ in range(REBALANCE_MS // 5_000):
+        host.ask(HeartbeatRequest("g", 1, second), HeartbeatResponse)
+        host.advance(5_000)
+    response = host.answer(waiter, JoinGroupResponse)
+    assert response.generation_id == 2
+    assert [m.member_id for m in response.members] == [first]
+    gone = host.ask(HeartbeatRequest("g", 1, second), HeartbeatResponse)
+    assert gone.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_leader_that_does_not_come_back_is_replaced(host: GroupHost) -> None:
+    leader, follower = stable_group(host, 2)
+    waiter = host.send(join_request(follower, protocols={"range": subscription("u", "t")}))
+    host.advance(SESSION_MS)
+    response = host.answer(waiter, JoinGroupResponse)
+    assert response.leader == follower
+    assert leader not in host.classic().members
+
+
+def test_a_follower_that_joins_again_unchanged_gets_the_generation_it_is_in(
+    host: GroupHost,
+) -> None:
+    leader, follower = stable_group(host, 2)
+    response = host.ask(join_request(follower), JoinGroupResponse)
+    assert (response.generation_id, response.leader, response.members) == (1, leader, [])
+    assert host.classic().state is GroupState.STABLE
+
+
+def test_a_leader_that_joins_again_starts_a_rebalance(host: GroupHost) -> None:
+    leader, _ = stable_group(host, 2)
+    waiter = host.send(join_request(leader))
+    assert waiter not in host.replies
+    assert host.classic().state is GroupState.PREPARING_REBALANCE
+
+
+def test_a_lost_answer_is_given_again_while_the_group_syncs(host: GroupHost) -> None:
+    waiters = [host.send(join_request(), 3) for _ in range(2)]
+    host.advance(6_000)
+    for waiter in waiters:
+        first = host.answer(waiter, JoinGroupResponse)
+        again = host.ask(join_request(first.member_id), JoinGroupResponse)
+        assert again == first
+
+
+def test_changed_metadata_while_the_group_syncs_rebalances(host: GroupHost) -> None:
+    waiter = host.send(join_request(), 3)
+    host.advance(3_000)
+    member = host.answer(waiter, JoinGroupResponse).member_id
+    response = host.ask(
+        join_request(member, protocols={"range": subscription("u")}), JoinGroupResponse
+    )
+    assert response.generation_id == 2
+
+
+def test_joining_twice_ends_the_first_wait(host: GroupHost) -> None:
+    """No JoinGroup is left without an answer, though Kafka lets go of the first."""
+    first, _ = stable_group(host, 2)
+    old = host.send(join_request(first))
+    host.send(join_request(first))
+    assert host.answer(old, JoinGroupResponse).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_new_member_that_waits_too_long_is_removed() -> None:
+    host = GroupHost(GroupConfig(group_initial_rebalance_delay_ms=NEW_MEMBER_JOIN_TIMEOUT_MS + 1))
+    waiter = host.send(join_request(rebalance_ms=10 * NEW_MEMBER_JOIN_TIMEOUT_MS), 3)
+    host.advance(NEW_MEMBER_JOIN_TIMEOUT_MS)
+    assert host.answer(waiter, JoinGroupResponse).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert not host.classic().members
+
+
+def test_a_known_member_may_wait_longer_than_its_session(host: GroupHost) -> None:
+    first, second = stable_group(host, 2)
+    waiter = host.send(join_request(first))
+    for _ in range(4):
+        host.ask(HeartbeatRequest("g", 1, second), HeartbeatResponse)
+        host.advance(SESSION_MS - 1)
+    assert first in host.classic().members
+    host.send(join_request(second))
+    assert host.answer(waiter, JoinGroupResponse).error_code == 0
+
+
+def test_a_full_group_takes_nobody_else() -> None:
+    host = GroupHost(GroupConfig(group_max_size=2))
+    stable_group(host, 2)
+    response = host.ask(join_request(), JoinGroupResponse)
+    assert response.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert response.member_id == ""
+
+
+def test_while_it_forms_a_full_group_counts_those_who_wait() -> None:
+    host = GroupHost(GroupConfig(group_max_size=2))
+    waiters = [host.send(join_request(), 3) for _ in range(3)]
+    refused = host.answer(waiters[2], JoinGroupResponse)
+    assert refused.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    host.advance(6_000)
+    assert [host.answer(w, JoinGroupResponse).error_code for w in waiters[:2]] == [0, 0]
+
+
+def test_a_group_that_is_too_large_when_loaded_rebalances() -> None:
+    host = GroupHost()
+    ids = stable_group(host, 3)
+    host.config = GroupConfig(group_max_size=2)
+    host.restart()
+    assert host.classic().state is GroupState.PREPARING_REBALANCE
+    waiters = [host.send(join_request(member)) for member in ids]
+    errors = sorted(host.answer(w, JoinGroupResponse).error_code for w in waiters)
+    assert errors == [0, 0, ErrorCode.GROUP_MAX_SIZE_REACHED]
+
+
+def test_a_pending_id_is_waited_for(host: GroupHost) -> None:
+    (leader,) = stable_group(host, 1)
+    pending = host.ask(join_request(), JoinGroupResponse).member_id
+    waiter = host.send(join_request(leader))
+    assert waiter not in host.replies
+    newcomer = host.send(join_request(pending))
+    assert host.answer(waiter, JoinGroupResponse).generation_id == 2
+    assert host.answer(newcomer, JoinGroupResponse).generation_id == 2
+
+
+def test_a_pending_id_that_expires_lets_the_others_go_on(host: GroupHost) -> None:
+    (leader,) = stable_group(host, 1)
+    host.send(join_request())
+    waiter = host.send(join_request(leader))
+    host.advance(SESSION_MS)
+    assert host.answer(waiter, JoinGroupResponse).generation_id == 2
+
+
+def test_a_pending_id_is_never_static(host: GroupHost) -> None:
+    member = host.ask(join_request(), JoinGroupResponse).member_id
+    response = host.ask(join_request(member, instance="i"), JoinGroupResponse)
+    assert response.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_no_timer_is_left_when_everybody_is_gone(host: GroupHost) -> None:
+    stable_group(host, 3)
+    host.advance(SESSION_MS)
+    group = host.classic()
+    assert (group.state, group.generation) == (GroupState.EMPTY, 2)
+    assert JoinTimer("g") not in host.timers
+    assert len(host.timers) == 1
+
+
+def test_an_emptied_group_starts_again_with_the_initial_delay(host: GroupHost) -> None:
+    stable_group(host, 1)
+    host.advance(SESSION_MS)
+    waiter = host.send(join_request(), 3)
+    assert waiter not in host.replies
+    host.advance(3_000)
+    response = host.answer(waiter, JoinGroupResponse)
+    assert response.generation_id == 3
+    sync_all(host, [response.member_id], 3)
+    assert host.classic().state is GroupState.STABLE
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_every_version_is_answered_in_its_form(version: int) -> None:
+    """The host encodes each reply in the version of its request."""
+    host = GroupHost()
+    first = host.send(join_request(protocols=RANGE_AND_STICKY), version)
+    if version >= 4:
+        member = host.answer(first, JoinGroupResponse).member_id
+        first = host.send(join_request(member, protocols=RANGE_AND_STICKY), version)
+    host.advance(3_000)
+    assert host.answer(first, JoinGroupResponse).generation_id == 1

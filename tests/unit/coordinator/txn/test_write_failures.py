@@ -1,0 +1,179 @@
+"""Records that cannot be written, or are not committed in time: nothing is lost (P4)."""
+
+import pytest
+
+from penstock.coordinator.txn.config import WRITE_RETRY_MS
+from penstock.coordinator.txn.state import TransactionState
+from penstock.core.errors import ErrorCode
+from penstock.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
+from penstock.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from penstock.protocol.messages.init_producer_id import InitProducerIdResponse
+from tests.support.coordinator.transactions import (
+    FIRST_PRODUCER_ID,
+    T0,
+    T1,
+    TIMEOUT_MS,
+    Producer,
+    TxnHost,
+    add_request,
+    in_state,
+    init_request,
+    ongoing,
+    only_error,
+)
+
+S = TransactionState
+SCAN_MS = 10_000
+
+
+@pytest.fixture(params=[1, 2], ids=["TV1", "TV2"])
+def host(request: pytest.FixtureRequest) -> TxnHost:
+    return TxnHost(version=int(request.param))
+
+
+ERRORS = [
+    (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+    (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
+    (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+    (ErrorCode.CORRUPT_MESSAGE, ErrorCode.CORRUPT_MESSAGE),
+]
+
+
+@pytest.mark.parametrize(("error", "told"), ERRORS)
+def test_nothing_happens_but_an_error(host: TxnHost, error: ErrorCode, told: ErrorCode) -> None:
+    host.append_error = error
+    answer = host.ask(init_request(), InitProducerIdResponse)
+    assert answer == InitProducerIdResponse(error_code=told, producer_id=-1, producer_epoch=-1)
+    assert host.shard.transactions == {}
+    producer = Producer(host)
+    assert producer.init() == ErrorCode.NONE
+    assert (producer.producer_id, producer.epoch) == (FIRST_PRODUCER_ID + 1, 0)
+    before = host.metadata()
+    host.append_error = error
+    assert producer.add(T0) == told
+    host.append_error = error
+    assert producer.add_offsets() == told
+    assert host.metadata() == before
+    assert producer.add(T0) == ErrorCode.NONE
+    ongoing_ = host.metadata()
+    host.append_error = error
+    assert producer.end(commit=True) == told
+    assert host.metadata() == ongoing_
+    assert host.markers == []
+    assert producer.end(commit=True) == ErrorCode.NONE
+    host.settle()
+    assert host.state() is S.COMPLETE_COMMIT
+
+
+def test_a_fence_that_cannot_be_written(host: TxnHost) -> None:
+    """Tried again it takes the same epoch, not one more."""
+    producer = ongoing(host)
+    host.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert Producer(host).init() == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert host.state() is S.ONGOING
+    assert Producer(host).init() == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert host.metadata().producer_epoch == producer.epoch + 1
+
+
+def test_a_timeout_that_cannot_be_written(host: TxnHost) -> None:
+    ongoing(host)
+    host.advance(TIMEOUT_MS)
+    host.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    host.advance(SCAN_MS)
+    assert host.append_error is None
+    assert host.state() is S.ONGOING
+    assert host.markers == []
+    host.advance(WRITE_RETRY_MS)
+    assert host.state() is S.PREPARE_ABORT
+    assert len(host.markers) == 1
+
+
+def test_an_expiry_that_cannot_be_written(host: TxnHost) -> None:
+    Producer(host).init()
+    host.now += 8 * 86_400_000
+    host.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    host.advance(0)
+    assert host.append_error is None
+    assert host.state() is S.EMPTY
+    host.advance(WRITE_RETRY_MS)
+    assert host.shard.transactions == {}
+
+
+@pytest.mark.parametrize("state", [S.PREPARE_COMMIT, S.PREPARE_ABORT])
+def test_a_completion_that_cannot_be_written(host: TxnHost, state: TransactionState) -> None:
+    """The markers are there, and are not written again: the record is, until it is there."""
+    producer = in_state(host, state)
+    host.write_markers(T0)
+    host.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    host.write_markers(T1)
+    assert host.state() is state
+    assert host.metadata().partitions == frozenset()
+    host.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    host.advance(WRITE_RETRY_MS)
+    assert host.state() is state
+    assert producer.add(T0) == ErrorCode.CONCURRENT_TRANSACTIONS
+    host.advance(WRITE_RETRY_MS)
+    assert host.state().state_name == state.state_name.replace("Prepare", "Complete")
+    assert host.markers == []
+    assert producer.add(T0) == ErrorCode.NONE
+
+
+# --- appended, but not committed in time
+
+
+def test_replies_and_markers_wait_for_the_commit(host: TxnHost) -> None:
+    producer = ongoing(host, T0, T1)
+    host.commits = False
+    request = EndTxnRequest("x", producer.producer_id, producer.epoch, True)
+    waiter = host.send(request, 5 if producer.version == 2 else 4)
+    assert host.state() is S.PREPARE_COMMIT
+    assert waiter not in host.replies
+    assert host.markers == []
+    host.commit()
+    assert host.answer(waiter, EndTxnResponse).error_code == 0
+    assert [marker.partitions for marker in host.markers] == [{T0, T1}]
+
+
+def test_an_end_that_is_not_committed_in_time(host: TxnHost) -> None:
+    """Its producer hears of an error, but it was decided: the markers go out once committed."""
+    producer = ongoing(host, T0, T1)
+    host.commits = False
+    request = EndTxnRequest("x", producer.producer_id, producer.epoch, True)
+    waiter = host.send(request, 5 if producer.version == 2 else 4)
+    for _ in range(2):
+        host.commit_fails()
+        told = host.answer(waiter, EndTxnResponse)
+        assert told.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert told.producer_id == -1
+        assert host.markers == []
+    host.commit()
+    assert [marker.partitions for marker in host.markers] == [{T0, T1}]
+    host.settle()
+    assert host.state() is S.COMPLETE_COMMIT
+    assert producer.end(commit=True) == ErrorCode.NONE
+
+
+def test_a_timeout_that_is_not_committed_in_time(host: TxnHost) -> None:
+    ongoing(host, T0)
+    host.advance(TIMEOUT_MS)
+    host.commits = False
+    host.advance(SCAN_MS)
+    host.commit_fails()
+    assert host.markers == []
+    host.commit()
+    host.settle()
+    assert host.state() is S.COMPLETE_ABORT
+
+
+def test_partitions_that_are_not_committed_in_time(host: TxnHost) -> None:
+    producer = Producer(host)
+    producer.init()
+    host.commits = False
+    waiter = host.send(add_request("x", producer.producer_id, producer.epoch, [T0]))
+    host.commit_fails()
+    told = host.answer(waiter, AddPartitionsToTxnResponse)
+    assert only_error(told) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    host.commit()
+    assert producer.add(T0) == ErrorCode.NONE

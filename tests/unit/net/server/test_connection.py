@@ -1,0 +1,360 @@
+"""A connection without a socket: delivery, the order of replies, back-pressure, endings."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.errors import ProtocolError
+from penstock.net.server.connection import TURN_REQUESTS, Connection, Peer, Slot
+from penstock.net.server.framing import FrameMemory
+from penstock.net.server.limits import Backlog, Limits
+from tests.support.broker.net_server import framed
+
+
+class FakeWire:
+    """Sends into memory as much as the peer is said to take."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.sent = b""
+        self.sends = 0
+        self.takes = 2**60
+        self.soon: list[Callable[[], None]] = []
+        self.timers: list[tuple[int, Callable[[], None]]] = []
+        self.resumed = 0
+        self.finished = self.aborted = False
+        connection.attach(self)
+
+    def flush(self) -> None:
+        outbox = self.connection.outbox
+        while outbox.parts and self.takes:
+            data = b"".join(outbox.buffers()[0])[: self.takes]
+            self.takes -= len(data)
+            self.sent += data
+            self.sends += 1
+            outbox.sent(len(data))
+        if not outbox.parts:
+            self.connection.sent()
+
+    def resume(self) -> None:
+        self.resumed += 1
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.soon.append(callback)
+
+    def call_later(self, ms: int, callback: Callable[[], None]) -> None:
+        self.timers.append((ms, callback))
+
+    def finish(self) -> None:
+        self.finished = True
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def turn(self) -> None:
+        """One turn of the loop."""
+        due, self.soon = self.soon, []
+        for callback in due:
+            callback()
+
+    def receive(self, *payloads: bytes) -> None:
+        data = b"".join(map(framed, payloads))
+        while data:
+            buffer = self.connection.reader.buffer()
+            size = min(len(buffer), len(data))
+            buffer[:size] = data[:size]
+            del buffer
+            self.connection.received(size)
+            data = data[size:]
+
+
+class FakeHost:
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.slots: list[Slot] = []
+        self.errors: list[Exception] = []
+        self.reasons: list[tuple[str, bool]] = []
+        self.on_frame: Callable[[Connection, Slot], None] = lambda connection, slot: None
+
+    def received(self, connection: Connection, frame: memoryview) -> None:
+        self.frames.append(bytes(frame))
+        slot = connection.slot()
+        self.slots.append(slot)
+        self.on_frame(connection, slot)
+
+    def failed(self, connection: Connection, error: Exception) -> None:
+        self.errors.append(error)
+
+    def closed(self, connection: Connection, reason: str, expected: bool) -> None:
+        self.reasons.append((reason, expected))
+
+
+def connect(limits: Limits | None = None) -> tuple[Connection, FakeWire, FakeHost, Backlog]:
+    limits = limits or Limits()
+    host = FakeHost()
+    backlog = Backlog(limits)
+    peer = Peer("127.0.0.1", 1, "TEST", None)
+    connection = Connection(peer, host, limits, backlog, FrameMemory(), 0)
+    return connection, FakeWire(connection), host, backlog
+
+
+def numbers(count: int) -> list[bytes]:
+    return [b"%d," % number for number in range(count)]
+
+
+@given(st.permutations(range(12)), st.sets(st.integers(0, 11)))
+def test_replies_leave_in_the_order_of_requests(order: list[int], skipped: set[int]) -> None:
+    """Whatever order they are made in, and whichever requests have none."""
+    connection, wire, host, _ = connect()
+    requests = numbers(12)
+    wire.receive(*requests)
+    for number in order:
+        if number in skipped:
+            host.slots[number].skip()
+        else:
+            host.slots[number].send([b"reply ", requests[number]])
+        wire.turn()
+    assert wire.sent == b"".join(
+        b"reply " + request for number, request in enumerate(requests) if number not in skipped
+    )
+    assert connection.unanswered == 0
+
+
+def test_replies_made_at_once_leave_together() -> None:
+    _, wire, host, _ = connect()
+    host.on_frame = lambda connection, slot: slot.send([b"x"])
+    wire.receive(*numbers(10))
+    assert (wire.sent, wire.sends) == (b"x" * 10, 1)
+
+
+def test_replies_made_later_in_one_turn_leave_together() -> None:
+    _, wire, host, _ = connect()
+    wire.receive(*numbers(4))
+    for slot in host.slots[:3]:
+        slot.send([b"x"])
+    assert wire.sends == 0
+    wire.turn()
+    assert (wire.sent, wire.sends) == (b"xxx", 1)
+
+
+def test_the_last_reply_that_is_due_leaves_at_once() -> None:
+    _, wire, host, _ = connect()
+    wire.receive(b"a")
+    host.slots[0].send([b"x"])
+    assert wire.sent == b"x"
+
+
+def test_a_request_is_answered_once() -> None:
+    _, wire, host, _ = connect()
+    wire.receive(b"a")
+    host.slots[0].send([b"x"])
+    with pytest.raises(RuntimeError, match="answered already"):
+        host.slots[0].skip()
+
+
+def test_a_held_connection_delivers_nothing_until_its_release() -> None:
+    connection, wire, host, backlog = connect()
+    host.on_frame = lambda connection, slot: connection.hold()
+    wire.receive(b"a", b"b", b"c")
+    assert host.frames == [b"a"]
+    assert (connection.waiting, backlog.count, connection.wants_bytes) == (2, 2, False)
+    host.slots[0].send([b"x"])
+    assert (host.frames, wire.sent) == ([b"a"], b"x")
+    connection.release()
+    assert host.frames == [b"a", b"b"]
+    host.on_frame = lambda connection, slot: None
+    connection.release()
+    assert (host.frames, backlog.count, connection.wants_bytes) == ([b"a", b"b", b"c"], 0, True)
+    assert wire.resumed == 1
+
+
+def test_a_throttled_connection_waits_for_all_of_its_throttles() -> None:
+    """X4: a client over its quota is not read from for the time it was told."""
+    connection, wire, host, _ = connect()
+    connection.throttle(0)
+    assert connection.wants_bytes
+    connection.throttle(100)
+    connection.throttle(300)
+    wire.receive(b"a")
+    assert [ms for ms, _ in wire.timers] == [100, 300]
+    wire.timers[0][1]()
+    assert host.frames == []
+    wire.timers[1][1]()
+    assert host.frames == [b"a"]
+
+
+def test_a_connection_has_only_so_many_unanswered_requests() -> None:
+    connection, wire, host, _ = connect(Limits(max_pipelined=3))
+    wire.receive(*numbers(5))
+    assert (len(host.frames), connection.wants_bytes) == (3, False)
+    host.slots[0].send([b"x"])
+    wire.turn()
+    assert len(host.frames) == 4
+    host.slots[1].skip()
+    wire.turn()
+    assert len(host.frames) == 5
+
+
+def test_a_peer_that_does_not_read_gets_no_more_requests_delivered() -> None:
+    connection, wire, host, _ = connect(Limits(max_unsent=1000))
+    host.on_frame = lambda connection, slot: slot.send([bytes(400)])
+    wire.takes = 0
+    wire.receive(*numbers(10))
+    assert len(host.frames) == 3
+    assert (connection.outbox.unsent, connection.wants_bytes) == (1200, False)
+    wire.takes = 2**60
+    wire.flush()
+    assert (len(host.frames), len(wire.sent)) == (10, 4000)
+    assert connection.wants_bytes
+
+
+def test_others_get_their_turn_between_pipelined_requests() -> None:
+    _, wire, host, _ = connect()
+    host.on_frame = lambda connection, slot: slot.skip()
+    wire.receive(*numbers(2 * TURN_REQUESTS + 1))
+    counts = [len(host.frames)]
+    while wire.soon:
+        wire.turn()
+        counts.append(len(host.frames))
+    assert counts == [TURN_REQUESTS, 2 * TURN_REQUESTS, 2 * TURN_REQUESTS + 1]
+
+
+def test_nobody_pipelines_while_too_many_requests_wait() -> None:
+    """`queued.max.requests`: one request of each connection always gets through."""
+    connection, wire, host, backlog = connect(Limits(queued_max_requests=5))
+    backlog.count = 5
+    assert connection.wants_bytes
+    wire.receive(b"a")
+    assert (host.frames, connection.wants_bytes) == ([b"a"], False)
+    host.slots[0].send([b"x"])
+    assert connection.wants_bytes
+
+
+@pytest.mark.parametrize("error", [ProtocolError("bad bytes"), ValueError("a bug")])
+def test_an_error_closes_the_connection(error: Exception) -> None:
+    connection, wire, host, backlog = connect()
+
+    def fail(connection: Connection, slot: Slot) -> None:
+        raise error
+
+    host.on_frame = fail
+    wire.receive(b"a", b"b")
+    assert (connection.closed, wire.aborted, host.frames, backlog.count) == (True, True, [b"a"], 0)
+    assert host.errors == ([] if isinstance(error, ProtocolError) else [error])
+    assert len(host.reasons) == 1
+    host.slots[0].send([b"too late"])
+    assert wire.sent == b""
+
+
+def test_closing_twice_is_told_once() -> None:
+    connection, _, host, _ = connect()
+    connection.close("first")
+    connection.close("second")
+    connection.close_after_replies("third")
+    assert host.reasons == [("first", False)]
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_closing_after_replies_waits_for_them(early: bool) -> None:
+    connection, wire, host, _ = connect()
+    wire.receive(b"a", b"b")
+    host.slots[1].send([b"2"])
+    if early:
+        connection.close_after_replies("enough")
+        wire.receive(b"c")
+        host.slots[0].send([b"1"])
+    else:
+        wire.takes = 0
+        host.slots[0].send([b"1"])
+        connection.close_after_replies("enough")
+        assert not wire.finished
+        wire.takes = 100
+        wire.flush()
+    assert (wire.sent, wire.finished, len(host.frames)) == (b"12", True, 2)
+
+
+@pytest.mark.parametrize("parts", [[b"bye"], []])
+def test_closing_after_a_reply_made_at_once(parts: list[bytes]) -> None:
+    _, wire, host, _ = connect()
+
+    def refuse(connection: Connection, slot: Slot) -> None:
+        connection.close_after_replies("refused")
+        slot.send(parts)
+
+    host.on_frame = refuse
+    wire.receive(b"a", b"b")
+    assert (wire.sent, wire.finished, host.frames) == (b"".join(parts), True, [b"a"])
+
+
+def test_what_was_sent_before_the_end_is_delivered() -> None:
+    """A producer with acks=0 that hangs up: its requests wait here, not in the socket."""
+    connection, wire, host, _ = connect()
+    host.on_frame = lambda connection, slot: connection.hold()
+    wire.receive(b"a", b"b")
+    connection.ended()
+    assert not connection.closed
+    connection.release()
+    assert (host.frames, host.reasons) == ([b"a", b"b"], [("closed by the client", True)])
+
+
+def test_an_end_within_a_request_is_reported_as_such() -> None:
+    connection, _, host, _ = connect()
+    connection.reader.buffer()[:6] = b"\0\0\0\x09ab"
+    connection.received(6)
+    connection.ended()
+    assert host.reasons == [("the client closed the connection in the middle of a request", False)]
+
+
+def test_who_has_logged_in_may_send_more() -> None:
+    connection, wire, host, _ = connect(Limits(max_frame=100, max_frame_before_login=10))
+    connection.authenticated = True
+    wire.receive(bytes(100))
+    assert len(host.frames) == 1
+    connection.max_frame(200)
+    wire.receive(bytes(200))
+    connection.authenticated = False
+    wire.receive(bytes(11))
+    assert (len(host.frames), connection.closed) == (2, True)
+
+
+def test_only_whole_requests_and_real_progress_count_as_activity() -> None:
+    connection, _, _, _ = connect()
+    for byte in b"\0\0\0\x09abcdefgh":
+        connection.reader.buffer()[0] = byte
+        connection.received(1)
+        assert not connection.active
+    connection.reader.buffer()[0] = 0
+    connection.received(1)
+    assert connection.active
+
+
+def test_reply_is_a_slot_that_is_sent_at_once() -> None:
+    _, wire, host, _ = connect()
+    wire.receive(b"first")
+    connection = wire.connection
+    connection.reply([b"second"])
+    assert wire.sent == b""  # the first request has no reply yet
+    host.slots[0].send([b"first,"])
+    wire.turn()
+    connection.reply([b",third"])
+    assert wire.sent == b"first,second,third"
+
+
+@pytest.mark.parametrize("size", [100, 5_000_000])
+def test_a_closed_connection_keeps_no_half_request(size: int) -> None:
+    """A peer that hangs up in the middle of large requests takes no memory of the broker."""
+    connection, wire, _, _ = connect(Limits(max_frame_before_login=10_000_000))
+    data = (size * 2).to_bytes(4, "big") + bytes(size)
+    while data:
+        buffer = connection.reader.buffer()
+        count = min(len(buffer), len(data))
+        buffer[:count] = data[:count]
+        del buffer
+        connection.received(count)
+        data = data[count:]
+    assert connection.reader.allocated >= size
+    connection.close("closed by the client", expected=True)
+    assert connection.reader.allocated == 0
+    assert wire.aborted

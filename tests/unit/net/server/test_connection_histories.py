@@ -1,0 +1,183 @@
+"""Any history of a connection: nothing is lost, doubled, reordered or forgotten."""
+
+from collections.abc import Callable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.net.server.connection import Connection, Peer, Slot
+from penstock.net.server.framing import FrameMemory
+from penstock.net.server.limits import Backlog, Limits
+from tests.support.broker.net_server import framed
+
+
+class World:
+    """A connection, a peer whose bytes wait in a socket, and a host that takes its time.
+
+    The wire does what the real one does: a socket with bytes is looked at once in each turn; when
+    the connection wants none it is left alone until `resume`.
+    """
+
+    def __init__(self, requests: list[bytes], limits: Limits) -> None:
+        self.socket = b"".join(map(framed, requests))
+        self.reading = True
+        self.window = 0
+        self.writing = False
+        self.sent = b""
+        self.soon: list[Callable[[], None]] = []
+        self.timers: list[Callable[[], None]] = []
+        self.delivered: list[bytes] = []
+        self.open: list[tuple[Slot, bytes]] = []
+        self.plan: list[str] = []
+        self.reasons: list[str] = []
+        self.limits = limits
+        self.backlog = Backlog(limits)
+        peer = Peer("127.0.0.1", 1, "TEST", None)
+        self.connection = Connection(peer, self, limits, self.backlog, FrameMemory(), 0)
+        self.connection.attach(self)
+
+    # The wire.
+
+    def flush(self) -> None:
+        if not self.writing:
+            self.write()
+
+    def write(self) -> None:
+        outbox = self.connection.outbox
+        while outbox.parts:
+            data = b"".join(outbox.buffers()[0])[: self.window]
+            if not data:
+                self.writing = True
+                return
+            self.window -= len(data)
+            self.sent += data
+            outbox.sent(len(data))
+        self.writing = False
+        self.connection.sent()
+
+    def resume(self) -> None:
+        self.reading = True
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.soon.append(callback)
+
+    def call_later(self, ms: int, callback: Callable[[], None]) -> None:
+        self.timers.append(callback)
+
+    def finish(self) -> None:
+        self.connection.close("finished", expected=True)
+
+    def abort(self) -> None:
+        self.reading = self.writing = False
+
+    # The host.
+
+    def received(self, connection: Connection, frame: memoryview) -> None:
+        self.delivered.append(bytes(frame))
+        slot = connection.slot()
+        action = self.plan.pop() if self.plan else "answer"
+        if action == "hold":
+            connection.hold()
+        if action == "throttle":
+            connection.throttle(5)
+        if action == "answer":
+            slot.send([framed(bytes(frame))])
+        else:
+            self.open.append((slot, bytes(frame)))
+
+    def failed(self, connection: Connection, error: Exception) -> None:
+        raise error
+
+    def closed(self, connection: Connection, reason: str, expected: bool) -> None:
+        self.reasons.append(reason)
+
+    # What happens.
+
+    def turn(self, size: int) -> None:
+        """One turn of the loop, in which up to `size` bytes can be received."""
+        due, self.soon = self.soon, []
+        for callback in due:
+            callback()
+        if self.writing and self.window:
+            self.write()
+        if not (self.reading and self.socket):
+            return
+        if not self.connection.wants_bytes:
+            self.reading = False
+            return
+        buffer = self.connection.reader.buffer()
+        size = min(size, len(self.socket), len(buffer))
+        buffer[:size] = self.socket[:size]
+        del buffer
+        self.socket = self.socket[size:]
+        self.connection.received(size)
+
+    def answer(self, index: int) -> None:
+        if self.open:
+            slot, frame = self.open.pop(index % len(self.open))
+            slot.send([framed(frame)[:3], framed(frame)[3:]])
+
+    def time(self) -> None:
+        due, self.timers = self.timers, []
+        for callback in due:
+            callback()
+
+
+steps = st.one_of(
+    st.tuples(st.just("turn"), st.sampled_from([1, 7, 100, 5_000, 100_000])),
+    st.tuples(st.just("take"), st.sampled_from([1, 50, 3_000, 100_000])),
+    st.tuples(st.just("answer"), st.integers(0, 100)),
+    st.tuples(st.just("release"), st.just(0)),
+    st.tuples(st.just("time"), st.just(0)),
+)
+
+
+@settings(max_examples=300)
+@given(
+    sizes=st.lists(st.sampled_from([0, 1, 30, 700, 17_000, 40_000]), max_size=120),
+    plan=st.lists(st.sampled_from(["answer", "later", "hold", "throttle"]), max_size=40),
+    history=st.lists(steps, max_size=60),
+    pipelined=st.sampled_from([1, 3, 1000]),
+    unsent=st.sampled_from([0, 1000, 65_536]),
+    queued=st.sampled_from([1, 500]),
+)
+def test_every_request_is_delivered_and_answered_in_order(
+    sizes: list[int],
+    plan: list[str],
+    history: list[tuple[str, int]],
+    pipelined: int,
+    unsent: int,
+    queued: int,
+) -> None:
+    """Whatever stops a connection, it goes on once the reason is gone, without another byte."""
+    requests = [b"%d:" % number + bytes(size) for number, size in enumerate(sizes)]
+    world = World(
+        requests, Limits(max_pipelined=pipelined, max_unsent=unsent, queued_max_requests=queued)
+    )
+    world.plan = plan
+    for name, value in history:
+        if name == "turn":
+            world.turn(value)
+        elif name == "take":
+            world.window += value
+        elif name == "answer":
+            world.answer(value)
+        elif name == "release":
+            world.connection.release()
+        else:
+            world.time()
+        assert world.connection.unanswered <= pipelined
+        assert world.connection.outbox.unsent <= unsent + pipelined * 40_100
+    world.plan = []
+    world.window = 2**40
+    world.connection.release()
+    for _ in range(10_000):
+        if len(world.sent) == sum(map(len, map(framed, requests))):
+            break
+        world.turn(100_000)
+        world.time()
+        while world.open:
+            world.answer(0)
+    assert world.delivered == requests
+    assert world.sent == b"".join(map(framed, requests))
+    assert (world.backlog.count, world.connection.waiting, world.reasons) == (0, 0, [])

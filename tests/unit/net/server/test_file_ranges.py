@@ -1,0 +1,91 @@
+"""Probing the page cache, threads that read, and files that are gone."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from penstock.net.server.file_ranges import FileGoneError, FileLoader, descriptor, in_page_cache
+from penstock.storage.disk import OsDisk, OsFile
+from tests.support.broker.net_server import run
+
+
+class Range(NamedTuple):
+    file: OsFile
+    position: int
+    size: int
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "data"
+    path.write_bytes(bytes(range(256)) * 4096)
+    return path
+
+
+def test_what_was_just_written_is_in_the_page_cache(path: Path) -> None:
+    with path.open("rb") as file:
+        assert in_page_cache(file.fileno(), 0, 1024 * 1024)
+        assert in_page_cache(file.fileno(), 1_000_000, 1)
+
+
+@pytest.mark.parametrize("cold_byte", [0, 128 * 1024, 256 * 1024, 299_999])
+def test_one_cold_page_is_found_at_each_step_and_at_the_end(
+    cold_byte: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def preadv(fd: int, buffers: list[bytearray], position: int, flags: int) -> int:
+        if position == cold_byte:
+            raise BlockingIOError
+        return 1
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    assert not in_page_cache(0, 0, 300_000)
+    assert in_page_cache(0, 1, 300_000)
+
+
+def test_a_file_system_that_cannot_say_counts_as_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    def preadv(fd: int, buffers: list[bytearray], position: int, flags: int) -> int:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    assert in_page_cache(0, 0, 300_000)
+
+
+def test_a_closed_file_has_no_descriptor(path: Path) -> None:
+    file = OsDisk().open(str(path))
+    assert descriptor(Range(file, 0, 1)) == file.fileno()
+    file.close()
+    with pytest.raises(FileGoneError, match="segment was deleted"):
+        descriptor(Range(file, 0, 1))
+
+
+def test_a_thread_reads_the_right_file_although_it_is_closed_meanwhile(path: Path) -> None:
+    async def scenario() -> None:
+        loader = FileLoader()
+        loop = asyncio.get_running_loop()
+        for keep, expected in ((True, bytes(range(10, 20))), (False, b"")):
+            result: asyncio.Future[bytes | OSError] = loop.create_future()
+            fd = os.open(path, os.O_RDONLY)
+            loader.load(loop, fd, 10, 10, result.set_result, keep=keep)
+            os.close(fd)
+            assert await result == expected
+        assert loader.loads == 2
+        loader.close()
+
+    run(scenario)
+
+
+def test_a_read_that_fails_is_told(path: Path) -> None:
+    async def scenario() -> None:
+        loader = FileLoader()
+        loop = asyncio.get_running_loop()
+        result: asyncio.Future[bytes | OSError] = loop.create_future()
+        fd = os.open(path, os.O_WRONLY)
+        loader.load(loop, fd, 0, 10, result.set_result, keep=True)
+        os.close(fd)
+        assert isinstance(await result, OSError)
+        loader.close()
+
+    run(scenario)

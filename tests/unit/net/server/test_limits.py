@@ -1,0 +1,60 @@
+"""Who is let in, and how often the log is told."""
+
+from penstock.net.server.limits import Admission, Complaints, Limits
+
+
+def test_connections_are_counted_in_total_by_listener_and_by_address() -> None:
+    limits = Limits(
+        max_connections=4,
+        max_connections_per_ip=2,
+        per_ip_overrides={"10.0.0.9": 3, "10.0.0.8": 0},
+        max_connections_per_listener={"SMALL": 1},
+    )
+    admission = Admission(limits)
+    assert "max.connections.per.ip=0" in str(admission.refusal("10.0.0.8"))
+    for _ in range(3):
+        assert admission.refusal("10.0.0.9") is None
+        admission.enter("A", "10.0.0.9")
+    assert "max.connections.per.ip=3" in str(admission.refusal("10.0.0.9"))
+    admission.enter("SMALL", "10.0.0.1")
+    assert "max.connections=4" in str(admission.lacks_room("A"))
+    limits.max_connections = 5
+    assert admission.lacks_room("A") is None
+    assert "listener SMALL" in str(admission.lacks_room("SMALL"))
+    admission.leave("SMALL", "10.0.0.1")
+    assert admission.lacks_room("SMALL") is None
+    assert admission.by_ip == {"10.0.0.9": 3}
+    assert (admission.total, admission.by_listener["A"]) == (3, 3)
+
+
+def test_the_protected_listener_has_room_beyond_the_limit_of_all_but_not_its_own() -> None:
+    limits = Limits(
+        max_connections=1, protected_listener="IN", max_connections_per_listener={"IN": 2}
+    )
+    admission = Admission(limits)
+    admission.enter("OUT", "10.0.0.1")
+    assert (admission.excess, admission.lacks_room("IN")) == (0, None)
+    assert admission.lacks_room("OUT") is not None
+    for excess in (1, 2):
+        admission.enter("IN", "10.0.0.2")
+        assert admission.excess == excess
+    assert "max.connections=2 of listener IN" in str(admission.lacks_room("IN"))
+
+
+def test_what_is_said_of_an_address_goes_before_what_is_said_of_its_name() -> None:
+    limits = Limits(max_connections_per_ip=0, per_ip_overrides={"10.0.0.1": 1, "known": 0})
+    admission = Admission(limits)
+    admission.named_overrides = {"10.0.0.1": 0, "10.0.0.2": 1}
+    assert admission.refusal("10.0.0.1") is None
+    assert admission.refusal("10.0.0.2") is None
+    assert admission.refusal("10.0.0.3") is not None
+
+
+def test_lines_of_a_kind_are_bounded_and_the_rest_is_counted() -> None:
+    complaints = Complaints(interval_ms=1000, lines=2)
+    assert [complaints.allow("x", 0) for _ in range(10)] == [0, 0] + [None] * 8
+    assert complaints.allow("y", 0) == 0
+    assert complaints.allow("x", 999) is None
+    assert complaints.allow("x", 1000) == 9
+    assert complaints.allow("x", 1001) == 0
+    assert complaints.allow("x", 1002) is None

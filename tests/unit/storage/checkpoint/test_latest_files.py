@@ -1,0 +1,74 @@
+"""Small files that several threads write: the last content stays (S7)."""
+
+import errno
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from penstock.storage.checkpoint.latest_files import LatestFiles
+from penstock.storage.disk import OsDisk
+from tests.support.storage.crash_disk import CrashDisk, CrashMode
+
+
+@pytest.fixture
+def disk() -> CrashDisk:
+    made = CrashDisk()
+    made.make_folder("/d")
+    made.sync_folder("/")
+    return made
+
+
+def test_what_is_written_is_durable(disk: CrashDisk) -> None:
+    files = LatestFiles(disk)
+    task = files.take({"/d/a": b"1", "/d/b": b"2"})
+    assert not files.is_settled
+    task.run()
+    assert task.error is None
+    assert files.is_settled
+    image = disk.image(CrashMode.DURABLE)
+    assert [image.read_file("/d/a"), image.read_file("/d/b")] == [b"1", b"2"]
+    assert image.names("/d") == ["a", "b"]
+
+
+def test_an_older_content_does_not_come_after_a_newer_one(disk: CrashDisk) -> None:
+    files = LatestFiles(disk)
+    older, newer = files.take({"/d/a": b"old"}), files.take({"/d/a": b"new"})
+    newer.write()
+    before = disk.operations
+    older.write()
+    assert disk.operations == before
+    assert disk.read_file("/d/a") == b"new"
+
+
+def test_an_error_is_kept_and_the_next_one_writes(disk: CrashDisk) -> None:
+    files = LatestFiles(disk)
+    disk.fail("sync", "/d/*", errno.EIO)
+    task = files.take({"/d/a": b"1"})
+    task.run()
+    assert task.error is not None
+    assert not files.is_settled
+    with pytest.raises(OSError, match="Input/output"):
+        task.write()
+    disk.heal()
+    files.take({"/d/a": b"2"}).write()
+    assert disk.read_file("/d/a") == b"2"
+
+
+def test_threads_that_write_at_the_same_time(tmp_path: Path) -> None:
+    path = str(tmp_path / "f")
+    files = LatestFiles(OsDisk())
+    tasks = [files.take({path: b"%02d" % n * 100}) for n in range(40)]
+    together = threading.Barrier(4)
+
+    def write(worker: int) -> None:
+        together.wait(10)
+        for task in tasks[worker::4]:
+            task.write()
+            assert Path(path).read_bytes() >= task.files[path], "nothing newer is lost"
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(write, worker) for worker in range(4)]:
+            done.result(10)
+    assert Path(path).read_bytes() == b"39" * 100

@@ -1,0 +1,185 @@
+"""Chores and first epochs that another thread waits for the disk with (S4, S6, R4)."""
+
+import errno
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from penstock.core.clock import ManualClock
+from penstock.core.errors import KafkaStorageError
+from penstock.storage.checkpoint.checkpoint_files import RECOVERY_POINT_CHECKPOINT, load_offsets
+from penstock.storage.checkpoint.leader_epoch_cache import LeaderEpochCache
+from penstock.storage.disk import OsDisk
+from penstock.storage.log.results import Isolation
+from penstock.storage.manager.log_manager import ChoreIntervals, LogManager
+from tests.support.broker.two_log_dirs import SMALL, TP
+from tests.support.storage.crash_disk import CrashDisk
+from tests.support.storage.logs import NOW, filler
+
+INTERVALS = ChoreIntervals(log_flush_offset_checkpoint_interval_ms=300)
+
+
+class Broker:
+    """One folder on a disk in memory, with 25 records that are flushed."""
+
+    def __init__(self) -> None:
+        self.disk = CrashDisk()
+        self.clock = ManualClock(NOW)
+        self.manager = LogManager(self.disk, ["/a"], self.clock, intervals=INTERVALS)
+        self.manager.startup(lambda topic: SMALL, node_id=1)
+        self.log = self.manager.get_or_create(TP, SMALL)
+        for _ in range(25):
+            self.log.append_as_leader(filler(100), 0)
+        self.log.update_high_watermark(25)
+        self.log.flush()
+
+    def stored(self) -> int | None:
+        return load_offsets(self.disk, f"/a/{RECOVERY_POINT_CHECKPOINT}").get(TP)
+
+
+class TestCheckpoints:
+    def test_they_are_written_on_a_thread(self) -> None:
+        broker = Broker()
+        assert broker.manager.begin_checkpoints() == []
+        broker.clock.advance(300)
+        [(log_dir, task)] = broker.manager.begin_checkpoints()
+        assert broker.manager.begin_checkpoints() == []
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(task.run).result()
+        assert broker.stored() == 25
+        before = broker.disk.operations
+        log_dir.finish_checkpoint(task)
+        broker.manager.tick()
+        assert broker.disk.operations == before, "the chore is done"
+        broker.manager.shutdown()
+
+    def test_something_newer_is_not_overwritten(self) -> None:
+        """R4: after a truncation the older recovery point would be a lie."""
+        broker = Broker()
+        broker.clock.advance(300)
+        [(log_dir, task)] = broker.manager.begin_checkpoints()
+        broker.manager.truncate_to(TP, 7)
+        task.run()
+        log_dir.finish_checkpoint(task)
+        assert broker.stored() == 7
+        broker.manager.shutdown()
+
+    def test_an_error_takes_the_folder_offline(self) -> None:
+        broker = Broker()
+        log_dir = broker.manager.dirs[0]
+        task = log_dir.begin_checkpoint()
+        assert task is not None
+        broker.disk.fail("sync", "*.tmp", errno.EIO)
+        task.run()
+        assert log_dir.online
+        log_dir.finish_checkpoint(task)
+        assert not log_dir.online
+        assert log_dir.begin_checkpoint() is None
+        broker.manager.shutdown()
+
+
+class TestRemovals:
+    def test_segments_and_folders_go_on_a_thread(self, tmp_path: Path) -> None:
+        clock = ManualClock(NOW)
+        manager = LogManager(OsDisk(), [str(tmp_path)], clock)
+        manager.startup(lambda topic: SMALL, node_id=1)
+        log = manager.get_or_create(TP, SMALL)
+        for _ in range(25):
+            log.append_as_leader(filler(100), 0)
+        log.update_high_watermark(25)
+        log.increment_log_start_offset(20)
+        log.delete_old_segments()
+        assert manager.begin_removals() == []
+        clock.advance(500)
+        [(log_dir, task)] = manager.begin_removals()
+        assert len(task.segments) == 2
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(task.run).result()
+        log_dir.finish_removal(task)
+        assert list(Path(log.folder).glob("*.deleted")) == []
+        manager.delete(TP)
+        clock.advance(500)
+        [(log_dir, task)] = manager.begin_removals()
+        task.run()
+        log_dir.finish_removal(task)
+        assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
+        assert manager.begin_removals() == []
+        manager.shutdown()
+
+    def test_an_error_takes_the_folder_offline(self) -> None:
+        broker = Broker()
+        broker.manager.delete(TP)
+        broker.clock.advance(500)
+        broker.disk.fail("remove", "/a/*", errno.EIO)
+        [(log_dir, task)] = broker.manager.begin_removals()
+        task.run()
+        log_dir.finish_removal(task)
+        assert not log_dir.online
+        broker.manager.shutdown()
+
+
+class TestTruncation:
+    def test_in_turns(self) -> None:
+        """R4: the log can be read meanwhile; flushes and retention wait."""
+        broker = Broker()
+        log, manager = broker.log, broker.manager
+        log.append_as_leader(filler(100), 3)
+        stages = manager.begin_truncation(TP, 7)
+        turns = 0
+        while not stages.advance():
+            turns += 1
+            assert log.read(2, 100, Isolation.LOG_END).records is not None
+            if log.local.is_held:
+                assert log.begin_flush() is None
+                assert log.delete_old_segments() == []
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(stages.run).result()
+        assert stages.result
+        assert turns >= 4
+        assert (log.log_end_offset, log.recovery_point, broker.stored()) == (7, 7, 7)
+        assert LeaderEpochCache(broker.disk, log.folder).entries() == [(0, 0)]
+        assert log.append_as_leader(filler(100), 4).first_offset == 7
+        manager.shutdown()
+
+    def test_an_error_in_the_middle_stops_the_log(self) -> None:
+        broker = Broker()
+        stages = broker.manager.begin_truncation(TP, 7)
+        broker.disk.fail("sync_folder", "/a/orders-0", errno.EIO)
+        assert not stages.advance()
+        stages.run()
+        with pytest.raises(KafkaStorageError):
+            stages.advance()
+        assert not broker.log.local.is_held
+        assert not broker.manager.dirs[0].online
+        broker.manager.shutdown()
+
+    def test_everything_goes_in_turns_too(self) -> None:
+        broker = Broker()
+        stages = broker.manager.begin_full_truncation(TP, 100)
+        while not stages.advance():
+            stages.run()
+        assert (broker.log.log_start_offset, broker.log.log_end_offset) == (100, 100)
+        assert broker.log.epochs.entries() == []
+        assert broker.log.append_as_leader(filler(100), 4).first_offset == 100
+        broker.manager.shutdown()
+
+
+class TestDeletion:
+    def test_the_log_is_gone_at_once_and_its_folder_when_that_is_durable(self) -> None:
+        broker = Broker()
+        stages = broker.manager.begin_deletion([TP])
+        assert not stages.advance()
+        assert broker.manager.get(TP) is None
+        with pytest.raises(KafkaStorageError, match="was deleted"):
+            broker.log.append_as_leader(filler(100), 0)
+        log_dir = broker.manager.dirs[0]
+        log_dir.checkpoint()
+        assert broker.stored() == 25, "as long as a crash may bring it back"
+        stages.run()
+        assert not broker.disk.exists("/a/orders-0")
+        while not stages.advance():
+            stages.run()
+        assert stages.result == []
+        assert broker.stored() is None
+        broker.manager.shutdown()

@@ -1,0 +1,269 @@
+"""Partitions that are deleted, and folders that fail (S1, S4)."""
+
+import errno
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from penstock.core.errors import KafkaStorageError
+from penstock.core.ids import TopicPartition
+from tests.support.storage.crash_disk import CrashDisk
+from tests.support.storage.gated_disk import GatedDisk
+from tests.support.storage.log_dirs import (
+    CLEAN,
+    RECOVERY,
+    REPLICATION,
+    SMALL,
+    STARTS,
+    TOPIC_ID,
+    A,
+    B,
+    Folder,
+    fill,
+)
+from tests.support.storage.logs import batch, offsets
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(str(tmp_path / "logs"))
+
+
+# --- deleting
+
+
+def test_a_deleted_partition_goes_after_the_delay(folder: Folder) -> None:
+    """S4: out of sight at once, on disk for whoever is still reading."""
+    with folder.opened() as log_dir:
+        fill(log_dir.create(A, SMALL, None), 15)
+        fill(log_dir.create(B, SMALL, None), 1)
+        log_dir.delete(A)
+        assert list(log_dir.logs) == [B]
+        assert not folder.file("a-0").exists()
+        (condemned,) = Path(folder.path).glob("a-0.*-delete")
+        assert len(condemned.name) == len("a-0.") + 32 + len("-delete")
+        assert folder.checkpoint(REPLICATION) == {"b-11": 1}
+        folder.clock.advance(499)
+        log_dir.purge()
+        assert condemned.exists()
+        folder.clock.advance(1)
+        log_dir.purge()
+        assert not condemned.exists()
+        log_dir.purge()
+
+
+def test_a_deleted_partition_can_be_made_again(folder: Folder) -> None:
+    with folder.opened() as log_dir:
+        fill(log_dir.create(A, SMALL, None), 15)
+        log_dir.delete(A)
+        log = log_dir.create(A, SMALL, TOPIC_ID)
+        assert log.log_end_offset == 0
+        fill(log, 1)
+        folder.clock.advance(500)
+        log_dir.purge()
+        assert offsets(log) == [0]
+    with folder.opened() as log_dir:
+        assert log_dir.logs[A].topic_id == TOPIC_ID
+
+
+def test_what_was_to_be_deleted_goes_at_the_next_start(folder: Folder) -> None:
+    with folder.opened() as log_dir:
+        fill(log_dir.create(A, SMALL, None), 15)
+        log_dir.delete(A)
+    assert len(list(Path(folder.path).glob("*-delete"))) == 1
+    with folder.opened() as log_dir:
+        assert log_dir.logs == {}
+        assert list(Path(folder.path).glob("*-delete")) == []
+
+
+def test_a_topic_with_the_longest_name(folder: Folder) -> None:
+    """The folder's new name must fit too: a file system takes 255 bytes."""
+    longest = TopicPartition("t" * 249, 12)
+    with folder.opened() as log_dir:
+        fill(log_dir.create(longest, SMALL, None), 1)
+        log_dir.delete(longest)
+        assert log_dir.online
+        (condemned,) = Path(folder.path).glob("*-delete")
+        assert len(condemned.name) <= 255
+        folder.clock.advance(500)
+        log_dir.purge()
+        assert list(Path(folder.path).glob("t*")) == []
+
+
+def test_a_deleted_log_takes_no_more_records(folder: Folder) -> None:
+    """Whoever still holds it would write into files that are about to go."""
+    with folder.opened() as log_dir:
+        log = log_dir.create(A, SMALL, None)
+        fill(log, 3)
+        log_dir.delete(A)
+        with pytest.raises(KafkaStorageError, match="deleted"):
+            log.append_as_leader(batch(b"late"), 0)
+        assert offsets(log) == [0, 1, 2]
+        assert log_dir.online
+
+
+def test_a_partition_that_is_deleted_while_it_is_flushed(tmp_path: Path) -> None:
+    """S1: the flush finds no folder any more; that is no failure of the disk."""
+    disk = GatedDisk()
+    folder = Folder(str(tmp_path / "logs"), disk)
+    with folder.opened() as log_dir, ThreadPoolExecutor(1) as pool:
+        log = log_dir.create(A, SMALL, None)
+        other = log_dir.create(B, SMALL, None)
+        fill(log, 25)
+        task = log.begin_flush()
+        assert task is not None
+        running = pool.submit(task.run)
+        try:
+            assert disk.reached.wait(10)
+            log_dir.delete(A)
+        finally:
+            disk.gate.set()
+        error = running.exception(10)
+        assert isinstance(error, FileNotFoundError)
+        with pytest.raises(KafkaStorageError, match="a-0 was deleted"):
+            log.finish_flush(task, error)
+        assert log_dir.online
+        fill(other, 1)
+
+
+# --- failure
+
+
+def test_a_failure_takes_the_whole_folder_offline() -> None:
+    """S1: all partitions share the disk; what was acknowledged stays readable."""
+    disk = CrashDisk()
+    log_dir = Folder("/logs", disk).open()
+    a, b = (log_dir.create(partition, SMALL, None) for partition in (A, B))
+    fill(a, 3)
+    fill(b, 3)
+    disk.fail("write", "/logs/a-0/*.log", errno.EIO)
+    with pytest.raises(KafkaStorageError, match="a-0 is offline"):
+        fill(a, 1)
+    disk.heal()
+    assert not log_dir.online
+    assert log_dir.error is not None
+    with pytest.raises(KafkaStorageError, match="/logs is offline"):
+        fill(b, 1)
+    assert offsets(a) == offsets(b) == [0, 1, 2]
+    for change in (
+        lambda: log_dir.create(TopicPartition("c", 0), SMALL, None),
+        lambda: log_dir.delete(A),
+    ):
+        with pytest.raises(KafkaStorageError):
+            change()
+    assert not disk.exists("/logs/c-0")
+    log_dir.close()
+    assert not disk.exists(f"/logs/{CLEAN}"), "it was no clean stop"
+
+
+def test_a_failure_while_opening(tmp_path: Path) -> None:
+    disk = CrashDisk()
+    with Folder("/logs", disk).opened() as log_dir:
+        for partition in (A, B):
+            fill(log_dir.create(partition, SMALL, None), 3)
+    disk.fail("read", "/logs/b-11/*", errno.EIO)
+    log_dir = Folder("/logs", disk).open()
+    assert not log_dir.online
+    disk.heal()
+    with pytest.raises(KafkaStorageError):
+        fill(log_dir.logs[A], 1)
+    log_dir.close()
+    with Folder("/logs", disk).opened() as log_dir:
+        assert [log.log_end_offset for log in log_dir.logs.values()] == [3, 3]
+
+
+@pytest.mark.parametrize("name", [RECOVERY, REPLICATION, STARTS])
+def test_a_checkpoint_that_cannot_be_written(name: str) -> None:
+    disk = CrashDisk()
+    log_dir = Folder("/logs", disk).open()
+    fill(log_dir.create(A, SMALL, None), 3)
+    disk.fail("write", f"/logs/{name}*", errno.ENOSPC)
+    log_dir.checkpoint()
+    assert not log_dir.online
+    with pytest.raises(KafkaStorageError):
+        fill(log_dir.logs[A], 1)
+    log_dir.close()
+
+
+def test_a_create_that_fails(tmp_path: Path) -> None:
+    disk = CrashDisk()
+    log_dir = Folder("/logs", disk).open()
+    disk.fail("create", "/logs/a-0*", errno.ENOSPC)
+    with pytest.raises(KafkaStorageError, match="free space"):
+        log_dir.create(A, SMALL, None)
+    assert log_dir.logs == {}
+    assert not log_dir.online
+    log_dir.close()
+
+
+def test_a_delete_that_fails() -> None:
+    """Nobody sees the log any more, but its folder is there: it is found after a restart."""
+    disk = CrashDisk()
+    log_dir = Folder("/logs", disk).open()
+    log = log_dir.create(A, SMALL, None)
+    fill(log, 3)
+    disk.fail("rename", "/logs/a-0", errno.EIO)
+    with pytest.raises(KafkaStorageError, match="/logs is offline"):
+        log_dir.delete(A)
+    assert log_dir.logs == {}
+    assert offsets(log) == [0, 1, 2]
+    log_dir.close()
+    disk.heal()
+    with Folder("/logs", disk).opened() as again:
+        assert offsets(again.logs[A]) == [0, 1, 2]
+
+
+def test_a_stop_that_fails() -> None:
+    """S7: what could not be flushed makes the stop unclean; the other logs are closed too."""
+    disk = CrashDisk()
+    log_dir = Folder("/logs", disk).open()
+    for partition in (A, B):
+        fill(log_dir.create(partition, SMALL, None), 3)
+    disk.fail("sync", "/logs/a-0/*.log", errno.EIO)
+    log_dir.close()
+    assert not log_dir.online
+    assert not disk.exists(f"/logs/{CLEAN}")
+    disk.heal()
+    with Folder("/logs", disk).opened() as again:
+        assert [log.log_end_offset for log in again.logs.values()] == [3, 3]
+
+
+@pytest.mark.parametrize("pattern", ["/logs/a-0.*", "/logs/b-11/*.deleted"])
+def test_a_purge_that_fails(pattern: str) -> None:
+    """S1: it stops the folder, and not whoever does the chores."""
+    disk = CrashDisk()
+    folder = Folder("/logs", disk)
+    log_dir = folder.open()
+    fill(log_dir.create(A, SMALL, None), 1)
+    b = log_dir.create(B, SMALL, None)
+    fill(b, 25)
+    b.increment_log_start_offset(12)
+    b.delete_old_segments()
+    log_dir.delete(A)
+    folder.clock.advance(500)
+    disk.fail("remove", pattern, errno.EIO)
+    log_dir.purge()
+    assert not log_dir.online
+    log_dir.close()
+
+
+def test_a_marker_that_cannot_be_written() -> None:
+    disk = CrashDisk()
+    log_dir = Folder("/logs", disk).open()
+    log_dir.create(A, SMALL, None)
+    disk.fail("create", f"/logs/{CLEAN}*", errno.EIO)
+    log_dir.close()
+    assert not log_dir.online
+    assert not disk.exists(f"/logs/{CLEAN}")
+
+
+def test_closing_twice(folder: Folder) -> None:
+    log_dir = folder.open()
+    fill(log_dir.create(A, SMALL, None), 3)
+    log_dir.close()
+    other = folder.open()
+    log_dir.close()
+    assert not folder.file(CLEAN).exists(), "the other one has it now"
+    other.close()
+    assert folder.file(CLEAN).exists()

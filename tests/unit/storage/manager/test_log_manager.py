@@ -1,0 +1,538 @@
+"""All logs of a broker: several `log.dirs`, one failing, and the chores (S1, S4, S6, S7)."""
+
+import errno
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from penstock.core.clock import ManualClock
+from penstock.core.errors import ErrorCode, KafkaError, KafkaStorageError
+from penstock.core.ids import TopicPartition
+from penstock.storage.disk import Disk, OsDisk
+from penstock.storage.log.log import Log
+from penstock.storage.log.log_loader import ProducerLimits
+from penstock.storage.log_config import LogConfig
+from penstock.storage.manager.log_manager import ChoreIntervals, LogManager
+from tests.support.storage.crash_disk import CrashDisk, CrashMode
+from tests.support.storage.logs import NOW, batch, filler, offsets, values
+
+SMALL = LogConfig(segment_bytes=1000, segment_index_bytes=1200, file_delete_delay_ms=500)
+TOPIC_ID = UUID("5c8f2f5e-7d9b-4f0a-9d0e-0a1b2c3d4e5f")
+OTHER_ID = UUID("11111111-2222-3333-4444-555555555555")
+A, B, C, D = (TopicPartition(topic, 0) for topic in "abcd")
+
+
+class Broker:
+    """The storage of a broker, which can be stopped, killed and started."""
+
+    def __init__(
+        self,
+        *folders: str | Path,
+        disk: Disk | None = None,
+        limits: ProducerLimits | None = None,
+        config_of: Callable[[str], LogConfig] = lambda topic: SMALL,
+    ) -> None:
+        self.folders = [str(folder) for folder in folders]
+        self.disk = disk or OsDisk()
+        self.clock = ManualClock(NOW)
+        self._limits = limits or ProducerLimits()
+        self.config_of = config_of
+
+    def make(self) -> LogManager:
+        return LogManager(
+            self.disk,
+            self.folders,
+            self.clock,
+            limits=self._limits,
+            intervals=ChoreIntervals(1000, 300, 700),
+        )
+
+    @contextmanager
+    def running(self) -> Iterator[LogManager]:
+        """Started, and stopped cleanly at the end."""
+        manager = self.make()
+        manager.startup(self.config_of, node_id=1, cluster_id="c")
+        try:
+            yield manager
+        finally:
+            manager.shutdown()
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Broker:
+    return Broker(tmp_path / "one", tmp_path / "two")
+
+
+def fill(log: Log, count: int) -> None:
+    """Batches of one record and 100 bytes, ten in a segment; all below the high watermark."""
+    for _ in range(count):
+        log.append_as_leader(filler(100), 0)
+    log.update_high_watermark(log.log_end_offset)
+
+
+def flush_all(manager: LogManager) -> None:
+    """What a host does with the flushes it is handed."""
+    for log, task in manager.tick():
+        task.run()
+        log.finish_flush(task)
+
+
+def homes(manager: LogManager) -> list[list[str]]:
+    return [sorted(map(str, log_dir.logs)) for log_dir in manager.dirs]
+
+
+# --- several folders
+
+
+def test_new_logs_go_where_the_fewest_are(broker: Broker) -> None:
+    """S1."""
+    with broker.running() as manager:
+        for partition in (A, B, C, D):
+            manager.get_or_create(partition, SMALL)
+        assert homes(manager) == [["a-0", "c-0"], ["b-0", "d-0"]]
+        manager.delete(B)
+        manager.delete(D)
+        manager.get_or_create(TopicPartition("e", 0), SMALL)
+        assert homes(manager) == [["a-0", "c-0"], ["e-0"]]
+
+
+def test_logs_are_found_in_any_folder(broker: Broker) -> None:
+    with broker.running() as manager:
+        for partition in (A, B, C):
+            fill(manager.get_or_create(partition, SMALL), 3)
+    with broker.running() as manager:
+        assert sorted(str(log.partition) for log in manager) == ["a-0", "b-0", "c-0"]
+        for partition in (A, B, C):
+            log = manager.get(partition)
+            assert log is not None
+            assert offsets(log) == [0, 1, 2]
+            assert manager.get_or_create(partition, SMALL) is log
+        assert manager.get(D) is None
+
+
+def test_the_id_of_a_topic(broker: Broker) -> None:
+    """A topic that was deleted and made again must not find the old one's records."""
+    with broker.running() as manager:
+        log = manager.get_or_create(A, SMALL, TOPIC_ID)
+        assert manager.get_or_create(A, SMALL, TOPIC_ID) is log
+        assert manager.get_or_create(A, SMALL) is log
+        with pytest.raises(KafkaError, match="delete the old folder") as refused:
+            manager.get_or_create(A, SMALL, OTHER_ID)
+        assert refused.value.code is ErrorCode.INCONSISTENT_TOPIC_ID
+    with broker.running() as manager, pytest.raises(KafkaError):
+        manager.get_or_create(A, SMALL, OTHER_ID)
+
+
+def test_settings_of_each_topic(tmp_path: Path) -> None:
+    """S4: asked for by topic at the start."""
+    with Broker(tmp_path).running() as manager:
+        for partition in (A, B):
+            manager.get_or_create(partition, SMALL)
+    large = LogConfig(segment_index_bytes=1200)
+    again = Broker(tmp_path, config_of=lambda topic: large if topic == "b" else SMALL)
+    with again.running() as manager:
+        assert [log.config for log in manager] == [SMALL, large]
+
+
+def test_no_folder_at_all() -> None:
+    with pytest.raises(KafkaStorageError, match=r"log\.dirs"):
+        Broker().make().startup(lambda topic: SMALL, node_id=1)
+
+
+# --- one folder fails
+
+
+def test_a_folder_that_cannot_be_opened(tmp_path: Path) -> None:
+    """S1: the others serve."""
+    (tmp_path / "bad").write_text("no folder")
+    broker = Broker(tmp_path / "bad", tmp_path / "good")
+    with broker.running() as manager:
+        assert [log_dir.online for log_dir in manager.dirs] == [False, True]
+        fill(manager.get_or_create(A, SMALL, is_new=True), 3)
+        assert homes(manager) == [[], ["a-0"]]
+
+
+def test_no_folder_can_be_opened(tmp_path: Path) -> None:
+    (tmp_path / "bad").write_text("no folder")
+    manager = Broker(tmp_path / "bad").make()
+    with pytest.raises(KafkaStorageError, match="bad is offline"):
+        manager.startup(lambda topic: SMALL, node_id=1)
+    manager.shutdown()
+
+
+def test_a_log_is_not_made_anew_while_it_may_be_in_a_folder_that_is_offline() -> None:
+    """S7: an empty log in its place would have the whole partition forgotten. Only who knows
+    that it never was on this broker may have it made."""
+    disk = CrashDisk()
+    broker = Broker("/one", "/two", disk=disk)
+    with broker.running() as manager:
+        for partition in (A, B):
+            fill(manager.get_or_create(partition, SMALL), 3)
+        assert homes(manager) == [["a-0"], ["b-0"]]
+    disk.fail("read", "/one/meta.properties", errno.EIO)
+    with broker.running() as manager:
+        assert [log_dir.online for log_dir in manager.dirs] == [False, True]
+        assert manager.get_or_create(B, SMALL).log_end_offset == 3
+        with pytest.raises(KafkaStorageError, match="/one") as refused:
+            manager.get_or_create(A, SMALL)
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert manager.get_or_create(C, SMALL, is_new=True).log_end_offset == 0
+    disk.heal()
+    with broker.running() as manager:
+        assert manager.get_or_create(A, SMALL).log_end_offset == 3
+
+
+def test_a_folder_that_fails_later_takes_only_its_own_partitions_offline() -> None:
+    """S1: new ones go to the other, and the chores go on."""
+    disk = CrashDisk()
+    broker = Broker("/one", "/two", disk=disk)
+    with broker.running() as manager:
+        a, b = (manager.get_or_create(partition, SMALL) for partition in (A, B))
+        fill(a, 3)
+        fill(b, 3)
+        disk.fail("write", "/one/*.log", errno.EIO)
+        with pytest.raises(KafkaStorageError):
+            fill(a, 1)
+        fill(b, 1)
+        assert [log_dir.path for log_dir in manager.live_dirs] == ["/two"]
+        assert manager.get(A) is a
+        assert offsets(a) == [0, 1, 2]
+        assert manager.get_or_create(C, SMALL).folder == "/two/c-0", "nobody has it, that is known"
+        with pytest.raises(KafkaStorageError):
+            manager.delete(A)
+        broker.clock.advance(10_000)
+        manager.tick()
+    disk.heal()
+    assert not disk.exists("/one/.kafka_cleanshutdown")
+    assert disk.exists("/two/.kafka_cleanshutdown")
+    with broker.running() as manager:
+        found = {str(log.partition): log.log_end_offset for log in manager}
+        assert found == {"a-0": 3, "b-0": 4, "c-0": 0}
+
+
+def test_when_every_folder_has_failed() -> None:
+    disk = CrashDisk()
+    broker = Broker("/one", disk=disk)
+    with broker.running() as manager:
+        a = manager.get_or_create(A, SMALL)
+        disk.fail("write", "*.log", errno.EIO)
+        with pytest.raises(KafkaStorageError):
+            fill(a, 1)
+        with pytest.raises(KafkaStorageError, match="every folder"):
+            manager.get_or_create(B, SMALL, is_new=True)
+        assert manager.live_dirs == []
+        assert manager.tick() == []
+
+
+def test_a_broken_partition_is_told_when_it_is_asked_for(broker: Broker) -> None:
+    """S1: offline by itself; it is neither made anew nor hidden."""
+    with broker.running() as manager:
+        for partition in (A, B):
+            fill(manager.get_or_create(partition, SMALL), 3)
+    Path(broker.folders[0], "a-0", "leader-epoch-checkpoint").write_text("nonsense\n")
+    with broker.running() as manager:
+        for ask in (manager.get, lambda partition: manager.get_or_create(partition, SMALL)):
+            with pytest.raises(KafkaStorageError, match="leader-epoch-checkpoint"):
+                ask(A)
+        fill(manager.get_or_create(B, SMALL), 1)
+
+
+def test_a_broken_partition_can_be_deleted(broker: Broker) -> None:
+    """S1: and then made anew."""
+    with broker.running() as manager:
+        fill(manager.get_or_create(A, SMALL), 3)
+    Path(broker.folders[0], "a-0", "leader-epoch-checkpoint").write_text("nonsense\n")
+    with broker.running() as manager:
+        with pytest.raises(KafkaStorageError):
+            manager.truncate_to(A, 0)
+        manager.delete(A)
+        assert manager.get(A) is None
+        assert manager.get_or_create(A, SMALL).log_end_offset == 0
+        manager.tick()
+        assert list(Path(broker.folders[0]).glob("*-delete")) == []
+
+
+# --- folders that cannot be used
+
+
+def test_the_same_folder_twice(tmp_path: Path) -> None:
+    """S1: whatever way it is written."""
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "logs")
+    for other in (tmp_path / "logs", tmp_path / "link", tmp_path / "x" / ".." / "logs"):
+        (tmp_path / "x").mkdir(exist_ok=True)
+        manager = Broker(tmp_path / "logs", other).make()
+        with pytest.raises(KafkaStorageError, match="in use"):
+            manager.startup(lambda topic: SMALL, node_id=1)
+        manager.shutdown()
+    with Broker(tmp_path / "logs").running() as manager:
+        assert len(manager.live_dirs) == 1
+
+
+def test_a_start_that_is_refused_lets_go_of_every_folder(broker: Broker) -> None:
+    """S1: the one that was opened first is free again, and as clean as it was."""
+    with broker.running() as manager:
+        for partition in (A, B):
+            fill(manager.get_or_create(partition, SMALL), 3)
+    meta = Path(broker.folders[1], "meta.properties")
+    content = meta.read_text()
+    meta.write_text(content.replace("node.id=1", "node.id=9"))
+    with pytest.raises(KafkaStorageError, match="node 9"):
+        broker.make().startup(lambda topic: SMALL, node_id=1, cluster_id="c")
+    meta.write_text(content)
+    for folder in broker.folders:
+        assert Path(folder, ".kafka_cleanshutdown").exists()
+    with broker.running() as manager:
+        assert [log.log_end_offset for log in manager] == [3, 3]
+
+
+def test_a_partition_in_two_folders(broker: Broker) -> None:
+    """S1: nobody can tell which is right."""
+    with broker.running() as manager:
+        fill(manager.get_or_create(A, SMALL), 3)
+        fill(manager.get_or_create(B, SMALL), 3)
+    Path(broker.folders[1], "b-0").rename(Path(broker.folders[1], "a-0"))
+    with pytest.raises(KafkaStorageError, match=r"one.*two.*move one of the two") as refused:
+        broker.make().startup(lambda topic: SMALL, node_id=1, cluster_id="c")
+    assert "a-0" in refused.value.message
+    Path(broker.folders[1], "a-0").rename(Path(broker.folders[1], "b-0"))
+    with broker.running() as manager:
+        assert homes(manager) == [["a-0"], ["b-0"]]
+
+
+# --- deleting and truncating
+
+
+def test_deleting_a_partition(broker: Broker) -> None:
+    """S4."""
+    with broker.running() as manager:
+        fill(manager.get_or_create(A, SMALL), 15)
+        manager.delete(A)
+        assert manager.get(A) is None
+        assert list(manager) == []
+        with pytest.raises(KafkaError) as unknown:
+            manager.delete(A)
+        assert unknown.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        again = manager.get_or_create(A, SMALL)
+        assert again.log_end_offset == 0
+        broker.clock.advance(500)
+        manager.tick()
+        left = sorted(path.name for path in Path(broker.folders[0]).iterdir() if path.is_dir())
+        assert left == ["a-0"]
+
+
+class CountingDisk(OsDisk):
+    """Counts how often a folder is synced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder_syncs = 0
+
+    def sync_folder(self, path: str) -> None:
+        self.folder_syncs += 1
+        super().sync_folder(path)
+
+
+def test_many_partitions_are_deleted_with_one_wait(tmp_path: Path) -> None:
+    """S4: a topic of many partitions does not stop the others for long."""
+    disk = CountingDisk()
+    broker = Broker(str(tmp_path), disk=disk)
+    with broker.running() as manager:
+        keys = [TopicPartition("a", number) for number in range(20)]
+        for key in keys:
+            fill(manager.get_or_create(key, SMALL), 5)
+        kept = manager.get_or_create(TopicPartition("b", 0), SMALL)
+        disk.folder_syncs = 0
+        missing = TopicPartition("missing", 0)
+        errors = manager.delete_all([*keys, missing])
+        assert disk.folder_syncs < len(keys)
+        assert [error.code for error in errors] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        assert list(manager) == [kept]
+    with broker.running() as manager:
+        assert [log.partition for log in manager] == [kept.partition]
+
+
+def test_a_truncation_is_stored_before_anything_is_appended() -> None:
+    """R4, S7: otherwise a crash would take new records for old ones that were flushed."""
+    disk = CrashDisk()
+    broker = Broker("/logs", disk=disk)
+    manager = broker.make()
+    manager.startup(lambda topic: SMALL, node_id=1)
+    log = manager.get_or_create(A, SMALL)
+    fill(log, 25)
+    log.flush()
+    manager.dirs[0].checkpoint()
+    assert manager.truncate_to(A, 13)
+    image = disk.image(CrashMode.DURABLE)
+    assert image.read_file("/logs/recovery-point-offset-checkpoint") == b"0\n1\na 0 13\n"
+    assert not manager.truncate_to(A, 13)
+    with pytest.raises(KafkaError):
+        manager.truncate_to(B, 0)
+
+
+def test_truncating_fully(broker: Broker) -> None:
+    """R4: a follower whose offsets its leader does not have any more."""
+    with broker.running() as manager:
+        log = manager.get_or_create(A, SMALL)
+        fill(log, 25)
+        manager.truncate_fully_and_start_at(A, 1000)
+        assert (log.log_start_offset, log.log_end_offset) == (1000, 1000)
+        fill(log, 1)
+    with broker.running() as manager:
+        found = manager.get(A)
+        assert found is not None
+        assert offsets(found) == [1000]
+
+
+# --- chores
+
+
+def test_retention_is_checked_in_its_interval(broker: Broker) -> None:
+    """S4."""
+    config = LogConfig(
+        segment_bytes=1000, segment_index_bytes=1200, retention_bytes=1000, retention_ms=-1
+    )
+    with broker.running() as manager:
+        log = manager.get_or_create(A, config)
+        fill(log, 35)
+        broker.clock.advance(999)
+        manager.tick()
+        assert log.log_start_offset == 0
+        broker.clock.advance(1)
+        manager.tick()
+        assert log.log_start_offset == 20
+        fill(log, 20)
+        broker.clock.advance(999)
+        manager.tick()
+        assert log.log_start_offset == 20
+        broker.clock.advance(1)
+        manager.tick()
+        assert log.log_start_offset == 40
+
+
+def test_checkpoints_are_stored_in_their_interval(broker: Broker) -> None:
+    """S1."""
+    path = Path(broker.folders[0], "replication-offset-checkpoint")
+    with broker.running() as manager:
+        fill(manager.get_or_create(A, SMALL), 3)
+        broker.clock.advance(299)
+        manager.tick()
+        assert not path.exists() or "a 0 3" not in path.read_text()
+        broker.clock.advance(1)
+        manager.tick()
+        assert path.read_text() == "0\n1\na 0 3\n"
+
+
+def test_producers_expire_in_their_interval(tmp_path: Path) -> None:
+    """P3."""
+    broker = Broker(tmp_path, limits=ProducerLimits(producer_id_expiration_ms=500))
+    with broker.running() as manager:
+        log = manager.get_or_create(A, SMALL)
+        log.append_as_leader(batch(b"a", producer_id=7, sequence=0), 0)
+        broker.clock.advance(699)
+        manager.tick()
+        assert 7 in log.producers.active_producers()
+        broker.clock.advance(1)
+        manager.tick()
+        assert 7 not in log.producers.active_producers()
+
+
+def test_flushes_that_are_due_are_handed_out(broker: Broker) -> None:
+    """S6: the manager waits for no disk."""
+    often = LogConfig(segment_index_bytes=1200, flush_ms=50)
+    with broker.running() as manager:
+        a = manager.get_or_create(A, often)
+        b = manager.get_or_create(B, SMALL)
+        fill(a, 3)
+        fill(b, 3)
+        assert manager.tick() == []
+        broker.clock.advance(50)
+        ((log, task),) = manager.tick()
+        assert log is a
+        assert a.recovery_point == 0
+        assert manager.tick() == [], "it is under way"
+        task.run()
+        log.finish_flush(task)
+        assert (a.recovery_point, b.recovery_point) == (3, 0)
+        fill(b, 10)
+        flush_all(manager)
+        assert (a.recovery_point, b.recovery_point) == (3, 13), "it has a sealed segment"
+
+
+def test_files_are_purged(broker: Broker) -> None:
+    config = LogConfig(
+        segment_bytes=1000,
+        segment_index_bytes=1200,
+        retention_bytes=1000,
+        file_delete_delay_ms=400,
+    )
+    with broker.running() as manager:
+        log = manager.get_or_create(A, config)
+        fill(log, 35)
+        broker.clock.advance(1000)
+        flush_all(manager)
+        folder = Path(log.folder)
+        assert len(list(folder.glob("*.log.deleted"))) == 2
+        broker.clock.advance(400)
+        manager.tick()
+        assert list(folder.glob("*.deleted")) == []
+
+
+def test_a_chore_that_fails_stops_its_folder_only() -> None:
+    """S1."""
+    disk = CrashDisk()
+    broker = Broker("/one", "/two", disk=disk)
+    config = LogConfig(segment_bytes=1000, segment_index_bytes=1200, retention_bytes=1000)
+    with broker.running() as manager:
+        a, b = (manager.get_or_create(partition, config) for partition in (A, B))
+        fill(a, 35)
+        fill(b, 35)
+        disk.fail("rename", "/one/a-0/*", errno.EIO)
+        broker.clock.advance(1000)
+        manager.tick()
+        assert [log_dir.online for log_dir in manager.dirs] == [False, True]
+        assert b.log_start_offset == 20
+        assert a.failure is not None
+
+
+# --- stopping
+
+
+def test_a_clean_stop_and_start(broker: Broker) -> None:
+    """S7: every folder is marked, everything is flushed, nothing is lost."""
+    with broker.running() as manager:
+        for n, partition in enumerate((A, B, C)):
+            log = manager.get_or_create(partition, SMALL, TOPIC_ID)
+            for m in range(5):
+                log.append_as_leader(batch(b"%d/%d" % (n, m)), 2)
+            log.update_high_watermark(4)
+    for folder in broker.folders:
+        assert Path(folder, ".kafka_cleanshutdown").exists()
+    with broker.running() as manager:
+        for n, partition in enumerate((A, B, C)):
+            found = manager.get(partition)
+            assert found is not None
+            assert values(found) == [b"%d/%d" % (n, m) for m in range(5)]
+            assert (found.high_watermark, found.recovery_point) == (4, 5)
+            assert found.epochs.latest_epoch == 2
+
+
+def test_a_power_cut() -> None:
+    """S7: what was flushed is there, of every partition, in every folder."""
+    disk = CrashDisk()
+    broker = Broker("/one", "/two", disk=disk)
+    manager = broker.make()
+    manager.startup(lambda topic: SMALL, node_id=1)
+    logs = [manager.get_or_create(partition, SMALL) for partition in (A, B, C)]
+    for log in logs:
+        fill(log, 25)
+    broker.clock.advance(300)
+    flush_all(manager)
+    for log in logs:
+        fill(log, 2)
+    image = Broker("/one", "/two", disk=disk.image(CrashMode.DURABLE))
+    with image.running() as again:
+        assert [log.log_end_offset for log in again] == [25, 25, 25]

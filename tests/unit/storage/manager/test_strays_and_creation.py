@@ -1,0 +1,155 @@
+"""What a start finds in the folders, and logs that are made many at a time (S1)."""
+
+import errno
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from penstock.core.clock import ManualClock
+from penstock.core.errors import ErrorCode, KafkaError, KafkaStorageError
+from penstock.core.ids import TopicId, TopicPartition
+from penstock.storage.disk import OsDisk
+from penstock.storage.log.log import Log
+from penstock.storage.manager.log_creation import NewLog
+from penstock.storage.manager.log_discovery import FoundLog
+from penstock.storage.manager.log_manager import LogManager
+from tests.support.broker.two_log_dirs import OTHER, SMALL, TP, A, B, TwoFolders
+from tests.support.storage.logs import filler, offsets
+
+ID = UUID("5c8f2f5e-7d9b-4f0a-9d0e-0a1b2c3d4e5f")
+OTHER_ID = UUID("11111111-2222-3333-4444-555555555555")
+
+
+def stopped() -> TwoFolders:
+    """A broker with a partition in each folder, after a clean stop."""
+    broker = TwoFolders()
+    broker.fill(3, broker.manager.get_or_create(TP, SMALL, ID))
+    broker.fill(2, broker.manager.get_or_create(OTHER, SMALL))
+    broker.manager.shutdown()
+    return broker
+
+
+class TestFound:
+    def test_partitions_and_topic_ids_before_anything_is_loaded(self) -> None:
+        """A data folder whose cluster has no metadata yet can be adopted."""
+        broker = stopped()
+        broker.disk.make_folder("/a/__cluster_metadata-0")
+        broker.disk.make_folder("/a/no partition")
+        broker.disk.make_folder("/b/gone-0.0123456789abcdef0123456789abcdef-stray")
+        manager = LogManager(broker.disk, [A, B], broker.clock)
+        manager.open(node_id=1)
+        assert manager.found() == [FoundLog(A, TP, ID), FoundLog(B, OTHER, None)]
+        assert list(manager) == []
+        assert manager.load(lambda topic: SMALL) == []
+        assert {log.partition for log in manager} == {TP, OTHER}
+        manager.shutdown()
+
+    def test_a_folder_that_cannot_be_opened_has_none(self) -> None:
+        broker = stopped()
+        broker.disk.fail("create", "/b/.lock", errno.EIO)
+        broker.disk.fail("sync_folder", "/b*", errno.EIO)
+        broker.disk.remove("/b/.lock")
+        manager = LogManager(broker.disk, [A, B], broker.clock)
+        manager.open(node_id=1)
+        assert [found.partition for found in manager.found()] == [TP]
+        manager.shutdown()
+
+
+class TestStrays:
+    def test_what_belongs_elsewhere_is_set_aside(self) -> None:
+        broker = stopped()
+        manager = LogManager(broker.disk, [A, B], broker.clock)
+        manager.open(node_id=1)
+        asked: list[tuple[TopicPartition, TopicId | None]] = []
+
+        def belongs(partition: TopicPartition, topic_id: TopicId | None) -> bool:
+            asked.append((partition, topic_id))
+            return topic_id is not None
+
+        strays = manager.load(lambda topic: SMALL, belongs)
+        assert asked == [(TP, ID), (OTHER, None)]
+        assert [(stray.partition, stray.topic_id) for stray in strays] == [(OTHER, None)]
+        name = Path(strays[0].path).name
+        assert name.startswith("bills-0.")
+        assert name.endswith("-stray")
+        assert broker.disk.exists(f"{strays[0].path}/{0:020d}.log")
+        assert [log.partition for log in manager] == [TP]
+        log = manager.get_or_create(OTHER, SMALL)
+        assert log.log_end_offset == 0
+        manager.shutdown()
+
+    def test_they_stay(self) -> None:
+        broker = stopped()
+        for _ in range(2):
+            manager = LogManager(broker.disk, [A, B], broker.clock)
+            manager.open(node_id=1)
+            manager.load(lambda topic: SMALL, lambda partition, topic_id: False)
+            assert list(manager) == []
+            manager.shutdown()
+        assert len(broker.folders(A)) == len(broker.folders(B)) == 1
+
+    def test_the_copy_of_a_move_too(self) -> None:
+        broker = TwoFolders()
+        broker.fill(3)
+        broker.step(broker.begin())
+        broker.manager.shutdown()
+        manager = LogManager(broker.disk, [A, B], broker.clock)
+        manager.open(node_id=1)
+        strays = manager.load(lambda topic: SMALL, lambda partition, topic_id: False)
+        assert [stray.partition for stray in strays] == [TP, TP]
+        assert manager.unfinished_moves() == []
+        manager.shutdown()
+
+
+class TestCreation:
+    def test_many_at_once_on_a_thread(self, tmp_path: Path) -> None:
+        folders = [str(tmp_path / "a"), str(tmp_path / "b")]
+        manager = LogManager(OsDisk(), folders, ManualClock())
+        manager.startup(lambda topic: SMALL, node_id=1)
+        new = [NewLog(TopicPartition("t", n), SMALL, ID, 4) for n in range(10)]
+        creation = manager.begin_create(new)
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(creation.run).result()
+        logs = manager.finish_create(creation)
+        assert list(logs) == [each.partition for each in new]
+        assert [len(log_dir.logs) for log_dir in manager.dirs] == [5, 5]
+        for partition, log in logs.items():
+            assert isinstance(log, Log)
+            assert manager.get(partition) is log
+            assert (log.topic_id, log.epochs.latest_epoch) == (ID, 4)
+            log.append_as_leader(filler(100), 4)
+        manager.shutdown()
+        manager = LogManager(OsDisk(), folders, ManualClock())
+        manager.startup(lambda topic: SMALL, node_id=1)
+        assert [offsets(log) for log in manager] == [[0]] * 10
+        manager.shutdown()
+
+    def test_what_is_there_is_given_back(self) -> None:
+        broker = TwoFolders()
+        log = broker.manager.get_or_create(TP, SMALL, ID)
+        broker.manager.prefer_dir(OTHER, A)
+        creation = broker.manager.begin_create([NewLog(TP, SMALL), NewLog(OTHER, SMALL)])
+        creation.run()
+        logs = broker.manager.finish_create(creation)
+        assert logs[TP] is log
+        assert broker.manager.dirs[0].has(OTHER)
+        with pytest.raises(KafkaError) as error:
+            broker.manager.begin_create([NewLog(TP, SMALL, OTHER_ID)])
+        assert error.value.code is ErrorCode.INCONSISTENT_TOPIC_ID
+        broker.manager.shutdown()
+
+    @pytest.mark.parametrize(("operation", "path"), [("create", "/b/*.log"), ("sync_folder", "/b")])
+    def test_a_folder_that_fails(self, operation: str, path: str) -> None:
+        broker = TwoFolders()
+        broker.disk.fail(operation, path, errno.EIO)
+        partitions = [TopicPartition("t", n) for n in range(6)]
+        creation = broker.manager.begin_create([NewLog(each, SMALL) for each in partitions])
+        creation.run()
+        logs = broker.manager.finish_create(creation)
+        made = [each for each, log in logs.items() if isinstance(log, Log)]
+        failed = [each for each, log in logs.items() if isinstance(log, KafkaStorageError)]
+        assert (made, failed) == (partitions[::2], partitions[1::2])
+        assert [log_dir.online for log_dir in broker.manager.dirs] == [True, False]
+        broker.manager.shutdown()

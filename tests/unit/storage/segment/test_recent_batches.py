@@ -1,0 +1,44 @@
+"""Batches appended lately."""
+
+import pytest
+
+from penstock.storage.segment.batch_scan import Found
+from penstock.storage.segment.recent_batches import LEAST, RecentBatches
+
+SIZE = 100
+
+
+def filled(count: int) -> RecentBatches:
+    """Batches of three offsets, with gaps of two between them."""
+    recent = RecentBatches()
+    for number in range(count):
+        recent.add(number * 5, number * 5 + 2, number * SIZE)
+    return recent
+
+
+def test_a_batch_is_found_by_its_first_offset_alone() -> None:
+    recent = filled(3)
+    assert recent.find(5, 3 * SIZE) == Found(SIZE, SIZE, 7)
+    assert recent.find(10, 3 * SIZE + 7) == Found(2 * SIZE, SIZE + 7, 12)
+    for offset in (-1, 6, 7, 8, 13, 15):
+        assert recent.find(offset, 3 * SIZE) is None
+        assert offset not in recent
+    assert [offset for offset in range(20) if offset in recent] == [0, 5, 10]
+
+
+@pytest.mark.parametrize("count", [LEAST, 2 * LEAST, 2 * LEAST + 1, 7 * LEAST - 1])
+def test_the_last_ones_are_known_and_not_many_more(count: int) -> None:
+    recent = filled(count)
+    known = [number for number in range(count) if number * 5 in recent]
+    assert known == list(range(known[0], count))
+    assert LEAST <= len(known) < 2 * LEAST
+    for number in known:
+        assert recent.find(number * 5, count * SIZE) == Found(number * SIZE, SIZE, number * 5 + 2)
+
+
+def test_all_can_be_forgotten() -> None:
+    recent = filled(3)
+    recent.clear()
+    assert recent.find(0, SIZE) is None
+    recent.add(2, 3, 50)
+    assert recent.find(2, 80) == Found(50, 30, 3)

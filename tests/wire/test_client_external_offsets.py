@@ -1,0 +1,346 @@
+"""`consumer.transaction`: our consumers with their offsets in a database (C6)."""
+
+import asyncio
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from sqlalchemy import Column, Engine, Integer, LargeBinary, MetaData, Table, insert, select
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from penstock.client.aio.consumer import Consumer as AioConsumer
+from penstock.client.consumer.consumer import Consumer
+from penstock.client.consumer.record import OffsetAndMetadata
+from penstock.client.errors import ConfigError, IllegalStateError, NoOffsetForPartitionError
+from penstock.client.external_offsets.store import OffsetStore
+from penstock.client.external_offsets.transaction import OutsideOffsets
+from penstock.client.settings import ConsumerOptions
+from penstock.core.ids import TopicPartition
+from tests.support.broker.in_process import RunningBroker, WireClient
+from tests.support.client.own_consumer import at, consumer_of, polled, until, values
+from tests.support.protocol.requests import make_topic, produced
+from tests.support.spark.databases import engine_for, sqlite_url
+
+RESULTS = Table(
+    "results",
+    MetaData(),
+    Column("id", Integer, primary_key=True),
+    Column("value", LargeBinary),
+)
+EVERYTHING = [b"%d" % number for number in range(8)]
+
+
+@pytest.fixture(scope="module")
+def settings() -> dict[str, str]:
+    return {
+        "group.initial.rebalance.delay.ms": "0",
+        "group.consumer.min.heartbeat.interval.ms": "50",
+        "group.consumer.heartbeat.interval.ms": "50",
+    }
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    with engine_for(sqlite_url(tmp_path)) as engine:
+        RESULTS.create(engine)
+        yield engine
+
+
+@pytest.fixture
+def topic(client: WireClient, request: pytest.FixtureRequest) -> str:
+    """Two partitions with four records each, 0 to 7."""
+    name: str = request.node.name.replace("[", "-").replace("]", "")
+    make_topic(client, name, 2)
+    for partition in range(2):
+        produced(client, name, *EVERYTHING[partition * 4 : partition * 4 + 4], partition=partition)
+    return name
+
+
+def in_group(broker: RunningBroker, topic: str, protocol: str = "classic") -> Consumer:
+    options = ConsumerOptions(
+        group_id=f"group of {topic}", enable_auto_commit=False, group_protocol=protocol
+    )
+    if protocol == "classic":
+        options["heartbeat_interval_ms"] = 50
+    return consumer_of(broker, **options)
+
+
+def consume(consumer: Consumer, engine: Engine, most: int = 3, name: str | None = None) -> int:
+    """The loop that a user writes, once."""
+    with consumer.transaction(engine, group_id=name) as tx:
+        records = consumer.poll(0.2, most)
+        for record in records:
+            tx.connection.execute(insert(RESULTS), {"value": record.value})
+    return len(records)
+
+
+def results(engine: Engine) -> list[bytes]:
+    with engine.connect() as connection:
+        return list(connection.scalars(select(RESULTS.c.value).order_by(RESULTS.c.id)))
+
+
+def stored(engine: Engine, group: str) -> dict[TopicPartition, int]:
+    with engine.connect() as connection:
+        found = OffsetStore().read(connection, group)
+    return {partition: each.position.offset for partition, each in found.items()}
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_members_of_a_group_one_after_the_other(
+    broker: RunningBroker, engine: Engine, topic: str, protocol: str
+) -> None:
+    """C6: sought on rebalance; each record once."""
+    with in_group(broker, topic, protocol) as consumer:
+        consumer.subscribe([topic])
+        until(lambda: len(results(engine)) >= 3, lambda: consume(consumer, engine))
+    with in_group(broker, topic, protocol) as consumer:
+        consumer.subscribe([topic])
+        until(lambda: len(results(engine)) >= 8, lambda: consume(consumer, engine))
+        assert consume(consumer, engine) == 0
+    assert sorted(results(engine)) == EVERYTHING
+    assert stored(engine, f"group of {topic}") == {at(topic): 4, at(topic, 1): 4}
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_members_of_a_group_side_by_side(
+    broker: RunningBroker, engine: Engine, client: WireClient, topic: str, protocol: str
+) -> None:
+    """C6: partitions go to and fro while records come."""
+    expected = list(EVERYTHING)
+    with in_group(broker, topic, protocol) as first:
+        first.subscribe([topic])
+        until(lambda: len(first.assignment()) == 2, lambda: consume(first, engine, 1))
+        with in_group(broker, topic, protocol) as second:
+            second.subscribe([topic])
+            until(
+                lambda: len(first.assignment()) == len(second.assignment()) == 1,
+                lambda: (consume(first, engine, 1), consume(second, engine, 1)),
+            )
+            for partition in range(2):
+                produced(client, topic, b"more", partition=partition)
+                expected.append(b"more")
+            until(
+                lambda: len(results(engine)) >= len(expected),
+                lambda: (consume(first, engine, 1), consume(second, engine, 1)),
+            )
+        produced(client, topic, b"last")
+        expected.append(b"last")
+        until(lambda: len(results(engine)) >= len(expected), lambda: consume(first, engine, 1))
+    assert sorted(results(engine)) == sorted(expected)
+
+
+def test_a_failed_block_is_read_again(broker: RunningBroker, engine: Engine, topic: str) -> None:
+    with consumer_of(broker) as consumer:
+        consumer.assign([at(topic)])
+        assert consume(consumer, engine, 1, "loader") == 1
+        seen: list[bytes] = []
+
+        def fail() -> None:
+            with consumer.transaction(engine) as tx:
+                seen.extend(values(polled(consumer, 2, at_once=2)))
+                tx.connection.execute(insert(RESULTS), {"value": b"undone"})
+                raise ZeroDivisionError
+
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError):
+                fail()
+        assert seen == [b"1", b"2", b"1", b"2"]
+        assert consumer.position(at(topic)) == 1
+        until(lambda: len(results(engine)) >= 4, lambda: consume(consumer, engine))
+    assert results(engine) == EVERYTHING[:4]
+    assert stored(engine, "loader") == {at(topic): 4}
+
+
+def test_partitions_assigned_anew_by_hand(
+    broker: RunningBroker, engine: Engine, topic: str
+) -> None:
+    """A partition that comes back is sought again, however short it was away."""
+    with consumer_of(broker) as consumer:
+        consumer.assign([at(topic)])
+        until(lambda: len(results(engine)) >= 2, lambda: consume(consumer, engine, 1, "loader"))
+        consumer.assign([at(topic, 1)])
+        consumer.assign([at(topic)])
+        until(lambda: len(results(engine)) >= 3, lambda: consume(consumer, engine, 1))
+        consumer.unsubscribe()
+        consumer.assign([at(topic)])
+        until(lambda: len(results(engine)) >= 4, lambda: consume(consumer, engine, 1))
+    assert results(engine) == EVERYTHING[:4]
+
+
+def test_only_what_an_iteration_gave_out_is_saved(
+    broker: RunningBroker, engine: Engine, topic: str
+) -> None:
+    with consumer_of(broker) as consumer:
+        consumer.assign([at(topic)])
+        with consumer.transaction(engine, group_id="loader"):
+            assert values(list(islice(consumer, 3))) == EVERYTHING[:3]
+        assert stored(engine, "loader") == {at(topic): 3}
+        with consumer.transaction(engine):
+            assert values(consumer.poll(1.0)) == [b"3"]
+        assert stored(engine, "loader") == {at(topic): 4}
+
+
+def test_columns(broker: RunningBroker, engine: Engine, topic: str) -> None:
+    with consumer_of(broker) as consumer:
+        consumer.assign([at(topic)])
+        with consumer.transaction(engine, group_id="loader"):
+            batch = consumer.poll_arrow(5.0)
+            rows = batch.num_rows
+        assert stored(engine, "loader") == {at(topic): rows}
+
+
+def test_the_group_is_told_for_tools_but_not_asked(
+    broker: RunningBroker, engine: Engine, topic: str
+) -> None:
+    """The database alone says where to read; without a word from it, `auto_offset_reset` does."""
+    both = [at(topic), at(topic, 1)]
+    with in_group(broker, topic) as consumer:
+        consumer.assign(both)
+        consumer.commit({at(topic): 3})
+        until(lambda: len(results(engine)) >= 8, lambda: consume(consumer, engine))
+        until(
+            lambda: (
+                consumer.committed(both) == {each: OffsetAndMetadata(4, "", 0) for each in both}
+            ),
+            lambda: consumer.poll(0.02),
+        )
+    assert sorted(results(engine)) == EVERYTHING
+
+
+def test_the_group_is_not_told_unless_wanted(
+    broker: RunningBroker, engine: Engine, topic: str
+) -> None:
+    with in_group(broker, topic) as consumer:
+        consumer.assign([at(topic)])
+        with consumer.transaction(engine, commit_to_group=False):
+            polled(consumer, 4)
+        consumer.poll(0.05)
+        assert consumer.committed([at(topic)]) == {at(topic): None}
+
+
+def test_offsets_put_there_by_hand(broker: RunningBroker, engine: Engine, topic: str) -> None:
+    store = OffsetStore("somewhere_else")
+    store.create_table(engine)
+    with engine.begin() as connection:
+        store.put(connection, "loader", {at(topic): OffsetAndMetadata(3)})
+        store.put(connection, "loader", {at(topic, 1): OffsetAndMetadata(4)})
+    options = ConsumerOptions(group_id="g", enable_auto_commit=False, auto_offset_reset="none")
+    with consumer_of(broker, **options) as consumer:
+        consumer.subscribe([topic])
+        with consumer.transaction(engine, store=store, group_id="loader"):
+            assert values(polled(consumer, 1)) == [b"3"]
+
+
+def test_no_offset_and_no_policy(broker: RunningBroker, engine: Engine, topic: str) -> None:
+    with consumer_of(broker, auto_offset_reset="none") as consumer:
+        consumer.assign([at(topic)])
+        with pytest.raises(NoOffsetForPartitionError, match=r"OffsetStore\.put"):
+            consume(consumer, engine, 1, "loader")
+
+
+def test_what_is_refused(
+    broker: RunningBroker, engine: Engine, topic: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with (
+        consumer_of(broker, group_id="g") as consumer,
+        pytest.raises(ConfigError, match="enable_auto_commit must be False"),
+    ):
+        consumer.transaction(engine)
+    with consumer_of(broker) as consumer:
+        with pytest.raises(ConfigError, match="has no group_id"):
+            consumer.transaction(engine)
+        consumer.assign([at(topic)])
+        consume(consumer, engine, 1, "loader")
+        with (
+            engine_for(sqlite_url(tmp_path_factory.mktemp("other"))) as other,
+            pytest.raises(ConfigError, match="pass the same engine"),
+        ):
+            consumer.transaction(other)
+        with pytest.raises(ConfigError, match="'loader'"):
+            consumer.transaction(engine, group_id="another")
+    with consumer_of(broker) as consumer:
+        consumer.assign([at(topic)])
+        polled(consumer, 4)
+        with pytest.raises(IllegalStateError, match="before the first poll"):
+            consumer.transaction(engine, group_id="late")
+
+
+def test_on_an_event_loop(
+    broker: RunningBroker, engine: Engine, topic: str, tmp_path: Path
+) -> None:
+    """C6: the same with AsyncEngine."""
+
+    async def play() -> None:
+        async_engine = create_async_engine(sqlite_url(tmp_path).set(drivername="sqlite+aiosqlite"))
+        for _ in range(2):
+            async with AioConsumer(
+                bootstrap_servers=broker.bootstrap_servers,
+                group_id=f"group of {topic}",
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+            ) as consumer:
+                consumer.subscribe([topic])
+                count = 0
+                while count < 4:
+                    async with consumer.transaction(async_engine) as tx:
+                        for record in await consumer.poll(0.2, 2):
+                            connection = await tx.connection()
+                            await connection.execute(insert(RESULTS), {"value": record.value})
+                            count += 1
+        await async_engine.dispose()
+
+    asyncio.run(play())
+    assert sorted(results(engine)) == EVERYTHING
+
+
+class ConfluentReader:
+    """What offsets outside need of a consumer, by confluent-kafka."""
+
+    def __init__(self, consumer: confluent_kafka.Consumer) -> None:
+        self._consumer = consumer
+        self._consumed: dict[TopicPartition, OffsetAndMetadata] = {}
+
+    def poll(self, count: int) -> list[confluent_kafka.Message]:
+        messages = self._consumer.consume(count, 0.5)
+        for each in messages:
+            partition = TopicPartition(each.topic() or "", each.partition() or 0)
+            self._consumed[partition] = OffsetAndMetadata((each.offset() or 0) + 1)
+        return messages
+
+    def assignment(self) -> list[TopicPartition]:
+        return [TopicPartition(each.topic, each.partition) for each in self._consumer.assignment()]
+
+    def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        return self._consumed
+
+    def start(self, partition: TopicPartition) -> OffsetAndMetadata:
+        first, _ = self._consumer.get_watermark_offsets(confluent_kafka.TopicPartition(*partition))
+        return OffsetAndMetadata(first)
+
+    def seek(self, partition: TopicPartition, position: OffsetAndMetadata) -> None:
+        self._consumed.pop(partition, None)
+        self._consumer.incremental_unassign([confluent_kafka.TopicPartition(*partition)])
+        self._consumer.incremental_assign(
+            [confluent_kafka.TopicPartition(*partition, position.offset)]
+        )
+
+
+def test_another_client(broker: RunningBroker, engine: Engine, topic: str) -> None:
+    """Any consumer will do that can tell where it is and be sent elsewhere."""
+    for _ in range(2):
+        consumer = confluent_kafka.Consumer(
+            {"bootstrap.servers": broker.bootstrap_servers, "group.id": "unused"}
+        )
+        consumer.incremental_assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+        reader = ConfluentReader(consumer)
+        offsets = OutsideOffsets(reader, engine, "loader")
+        before = len(results(engine))
+        while len(results(engine)) < before + 2:
+            with offsets.transaction() as tx:
+                for message in reader.poll(2):
+                    tx.connection.execute(insert(RESULTS), {"value": message.value()})
+        consumer.close()
+    assert results(engine) == EVERYTHING[:4]
+    assert stored(engine, "loader") == {at(topic): 4}

@@ -1,0 +1,122 @@
+"""The short way of small Produces answers as the handler does, byte for byte (P2, P3)."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.broker.replica.fast_produce import VERSIONS, QuickProduce
+from penstock.net.server.connection import Connection
+from penstock.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from penstock.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from penstock.records.build import build_batch
+from penstock.records.compress import Compression
+from penstock.records.record import Record
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+
+SEEDS = range(6)
+NOW_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> Iterator[tuple[RunningBroker, RunningBroker]]:
+    """A broker as it is, and one that always takes the long way."""
+    with running_broker(tmp_path / "quick") as quick, running_broker(tmp_path / "long") as long:
+        long.call(lambda _: setattr(long.app._dispatcher, "quick_produce", _Never()))
+        for broker in (quick, long):
+            with broker.connect() as client:
+                topics = [CreatableTopic(name, 2, 1) for name in ("a", "some-longer-topic-name")]
+                reply = client.ask(CreateTopicsRequest(topics), 7)
+                assert [topic.error_code for topic in reply.topics] == [0, 0]
+        yield quick, long
+
+
+class _Never:
+    def serve(self, *_: object) -> bool:
+        return False
+
+    def forget(self) -> None: ...
+
+
+def random_batch(rng: random.Random, sequences: dict[int, int]) -> bytes:
+    """Mostly what a producer sends; now and then something that is refused or repeated."""
+    records = [
+        Record(i, NOW_MS, rng.choice([None, b"key"]), rng.randbytes(rng.choice([0, 10, 3000])))
+        for i in range(rng.choice([1, 1, 1, 3]))
+    ]
+    compression = rng.choice([Compression.NONE] * 5 + [Compression.LZ4])
+    if rng.random() < 0.5:
+        return bytes(build_batch(records, compression=compression))
+    producer_id = rng.randrange(2)
+    sequence = sequences.get(producer_id, 0) + rng.choice([0, 0, 0, 0, -1, 5])
+    sequences[producer_id] = max(sequence, 0) + len(records)
+    batch = build_batch(
+        records,
+        compression=compression,
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=max(sequence, 0),
+    )
+    if rng.random() < 0.1:
+        batch[20] ^= 1  # the CRC is wrong now
+    return bytes(batch)
+
+
+def random_request(rng: random.Random, sequences: dict[int, int]) -> ProduceRequest:
+    topic = rng.choice(["a", "a", "some-longer-topic-name", "missing"])
+    partitions = [
+        PartitionProduceData(rng.choice([0, 0, 1, 7]), random_batch(rng, sequences))
+        for _ in range(rng.choice([1, 1, 1, 1, 2]))
+    ]
+    return ProduceRequest(
+        acks=rng.choice([-1, 1]),
+        timeout_ms=rng.choice([1000, 30_000]),
+        topic_data=[TopicProduceData(topic, partition_data=partitions)],
+    )
+
+
+def raw_answer(client: WireClient, request: ProduceRequest, version: int) -> bytes:
+    client.send(request, version)
+    return client.receive_frame()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_both_ways_give_the_same_bytes(
+    both: tuple[RunningBroker, RunningBroker], seed: int
+) -> None:
+    quick, long = both
+    rng = random.Random(seed)
+    sequences: dict[int, int] = {}
+    with quick.connect() as one, long.connect() as other:
+        for _ in range(120):
+            request = random_request(rng, sequences)
+            version = rng.choice([8, *VERSIONS])
+            answers = raw_answer(one, request, version), raw_answer(other, request, version)
+            assert answers[0] == answers[1], f"seed {seed}"
+
+
+def test_the_short_way_is_taken(both: tuple[RunningBroker, RunningBroker]) -> None:
+    quick, _ = both
+    taken: list[bool] = []
+    lane: QuickProduce = quick.app._dispatcher.quick_produce
+    serve = lane.serve
+
+    def watched(
+        connection: Connection, version: int, correlation_id: int, frame: memoryview, position: int
+    ) -> bool:
+        taken.append(serve(connection, version, correlation_id, frame, position))
+        return taken[-1]
+
+    quick.call(lambda _: setattr(lane, "serve", watched))
+    batch = bytes(build_batch([Record(0, NOW_MS, None, b"value")]))
+    data = [TopicProduceData("a", partition_data=[PartitionProduceData(0, batch)])]
+    with quick.connect() as client:
+        for version in VERSIONS:
+            reply = client.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=data), version)
+            assert reply.responses[0].partition_responses[0].error_code == 0
+    assert taken == [True] * len(VERSIONS)
