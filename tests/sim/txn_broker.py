@@ -25,7 +25,7 @@ from penstock.broker.coordinator.host import Surroundings
 from penstock.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from penstock.broker.coordinator.transaction_markers import TxnMarkers
 from penstock.broker.coordinator.transaction_verification import TxnVerification
-from penstock.broker.metadata.controller_host import Controlling
+from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.features import (
     NEW_CLUSTER_FEATURES,
     SUPPORTED_FEATURES,
@@ -227,7 +227,7 @@ class SimBroker:
 
     def _assemble(self) -> None:
         config, clock, image, workers = self._config, self._clock, self._image, self._workers
-        self._controlling = controlling = Controlling(image, self._store, workers)
+        self._controller = controller = ControllerHost(image, self._store, workers)
         replicas = ReplicaManager(
             NODE, self.logs, image, workers, lambda values: topic_config(config, values)
         )
@@ -237,14 +237,14 @@ class SimBroker:
             clock=clock,
             workers=workers,
             image=image,
-            controlling=controlling,
+            controller=controller,
             logs=self.logs,
             replicas=replicas,
             flushes=Flushes(workers),
             access=Access(new_authorizer(config)),
             quotas=Quotas(new_quotas(config), clock),
             fetch_sessions=FetchSessions(10, lambda: 1),
-            producer_ids=ProducerIds(NODE, controlling),
+            producer_ids=ProducerIds(NODE, controller),
             log_moves=LogMoves(self.logs, replicas, workers),
             cleaner=LogCleaner(self.logs, clock, CLEANER),
             telemetry=ClientTelemetry(image, 1000, lambda: UUID(int=1)),
@@ -267,8 +267,8 @@ class SimBroker:
         groups.faults = markers.faults = transactions.faults = self._faults
         broker.txn_verification = TxnVerification(replicas, transactions, config, clock)
         self._chores = Chores(self.logs, broker.cleaner, broker.flushes, workers)
-        controlling.preparations.append(replicas.make_logs)
-        controlling.listeners += [replicas.apply, groups.apply, transactions.apply]
+        controller.preparations.append(replicas.make_logs)
+        controller.listeners += [replicas.apply, groups.apply, transactions.apply]
 
     def _register(self) -> None:
         record = BrokerRecord(
@@ -289,7 +289,7 @@ class SimBroker:
         )
         self._store.commit(changes)
         self._image.apply(changes)
-        for listener in self._controlling.listeners:
+        for listener in self._controller.listeners:
             listener(changes)
 
     async def create_topic(

@@ -404,7 +404,7 @@ def test_unclean_leader_election_enable(
             None,
         )
 
-    broker.wait(lambda running: running.controlling.run(lose_the_others))
+    broker.wait(lambda running: running.controller.run(lose_the_others))
     refused = try_produce(client, topic.name, record)
     assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     topic.set(unclean_leader_election_enable="true")

@@ -36,9 +36,9 @@ from penstock.broker.coordinator.transaction_coordinator import TransactionCoord
 from penstock.broker.coordinator.transaction_markers import TxnMarkers
 from penstock.broker.coordinator.transaction_verification import TxnVerification
 from penstock.broker.dispatcher import Dispatcher
-from penstock.broker.metadata.controller_host import Controlling
+from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.features import NEW_CLUSTER_FEATURES, SUPPORTED_FEATURES
-from penstock.broker.metadata.metadata_publisher import Following
+from penstock.broker.metadata.metadata_publisher import MetadataPublisher
 from penstock.broker.metadata.producer_id_manager import ProducerIds
 from penstock.broker.replica.background_tasks import Chores
 from penstock.broker.replica.fetch_sessions import FetchSessions
@@ -212,7 +212,7 @@ class App:
 
     def _assemble(self) -> None:
         config, clock, image, workers = self._config, self._clock, self._image, self._workers
-        controlling = Controlling(image, self._store, workers)
+        controller = ControllerHost(image, self._store, workers)
         replicas = ReplicaManager(
             self._broker_id,
             self._logs,
@@ -226,7 +226,7 @@ class App:
             clock=clock,
             workers=workers,
             image=image,
-            controlling=controlling,
+            controller=controller,
             logs=self._logs,
             replicas=replicas,
             flushes=Flushes(workers),
@@ -236,7 +236,7 @@ class App:
                 config.int("max.incremental.fetch.session.cache.slots"),
                 lambda: self._chance.randrange(1, 2**31),
             ),
-            producer_ids=ProducerIds(self._broker_id, controlling),
+            producer_ids=ProducerIds(self._broker_id, controller),
             log_moves=LogMoves(self._logs, replicas, workers),
             cleaner=LogCleaner(self._logs, clock, cleaner_settings(config)),
             telemetry=ClientTelemetry(image, config.int("telemetry.max.bytes"), uuid.uuid4),
@@ -266,11 +266,11 @@ class App:
             self._dispatcher, limits, clock=clock, executor=workers.flush, gate=sessions.rates
         )
         self._chores = Chores(self._logs, broker.cleaner, broker.flushes, workers)
-        self._following = Following(broker, self._server)
+        self._publisher = MetadataPublisher(broker, self._server)
         config.subscribe("", lambda _: self._server.limits_changed())
-        controlling.preparations.append(replicas.make_logs)
-        controlling.listeners.append(self._following.apply)
-        controlling.listeners.append(lambda _: self._dispatcher.quick_produce.forget())
+        controller.preparations.append(replicas.make_logs)
+        controller.listeners.append(self._publisher.apply)
+        controller.listeners.append(lambda _: self._dispatcher.quick_produce.forget())
 
     def _register(self, addresses: Sequence[Address], cluster_id: str) -> None:
         """Tells the cluster that this broker is up; its partitions get their leader."""
@@ -296,7 +296,7 @@ class App:
         )
         epoch = self._store.commit(changes)
         self._image.apply([*changes, Put(replace(record, epoch=epoch))])
-        self._following.apply([*before, *changes])
+        self._publisher.apply([*before, *changes])
 
 
 def _raise_file_limit() -> None:

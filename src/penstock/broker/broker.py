@@ -17,7 +17,7 @@ from penstock.broker.coordinator.transaction_coordinator import TransactionCoord
 from penstock.broker.coordinator.transaction_markers import TxnMarkers
 from penstock.broker.coordinator.transaction_verification import TxnVerification
 from penstock.broker.handlers.table import SERVED
-from penstock.broker.metadata.controller_host import Controlling
+from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.features import SUPPORTED_FEATURES
 from penstock.broker.metadata.producer_id_manager import ProducerIds
 from penstock.broker.replica.fetch_sessions import FetchSessions
@@ -63,7 +63,7 @@ class Broker:
     clock: Clock
     workers: Workers
     image: ClusterImage
-    controlling: Controlling
+    controller: ControllerHost
     logs: LogManager
     replicas: ReplicaManager
     flushes: Flushes
@@ -132,7 +132,7 @@ class Broker:
         )
         request = CreateTopicsRequest([wanted])
         rules = self.new_topic_rules()
-        reply = await self.controlling.run(lambda image: create_topics(image, request, rules))
+        reply = await self.controller.run(lambda image: create_topics(image, request, rules))
         result = reply.topics[0]
         if result.error_code:
             raise KafkaError(ErrorCode(result.error_code), result.error_message or "")

@@ -26,4 +26,4 @@ def add_absent_replica(broker: RunningBroker, topic: str) -> None:
             None,
         )
 
-    broker.wait(lambda running: running.controlling.run(add))
+    broker.wait(lambda running: running.controller.run(add))

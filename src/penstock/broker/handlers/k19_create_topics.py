@@ -47,7 +47,7 @@ async def handle(broker: "Broker", request: Request, body: CreateTopicsRequest) 
                 topic.name, error_code=error.code, error_message=error.message
             )
     rules = broker.new_topic_rules()
-    reply = await broker.controlling.run(
+    reply = await broker.controller.run(
         lambda image: create_topics(image, replace(body, topics=wanted), rules)
     )
     if request.version >= _FIRST_WITH_CONFIGS:

@@ -37,7 +37,7 @@ async def handle(broker: "Broker", request: Request, body: DeleteTopicsRequest) 
             refused.append(
                 DeletableTopicResult(topic.name, topic.topic_id, error.code, error.message)
             )
-    reply = await broker.controlling.run(
+    reply = await broker.controller.run(
         lambda image: delete_topics(image, replace(body, topics=allowed, topic_names=[]))
     )
     await broker.replicas.deleted()

@@ -43,5 +43,5 @@ async def handle(broker: "Broker", request: Request, body: CreateAclsRequest) ->
             continue
         bindings.append((AclKey(*pattern), AccessControlEntry(*entry)))
         results.append(AclCreationResult())
-    await broker.controlling.run(lambda image: Result(create_acls(image, bindings), None))
+    await broker.controller.run(lambda image: Result(create_acls(image, bindings), None))
     return CreateAclsResponse(results=results)

@@ -41,7 +41,7 @@ async def handle(broker: "Broker", request: Request, body: DeleteAclsRequest) ->
         results = [_found(authorizer, each, bindings) for each in body.filters]
         return Result(delete_acls(image, bindings), DeleteAclsResponse(filter_results=results))
 
-    return await broker.controlling.run(decide)
+    return await broker.controller.run(decide)
 
 
 def _found(

@@ -45,7 +45,7 @@ async def handle(broker: "Broker", request: Request, body: AlterConfigsRequest) 
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
     rules = config_rules(broker)
-    reply = await broker.controlling.run(
+    reply = await broker.controller.run(
         lambda image: alter_configs(image, replace(body, resources=wanted), rules)
     )
     decided = {(each.resource_type, each.resource_name): each for each in reply.responses}

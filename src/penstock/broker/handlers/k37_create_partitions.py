@@ -37,7 +37,7 @@ async def handle(broker: "Broker", request: Request, body: CreatePartitionsReque
         except KafkaError as error:
             refused.append(CreatePartitionsTopicResult(topic.name, error.code, error.message))
     start = broker.new_topic_rules().start
-    reply = await broker.controlling.run(
+    reply = await broker.controller.run(
         lambda image: create_partitions(image, replace(body, topics=allowed), start)
     )
     return CreatePartitionsResponse(

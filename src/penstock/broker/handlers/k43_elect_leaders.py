@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 async def handle(broker: "Broker", request: Request, body: ElectLeadersRequest) -> Answer:
     try:
         broker.access.require(request.session, AclOperation.ALTER)
-        return await broker.controlling.run(
+        return await broker.controller.run(
             lambda image: elect_leaders(image, body, broker.election_rules())
         )
     except KafkaError as error:

@@ -54,7 +54,7 @@ async def handle(
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
     rules = config_rules(broker)
-    reply = await broker.controlling.run(
+    reply = await broker.controller.run(
         lambda image: incremental_alter_configs(image, replace(body, resources=wanted), rules)
     )
     decided = {(each.resource_type, each.resource_name): each for each in reply.responses}

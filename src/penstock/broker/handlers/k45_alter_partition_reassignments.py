@@ -17,6 +17,6 @@ async def handle(
     broker: "Broker", request: Request, body: AlterPartitionReassignmentsRequest
 ) -> Answer:
     broker.access.require(request.session, AclOperation.ALTER)
-    return await broker.controlling.run(
+    return await broker.controller.run(
         lambda image: alter_partition_reassignments(image, body, broker.election_rules())
     )

@@ -45,7 +45,7 @@ async def handle(broker: "Broker", request: Request, body: AlterClientQuotasRequ
         changes = [] if body.validate_only else alter_quotas(image, altered)
         return Result(changes, AlterClientQuotasResponse(entries=results))
 
-    return await broker.controlling.run(decide)
+    return await broker.controller.run(decide)
 
 
 def _entry(

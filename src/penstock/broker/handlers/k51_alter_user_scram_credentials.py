@@ -57,7 +57,7 @@ async def handle(
         )
         return Result(changes, _answer({user: planned.errors.get(user) for user in users}))
 
-    return await broker.controlling.run(decide)
+    return await broker.controller.run(decide)
 
 
 def _answer(errors: Mapping[str, KafkaError | None]) -> AlterUserScramCredentialsResponse:

@@ -13,4 +13,4 @@ if TYPE_CHECKING:
 
 async def handle(broker: "Broker", request: Request, body: UpdateFeaturesRequest) -> Answer:
     broker.access.require(request.session, AclOperation.ALTER)
-    return await broker.controlling.run(lambda image: update_features(image, body))
+    return await broker.controller.run(lambda image: update_features(image, body))

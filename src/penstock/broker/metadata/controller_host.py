@@ -1,6 +1,6 @@
 """Runs the controller's decisions: one at a time, committed first, then told to everybody.
 
-    reply = await controlling.run(lambda image: create_topics(image, …))
+    reply = await controller.run(lambda image: create_topics(image, …))
 
 A decision is made on the image, its changes are committed to the store on a thread, the logs of new
 partitions are made on a thread, then the image takes the changes over, and the listeners (replicas,
@@ -22,7 +22,7 @@ Listener = Callable[[Sequence[Change]], None]
 Preparation = Callable[[Sequence[Change]], Coroutine[Any, Any, None]]
 
 
-class Controlling:
+class ControllerHost:
     """The host of the controller machine."""
 
     def __init__(self, image: ClusterImage, store: MetadataStore, workers: Workers) -> None:

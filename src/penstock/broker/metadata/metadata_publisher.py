@@ -36,7 +36,7 @@ _OF_TOPICS = ("log.", "message.", "min.", "compression.", "unclean.")
 """How settings of the broker begin that topics without their own take over."""
 
 
-class Following:
+class MetadataPublisher:
     """Passes changes on, once the image has them."""
 
     def __init__(self, broker: "Broker", server: Server) -> None:
@@ -118,7 +118,7 @@ class Following:
             return
 
         async def elect() -> None:
-            await broker.controlling.run(
+            await broker.controller.run(
                 lambda image: Result(elect_leaderless(image, broker.election_rules()), None)
             )
 

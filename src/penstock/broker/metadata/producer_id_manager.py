@@ -1,15 +1,15 @@
 """Producer ids for idempotent producers, a block of them at a time."""
 
-from penstock.broker.metadata.controller_host import Controlling
+from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.controller.producer_ids import next_block
 
 
 class ProducerIds:
     """Hands out ids that nobody had before: a block is committed before its first id is used."""
 
-    def __init__(self, broker_id: int, controlling: Controlling) -> None:
+    def __init__(self, broker_id: int, controller: ControllerHost) -> None:
         self._broker_id = broker_id
-        self._controlling = controlling
+        self._controller = controller
         self._next = 0
         self._end = 0
 
@@ -24,7 +24,7 @@ class ProducerIds:
     async def wait(self) -> int:
         """The next id, from a new block where that is needed."""
         while (producer_id := self.take()) is None:
-            block = await self._controlling.run(lambda image: next_block(image, self._broker_id))
+            block = await self._controller.run(lambda image: next_block(image, self._broker_id))
             # Somebody else may have asked for a block meanwhile; the rest of theirs is not used.
             self._next, self._end = block.block_start, block.block_end + 1
         return producer_id

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from penstock.broker.metadata.controller_host import Controlling
+from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.producer_id_manager import ProducerIds
 from penstock.broker.workers import Workers
 from penstock.cluster.embedded import EmbeddedStore
@@ -25,8 +25,8 @@ def with_ids(path: Path, work: Callable[[ProducerIds], "asyncio.Future[T]"]) -> 
         workers = Workers()
         try:
             image.apply(map(Put, store.load()))
-            controlling = Controlling(image, store, workers)
-            return await work(ProducerIds(0, controlling))
+            controller = ControllerHost(image, store, workers)
+            return await work(ProducerIds(0, controller))
         finally:
             workers.close()
             store.close()
