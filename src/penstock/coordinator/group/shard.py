@@ -357,7 +357,9 @@ class GroupShard:
             event,
             commit.records,
             replies=(Reply(event.context.waiter, commit.response),),
-            producer=TransactionalProducer(request.producer_id, request.producer_epoch),
+            producer=TransactionalProducer(
+                request.producer_id, request.producer_epoch, event.context.guard
+            ),
         )
 
     def _offset_fetch(self, event: Requested, request: OffsetFetchRequest) -> Result:
