@@ -32,13 +32,13 @@ from penstock.broker.metadata.features import (
     TRANSACTION_VERSION,
 )
 from penstock.broker.metadata.producer_id_manager import ProducerIds
-from penstock.broker.replica.background_tasks import Chores
-from penstock.broker.replica.fetch_sessions import FetchSessions
-from penstock.broker.replica.flushes import Flushes
-from penstock.broker.replica.log_moves import LogMoves
+from penstock.broker.replica.background_tasks import BackgroundTasks
+from penstock.broker.replica.fetch_sessions import FetchSessionCache
+from penstock.broker.replica.log_flusher import LogFlusher
+from penstock.broker.replica.log_mover import LogMover
 from penstock.broker.replica.replica_manager import Replica, ReplicaManager
-from penstock.broker.security.access import Access
-from penstock.broker.security.quotas import Quotas
+from penstock.broker.security.client_quota_manager import ClientQuotaManager
+from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.broker.workers import Workers
 from penstock.cluster.store import is_ephemeral
 from penstock.controller.brokers import startup
@@ -212,7 +212,7 @@ class SimBroker:
             assert not log_dir.broken, f"{log_dir}: {log_dir.broken}"
         self._assemble()
         self._register()
-        self._chores.start()
+        self._background_tasks.start()
 
     def kill(self) -> None:
         """The process is gone: the kernel lets go of files and locks, and keeps what was written.
@@ -240,12 +240,12 @@ class SimBroker:
             controller=controller,
             logs=self.logs,
             replicas=replicas,
-            flushes=Flushes(workers),
-            access=Access(new_authorizer(config)),
-            quotas=Quotas(new_quotas(config), clock),
-            fetch_sessions=FetchSessions(10, lambda: 1),
+            log_flusher=LogFlusher(workers),
+            authorizer=RequestAuthorizer(new_authorizer(config)),
+            quotas=ClientQuotaManager(new_quotas(config), clock),
+            fetch_sessions=FetchSessionCache(10, lambda: 1),
             producer_ids=ProducerIds(NODE, controller),
-            log_moves=LogMoves(self.logs, replicas, workers),
+            log_mover=LogMover(self.logs, replicas, workers),
             cleaner=LogCleaner(self.logs, clock, CLEANER),
             telemetry=ClientTelemetry(image, 1000, lambda: UUID(int=1)),
         )
@@ -254,19 +254,21 @@ class SimBroker:
             config,
             image,
             replicas,
-            broker.flushes,
+            broker.log_flusher,
             workers,
             clock,
             broker.create_internal_topic,
         )
-        broker.groups = groups = _Groups(surroundings, broker.access)
-        broker.txn_markers = markers = _Markers(replicas, groups, broker.flushes, clock)
+        broker.groups = groups = _Groups(surroundings, broker.authorizer)
+        broker.txn_markers = markers = _Markers(replicas, groups, broker.log_flusher, clock)
         broker.transactions = transactions = _Transactions(
             surroundings, broker.producer_ids, markers
         )
         groups.faults = markers.faults = transactions.faults = self._faults
         broker.txn_verification = TxnVerification(replicas, transactions, config, clock)
-        self._chores = Chores(self.logs, broker.cleaner, broker.flushes, workers)
+        self._background_tasks = BackgroundTasks(
+            self.logs, broker.cleaner, broker.log_flusher, workers
+        )
         controller.preparations.append(replicas.make_logs)
         controller.listeners += [replicas.apply, groups.apply, transactions.apply]
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from penstock.broker.errors import error_answer
 from penstock.broker.handlers.table import SERVED
-from penstock.broker.request import Reply, Request, Session
+from penstock.broker.request import HandlerResult, Request, Session
 from penstock.controller.metadata import SecurityProtocol
 from penstock.core.errors import KafkaError
 from penstock.protocol.api_key import ApiKey
@@ -201,7 +201,7 @@ class ServerEnd:
                 reply = error_answer(key, version, error)
             self._take(reply, slot)
 
-    def _take(self, reply: Reply, slot: "Slot") -> None:
+    def _take(self, reply: HandlerResult, slot: "Slot") -> None:
         if isinstance(reply, Message):
             slot.reply = _with_bytes(reply)
             while self._slots and (ready := self._slots[0].reply) is not None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker.replica.fast_produce import VERSIONS, QuickProduce
+from penstock.broker.replica.fast_produce import VERSIONS, FastProduce
 from penstock.net.server.connection import Connection
 from penstock.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from penstock.protocol.messages.produce import (
@@ -27,7 +27,7 @@ NOW_MS = 1_700_000_000_000
 def both(tmp_path: Path) -> Iterator[tuple[RunningBroker, RunningBroker]]:
     """A broker as it is, and one that always takes the long way."""
     with running_broker(tmp_path / "quick") as quick, running_broker(tmp_path / "long") as long:
-        long.call(lambda _: setattr(long.app._dispatcher, "quick_produce", _Never()))
+        long.call(lambda _: setattr(long.app._dispatcher, "fast_produce", _Never()))
         for broker in (quick, long):
             with broker.connect() as client:
                 topics = [CreatableTopic(name, 2, 1) for name in ("a", "some-longer-topic-name")]
@@ -103,7 +103,7 @@ def test_both_ways_give_the_same_bytes(
 def test_the_short_way_is_taken(both: tuple[RunningBroker, RunningBroker]) -> None:
     quick, _ = both
     taken: list[bool] = []
-    lane: QuickProduce = quick.app._dispatcher.quick_produce
+    lane: FastProduce = quick.app._dispatcher.fast_produce
     serve = lane.serve
 
     def watched(

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.core.clock import ManualClock
 from penstock.net.server.limits import Limits
-from penstock.net.server.server import Listener, Server
+from penstock.net.server.socket_server import Listener, SocketServer
 from tests.support.broker.net_server import Client, RecordingService, client, run
 
 both_loops = pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
@@ -23,11 +23,11 @@ class ScriptedGate:
         self.keeps: list[int] = []
         self.calls: list[str] = []
 
-    def arrived(self, listener: str) -> int:
+    def accept_delay_ms(self, listener: str) -> int:
         self.calls.append(f"arrived {listener}")
         return self.waits.pop(0) if self.waits else 0
 
-    def entered(self, listener: str, ip: str) -> int:
+    def close_delay_ms(self, listener: str, ip: str) -> int:
         self.calls.append(f"entered {listener} {ip}")
         return self.keeps.pop(0) if self.keeps else 0
 
@@ -35,10 +35,10 @@ class ScriptedGate:
 @contextlib.asynccontextmanager
 async def two_listeners(
     limits: Limits, gate: ScriptedGate | None = None, clock: ManualClock | None = None
-) -> AsyncIterator[tuple[Server, RecordingService, int, int]]:
+) -> AsyncIterator[tuple[SocketServer, RecordingService, int, int]]:
     """A server with the listeners IN and OUT; their ports."""
     service = RecordingService()
-    server = Server(service, limits, clock=clock, gate=gate)
+    server = SocketServer(service, limits, clock=clock, throttle=gate)
     addresses = await server.start([Listener(name, "127.0.0.1", 0) for name in ("IN", "OUT")])
     try:
         yield server, service, addresses[0].port, addresses[1].port

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from penstock.net.server.connection import Connection, Slot
+from penstock.net.server.connection import Connection, PendingResponse
 from penstock.net.server.file_ranges import FileLoader
 from penstock.net.server.limits import Limits
 from penstock.net.tls.settings import TlsSettings
@@ -79,8 +79,8 @@ def test_the_bytes_of_ranges_arrive_exactly(
     loader = FileLoader(probe=lambda fd, position, size: not cold)
 
     async def scenario() -> None:
-        def answer(connection: Connection, frame: memoryview, slot: Slot) -> None:
-            slot.send(slices(file, *RANGES))
+        def answer(connection: Connection, frame: memoryview, response: PendingResponse) -> None:
+            response.send(slices(file, *RANGES))
 
         async with (
             serving(RecordingService(answer), tls=secured.server, files=loader) as (_, _, port),
@@ -97,11 +97,11 @@ def test_the_bytes_of_ranges_arrive_exactly(
 
 def test_requests_go_on_while_a_slow_reader_takes_a_range(file: OsFile, secured: Secured) -> None:
     async def scenario() -> None:
-        def answer(connection: Connection, frame: memoryview, slot: Slot) -> None:
+        def answer(connection: Connection, frame: memoryview, response: PendingResponse) -> None:
             if bytes(frame) == b"large":
-                slot.send(slices(file, (0, 2_000_000)))
+                response.send(slices(file, (0, 2_000_000)))
             else:
-                slot.send([framed(b"small")])
+                response.send([framed(b"small")])
 
         service = RecordingService(answer)
         limits = Limits(send_buffer=20_000)
@@ -124,7 +124,7 @@ def failing(file: OsFile, secured: Secured, spoil: Callable[[], None], reason: s
     """While a client takes a range slowly, something happens to the file."""
 
     async def scenario() -> None:
-        service = RecordingService(lambda c, f, slot: slot.send(slices(file, (0, SIZE))))
+        service = RecordingService(lambda c, f, response: response.send(slices(file, (0, SIZE))))
         limits = Limits(send_buffer=20_000)
         async with (
             serving(service, limits, tls=secured.server) as (_, _, port),
@@ -185,7 +185,7 @@ def test_a_client_that_leaves_during_a_cold_read_is_forgotten(
     loader = FileLoader(probe=probe)
 
     async def scenario() -> None:
-        service = RecordingService(lambda c, f, slot: slot.send(slices(file, (0, SIZE))))
+        service = RecordingService(lambda c, f, response: response.send(slices(file, (0, SIZE))))
         async with serving(service, tls=secured.server, files=loader) as (server, _, port):
             async with client(port, ssl=secured.client) as peer:
                 await peer.send(b"fetch")
@@ -219,11 +219,11 @@ def test_other_clients_are_served_while_a_disk_is_waited_for(file: OsFile) -> No
             done.append(done_)
 
     async def scenario() -> None:
-        def answer(connection: Connection, frame: memoryview, slot: Slot) -> None:
+        def answer(connection: Connection, frame: memoryview, response: PendingResponse) -> None:
             if bytes(frame) == b"cold":
-                slot.send(slices(file, (0, 1000)))
+                response.send(slices(file, (0, 1000)))
             else:
-                slot.send([framed(b"warm")])
+                response.send([framed(b"warm")])
 
         loader = StuckLoader(probe=lambda fd, position, size: False)
         async with (

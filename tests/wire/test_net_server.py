@@ -10,9 +10,9 @@ import pytest
 
 from penstock.core.clock import ManualClock
 from penstock.core.errors import KafkaError, ProtocolError
-from penstock.net.server.connection import Connection, Slot
+from penstock.net.server.connection import Connection, PendingResponse
 from penstock.net.server.limits import Limits
-from penstock.net.server.server import Listener, Server
+from penstock.net.server.socket_server import Listener, SocketServer
 from tests.support.broker.net_server import (
     RecordingService,
     client,
@@ -56,15 +56,15 @@ def test_a_request_may_come_byte_by_byte(loop: str) -> None:
 @both_loops
 def test_replies_made_later_and_out_of_order_leave_in_order(loop: str) -> None:
     async def scenario() -> None:
-        slots: list[Slot] = []
-        service = RecordingService(lambda connection, frame, slot: slots.append(slot))
+        responses: list[PendingResponse] = []
+        service = RecordingService(lambda connection, frame, response: responses.append(response))
         async with serving(service) as (_, _, port), client(port) as peer:
             await peer.send(b"0", b"1", b"2", b"3")
-            await service.until(lambda: len(slots) == 4)
+            await service.until(lambda: len(responses) == 4)
             for number in (3, 1, 0):
-                slots[number].send([framed(b"reply %d" % number)])
+                responses[number].send([framed(b"reply %d" % number)])
             assert [await peer.receive() for _ in range(2)] == [b"reply 0", b"reply 1"]
-            slots[2].skip()
+            responses[2].skip()
             assert await peer.receive() == b"reply 3"
 
     run(scenario, loop)
@@ -75,10 +75,12 @@ def test_a_held_connection_goes_on_after_its_release(loop: str) -> None:
     """More comes while it is held, so that the socket has to be left alone and picked up again."""
 
     async def scenario() -> None:
-        def hold_first(connection: Connection, frame: memoryview, slot: Slot) -> None:
+        def hold_first(
+            connection: Connection, frame: memoryview, response: PendingResponse
+        ) -> None:
             if len(service.frames) == 1:
                 connection.hold()
-            echo(connection, frame, slot)
+            echo(connection, frame, response)
 
         service = RecordingService(hold_first)
         async with (
@@ -100,7 +102,7 @@ def test_a_held_connection_goes_on_after_its_release(loop: str) -> None:
 
 def test_a_held_client_that_hangs_up_is_noticed() -> None:
     async def scenario() -> None:
-        service = RecordingService(lambda connection, frame, slot: connection.hold())
+        service = RecordingService(lambda connection, frame, response: connection.hold())
         async with serving(service) as (_, _, port):
             async with client(port) as peer:
                 await peer.send(b"join")
@@ -115,9 +117,9 @@ def test_a_throttled_connection_is_read_later(loop: str) -> None:
     """X4"""
 
     async def scenario() -> None:
-        def throttle(connection: Connection, frame: memoryview, slot: Slot) -> None:
+        def throttle(connection: Connection, frame: memoryview, response: PendingResponse) -> None:
             connection.throttle(40)
-            echo(connection, frame, slot)
+            echo(connection, frame, response)
 
         async with serving(RecordingService(throttle)) as (_, _, port), client(port) as peer:
             started = asyncio.get_running_loop().time()
@@ -133,8 +135,8 @@ def test_a_peer_that_never_reads_costs_bounded_memory(loop: str) -> None:
     """It may send as much as it likes: the broker stops reading, and others are served."""
 
     async def scenario() -> None:
-        def answer(connection: Connection, frame: memoryview, slot: Slot) -> None:
-            slot.send([framed(bytes(10_000))])
+        def answer(connection: Connection, frame: memoryview, response: PendingResponse) -> None:
+            response.send([framed(bytes(10_000))])
 
         limits = Limits(max_unsent=100_000, send_buffer=50_000, receive_buffer=50_000)
         service = RecordingService(answer)
@@ -144,7 +146,7 @@ def test_a_peer_that_never_reads_costs_bounded_memory(loop: str) -> None:
                 deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 50_000)
                 await send_until_stuck(deaf, framed(bytes(100)) * 100)
                 (connection,) = server.connections
-                assert 0 < connection.outbox.unsent <= 110_000
+                assert 0 < connection.send_queue.unsent <= 110_000
                 assert connection.waiting <= 256 * 1024 // 104
                 delivered = len(service.frames)
                 service.answer = echo
@@ -224,10 +226,10 @@ def test_an_error_while_handling_costs_that_connection_only(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
-        def fail(connection: Connection, frame: memoryview, slot: Slot) -> None:
+        def fail(connection: Connection, frame: memoryview, response: PendingResponse) -> None:
             if bytes(frame) == b"bad":
                 raise error
-            echo(connection, frame, slot)
+            echo(connection, frame, response)
 
         async with (
             serving(RecordingService(fail)) as (_, service, port),
@@ -298,18 +300,18 @@ def test_a_client_in_a_long_poll_is_not_idle() -> None:
 
     async def scenario() -> None:
         clock = ManualClock()
-        slots: list[Slot] = []
-        service = RecordingService(lambda connection, frame, slot: slots.append(slot))
+        responses: list[PendingResponse] = []
+        service = RecordingService(lambda connection, frame, response: responses.append(response))
         async with (
             serving(service, Limits(idle_ms=1000), clock=clock) as (server, _, port),
             client(port) as peer,
         ):
             await peer.send(b"fetch")
-            await service.until(lambda: len(slots) == 1)
+            await service.until(lambda: len(responses) == 1)
             for _ in range(5):
                 clock.advance(2000)
                 server.sweep()
-            slots[0].send([framed(b"at last")])
+            responses[0].send([framed(b"at last")])
             assert await peer.receive() == b"at last"
             server.sweep()
             clock.advance(1001)
@@ -325,7 +327,9 @@ def test_a_half_open_peer_that_takes_no_reply_is_closed() -> None:
     async def scenario() -> None:
         clock = ManualClock()
         limits = Limits(idle_ms=1000, send_buffer=10_000)
-        service = RecordingService(lambda c, f, slot: slot.send([framed(bytes(10_000_000))]))
+        service = RecordingService(
+            lambda c, f, response: response.send([framed(bytes(10_000_000))])
+        )
         async with (
             serving(service, limits, clock=clock) as (server, _, port),
             client(port, limit=1024) as peer,
@@ -423,18 +427,18 @@ def test_no_more_descriptors_pauses_accepting_and_says_what_to_do(
 @both_loops
 def test_closing_sends_the_replies_that_are_due(loop: str) -> None:
     async def scenario() -> None:
-        slots: list[Slot] = []
-        service = RecordingService(lambda connection, frame, slot: slots.append(slot))
+        responses: list[PendingResponse] = []
+        service = RecordingService(lambda connection, frame, response: responses.append(response))
         async with (
             serving(service) as (server, _, port),
             client(port) as busy,
             client(port) as idle,
         ):
             await busy.send(b"produce")
-            await service.until(lambda: len(slots) == 1 and len(service.connections) == 2)
+            await service.until(lambda: len(responses) == 1 and len(service.connections) == 2)
             closing = asyncio.create_task(server.close(10))
             assert await idle.at_end()
-            slots[0].send([framed(b"done")])
+            responses[0].send([framed(b"done")])
             assert await busy.receive() == b"done"
             assert await busy.at_end()
             busy.writer.close()
@@ -450,8 +454,8 @@ def test_a_last_reply_arrives_although_more_was_sent() -> None:
     """E3: a refused login is answered, then closed; what the client sent meanwhile is no matter."""
 
     async def scenario() -> None:
-        def refuse(connection: Connection, frame: memoryview, slot: Slot) -> None:
-            slot.send([framed(b"authentication failed")])
+        def refuse(connection: Connection, frame: memoryview, response: PendingResponse) -> None:
+            response.send([framed(b"authentication failed")])
             connection.close_after_replies("authentication failed")
 
         async with serving(RecordingService(refuse)) as (_, service, port):
@@ -468,7 +472,7 @@ def test_a_last_reply_arrives_although_more_was_sent() -> None:
 def test_an_address_in_use_names_the_listener_and_the_setting() -> None:
     async def scenario() -> None:
         async with serving() as (_, _, port):
-            second = Server(RecordingService())
+            second = SocketServer(RecordingService())
             free = Listener("FIRST", "127.0.0.1", 0)
             with pytest.raises(KafkaError, match=f"listener PLAIN on 127.0.0.1:{port}.*in use"):
                 await second.start([free, Listener("PLAIN", "127.0.0.1", port)])
@@ -484,7 +488,7 @@ def test_an_address_in_use_names_the_listener_and_the_setting() -> None:
 def test_listening_on_all_addresses_shows_plain_ipv4_peers() -> None:
     async def scenario() -> None:
         service = RecordingService()
-        server = Server(service)
+        server = SocketServer(service)
         (address,) = await server.start([Listener("ALL", "", 0)])
         async with client(address.port) as peer:
             assert await peer.ask(b"x") == b"x"

@@ -10,9 +10,9 @@ import pytest
 
 from penstock.core.clock import ManualClock
 from penstock.core.errors import ProtocolError
-from penstock.net.server.connection import Connection, Slot
+from penstock.net.server.connection import Connection, PendingResponse
 from penstock.net.server.limits import Limits
-from penstock.net.server.server import Listener, Server
+from penstock.net.server.socket_server import Listener, SocketServer
 from penstock.net.tls.settings import TlsSettings
 from tests.support.broker.certificates import Identity, make_identity, simple_name
 from tests.support.broker.net_server import RecordingService, client, echo, framed, run, serving
@@ -175,7 +175,7 @@ def test_a_handshake_that_does_not_end_is_closed(parties: Parties) -> None:
 
 def test_noise_after_the_handshake_closes_the_connection(parties: Parties, tmp_path: Path) -> None:
     async def scenario() -> None:
-        def refuse(connection: Connection, frame: memoryview, slot: Slot) -> None:
+        def refuse(connection: Connection, frame: memoryview, response: PendingResponse) -> None:
             raise ProtocolError("no request")
 
         service = RecordingService(refuse)
@@ -197,10 +197,10 @@ def test_requests_that_wait_in_the_tls_engine_are_not_forgotten(
     """Held with more in one receive than was delivered: no further byte comes to wake it."""
 
     async def scenario() -> None:
-        def hold(connection: Connection, frame: memoryview, slot: Slot) -> None:
+        def hold(connection: Connection, frame: memoryview, response: PendingResponse) -> None:
             connection.hold()
             asyncio.get_running_loop().call_soon(connection.release)
-            echo(connection, frame, slot)
+            echo(connection, frame, response)
 
         requests = [b"%d" % n + bytes(9_000) for n in range(30)]
         async with (
@@ -216,7 +216,7 @@ def test_requests_that_wait_in_the_tls_engine_are_not_forgotten(
 def test_a_peer_that_never_reads_costs_bounded_memory(parties: Parties, tmp_path: Path) -> None:
     async def scenario() -> None:
         limits = Limits(max_unsent=100_000, send_buffer=50_000, receive_buffer=50_000)
-        service = RecordingService(lambda c, f, slot: slot.send([framed(bytes(10_000))]))
+        service = RecordingService(lambda c, f, response: response.send([framed(bytes(10_000))]))
         async with (
             serving(service, limits, tls=parties.settings()) as (server, _, port),
             client(
@@ -230,7 +230,7 @@ def test_a_peer_that_never_reads_costs_bounded_memory(parties: Parties, tmp_path
                 seen = len(service.frames)
                 await asyncio.sleep(0)
             assert 0 < seen < 20_000
-            assert server.connections[0].outbox.unsent <= 110_000
+            assert server.connections[0].send_queue.unsent <= 110_000
             deaf.writer.transport.abort()
 
     run(scenario)
@@ -240,8 +240,8 @@ def test_a_last_reply_arrives_before_the_end(parties: Parties, tmp_path: Path) -
     """E3"""
 
     async def scenario() -> None:
-        def refuse(connection: Connection, frame: memoryview, slot: Slot) -> None:
-            slot.send([framed(b"authentication failed")])
+        def refuse(connection: Connection, frame: memoryview, response: PendingResponse) -> None:
+            response.send([framed(b"authentication failed")])
             connection.close_after_replies("authentication failed")
 
         service = RecordingService(refuse)
@@ -265,8 +265,8 @@ def test_a_slow_reader_gets_the_whole_last_reply(
     reply = bytes(range(256)) * 4_000
 
     async def scenario() -> None:
-        def last(connection: Connection, frame: memoryview, slot: Slot) -> None:
-            slot.send([framed(reply)])
+        def last(connection: Connection, frame: memoryview, response: PendingResponse) -> None:
+            response.send([framed(reply)])
             connection.close_after_replies("last")
 
         service = RecordingService(last)
@@ -289,7 +289,7 @@ def test_a_slow_reader_gets_the_whole_last_reply(
 
 def test_a_new_certificate_serves_new_connections(parties: Parties, tmp_path: Path) -> None:
     async def scenario() -> None:
-        server = Server(RecordingService())
+        server = SocketServer(RecordingService())
         (address,) = await server.start([Listener("SSL", "127.0.0.1", 0, parties.settings())])
         context = trusting(parties, tmp_path)
         async with client(address.port, ssl=context, server_hostname="localhost") as old:

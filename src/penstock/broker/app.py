@@ -40,15 +40,15 @@ from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.features import NEW_CLUSTER_FEATURES, SUPPORTED_FEATURES
 from penstock.broker.metadata.metadata_publisher import MetadataPublisher
 from penstock.broker.metadata.producer_id_manager import ProducerIds
-from penstock.broker.replica.background_tasks import Chores
-from penstock.broker.replica.fetch_sessions import FetchSessions
-from penstock.broker.replica.flushes import Flushes
-from penstock.broker.replica.log_moves import LogMoves
+from penstock.broker.replica.background_tasks import BackgroundTasks
+from penstock.broker.replica.fetch_sessions import FetchSessionCache
+from penstock.broker.replica.log_flusher import LogFlusher
+from penstock.broker.replica.log_mover import LogMover
 from penstock.broker.replica.replica_manager import ReplicaManager
-from penstock.broker.security.access import Access
-from penstock.broker.security.connection_rates import protected_listener
-from penstock.broker.security.quotas import Quotas
-from penstock.broker.security.sessions import Sessions
+from penstock.broker.security.client_quota_manager import ClientQuotaManager
+from penstock.broker.security.connection_quotas import protected_listener
+from penstock.broker.security.request_authorizer import RequestAuthorizer
+from penstock.broker.security.session_factory import SessionFactory
 from penstock.broker.workers import Workers
 from penstock.cluster.embedded import EmbeddedStore
 from penstock.controller.adoption import adopt
@@ -58,7 +58,7 @@ from penstock.controller.metadata import BrokerRecord, Change, Endpoint, Put
 from penstock.core.ids import TopicId, TopicPartition
 from penstock.core.system_clock import SystemClock
 from penstock.net.server.limits import Limits
-from penstock.net.server.server import Address, Server
+from penstock.net.server.socket_server import Address, SocketServer
 from penstock.storage.checkpoint.checkpoint_files import load_meta_properties
 from penstock.storage.cleaner.log_cleaner import LogCleaner
 from penstock.storage.disk import OsDisk
@@ -139,8 +139,8 @@ class App:
         closing.callback(self._logs.shutdown)
         self._load_logs(cluster_id)
         self._assemble()
-        closing.push_async_callback(self._chores.stop)
-        closing.push_async_callback(self.broker.log_moves.close)
+        closing.push_async_callback(self._background_tasks.stop)
+        closing.push_async_callback(self.broker.log_mover.close)
         closing.push_async_callback(self.broker.groups.close)
         closing.push_async_callback(self.broker.transactions.close)
         closing.push_async_callback(self._dispatcher.close)
@@ -149,8 +149,8 @@ class App:
             [listener(self._config, spec) for spec in self._config.listeners]
         )
         self._register(addresses, cluster_id)
-        self._chores.start()
-        self.broker.log_moves.resume()
+        self._background_tasks.start()
+        self.broker.log_mover.resume()
         return addresses
 
     def _found_cluster_id(self) -> str:
@@ -229,15 +229,15 @@ class App:
             controller=controller,
             logs=self._logs,
             replicas=replicas,
-            flushes=Flushes(workers),
-            access=Access(new_authorizer(config)),
-            quotas=Quotas(new_quotas(config), clock),
-            fetch_sessions=FetchSessions(
+            log_flusher=LogFlusher(workers),
+            authorizer=RequestAuthorizer(new_authorizer(config)),
+            quotas=ClientQuotaManager(new_quotas(config), clock),
+            fetch_sessions=FetchSessionCache(
                 config.int("max.incremental.fetch.session.cache.slots"),
                 lambda: self._chance.randrange(1, 2**31),
             ),
             producer_ids=ProducerIds(self._broker_id, controller),
-            log_moves=LogMoves(self._logs, replicas, workers),
+            log_mover=LogMover(self._logs, replicas, workers),
             cleaner=LogCleaner(self._logs, clock, cleaner_settings(config)),
             telemetry=ClientTelemetry(image, config.int("telemetry.max.bytes"), uuid.uuid4),
         )
@@ -246,13 +246,13 @@ class App:
             config,
             image,
             replicas,
-            broker.flushes,
+            broker.log_flusher,
             workers,
             clock,
             broker.create_internal_topic,
         )
-        broker.groups = GroupCoordinator(surroundings, broker.access)
-        broker.txn_markers = TxnMarkers(replicas, broker.groups, broker.flushes, clock)
+        broker.groups = GroupCoordinator(surroundings, broker.authorizer)
+        broker.txn_markers = TxnMarkers(replicas, broker.groups, broker.log_flusher, clock)
         broker.transactions = TransactionCoordinator(
             surroundings, broker.producer_ids, broker.txn_markers
         )
@@ -260,17 +260,23 @@ class App:
         limits = Limits()
         set_limits(limits, config)
         limits.protected_listener = protected_listener(config)
-        sessions = Sessions(config, image, clock)
+        sessions = SessionFactory(config, image, clock)
         self._dispatcher = Dispatcher(broker, sessions)
-        self._server = Server(
-            self._dispatcher, limits, clock=clock, executor=workers.flush, gate=sessions.rates
+        self._server = SocketServer(
+            self._dispatcher,
+            limits,
+            clock=clock,
+            executor=workers.flush,
+            throttle=sessions.connection_quotas,
         )
-        self._chores = Chores(self._logs, broker.cleaner, broker.flushes, workers)
+        self._background_tasks = BackgroundTasks(
+            self._logs, broker.cleaner, broker.log_flusher, workers
+        )
         self._publisher = MetadataPublisher(broker, self._server)
         config.subscribe("", lambda _: self._server.limits_changed())
         controller.preparations.append(replicas.make_logs)
         controller.listeners.append(self._publisher.apply)
-        controller.listeners.append(lambda _: self._dispatcher.quick_produce.forget())
+        controller.listeners.append(lambda _: self._dispatcher.fast_produce.forget())
 
     def _register(self, addresses: Sequence[Address], cluster_id: str) -> None:
         """Tells the cluster that this broker is up; its partitions get their leader."""

@@ -20,12 +20,12 @@ from penstock.broker.handlers.table import SERVED
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.features import SUPPORTED_FEATURES
 from penstock.broker.metadata.producer_id_manager import ProducerIds
-from penstock.broker.replica.fetch_sessions import FetchSessions
-from penstock.broker.replica.flushes import Flushes
-from penstock.broker.replica.log_moves import LogMoves
+from penstock.broker.replica.fetch_sessions import FetchSessionCache
+from penstock.broker.replica.log_flusher import LogFlusher
+from penstock.broker.replica.log_mover import LogMover
 from penstock.broker.replica.replica_manager import ReplicaManager
-from penstock.broker.security.access import Access
-from penstock.broker.security.quotas import Quotas
+from penstock.broker.security.client_quota_manager import ClientQuotaManager
+from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.broker.workers import Workers
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import BrokerRecord, Endpoint
@@ -66,12 +66,12 @@ class Broker:
     controller: ControllerHost
     logs: LogManager
     replicas: ReplicaManager
-    flushes: Flushes
-    access: Access
-    quotas: Quotas
-    fetch_sessions: FetchSessions
+    log_flusher: LogFlusher
+    authorizer: RequestAuthorizer
+    quotas: ClientQuotaManager
+    fetch_sessions: FetchSessionCache
     producer_ids: ProducerIds
-    log_moves: LogMoves
+    log_mover: LogMover
     cleaner: LogCleaner
     telemetry: ClientTelemetry
     groups: GroupCoordinator = field(init=False)

@@ -1,7 +1,7 @@
 """From a frame to a handler and back: header, version, login, then the handler of the API.
 
 Whatever is wrong with a request costs its own connection only. What a handler gives back is told in
-`penstock.broker.request.Reply`.
+`penstock.broker.request.HandlerResult`.
 """
 
 import asyncio
@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from penstock.broker.errors import CloseConnectionError, error_answer, shorten_messages
 from penstock.broker.handlers.table import SERVED, Handler
-from penstock.broker.replica.fast_produce import VERSIONS as QUICK_VERSIONS
-from penstock.broker.replica.fast_produce import QuickProduce
-from penstock.broker.request import Reply, Request, Session, Waiting
-from penstock.broker.security.sessions import Sessions
+from penstock.broker.replica.fast_produce import VERSIONS as FAST_PRODUCE_VERSIONS
+from penstock.broker.replica.fast_produce import FastProduce
+from penstock.broker.request import DelayedResponse, HandlerResult, Request, Session
+from penstock.broker.security.session_factory import SessionFactory
 from penstock.core.errors import (
     ErrorCode,
     KafkaError,
     ProtocolError,
     UnsupportedVersionError,
 )
-from penstock.net.server.connection import Connection, FileRange, Slot
+from penstock.net.server.connection import Connection, FileRange, PendingResponse
 from penstock.protocol.api import api
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.codec import decoder
@@ -52,12 +52,12 @@ class Route(NamedTuple):
 class Dispatcher:
     """The service behind the listeners: `net.server.Service`."""
 
-    def __init__(self, broker: "Broker", sessions: Sessions) -> None:
+    def __init__(self, broker: "Broker", sessions: SessionFactory) -> None:
         self._broker = broker
         self._sessions = sessions
-        self.quick_produce = QuickProduce(broker)
+        self.fast_produce = FastProduce(broker)
         self._routes: dict[tuple[int, int], Route] = {}
-        self._tasks: set[asyncio.Task[Reply]] = set()
+        self._tasks: set[asyncio.Task[HandlerResult]] = set()
         self._loop = asyncio.get_running_loop()
 
     # --- what the network tells
@@ -76,21 +76,21 @@ class Dispatcher:
     def received(self, connection: Connection, frame: memoryview) -> None:
         session = connection.session
         assert isinstance(session, Session)
-        login = session.login
+        login = session.authenticator
         if login is not None and login.expects_token:
-            connection.slot().send([login.bare_step(frame)])
+            connection.begin_response().send([login.bare_step(frame)])
             return
         try:
             key, version, correlation_id, length = _HEAD.unpack_from(frame)
         except struct.error:
             raise ProtocolError(f"{len(frame)} bytes are too few for a request") from None
-        if key == _PRODUCE and version in QUICK_VERSIONS and length >= 0 and login is None:
+        if key == _PRODUCE and version in FAST_PRODUCE_VERSIONS and length >= 0 and login is None:
             # The byte after the client id is the empty tag section of the header.
             begin = _HEAD.size + length
             if (
                 begin < len(frame)
                 and not frame[begin]
-                and self.quick_produce.serve(connection, version, correlation_id, frame, begin + 1)
+                and self.fast_produce.serve(connection, version, correlation_id, frame, begin + 1)
             ):
                 return
         route = self._routes.get((key, version))
@@ -118,7 +118,7 @@ class Dispatcher:
             )
         body, _ = route.decode(frame, position)
         request = Request(session, route.api_key, version, correlation_id, client_id, len(frame))
-        slot = connection.slot()
+        slot = connection.begin_response()
         limited = self._broker.quotas.limits.enabled
         begun = time.perf_counter() if limited else 0.0
         try:
@@ -152,7 +152,7 @@ class Dispatcher:
         if of.key is ApiKey.API_VERSIONS:
             # A client that is newer than we are reads this as version 0 and asks again (E4).
             answer = self._broker.api_versions(ErrorCode.UNSUPPORTED_VERSION)
-            _send(connection.slot(), encode_response(answer, 0, correlation))
+            _send(connection.begin_response(), encode_response(answer, 0, correlation))
             return None
         raise ProtocolError(
             f"{of.key.name} version {version} is not served"
@@ -163,7 +163,7 @@ class Dispatcher:
     # --- answers
 
     def _answer(
-        self, connection: Connection, slot: Slot, request: Request, answer: Message
+        self, connection: Connection, slot: PendingResponse, request: Request, answer: Message
     ) -> None:
         throttle_ms: int = getattr(answer, "throttle_time_ms", 0)
         if request.throttle_ms > throttle_ms:
@@ -182,7 +182,7 @@ class Dispatcher:
     def _answer_shortened(
         self,
         connection: Connection,
-        slot: Slot,
+        slot: PendingResponse,
         request: Request,
         answer: Message,
         error: KafkaError,
@@ -199,13 +199,15 @@ class Dispatcher:
         )
         connection.close(error.message)
 
-    def _later(self, connection: Connection, slot: Slot, request: Request, reply: Reply) -> None:
+    def _later(
+        self, connection: Connection, slot: PendingResponse, request: Request, reply: HandlerResult
+    ) -> None:
         """Whatever is not an answer yet."""
         if reply is None:
             slot.skip()
         elif isinstance(reply, asyncio.Future):
             reply.add_done_callback(
-                lambda done: self._done(connection, slot, request, cast("Waiting", done))
+                lambda done: self._done(connection, slot, request, cast("DelayedResponse", done))
             )
         else:
             assert isinstance(reply, Coroutine)
@@ -217,7 +219,11 @@ class Dispatcher:
             )
 
     def _under_way_done(
-        self, connection: Connection, slot: Slot, request: Request, task: "asyncio.Task[Reply]"
+        self,
+        connection: Connection,
+        slot: PendingResponse,
+        request: Request,
+        task: "asyncio.Task[HandlerResult]",
     ) -> None:
         self._tasks.discard(task)
         self._done(connection, slot, request, task)
@@ -227,9 +233,9 @@ class Dispatcher:
     def _done(
         self,
         connection: Connection,
-        slot: Slot,
+        slot: PendingResponse,
         request: Request,
-        done: "asyncio.Future[Reply] | Waiting",
+        done: "asyncio.Future[HandlerResult] | DelayedResponse",
     ) -> None:
         if done.cancelled():
             connection.close("the broker is stopping")
@@ -245,7 +251,7 @@ class Dispatcher:
             self._later(connection, slot, request, reply)
 
     def _failed(
-        self, connection: Connection, slot: Slot, request: Request, error: BaseException
+        self, connection: Connection, slot: PendingResponse, request: Request, error: BaseException
     ) -> None:
         """A handler raised. What it could say itself it has said; this is the last resort."""
         if isinstance(error, CloseConnectionError):
@@ -272,6 +278,6 @@ class Dispatcher:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-def _send(slot: Slot, parts: Sequence[Part]) -> None:
+def _send(slot: PendingResponse, parts: Sequence[Part]) -> None:
     # Whatever lies elsewhere in our responses is a range of a file.
     slot.send(cast("Sequence[bytes | FileRange]", parts))

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from penstock.broker.security.sasl_login import Login
+from penstock.broker.security.sasl_authenticator import SaslServerAuthenticator
 from penstock.controller.metadata import SecurityProtocol
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.fields import Message
@@ -28,7 +28,7 @@ class Session:
     principal: Principal = ANONYMOUS
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
-    login: Login | None = None
+    authenticator: SaslServerAuthenticator | None = None
     """The SASL login, on a listener that wants one."""
     left: set[Callable[[], None]] = field(default_factory=set)
     """Called when the connection has ended, by those who would else wait for nothing."""
@@ -49,12 +49,14 @@ class Request(Struct, gc=False):
     """How long the client must wait for the time that its request took."""
 
 
-Answer: TypeAlias = Message | None
+Response: TypeAlias = Message | None
 """None: the client expects no reply (Produce with acks=0)."""
 
-Waiting: TypeAlias = asyncio.Future[Message] | asyncio.Future[Message | None]
+DelayedResponse: TypeAlias = asyncio.Future[Message] | asyncio.Future[Message | None]
 
-Reply: TypeAlias = Answer | Waiting | Coroutine[Any, Any, Answer | Waiting]
+HandlerResult: TypeAlias = (
+    Response | DelayedResponse | Coroutine[Any, Any, Response | DelayedResponse]
+)
 """What a handler gives back:
 
 - an answer, which is sent at once;

@@ -9,7 +9,7 @@ How it fits together, from the socket up:
     tls_wire.py    the same through TLS, by memory buffers
     connection.py  no I/O: delivers frames, orders replies, decides when nothing more is read
     framing.py     no I/O: cuts the stream into frames, with memory only for bytes that came
-    outbox.py      no I/O: what waits to be sent
+    send_queue.py      no I/O: what waits to be sent
     files.py       ranges of files: is it in the page cache, and a thread for what is not
     server.py      listeners, limits, the sweep for idle connections, shutting down
     acceptor.py    accepting on one listener, and when not: no room, or too fast

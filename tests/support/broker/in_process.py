@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar, cast
 from penstock.broker.app import App
 from penstock.broker.broker import Broker
 from penstock.broker.config.broker_config import BrokerConfig
-from penstock.net.server.server import Address
+from penstock.net.server.socket_server import Address
 from penstock.protocol.api import api
 from penstock.protocol.fields import Message
 from penstock.protocol.frames import decode_response, encode_request

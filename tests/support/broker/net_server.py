@@ -9,10 +9,10 @@ from typing import Any, Final, NamedTuple
 import uvloop
 
 from penstock.core.clock import Clock
-from penstock.net.server.connection import Connection, Slot
+from penstock.net.server.connection import Connection, PendingResponse
 from penstock.net.server.file_ranges import FileLoader
 from penstock.net.server.limits import Limits
-from penstock.net.server.server import Listener, Server
+from penstock.net.server.socket_server import Listener, SocketServer
 from penstock.net.tls.settings import TlsSettings
 
 TIMEOUT_S: Final = 20.0
@@ -31,14 +31,16 @@ def framed(payload: bytes) -> bytes:
     return struct.pack(">i", len(payload)) + payload
 
 
-def echo(connection: Connection, frame: memoryview, slot: Slot) -> None:
-    slot.send([framed(bytes(frame))])
+def echo(connection: Connection, frame: memoryview, response: PendingResponse) -> None:
+    response.send([framed(bytes(frame))])
 
 
 class RecordingService:
     """Notes what happens, and answers by `answer`, an echo at first."""
 
-    def __init__(self, answer: Callable[[Connection, memoryview, Slot], None] = echo) -> None:
+    def __init__(
+        self, answer: Callable[[Connection, memoryview, PendingResponse], None] = echo
+    ) -> None:
         self.answer = answer
         self.log_in = True
         self.connections: list[Connection] = []
@@ -54,7 +56,7 @@ class RecordingService:
     def received(self, connection: Connection, frame: memoryview) -> None:
         self.frames.append(bytes(frame))
         self._changed.set()
-        self.answer(connection, frame, connection.slot())
+        self.answer(connection, frame, connection.begin_response())
 
     def disconnected(self, connection: Connection, reason: str) -> None:
         self.reasons.append(reason)
@@ -68,7 +70,7 @@ class RecordingService:
 
 
 class Running(NamedTuple):
-    server: Server
+    server: SocketServer
     service: RecordingService
     port: int
 
@@ -84,7 +86,7 @@ async def serving(
 ) -> AsyncIterator[Running]:
     """A server on a free port of 127.0.0.1."""
     service = service or RecordingService()
-    server = Server(service, limits, clock=clock, files=files)
+    server = SocketServer(service, limits, clock=clock, files=files)
     (address,) = await server.start([Listener("TEST", "127.0.0.1", 0, tls)])
     try:
         yield Running(server, service, address.port)

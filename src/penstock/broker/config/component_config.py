@@ -8,9 +8,9 @@ from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.broker_settings import BROKER_SETTINGS
 from penstock.broker.config.listeners import ListenerSpec
 from penstock.net.server.limits import UNLIMITED, Limits
-from penstock.net.server.server import Listener
+from penstock.net.server.socket_server import Listener
 from penstock.net.tls.settings import TlsSettings, build_context
-from penstock.security.authorizer import Authorizer, parse_super_users
+from penstock.security.acl_authorizer import AclAuthorizer, parse_super_users
 from penstock.security.quotas import ClientQuotas
 from penstock.storage.cleaner.log_cleaner import CleanerSettings
 from penstock.storage.log.log_loader import ProducerLimits
@@ -116,11 +116,11 @@ def producer_limits(config: BrokerConfig) -> ProducerLimits:
     )
 
 
-def new_authorizer(config: BrokerConfig) -> Authorizer | None:
+def new_authorizer(config: BrokerConfig) -> AclAuthorizer | None:
     """None where `authorizer.class.name` is not set: then everybody may do everything."""
     if not config.str("authorizer.class.name"):
         return None
-    return Authorizer(
+    return AclAuthorizer(
         parse_super_users(config.str("super.users")),
         config.bool("allow.everyone.if.no.acl.found"),
     )

@@ -16,7 +16,7 @@ from penstock.broker.coordinator.topic_patterns import matcher
 from penstock.broker.metadata.features import GROUP_VERSION
 from penstock.broker.replica.replica_manager import Replica
 from penstock.broker.request import Request, Session
-from penstock.broker.security.access import Access
+from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import (
     Change,
@@ -104,14 +104,18 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
 
     topic = GROUP_METADATA_TOPIC
 
-    def __init__(self, surroundings: Surroundings, access: Access) -> None:
+    def __init__(self, surroundings: Surroundings, authorizer: RequestAuthorizer) -> None:
         super().__init__(surroundings)
-        self._access = access
+        self._authorizer = authorizer
         self._topics = _Topics(self._image)
         self._known_topics: set[str] = set()
         self._topic_changes = 0
         self._deleted_meanwhile: dict[int, set[TopicPartition]] = {}
         """By partition that is being loaded: what is gone since then, with its offsets."""
+        self._asker: Session | None = None
+        """Whose request is being handled."""
+        self._guard: VerificationGuard | None = None
+        """Of the transaction whose offsets are being committed."""
         self._group_config = group_config(self._config, self._image)
         self._config.subscribe("", lambda _: self._reconfigure())
 
@@ -151,12 +155,6 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
         """Puts a request that names one group to its coordinator."""
         return self._ask(self.partition_of(group_id), request, body)
 
-    def commit_in_transaction(
-        self, request: Request, body: TxnOffsetCommitRequest, guard: VerificationGuard | None
-    ) -> "asyncio.Future[Message]":
-        """Sends a TxnOffsetCommit to its coordinator, once the transaction has been verified."""
-        return self._ask(self.partition_of(body.group_id), request, body, guard)
-
     async def ask_all(self, request: Request, body: FanRequest) -> FanResponse:
         """Puts a request that names several groups to their coordinators."""
         topic = self._image.topics.get(GROUP_METADATA_TOPIC)
@@ -170,11 +168,7 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
         return merge(body, request.version, cast("Sequence[FanResponse]", answers))
 
     def _ask(
-        self,
-        partition: int | None,
-        request: Request,
-        body: Message,
-        guard: VerificationGuard | None = None,
+        self, partition: int | None, request: Request, body: Message
     ) -> "asyncio.Future[Message]":
         def event(number: int) -> Event:
             context = Context(
@@ -184,12 +178,24 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
                 f"/{request.session.host}",
                 str(uuid.uuid4()),
                 self._topics,
-                request.session,
-                guard,
             )
             return Requested(body, context)
 
-        return self.submit(partition, body, request.version, event)
+        self._asker = request.session
+        try:
+            return self.submit(partition, body, request.version, event)
+        finally:
+            self._asker = None
+
+    def commit_in_transaction(
+        self, request: Request, body: TxnOffsetCommitRequest, guard: VerificationGuard | None
+    ) -> "asyncio.Future[Message]":
+        """Puts a TxnOffsetCommit to its coordinator, once the transaction has been verified."""
+        self._guard = guard
+        try:
+            return self.ask(request, body, body.group_id)
+        finally:
+            self._guard = None
 
     def end_transaction(
         self,
@@ -247,9 +253,9 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
         records = [encode_record(record) for record in result.records]
         producer = None
         if result.producer is not None:
-            guard = result.producer.guard
-            assert guard is None or isinstance(guard, VerificationGuard)
-            producer = Producer(result.producer.producer_id, result.producer.producer_epoch, guard)
+            producer = Producer(
+                result.producer.producer_id, result.producer.producer_epoch, self._guard
+            )
         return append_records(
             replica,
             records,
@@ -270,18 +276,19 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
 
     def _perform(self, partition: int, shard: GroupShard, result: Result) -> None:
         for effect in result.regexes:
-            self._spawn(self._resolve(partition, shard, effect))
+            self._spawn(self._resolve(partition, shard, effect, self._asker))
 
-    async def _resolve(self, partition: int, shard: GroupShard, effect: ResolveRegexes) -> None:
-        """Finds the topics that match the patterns of a group and that its client may DESCRIBE."""
-        session = effect.session
-        assert isinstance(session, Session)
+    async def _resolve(
+        self, partition: int, shard: GroupShard, effect: ResolveRegexes, asker: Session | None
+    ) -> None:
+        """Finds the topics that match the patterns of a group, of those that the client may see."""
         started_ms = self._clock.now_ms()
         version = self._metadata_version()
         visible = [
             name
             for name in self._image.topics
-            if self._access.allows(session, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+            if asker is None
+            or self._authorizer.allows(asker, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
         ]
         found: dict[str, frozenset[str]] | None = None
         try:

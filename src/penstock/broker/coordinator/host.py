@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.coordinator.log import BatchReader, read_log
-from penstock.broker.replica.flushes import Flushes
+from penstock.broker.replica.log_flusher import LogFlusher
 from penstock.broker.replica.replica_manager import Replica, ReplicaManager
 from penstock.broker.workers import Workers
 from penstock.controller.image import ClusterImage
@@ -48,7 +48,7 @@ class Surroundings(NamedTuple):
     config: BrokerConfig
     image: ClusterImage
     replicas: ReplicaManager
-    flushes: Flushes
+    flushes: LogFlusher
     workers: Workers
     clock: Clock
     create_topic: CreateTopic

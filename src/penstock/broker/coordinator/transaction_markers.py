@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from penstock.broker.coordinator.group_coordinator import GroupCoordinator
 from penstock.broker.coordinator.internal_topics import GROUP_METADATA_TOPIC
-from penstock.broker.replica.flushes import Flushes
+from penstock.broker.replica.log_flusher import LogFlusher
 from penstock.broker.replica.replica_manager import Replica, ReplicaManager
 from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
@@ -29,12 +29,12 @@ class TxnMarkers:
         self,
         replicas: ReplicaManager,
         groups: GroupCoordinator,
-        flushes: Flushes,
+        log_flusher: LogFlusher,
         clock: Clock,
     ) -> None:
         self._replicas = replicas
         self._groups = groups
-        self._flushes = flushes
+        self._log_flusher = log_flusher
         self._clock = clock
 
     def write_at_once(
@@ -69,7 +69,7 @@ class TxnMarkers:
             info = self._append(marker, partition, replica)
             if info.flush_due:
                 # Otherwise the coordinator would forget about a marker that may be lost.
-                await self._flushes.start(replica.log)
+                await self._log_flusher.start(replica.log)
         except OSError as error:
             logger.error("%s could not be flushed: %s", partition, error)
             return partition, ErrorCode.KAFKA_STORAGE_ERROR
@@ -109,5 +109,5 @@ class TxnMarkers:
                 transaction_version=marker.transaction_version,
             )
         if info.rolled:
-            self._flushes.start(replica.log)
+            self._log_flusher.start(replica.log)
         return info

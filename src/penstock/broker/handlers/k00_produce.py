@@ -20,7 +20,7 @@ from penstock.broker.coordinator.transactional_produce import (
     verify,
 )
 from penstock.broker.errors import CloseConnectionError, forget_frames
-from penstock.broker.request import Answer, Reply, Request, Waiting
+from penstock.broker.request import DelayedResponse, HandlerResult, Request, Response
 from penstock.core.errors import CorruptRecordError, ErrorCode, InvalidRecordError, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import Message
@@ -93,7 +93,7 @@ _Flush: TypeAlias = tuple[PartitionProduceResponse, "asyncio.Future[None]"]
 """A flush, and the answer that waits for it."""
 
 
-def handle(broker: "Broker", request: Request, body: ProduceRequest) -> Reply:
+def handle(broker: "Broker", request: Request, body: ProduceRequest) -> HandlerResult:
     refusal = _refusal_of_all(broker, request, body)
     places = []
     slow = []
@@ -120,7 +120,7 @@ async def _with_threads(
     body: ProduceRequest,
     places: list[_Place],
     slow: list[_Place],
-) -> "Answer | Waiting":
+) -> "Response | DelayedResponse":
     if any(place.txn for place in slow):
         places = await _verified(broker, request, body, places)
     for place in slow:
@@ -175,7 +175,7 @@ def _place(
 
 def _append(
     broker: "Broker", request: Request, body: ProduceRequest, places: list[_Place]
-) -> "Answer | Waiting":
+) -> "Response | DelayedResponse":
     """Appends everything; the answer, which may have to wait for flushes."""
     flushes: list[_Flush] = []
     partitions = []
@@ -220,10 +220,10 @@ def _refusal_of_all(broker: "Broker", request: Request, body: ProduceRequest) ->
                 "a transactional batch in a request without a transactional.id: nobody could end "
                 "its transaction",
             )
-        if not broker.access.allows(
+        if not broker.authorizer.allows(
             request.session, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name
         ):
-            return broker.access.refusal(
+            return broker.authorizer.refusal(
                 request.session, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name
             )
     if body.acks not in (-1, 0, 1):
@@ -243,10 +243,10 @@ def _refusal(broker: "Broker", request: Request, topic: TopicProduceData) -> Kaf
                 f"no topic has the id {topic.topic_id}: it was deleted; refresh the metadata",
             )
         topic.name = name
-    if not broker.access.allows(
+    if not broker.authorizer.allows(
         request.session, AclOperation.WRITE, ResourceType.TOPIC, topic.name
     ):
-        return broker.access.refusal(
+        return broker.authorizer.refusal(
             request.session, AclOperation.WRITE, ResourceType.TOPIC, topic.name
         )
     if topic.name in INTERNAL_TOPICS and request.client_id != ADMIN_CLIENT_ID:
@@ -323,7 +323,7 @@ def _flush(
     log = replica.log
     if info.duplicate and not log.flush_due:
         return
-    done = broker.flushes.start(log)
+    done = broker.log_flusher.start(log)
     # A duplicate may have come before the flush that its first sending waits for is done.
     if info.flush_due or info.duplicate:
         flushes.append((partition, done))

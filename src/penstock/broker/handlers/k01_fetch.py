@@ -14,7 +14,7 @@ from penstock.broker.replica import down_conversion
 from penstock.broker.replica.down_conversion import SEARCHED_BYTES, DownConversion
 from penstock.broker.replica.fetch_sessions import Entry, FetchContext
 from penstock.broker.replica.replica_manager import Replica
-from penstock.broker.request import Answer, Reply, Request, Waiting
+from penstock.broker.request import DelayedResponse, HandlerResult, Request, Response
 from penstock.core.errors import ErrorCode, KafkaError, OffsetOutOfRangeError
 from penstock.protocol.fields import ZERO_UUID, Message
 from penstock.protocol.messages.fetch import (
@@ -48,7 +48,7 @@ _REFUSED_BEFORE_THE_LOG = frozenset(
 """These answers have an empty list of aborted transactions, all other errors have none."""
 
 
-def handle(broker: "Broker", request: Request, body: FetchRequest) -> Reply:
+def handle(broker: "Broker", request: Request, body: FetchRequest) -> HandlerResult:
     try:
         context = broker.fetch_sessions.open(
             body,
@@ -109,7 +109,7 @@ class _Fetch:
             return self.answer(found, size)
         return self.wait(min_bytes - size)
 
-    async def reply_once_warm(self) -> "Answer | Waiting":
+    async def reply_once_warm(self) -> "Response | DelayedResponse":
         """Reads on a thread what the search for the offsets needs, then replies.
 
         The records themselves are the connection's to read: it sends them piece by piece.
@@ -124,7 +124,7 @@ class _Fetch:
         assert reply is not None
         return reply
 
-    async def reply_converted(self, conversion: DownConversion) -> "Answer | Waiting":
+    async def reply_converted(self, conversion: DownConversion) -> "Response | DelayedResponse":
         """`reply` for a client that reads older formats than the log has."""
         reply = self.reply()
         waiting = await self.reply_once_warm() if reply is None else reply
@@ -191,16 +191,16 @@ class _Fetch:
 
     def _allows(self, topic: str) -> bool:
         """Consumers need READ of the topic, brokers CLUSTER_ACTION (X3)."""
-        access, session = self._broker.access, self._request.session
+        authorizer, session = self._broker.authorizer, self._request.session
         if self._replica_id >= 0:
-            return access.allows_cluster(session, AclOperation.CLUSTER_ACTION)
+            return authorizer.allows_cluster(session, AclOperation.CLUSTER_ACTION)
         # A topic id that nobody knows is no secret.
-        return not topic or access.allows(session, AclOperation.READ, ResourceType.TOPIC, topic)
+        return not topic or authorizer.allows(session, AclOperation.READ, ResourceType.TOPIC, topic)
 
     def _refusal(self, topic: str) -> KafkaError:
         session = self._request.session
         if self._replica_id < 0:
-            return self._broker.access.refusal(
+            return self._broker.authorizer.refusal(
                 session, AclOperation.READ, ResourceType.TOPIC, topic
             )
         return KafkaError(

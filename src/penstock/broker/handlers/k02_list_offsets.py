@@ -7,7 +7,7 @@ local offset is the earliest, and there are no tiered offsets.
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Answer, Request
+from penstock.broker.request import Request, Response
 from penstock.core.errors import ErrorCode, KafkaError, KafkaStorageError
 from penstock.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -41,10 +41,10 @@ _CONSUMER = -1
 _FIRST_WITH_EPOCH = 4
 
 
-async def handle(broker: "Broker", request: Request, body: ListOffsetsRequest) -> Answer:
+async def handle(broker: "Broker", request: Request, body: ListOffsetsRequest) -> Response:
     topics = []
     for topic in body.topics:
-        allowed = broker.access.allows(
+        allowed = broker.authorizer.allows(
             request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name
         )
         asked = Counter(wanted.partition_index for wanted in topic.partitions)
@@ -59,7 +59,7 @@ async def handle(broker: "Broker", request: Request, body: ListOffsetsRequest) -
                 continue
             try:
                 if not allowed:
-                    raise broker.access.refusal(
+                    raise broker.authorizer.refusal(
                         request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name
                     )
                 partitions.append(await _one(broker, request, body, topic.name, wanted))

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from penstock.broker.coordinator.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
-from penstock.broker.request import Answer, Reply, Request
-from penstock.broker.security.access import CLUSTER_NAME
+from penstock.broker.request import HandlerResult, Request, Response
+from penstock.broker.security.request_authorizer import CLUSTER_NAME
 from penstock.controller.metadata import PartitionRecord
 from penstock.controller.topic_names import check_topic_name
 from penstock.core.errors import ErrorCode, KafkaError
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 _FIRST_BY_TOPIC_ID = 12
 
 
-def handle(broker: "Broker", request: Request, body: MetadataRequest) -> Reply:
+def handle(broker: "Broker", request: Request, body: MetadataRequest) -> HandlerResult:
     wanted = body.topics
     if wanted is None or (request.version == 0 and not wanted):
         names = [
             name
             for name in broker.image.topics
-            if broker.access.allows(
+            if broker.authorizer.allows(
                 request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, name
             )
         ]
@@ -50,7 +50,7 @@ def handle(broker: "Broker", request: Request, body: MetadataRequest) -> Reply:
     for each in {(each.topic_id, each.name): each for each in wanted}.values():
         if each.name is None or _is_by_id(each):
             topics.append(_by_id(broker, request, body, each.topic_id))
-        elif not broker.access.allows(
+        elif not broker.authorizer.allows(
             request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, each.name
         ):
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -74,7 +74,7 @@ async def _with_new_topics(
     body: MetadataRequest,
     topics: list[MetadataResponseTopic],
     missing: list[str],
-) -> Answer:
+) -> Response:
     for name in dict.fromkeys(missing):
         if not _may_create(broker, request, name):
             topics.append(MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))
@@ -94,9 +94,9 @@ async def _with_new_topics(
 
 def _may_create(broker: "Broker", request: Request, name: str) -> bool:
     session = request.session
-    return broker.access.allows(
+    return broker.authorizer.allows(
         session, AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME
-    ) or broker.access.allows(session, AclOperation.CREATE, ResourceType.TOPIC, name)
+    ) or broker.authorizer.allows(session, AclOperation.CREATE, ResourceType.TOPIC, name)
 
 
 def _answer(
@@ -115,7 +115,7 @@ def _answer(
         topics=topics,
     )
     if body.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = broker.access.operations(
+        response.cluster_authorized_operations = broker.authorizer.operations(
             request.session, ResourceType.CLUSTER
         )
     return response
@@ -139,7 +139,7 @@ def _topic(
         ],
     )
     if body.include_topic_authorized_operations:
-        topic.topic_authorized_operations = broker.access.operations(
+        topic.topic_authorized_operations = broker.authorizer.operations(
             request.session, ResourceType.TOPIC, name
         )
     return topic
@@ -166,7 +166,9 @@ def _by_id(
     name = broker.image.topic_names.get(topic_id)
     if name is None:
         return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
-    if not broker.access.allows(request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+    if not broker.authorizer.allows(
+        request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, name
+    ):
         # The name of a topic that the client may not see stays hidden.
         return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, topic_id)
     return _topic(broker, request, body, name)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from penstock.broker.request import Answer, Request
+from penstock.broker.request import Request, Response
 from penstock.coordinator.group.replies import refusal
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.offset_commit import (
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 _FIRST_WITH_TOPIC_IDS = 10
 
 
-async def handle(broker: "Broker", request: Request, body: OffsetCommitRequest) -> Answer:
-    if not broker.access.allows(
+async def handle(broker: "Broker", request: Request, body: OffsetCommitRequest) -> Response:
+    if not broker.authorizer.allows(
         request.session, AclOperation.READ, ResourceType.GROUP, body.group_id
     ):
         return refusal(body, request.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    if broker.access.authorizer is None:
+    if broker.authorizer.acl_authorizer is None:
         return await broker.groups.ask(request, body, body.group_id)
     allowed = [topic for topic in body.topics if _may_read(broker, request, topic)]
     answer = await broker.groups.ask(request, replace(body, topics=allowed), body.group_id)
@@ -51,6 +51,6 @@ def _may_read(broker: "Broker", request: Request, topic: OffsetCommitRequestTopi
     if request.version >= _FIRST_WITH_TOPIC_IDS:
         name = broker.image.topic_names.get(topic.topic_id)
     # A topic that is not there is for the coordinator to refuse.
-    return name is None or broker.access.allows(
+    return name is None or broker.authorizer.allows(
         request.session, AclOperation.READ, ResourceType.TOPIC, name
     )

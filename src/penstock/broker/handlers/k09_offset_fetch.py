@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from penstock.broker.request import Answer, Request
+from penstock.broker.request import Request, Response
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _FIRST_WITH_GROUPS = 8
 
 
-async def handle(broker: "Broker", request: Request, body: OffsetFetchRequest) -> Answer:
-    if broker.access.authorizer is None:
+async def handle(broker: "Broker", request: Request, body: OffsetFetchRequest) -> Response:
+    if broker.authorizer.acl_authorizer is None:
         return await broker.groups.ask_all(request, body)
     if request.version < _FIRST_WITH_GROUPS:
         return await _of_one_group(broker, request, body)
@@ -46,7 +46,7 @@ async def handle(broker: "Broker", request: Request, body: OffsetFetchRequest) -
     return answer
 
 
-async def _of_one_group(broker: "Broker", request: Request, body: OffsetFetchRequest) -> Answer:
+async def _of_one_group(broker: "Broker", request: Request, body: OffsetFetchRequest) -> Response:
     if not _may_see_group(broker, request, body.group_id):
         return OffsetFetchResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     answer = await broker.groups.ask_all(request, body)
@@ -69,7 +69,7 @@ def _refuse(topics: Iterable[OffsetFetchResponseTopic | OffsetFetchResponseTopic
 
 
 def _may_see_group(broker: "Broker", request: Request, group_id: str) -> bool:
-    return broker.access.allows(
+    return broker.authorizer.allows(
         request.session, AclOperation.DESCRIBE, ResourceType.GROUP, group_id
     )
 
@@ -82,4 +82,6 @@ def _may_see_topic(
     name = topic.name
     if isinstance(topic, OffsetFetchResponseTopics) and not name:
         name = broker.image.topic_names.get(topic.topic_id, "")
-    return broker.access.allows(request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+    return broker.authorizer.allows(
+        request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, name
+    )

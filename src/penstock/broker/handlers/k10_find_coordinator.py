@@ -6,7 +6,7 @@ are not served yet.
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Answer, Request
+from penstock.broker.request import Request, Response
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.find_coordinator import (
     Coordinator,
@@ -23,7 +23,7 @@ _TRANSACTION = 1
 _FIRST_WITH_SEVERAL = 4
 
 
-async def handle(broker: "Broker", request: Request, body: FindCoordinatorRequest) -> Answer:
+async def handle(broker: "Broker", request: Request, body: FindCoordinatorRequest) -> Response:
     if request.version >= _FIRST_WITH_SEVERAL:
         found = [await _find(broker, request, body.key_type, key) for key in body.coordinator_keys]
         return FindCoordinatorResponse(coordinators=found)
@@ -52,11 +52,11 @@ async def _find(broker: "Broker", request: Request, key_type: int, key: str) -> 
 
 async def _leader(broker: "Broker", request: Request, key_type: int, key: str) -> int:
     if key_type == _GROUP:
-        broker.access.require(request.session, AclOperation.DESCRIBE, ResourceType.GROUP, key)
+        broker.authorizer.require(request.session, AclOperation.DESCRIBE, ResourceType.GROUP, key)
         await broker.groups.ensure_topic()
         return broker.groups.coordinator_of(key)
     if key_type == _TRANSACTION:
-        broker.access.require(
+        broker.authorizer.require(
             request.session, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key
         )
         await broker.transactions.ensure_topic()

@@ -3,7 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Reply, Request
+from penstock.broker.request import HandlerResult, Request
 from penstock.coordinator.group.replies import refusal
 from penstock.core.errors import ErrorCode
 from penstock.protocol.fields import Message
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 _FIRST_WITHOUT_NAME = 7
 
 
-def handle(broker: "Broker", request: Request, body: JoinGroupRequest) -> Reply:
-    if not broker.access.allows(
+def handle(broker: "Broker", request: Request, body: JoinGroupRequest) -> HandlerResult:
+    if not broker.authorizer.allows(
         request.session, AclOperation.READ, ResourceType.GROUP, body.group_id
     ):
         refused = refusal(body, request.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)

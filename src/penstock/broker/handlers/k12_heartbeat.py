@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Reply, Request
+from penstock.broker.request import HandlerResult, Request
 from penstock.coordinator.group.replies import refusal
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.heartbeat import HeartbeatRequest
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-def handle(broker: "Broker", request: Request, body: HeartbeatRequest) -> Reply:
-    if not broker.access.allows(
+def handle(broker: "Broker", request: Request, body: HeartbeatRequest) -> HandlerResult:
+    if not broker.authorizer.allows(
         request.session, AclOperation.READ, ResourceType.GROUP, body.group_id
     ):
         return refusal(body, request.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Reply, Request
+from penstock.broker.request import HandlerResult, Request
 from penstock.coordinator.group.replies import refusal
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.sync_group import SyncGroupRequest
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 _FIRST_WITH_PROTOCOL = 5
 
 
-def handle(broker: "Broker", request: Request, body: SyncGroupRequest) -> Reply:
+def handle(broker: "Broker", request: Request, body: SyncGroupRequest) -> HandlerResult:
     if request.version >= _FIRST_WITH_PROTOCOL and (
         body.protocol_type is None or body.protocol_name is None
     ):
         return refusal(body, request.version, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    if not broker.access.allows(
+    if not broker.authorizer.allows(
         request.session, AclOperation.READ, ResourceType.GROUP, body.group_id
     ):
         return refusal(body, request.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from penstock.broker.request import Answer, Request
+from penstock.broker.request import Request, Response
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.describe_groups import (
     DescribeGroupsDescribedGroup,
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-async def handle(broker: "Broker", request: Request, body: DescribeGroupsRequest) -> Answer:
+async def handle(broker: "Broker", request: Request, body: DescribeGroupsRequest) -> Response:
     allowed = [
         group_id
         for group_id in body.groups
-        if broker.access.allows(
+        if broker.authorizer.allows(
             request.session, AclOperation.DESCRIBE, ResourceType.GROUP, group_id
         )
     ]
@@ -30,7 +30,7 @@ async def handle(broker: "Broker", request: Request, body: DescribeGroupsRequest
     if body.include_authorized_operations:
         for group in answer.groups:
             if not group.error_code:
-                group.authorized_operations = broker.access.operations(
+                group.authorized_operations = broker.authorizer.operations(
                     request.session, ResourceType.GROUP, group.group_id
                 )
     code = ErrorCode.GROUP_AUTHORIZATION_FAILED

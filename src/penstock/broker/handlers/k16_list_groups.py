@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Answer, Request
-from penstock.broker.security.access import CLUSTER_NAME
+from penstock.broker.request import Request, Response
+from penstock.broker.security.request_authorizer import CLUSTER_NAME
 from penstock.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from penstock.security.acl import AclOperation, ResourceType
 
@@ -11,15 +11,17 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-async def handle(broker: "Broker", request: Request, body: ListGroupsRequest) -> Answer:
+async def handle(broker: "Broker", request: Request, body: ListGroupsRequest) -> Response:
     answer = await broker.groups.ask_all(request, body)
     assert isinstance(answer, ListGroupsResponse)
     session = request.session
-    if not broker.access.allows(session, AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not broker.authorizer.allows(
+        session, AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME
+    ):
         answer.groups = [
             each
             for each in answer.groups
-            if broker.access.allows(
+            if broker.authorizer.allows(
                 session, AclOperation.DESCRIBE, ResourceType.GROUP, each.group_id
             )
         ]

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Reply, Request
+from penstock.broker.request import HandlerResult, Request
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.sasl_handshake import (
     SaslHandshakeRequest,
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-def handle(broker: "Broker", request: Request, body: SaslHandshakeRequest) -> Reply:
-    login = request.session.login
+def handle(broker: "Broker", request: Request, body: SaslHandshakeRequest) -> HandlerResult:
+    login = request.session.authenticator
     if login is None:
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
     offered = sorted(login.mechanisms)

@@ -6,7 +6,7 @@ A version that is not served is answered in the format of version 0, by the disp
 import re
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Reply, Request
+from penstock.broker.request import HandlerResult, Request
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
@@ -18,7 +18,7 @@ _FIRST_WITH_SOFTWARE = 3
 _FIRST_WITH_LEVEL_0 = 4
 
 
-def handle(broker: "Broker", request: Request, body: ApiVersionsRequest) -> Reply:
+def handle(broker: "Broker", request: Request, body: ApiVersionsRequest) -> HandlerResult:
     if request.version >= _FIRST_WITH_SOFTWARE:
         software = (body.client_software_name, body.client_software_version)
         if not all(map(_SOFTWARE.fullmatch, software)):

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from penstock.broker.config.topic_config import describe_topic
-from penstock.broker.request import Answer, Request
-from penstock.broker.security.access import CLUSTER_NAME
+from penstock.broker.request import Request, Response
+from penstock.broker.security.request_authorizer import CLUSTER_NAME
 from penstock.controller.topics import create_topics
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.create_topics import (
@@ -26,9 +26,9 @@ _FIRST_WITH_CONFIGS = 5
 _FIRST_WITH_STRICT_QUOTA = 6
 
 
-async def handle(broker: "Broker", request: Request, body: CreateTopicsRequest) -> Answer:
+async def handle(broker: "Broker", request: Request, body: CreateTopicsRequest) -> Response:
     quota = broker.quotas.mutations(request, _FIRST_WITH_STRICT_QUOTA)
-    may_create_all = broker.access.allows(
+    may_create_all = broker.authorizer.allows(
         request.session, AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME
     )
     refused: dict[str, CreatableTopicResult] = {}
@@ -36,7 +36,7 @@ async def handle(broker: "Broker", request: Request, body: CreateTopicsRequest) 
     for topic in body.topics:
         try:
             if not may_create_all:
-                broker.access.require(
+                broker.authorizer.require(
                     request.session, AclOperation.CREATE, ResourceType.TOPIC, topic.name
                 )
             if not body.validate_only:
@@ -73,7 +73,7 @@ def _add_configs(
     broker: "Broker", request: Request, result: CreatableTopicResult, topic: CreatableTopic
 ) -> None:
     """The settings of the new topic, for who may see them."""
-    if not broker.access.allows(
+    if not broker.authorizer.allows(
         request.session, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name
     ):
         result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from penstock.broker.request import Answer, Request
+from penstock.broker.request import Request, Response
 from penstock.controller.topic_deletion import delete_topics
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.fields import ZERO_UUID
@@ -24,7 +24,7 @@ _FIRST_WITH_DELETION_DISABLED = 3
 _FIRST_WITH_STRICT_QUOTA = 5
 
 
-async def handle(broker: "Broker", request: Request, body: DeleteTopicsRequest) -> Answer:
+async def handle(broker: "Broker", request: Request, body: DeleteTopicsRequest) -> Response:
     wanted = body.topics or [DeleteTopicState(name) for name in body.topic_names]
     quota = broker.quotas.mutations(request, _FIRST_WITH_STRICT_QUOTA)
     allowed: list[DeleteTopicState] = []
@@ -61,7 +61,7 @@ def _check(
         name = broker.image.topic_names.get(topic.topic_id)
         if name is None:
             return
-        if not broker.access.allows(
+        if not broker.authorizer.allows(
             request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, name
         ):
             # Whether there is a topic of this id is none of this client's business.
@@ -70,7 +70,7 @@ def _check(
             )
     elif topic.topic_id != ZERO_UUID:
         return
-    broker.access.require(request.session, AclOperation.DELETE, ResourceType.TOPIC, name)
+    broker.authorizer.require(request.session, AclOperation.DELETE, ResourceType.TOPIC, name)
     record = broker.image.topics.get(name)
     if record is not None:
         quota.record(len(record.assignments), broker.clock.monotonic_ms())

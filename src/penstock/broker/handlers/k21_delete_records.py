@@ -6,7 +6,7 @@ Segments below go with the next retention check. Offset -1 is the high watermark
 from typing import TYPE_CHECKING
 
 from penstock.broker.coordinator.internal_topics import INTERNAL_TOPICS
-from penstock.broker.request import Reply, Request
+from penstock.broker.request import HandlerResult, Request
 from penstock.core.errors import ErrorCode, KafkaError, OffsetOutOfRangeError
 from penstock.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -24,14 +24,14 @@ _HIGH_WATERMARK = -1
 _UNKNOWN = -1
 
 
-def handle(broker: "Broker", request: Request, body: DeleteRecordsRequest) -> Reply:
+def handle(broker: "Broker", request: Request, body: DeleteRecordsRequest) -> HandlerResult:
     topics = []
     for topic in body.topics:
         partitions = []
         for wanted in topic.partitions:
             index = wanted.partition_index
             try:
-                broker.access.require(
+                broker.authorizer.require(
                     request.session, AclOperation.DELETE, ResourceType.TOPIC, topic.name
                 )
                 start = _delete(broker, topic.name, wanted)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Answer, Reply, Request
+from penstock.broker.request import HandlerResult, Request, Response
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-def handle(broker: "Broker", request: Request, body: InitProducerIdRequest) -> Reply:
+def handle(broker: "Broker", request: Request, body: InitProducerIdRequest) -> HandlerResult:
     name = body.transactional_id
     if name is None:
-        if not broker.access.allows_any_write(request.session):
+        if not broker.authorizer.allows_any_write(request.session):
             return _refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    elif not broker.access.allows(
+    elif not broker.authorizer.allows(
         request.session, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name
     ):
         return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -37,5 +37,5 @@ def _refused(error: ErrorCode) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=error, producer_epoch=-1)
 
 
-async def _from_next_block(broker: "Broker") -> Answer:
+async def _from_next_block(broker: "Broker") -> Response:
     return InitProducerIdResponse(producer_id=await broker.producer_ids.wait())

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Reply, Request
+from penstock.broker.request import HandlerResult, Request
 from penstock.core.errors import KafkaError
 from penstock.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochEndOffset,
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-def handle(broker: "Broker", request: Request, body: OffsetForLeaderEpochRequest) -> Reply:
+def handle(broker: "Broker", request: Request, body: OffsetForLeaderEpochRequest) -> HandlerResult:
     topics = []
     for topic in body.topics:
-        allowed = broker.access.allows(
+        allowed = broker.authorizer.allows(
             request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic
         )
         partitions = []
         for wanted in topic.partitions:
             try:
                 if not allowed:
-                    raise broker.access.refusal(
+                    raise broker.authorizer.refusal(
                         request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic
                     )
                 partitions.append(_end(broker, topic.topic, wanted))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.coordinator.internal_topics import INTERNAL_TOPICS
 from penstock.broker.coordinator.transaction_coordinator import errors_of
-from penstock.broker.request import Answer, Request
+from penstock.broker.request import Request, Response
 from penstock.coordinator.txn.replies import refusal
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 _FIRST_OF_BROKERS = 4
 
 
-async def handle(broker: "Broker", request: Request, body: AddPartitionsToTxnRequest) -> Answer:
+async def handle(broker: "Broker", request: Request, body: AddPartitionsToTxnRequest) -> Response:
     if request.version >= _FIRST_OF_BROKERS:
-        if not broker.access.allows_cluster(request.session, AclOperation.CLUSTER_ACTION):
+        if not broker.authorizer.allows_cluster(request.session, AclOperation.CLUSTER_ACTION):
             return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         results = await asyncio.gather(
             *(_add(broker, request, transaction) for transaction in body.transactions)
@@ -55,7 +55,7 @@ async def _add(
     name = transaction.transactional_id
     body = AddPartitionsToTxnRequest([transaction])
     of_client = request.version < _FIRST_OF_BROKERS
-    if of_client and not broker.access.allows(
+    if of_client and not broker.authorizer.allows(
         request.session, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name
     ):
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -77,7 +77,7 @@ def _refused(
     for topic in transaction.topics:
         allowed = request.version >= _FIRST_OF_BROKERS or (
             topic.name not in INTERNAL_TOPICS
-            and broker.access.allows(
+            and broker.authorizer.allows(
                 request.session, AclOperation.WRITE, ResourceType.TOPIC, topic.name
             )
         )

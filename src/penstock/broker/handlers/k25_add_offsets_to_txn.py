@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Answer, Request
+from penstock.broker.request import Request, Response
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-async def handle(broker: "Broker", request: Request, body: AddOffsetsToTxnRequest) -> Answer:
+async def handle(broker: "Broker", request: Request, body: AddOffsetsToTxnRequest) -> Response:
     name = body.transactional_id
-    if not broker.access.allows(
+    if not broker.authorizer.allows(
         request.session, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name
     ):
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return AddOffsetsToTxnResponse(error_code=code)
-    if not broker.access.allows(
+    if not broker.authorizer.allows(
         request.session, AclOperation.READ, ResourceType.GROUP, body.group_id
     ):
         return AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Reply, Request
+from penstock.broker.request import HandlerResult, Request
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from penstock.security.acl import AclOperation, ResourceType
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-def handle(broker: "Broker", request: Request, body: EndTxnRequest) -> Reply:
+def handle(broker: "Broker", request: Request, body: EndTxnRequest) -> HandlerResult:
     name = body.transactional_id
-    if not broker.access.allows(
+    if not broker.authorizer.allows(
         request.session, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name
     ):
         return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

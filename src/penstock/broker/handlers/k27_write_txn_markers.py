@@ -6,7 +6,7 @@ Kafka's `kafka-transactions.sh abort` sends it too, for a transaction that hangs
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Answer, Request
+from penstock.broker.request import Request, Response
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.write_txn_markers import (
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-async def handle(broker: "Broker", request: Request, body: WriteTxnMarkersRequest) -> Answer:
-    access, session = broker.access, request.session
-    allowed = access.allows_cluster(session, AclOperation.ALTER) or access.allows_cluster(
+async def handle(broker: "Broker", request: Request, body: WriteTxnMarkersRequest) -> Response:
+    authorizer, session = broker.authorizer, request.session
+    allowed = authorizer.allows_cluster(session, AclOperation.ALTER) or authorizer.allows_cluster(
         session, AclOperation.CLUSTER_ACTION
     )
     by_producer: dict[int, dict[TopicPartition, ErrorCode]] = {}

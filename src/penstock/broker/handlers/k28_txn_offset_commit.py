@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from penstock.broker.coordinator.internal_topics import GROUP_METADATA_TOPIC
 from penstock.broker.coordinator.transaction_verification import TransactionSupport
-from penstock.broker.request import Answer, Request
+from penstock.broker.request import Request, Response
 from penstock.coordinator.group.replies import refusal
 from penstock.coordinator.write_errors import error_of_write
 from penstock.core.errors import ErrorCode, KafkaError
@@ -35,13 +35,13 @@ _FIRST_THAT_KNOWS_LOADING = 2
 _NO_SEQUENCE = -1
 
 
-async def handle(broker: "Broker", request: Request, body: TxnOffsetCommitRequest) -> Answer:
-    access, session = broker.access, request.session
-    if not access.allows(
+async def handle(broker: "Broker", request: Request, body: TxnOffsetCommitRequest) -> Response:
+    authorizer, session = broker.authorizer, request.session
+    if not authorizer.allows(
         session, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id
     ):
         return _refused(request, body, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if not access.allows(session, AclOperation.READ, ResourceType.GROUP, body.group_id):
+    if not authorizer.allows(session, AclOperation.READ, ResourceType.GROUP, body.group_id):
         return _refused(request, body, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     # What nobody may commit is told apart first: it is no reason to begin a transaction.
     wanted: list[TxnOffsetCommitRequestTopic] = []
@@ -51,7 +51,7 @@ async def handle(broker: "Broker", request: Request, body: TxnOffsetCommitReques
         if name is None:
             refused.append(_topic(topic, topic.partitions, ErrorCode.UNKNOWN_TOPIC_ID))
             continue
-        if not access.allows(session, AclOperation.READ, ResourceType.TOPIC, name):
+        if not authorizer.allows(session, AclOperation.READ, ResourceType.TOPIC, name):
             refused.append(_topic(topic, topic.partitions, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
             continue
         known: list[TxnOffsetCommitRequestPartition] = []

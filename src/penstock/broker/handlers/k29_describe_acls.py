@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Reply, Request
+from penstock.broker.request import HandlerResult, Request
 from penstock.broker.security.acls import authorizer_for
 from penstock.protocol.messages.describe_acls import (
     AclDescription,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-def handle(broker: "Broker", request: Request, body: DescribeAclsRequest) -> Reply:
+def handle(broker: "Broker", request: Request, body: DescribeAclsRequest) -> HandlerResult:
     authorizer = authorizer_for(broker, request.session, AclOperation.DESCRIBE)
     wanted = AclFilter.of_codes(
         body.resource_type_filter,

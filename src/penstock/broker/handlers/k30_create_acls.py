@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Answer, Request
+from penstock.broker.request import Request, Response
 from penstock.broker.security.acls import authorizer_for
 from penstock.controller.acls import create_acls
 from penstock.controller.metadata import AccessControlEntry, AclKey
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-async def handle(broker: "Broker", request: Request, body: CreateAclsRequest) -> Answer:
+async def handle(broker: "Broker", request: Request, body: CreateAclsRequest) -> Response:
     try:
         authorizer_for(broker, request.session, AclOperation.ALTER)
     except KafkaError as error:

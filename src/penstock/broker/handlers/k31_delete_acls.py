@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Answer, Request
+from penstock.broker.request import Request, Response
 from penstock.broker.security.acls import authorizer_for
 from penstock.controller.acls import Binding, delete_acls
 from penstock.controller.image import ClusterImage
@@ -23,13 +23,13 @@ from penstock.security.acl import (
     PatternType,
     ResourceType,
 )
-from penstock.security.authorizer import Authorizer
+from penstock.security.acl_authorizer import AclAuthorizer
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-async def handle(broker: "Broker", request: Request, body: DeleteAclsRequest) -> Answer:
+async def handle(broker: "Broker", request: Request, body: DeleteAclsRequest) -> Response:
     try:
         authorizer = authorizer_for(broker, request.session, AclOperation.ALTER)
     except KafkaError as error:
@@ -45,7 +45,7 @@ async def handle(broker: "Broker", request: Request, body: DeleteAclsRequest) ->
 
 
 def _found(
-    authorizer: Authorizer, wanted: DeleteAclsFilter, bindings: list[Binding]
+    authorizer: AclAuthorizer, wanted: DeleteAclsFilter, bindings: list[Binding]
 ) -> DeleteAclsFilterResult:
     """What one filter finds, which is added to `bindings` too."""
     try:

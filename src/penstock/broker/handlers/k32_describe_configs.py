@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.config.entry import ConfigEntry, ConfigSource
 from penstock.broker.metadata.config_resources import check_access, describe
-from penstock.broker.request import Reply, Request
+from penstock.broker.request import HandlerResult, Request
 from penstock.core.errors import KafkaError
 from penstock.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-def handle(broker: "Broker", request: Request, body: DescribeConfigsRequest) -> Reply:
+def handle(broker: "Broker", request: Request, body: DescribeConfigsRequest) -> HandlerResult:
     return DescribeConfigsResponse(
         results=[_resource(broker, request, body, each) for each in body.resources]
     )

@@ -15,7 +15,7 @@ from penstock.broker.metadata.config_resources import (
     check_once,
     config_rules,
 )
-from penstock.broker.request import Answer, Request
+from penstock.broker.request import Request, Response
 from penstock.controller.configs import alter_configs
 from penstock.core.errors import KafkaError
 from penstock.protocol.messages.alter_configs import (
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-async def handle(broker: "Broker", request: Request, body: AlterConfigsRequest) -> Answer:
+async def handle(broker: "Broker", request: Request, body: AlterConfigsRequest) -> Response:
     results = []
     wanted = []
     times = Counter((each.resource_type, each.resource_name) for each in body.resources)

@@ -5,7 +5,7 @@ The answer comes when the move has begun; DescribeLogDirs tells how far it is.
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Reply, Request
+from penstock.broker.request import HandlerResult, Request
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.alter_replica_log_dirs import (
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-def handle(broker: "Broker", request: Request, body: AlterReplicaLogDirsRequest) -> Reply:
+def handle(broker: "Broker", request: Request, body: AlterReplicaLogDirsRequest) -> HandlerResult:
     topics: dict[str, AlterReplicaLogDirTopicResult] = {}
     for folder in body.dirs:
         for topic in folder.topics:
@@ -33,8 +33,8 @@ def handle(broker: "Broker", request: Request, body: AlterReplicaLogDirsRequest)
 
 def _move(broker: "Broker", request: Request, key: TopicPartition, path: str) -> ErrorCode:
     try:
-        broker.access.require(request.session, AclOperation.ALTER)
-        broker.log_moves.start(key, path)
+        broker.authorizer.require(request.session, AclOperation.ALTER)
+        broker.log_mover.start(key, path)
     except KafkaError as error:
         return error.code
     return ErrorCode.NONE

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Reply, Request
+from penstock.broker.request import HandlerResult, Request
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.describe_log_dirs import (
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _FIRST_WITH_ERROR = 3
 
 
-def handle(broker: "Broker", request: Request, body: DescribeLogDirsRequest) -> Reply:
-    if not broker.access.allows_cluster(request.session, AclOperation.DESCRIBE):
+def handle(broker: "Broker", request: Request, body: DescribeLogDirsRequest) -> HandlerResult:
+    if not broker.authorizer.allows_cluster(request.session, AclOperation.DESCRIBE):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return DescribeLogDirsResponse(
             error_code=code if request.version >= _FIRST_WITH_ERROR else 0

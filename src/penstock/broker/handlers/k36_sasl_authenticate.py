@@ -6,7 +6,7 @@ A refusal is answered after `connection.failed.authentication.delay.ms`, then th
 import asyncio
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Answer, Reply, Request
+from penstock.broker.request import HandlerResult, Request, Response
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-def handle(broker: "Broker", request: Request, body: SaslAuthenticateRequest) -> Reply:
-    login = request.session.login
+def handle(broker: "Broker", request: Request, body: SaslAuthenticateRequest) -> HandlerResult:
+    login = request.session.authenticator
     if login is None:
         return SaslAuthenticateResponse(
             error_code=ErrorCode.ILLEGAL_SASL_STATE,
@@ -31,7 +31,7 @@ def handle(broker: "Broker", request: Request, body: SaslAuthenticateRequest) ->
     return SaslAuthenticateResponse(auth_bytes=token, session_lifetime_ms=login.lifetime_ms)
 
 
-async def _refused(broker: "Broker", request: Request, error: KafkaError) -> Answer:
+async def _refused(broker: "Broker", request: Request, error: KafkaError) -> Response:
     await asyncio.sleep(broker.config.int("connection.failed.authentication.delay.ms") / 1000)
     request.session.end(f"log-in refused: {error.message}")
     return SaslAuthenticateResponse(error_code=error.code, error_message=error.message)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from penstock.broker.request import Answer, Request
+from penstock.broker.request import Request, Response
 from penstock.controller.topics import create_partitions
 from penstock.core.errors import KafkaError
 from penstock.protocol.messages.create_partitions import (
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 _FIRST_WITH_STRICT_QUOTA = 3
 
 
-async def handle(broker: "Broker", request: Request, body: CreatePartitionsRequest) -> Answer:
+async def handle(broker: "Broker", request: Request, body: CreatePartitionsRequest) -> Response:
     quota = broker.quotas.mutations(request, _FIRST_WITH_STRICT_QUOTA)
     allowed = []
     refused = []
     for topic in body.topics:
         try:
-            broker.access.require(
+            broker.authorizer.require(
                 request.session, AclOperation.ALTER, ResourceType.TOPIC, topic.name
             )
             if not body.validate_only:

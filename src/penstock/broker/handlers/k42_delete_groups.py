@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from penstock.broker.request import Answer, Request
+from penstock.broker.request import Request, Response
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.delete_groups import (
     DeletableGroupResult,
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-async def handle(broker: "Broker", request: Request, body: DeleteGroupsRequest) -> Answer:
+async def handle(broker: "Broker", request: Request, body: DeleteGroupsRequest) -> Response:
     allowed = [
         group_id
         for group_id in body.groups_names
-        if broker.access.allows(request.session, AclOperation.DELETE, ResourceType.GROUP, group_id)
+        if broker.authorizer.allows(
+            request.session, AclOperation.DELETE, ResourceType.GROUP, group_id
+        )
     ]
     answer = await broker.groups.ask_all(request, replace(body, groups_names=allowed))
     assert isinstance(answer, DeleteGroupsResponse)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Answer, Request
+from penstock.broker.request import Request, Response
 from penstock.controller.election import elect_leaders
 from penstock.core.errors import KafkaError
 from penstock.protocol.messages.elect_leaders import (
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-async def handle(broker: "Broker", request: Request, body: ElectLeadersRequest) -> Answer:
+async def handle(broker: "Broker", request: Request, body: ElectLeadersRequest) -> Response:
     try:
-        broker.access.require(request.session, AclOperation.ALTER)
+        broker.authorizer.require(request.session, AclOperation.ALTER)
         return await broker.controller.run(
             lambda image: elect_leaders(image, body, broker.election_rules())
         )

@@ -18,7 +18,7 @@ from penstock.broker.metadata.config_resources import (
     check_once,
     config_rules,
 )
-from penstock.broker.request import Answer, Request
+from penstock.broker.request import Request, Response
 from penstock.controller.configs import ConfigResourceType, incremental_alter_configs
 from penstock.core.errors import KafkaError
 from penstock.protocol.messages.incremental_alter_configs import (
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 async def handle(
     broker: "Broker", request: Request, body: IncrementalAlterConfigsRequest
-) -> Answer:
+) -> Response:
     results = []
     wanted = []
     times = Counter((each.resource_type, each.resource_name) for each in body.resources)

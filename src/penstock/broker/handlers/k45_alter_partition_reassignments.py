@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Answer, Request
+from penstock.broker.request import Request, Response
 from penstock.controller.reassignment import alter_partition_reassignments
 from penstock.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 async def handle(
     broker: "Broker", request: Request, body: AlterPartitionReassignmentsRequest
-) -> Answer:
-    broker.access.require(request.session, AclOperation.ALTER)
+) -> Response:
+    broker.authorizer.require(request.session, AclOperation.ALTER)
     return await broker.controller.run(
         lambda image: alter_partition_reassignments(image, body, broker.election_rules())
     )

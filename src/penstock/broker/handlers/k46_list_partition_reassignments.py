@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Reply, Request
+from penstock.broker.request import HandlerResult, Request
 from penstock.controller.reassignment import list_partition_reassignments
 from penstock.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-def handle(broker: "Broker", request: Request, body: ListPartitionReassignmentsRequest) -> Reply:
-    broker.access.require(request.session, AclOperation.DESCRIBE)
+def handle(
+    broker: "Broker", request: Request, body: ListPartitionReassignmentsRequest
+) -> HandlerResult:
+    broker.authorizer.require(request.session, AclOperation.DESCRIBE)
     return list_partition_reassignments(broker.image, body)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from penstock.broker.request import Answer, Request
+from penstock.broker.request import Request, Response
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -18,14 +18,16 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-async def handle(broker: "Broker", request: Request, body: OffsetDeleteRequest) -> Answer:
+async def handle(broker: "Broker", request: Request, body: OffsetDeleteRequest) -> Response:
     session = request.session
-    if not broker.access.allows(session, AclOperation.DELETE, ResourceType.GROUP, body.group_id):
+    if not broker.authorizer.allows(
+        session, AclOperation.DELETE, ResourceType.GROUP, body.group_id
+    ):
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     allowed = [
         topic
         for topic in body.topics
-        if broker.access.allows(session, AclOperation.READ, ResourceType.TOPIC, topic.name)
+        if broker.authorizer.allows(session, AclOperation.READ, ResourceType.TOPIC, topic.name)
     ]
     answer = await broker.groups.ask(request, replace(body, topics=allowed), body.group_id)
     assert isinstance(answer, OffsetDeleteResponse)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Reply, Request
+from penstock.broker.request import HandlerResult, Request
 from penstock.core.errors import KafkaError
 from penstock.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasEntityData,
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-def handle(broker: "Broker", request: Request, body: DescribeClientQuotasRequest) -> Reply:
+def handle(broker: "Broker", request: Request, body: DescribeClientQuotasRequest) -> HandlerResult:
     try:
-        broker.access.require(request.session, AclOperation.DESCRIBE_CONFIGS)
+        broker.authorizer.require(request.session, AclOperation.DESCRIBE_CONFIGS)
         wanted = QuotaFilter.of_wire(
             ((each.entity_type, each.match_type, each.match) for each in body.components),
             body.strict,

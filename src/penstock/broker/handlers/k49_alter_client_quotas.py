@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Answer, Request
+from penstock.broker.request import Request, Response
 from penstock.controller.image import ClusterImage
 from penstock.controller.quotas import alter_quotas
 from penstock.controller.result import Result
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-async def handle(broker: "Broker", request: Request, body: AlterClientQuotasRequest) -> Answer:
+async def handle(broker: "Broker", request: Request, body: AlterClientQuotasRequest) -> Response:
     try:
-        broker.access.require(request.session, AclOperation.ALTER_CONFIGS)
+        broker.authorizer.require(request.session, AclOperation.ALTER_CONFIGS)
     except KafkaError as error:
         return AlterClientQuotasResponse(entries=[_entry(each, error) for each in body.entries])
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Reply, Request
+from penstock.broker.request import HandlerResult, Request
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.describe_user_scram_credentials import (
     CredentialInfo,
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-def handle(broker: "Broker", request: Request, body: DescribeUserScramCredentialsRequest) -> Reply:
-    broker.access.require(request.session, AclOperation.DESCRIBE)
+def handle(
+    broker: "Broker", request: Request, body: DescribeUserScramCredentialsRequest
+) -> HandlerResult:
+    broker.authorizer.require(request.session, AclOperation.DESCRIBE)
     response = DescribeUserScramCredentialsResponse()
     if not body.users:
         users = [key.entity[0][1] for key in broker.image.configs if _is_a_user(key.entity)]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Answer, Request
+from penstock.broker.request import Request, Response
 from penstock.controller.image import ClusterImage
 from penstock.controller.result import Result
 from penstock.controller.scram import alter_scram_credentials
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 async def handle(
     broker: "Broker", request: Request, body: AlterUserScramCredentialsRequest
-) -> Answer:
+) -> Response:
     deletions = [ScramDeletion(each.name, each.mechanism) for each in body.deletions]
     upsertions = [
         ScramUpsertion(each.name, each.mechanism, each.iterations, each.salt, each.salted_password)
@@ -35,7 +35,7 @@ async def handle(
     ]
     users = dict.fromkeys([*(each.user for each in deletions), *(each.user for each in upsertions)])
     try:
-        broker.access.require(request.session, AclOperation.ALTER)
+        broker.authorizer.require(request.session, AclOperation.ALTER)
     except KafkaError as error:
         return _answer(dict.fromkeys(users, error))
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Reply, Request
+from penstock.broker.request import HandlerResult, Request
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -18,7 +18,7 @@ _BROKERS = 1
 _CONTROLLERS = 2
 
 
-def handle(broker: "Broker", request: Request, body: DescribeClusterRequest) -> Reply:
+def handle(broker: "Broker", request: Request, body: DescribeClusterRequest) -> HandlerResult:
     if body.endpoint_type == _CONTROLLERS:
         return DescribeClusterResponse(
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
@@ -38,7 +38,7 @@ def handle(broker: "Broker", request: Request, body: DescribeClusterRequest) -> 
         ],
     )
     if body.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = broker.access.operations(
+        response.cluster_authorized_operations = broker.authorizer.operations(
             request.session, ResourceType.CLUSTER
         )
     return response

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Reply, Request
+from penstock.broker.request import HandlerResult, Request
 from penstock.controller.topic_names import check_topic_name
 from penstock.core.errors import KafkaError
 from penstock.protocol.messages.describe_producers import (
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-def handle(broker: "Broker", request: Request, body: DescribeProducersRequest) -> Reply:
+def handle(broker: "Broker", request: Request, body: DescribeProducersRequest) -> HandlerResult:
     topics = []
     for topic in body.topics:
         partitions = []
         for index in topic.partition_indexes:
             try:
                 check_topic_name(topic.name)
-                broker.access.require(
+                broker.authorizer.require(
                     request.session, AclOperation.READ, ResourceType.TOPIC, topic.name
                 )
                 producers = _producers(broker, topic.name, index)

@@ -3,7 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Answer, Request
+from penstock.broker.request import Request, Response
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-async def handle(broker: "Broker", request: Request, body: DescribeTransactionsRequest) -> Answer:
+async def handle(broker: "Broker", request: Request, body: DescribeTransactionsRequest) -> Response:
     states = await asyncio.gather(
         *(_describe(broker, request, name) for name in body.transactional_ids)
     )
@@ -26,7 +26,7 @@ async def handle(broker: "Broker", request: Request, body: DescribeTransactionsR
 async def _describe(
     broker: "Broker", request: Request, name: str
 ) -> DescribeTransactionsTransactionState:
-    if not broker.access.allows(
+    if not broker.authorizer.allows(
         request.session, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name
     ):
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -37,7 +37,7 @@ async def _describe(
     state.topics = [
         topic
         for topic in state.topics
-        if broker.access.allows(
+        if broker.authorizer.allows(
             request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic
         )
     ]

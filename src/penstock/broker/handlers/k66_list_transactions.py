@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from penstock.broker.coordinator.topic_patterns import matcher
-from penstock.broker.request import Answer, Request
+from penstock.broker.request import Request, Response
 from penstock.coordinator.txn.admin import list_transactions
 from penstock.protocol.messages.list_transactions import (
     ListTransactionsRequest,
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-async def handle(broker: "Broker", request: Request, body: ListTransactionsRequest) -> Answer:
+async def handle(broker: "Broker", request: Request, body: ListTransactionsRequest) -> Response:
     pattern = body.transactional_id_pattern
     matches = matcher(pattern) if pattern else None
     # Where nothing is coordinated here, there still are states that nobody knows.
@@ -29,7 +29,7 @@ async def handle(broker: "Broker", request: Request, body: ListTransactionsReque
         state
         for state in listed.transaction_states
         if (matches is None or matches(state.transactional_id))
-        and broker.access.allows(
+        and broker.authorizer.allows(
             request.session,
             AclOperation.DESCRIBE,
             ResourceType.TRANSACTIONAL_ID,

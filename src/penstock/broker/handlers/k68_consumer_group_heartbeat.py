@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from penstock.broker.coordinator.topic_patterns import matcher
-from penstock.broker.request import Reply, Request
+from penstock.broker.request import HandlerResult, Request
 from penstock.core.errors import KafkaError
 from penstock.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-def handle(broker: "Broker", request: Request, body: ConsumerGroupHeartbeatRequest) -> Reply:
+def handle(
+    broker: "Broker", request: Request, body: ConsumerGroupHeartbeatRequest
+) -> HandlerResult:
     try:
         _check(broker, request, body)
     except KafkaError as error:
@@ -25,9 +27,9 @@ def handle(broker: "Broker", request: Request, body: ConsumerGroupHeartbeatReque
 
 def _check(broker: "Broker", request: Request, body: ConsumerGroupHeartbeatRequest) -> None:
     broker.groups.require_consumer_groups()
-    access, session = broker.access, request.session
-    access.require(session, AclOperation.READ, ResourceType.GROUP, body.group_id)
+    authorizer, session = broker.authorizer, request.session
+    authorizer.require(session, AclOperation.READ, ResourceType.GROUP, body.group_id)
     for topic in body.subscribed_topic_names or ():
-        access.require(session, AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
+        authorizer.require(session, AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
     if body.subscribed_topic_regex:
         matcher(body.subscribed_topic_regex)

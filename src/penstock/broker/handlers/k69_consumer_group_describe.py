@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Answer, Request
+from penstock.broker.request import Request, Response
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeDescribedGroup,
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-async def handle(broker: "Broker", request: Request, body: ConsumerGroupDescribeRequest) -> Answer:
+async def handle(
+    broker: "Broker", request: Request, body: ConsumerGroupDescribeRequest
+) -> Response:
     try:
         broker.groups.require_consumer_groups()
     except KafkaError as error:
@@ -26,7 +28,9 @@ async def handle(broker: "Broker", request: Request, body: ConsumerGroupDescribe
     allowed = []
     for name in body.group_ids:
         try:
-            broker.access.require(request.session, AclOperation.DESCRIBE, ResourceType.GROUP, name)
+            broker.authorizer.require(
+                request.session, AclOperation.DESCRIBE, ResourceType.GROUP, name
+            )
         except KafkaError as error:
             hidden.append(_failed(name, error))
         else:
@@ -37,7 +41,7 @@ async def handle(broker: "Broker", request: Request, body: ConsumerGroupDescribe
     if body.include_authorized_operations:
         for group in found:
             if not group.error_code:
-                group.authorized_operations = broker.access.operations(
+                group.authorized_operations = broker.authorizer.operations(
                     request.session, ResourceType.GROUP, group.group_id
                 )
     return ConsumerGroupDescribeResponse(groups=[*hidden, *found])
@@ -54,7 +58,7 @@ def _seen(
         for each in assignment.topic_partitions
     }
     if all(
-        broker.access.allows(request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
+        broker.authorizer.allows(request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
         for topic in topics
     ):
         return group

@@ -6,7 +6,7 @@ Always served, see `penstock.broker.client_telemetry`.
 from typing import TYPE_CHECKING
 
 from penstock.broker.client_telemetry import COMPRESSION_TYPES, client_of
-from penstock.broker.request import Reply, Request
+from penstock.broker.request import HandlerResult, Request
 from penstock.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-def handle(broker: "Broker", request: Request, body: GetTelemetrySubscriptionsRequest) -> Reply:
+def handle(
+    broker: "Broker", request: Request, body: GetTelemetrySubscriptionsRequest
+) -> HandlerResult:
     telemetry = broker.telemetry
     instance_id, instance = telemetry.subscribe(
         body.client_instance_id, client_of(request), broker.clock.monotonic_ms()

@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from penstock.broker.client_telemetry import Instance, Push, client_of
-from penstock.broker.request import Answer, Reply, Request
+from penstock.broker.request import HandlerResult, Request, Response
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.push_telemetry import (
     PushTelemetryRequest,
@@ -24,14 +24,14 @@ logger = logging.getLogger("penstock.telemetry")
 _LARGEST_RATIO = 10
 
 
-def handle(broker: "Broker", request: Request, body: PushTelemetryRequest) -> Reply:
+def handle(broker: "Broker", request: Request, body: PushTelemetryRequest) -> HandlerResult:
     instance = broker.telemetry.check_push(body, client_of(request), broker.clock.monotonic_ms())
     if not body.metrics:
         return PushTelemetryResponse()
     return _export(broker, instance, body)
 
 
-async def _export(broker: "Broker", instance: Instance, body: PushTelemetryRequest) -> Answer:
+async def _export(broker: "Broker", instance: Instance, body: PushTelemetryRequest) -> Response:
     telemetry = broker.telemetry
     codec, metrics = Compression(body.compression_type), bytes(body.metrics)
     try:

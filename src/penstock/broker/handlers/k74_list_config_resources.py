@@ -7,7 +7,7 @@ subscriptions, and the groups that have settings of their own (KIP-1142).
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from penstock.broker.request import Reply, Request
+from penstock.broker.request import HandlerResult, Request
 from penstock.controller.configs import ConfigResourceType
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.list_config_resources import (
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _FIRST_WITH_TYPES = 1
 
 
-def handle(broker: "Broker", request: Request, body: ListConfigResourcesRequest) -> Reply:
-    broker.access.require(request.session, AclOperation.DESCRIBE_CONFIGS)
+def handle(broker: "Broker", request: Request, body: ListConfigResourcesRequest) -> HandlerResult:
+    broker.authorizer.require(request.session, AclOperation.DESCRIBE_CONFIGS)
     if request.version < _FIRST_WITH_TYPES:
         types = [ConfigResourceType.CLIENT_METRICS]
     else:

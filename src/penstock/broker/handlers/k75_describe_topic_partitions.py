@@ -4,7 +4,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from penstock.broker.coordinator.internal_topics import INTERNAL_TOPICS
-from penstock.broker.request import Reply, Request
+from penstock.broker.request import HandlerResult, Request
 from penstock.controller.topic_names import check_topic_name
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-def handle(broker: "Broker", request: Request, body: DescribeTopicPartitionsRequest) -> Reply:
+def handle(
+    broker: "Broker", request: Request, body: DescribeTopicPartitionsRequest
+) -> HandlerResult:
     cursor = body.cursor
     named = {topic.name for topic in body.topics}
     if cursor is not None and (
@@ -40,7 +42,7 @@ def handle(broker: "Broker", request: Request, body: DescribeTopicPartitionsRequ
     room = max(1, min(body.response_partition_limit, limit))
     response = DescribeTopicPartitionsResponse()
     for name in names:
-        if not broker.access.allows(
+        if not broker.authorizer.allows(
             request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, name
         ):
             if named:
@@ -75,7 +77,7 @@ def _unknown(broker: "Broker", request: Request, name: str) -> DescribeTopicPart
     return DescribeTopicPartitionsResponseTopic(
         code,
         name,
-        topic_authorized_operations=broker.access.operations(
+        topic_authorized_operations=broker.authorizer.operations(
             request.session, ResourceType.TOPIC, name
         ),
     )
@@ -109,5 +111,5 @@ def _topic(
         record.topic_id,
         name in INTERNAL_TOPICS,
         partitions,
-        broker.access.operations(request.session, ResourceType.TOPIC, name),
+        broker.authorizer.operations(request.session, ResourceType.TOPIC, name),
     )

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from penstock.broker.request import Reply, Request
+from penstock.broker.request import HandlerResult, Request
 from penstock.protocol.api_key import ApiKey
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
-Handler: TypeAlias = Callable[["Broker", Request, Any], Reply]
+Handler: TypeAlias = Callable[["Broker", Request, Any], HandlerResult]
 """`handle(broker, request, body)`; `body` is of the request class of the API."""
 
 

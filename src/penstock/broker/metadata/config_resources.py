@@ -29,7 +29,7 @@ from penstock.broker.config.topic_config import (
 )
 from penstock.broker.loggers import describe_loggers
 from penstock.broker.request import Session
-from penstock.broker.security.access import CLUSTER_NAME
+from penstock.broker.security.request_authorizer import CLUSTER_NAME
 from penstock.controller.configs import ConfigResourceType, ConfigRules
 from penstock.controller.topic_names import check_topic_name, unknown_topic
 from penstock.core.errors import ErrorCode, KafkaError
@@ -52,11 +52,11 @@ def check_access(
             "8 the loggers of a broker, 16 client metrics, 32 a group.",
         ) from None
     if kind is ConfigResourceType.TOPIC:
-        broker.access.require(session, operation, ResourceType.TOPIC, name)
+        broker.authorizer.require(session, operation, ResourceType.TOPIC, name)
     elif kind is ConfigResourceType.GROUP:
-        broker.access.require(session, operation, ResourceType.GROUP, name)
+        broker.authorizer.require(session, operation, ResourceType.GROUP, name)
     else:
-        broker.access.require(session, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+        broker.authorizer.require(session, operation, ResourceType.CLUSTER, CLUSTER_NAME)
     return kind
 
 

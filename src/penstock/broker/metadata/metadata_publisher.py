@@ -21,7 +21,7 @@ from penstock.controller.metadata import (
 from penstock.controller.result import Result
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
-from penstock.net.server.server import Server
+from penstock.net.server.socket_server import SocketServer
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
@@ -39,7 +39,7 @@ _OF_TOPICS = ("log.", "message.", "min.", "compression.", "unclean.")
 class MetadataPublisher:
     """Passes changes on, once the image has them."""
 
-    def __init__(self, broker: "Broker", server: Server) -> None:
+    def __init__(self, broker: "Broker", server: SocketServer) -> None:
         self._broker = broker
         self._server = server
         self._elections: set[asyncio.Task[None]] = set()
@@ -66,7 +66,7 @@ class MetadataPublisher:
             self._elect_leaderless()
 
     def _authorizer(self, changes: Sequence[Change]) -> None:
-        authorizer = self._broker.access.authorizer
+        authorizer = self._broker.authorizer.acl_authorizer
         if authorizer is None:
             return
         for change in changes:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from contextlib import suppress
 
-from penstock.broker.replica.flushes import Flushes
+from penstock.broker.replica.log_flusher import LogFlusher
 from penstock.broker.workers import Workers
 from penstock.core.errors import KafkaError
 from penstock.storage.cleaner.log_cleaner import LogCleaner
@@ -16,15 +16,15 @@ _TICK_S = 0.25
 """How late a chore may be; `flush.ms` is the one that notices."""
 
 
-class Chores:
+class BackgroundTasks:
     """Two loops: one for what is quick, one that cleans on a thread."""
 
     def __init__(
-        self, logs: LogManager, cleaner: LogCleaner, flushes: Flushes, workers: Workers
+        self, logs: LogManager, cleaner: LogCleaner, log_flusher: LogFlusher, workers: Workers
     ) -> None:
         self._logs = logs
         self._cleaner = cleaner
-        self._flushes = flushes
+        self._log_flusher = log_flusher
         self._workers = workers
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()
@@ -37,7 +37,7 @@ class Chores:
         self._stopping.set()
         self._cleaner.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._flushes.settle()
+        await self._log_flusher.settle()
         await self._workers.settle()
 
     async def _stopped_within(self, seconds: float) -> bool:
@@ -51,7 +51,7 @@ class Chores:
                 await self._tidy()
                 self._logs.retain()
                 for log, task in self._logs.due_flushes():
-                    self._flushes.run(log, task)
+                    self._log_flusher.run(log, task)
             except KafkaError as error:
                 logger.error("%s", error.message)
 

@@ -57,7 +57,7 @@ class _Known(NamedTuple):
     behind: bytes
 
 
-class QuickProduce:
+class FastProduce:
     """Remembers requests until the cluster changes."""
 
     def __init__(self, broker: "Broker") -> None:
@@ -79,7 +79,7 @@ class QuickProduce:
     ) -> bool:
         """Appends and answers, or does nothing and returns False. The body is at `position`."""
         broker = self._broker
-        if broker.access.authorizer is not None or broker.quotas.limits.enabled:
+        if broker.authorizer.acl_authorizer is not None or broker.quotas.limits.enabled:
             return False
         try:
             name_size = frame[position + _NAME_AT]
@@ -115,7 +115,7 @@ class QuickProduce:
             self._refuse(connection, version, correlation_id, replica, records, error)
             return True
         if info.rolled:
-            broker.flushes.start(replica.log)
+            broker.log_flusher.start(replica.log)
         answer = layout.pack(
             length,
             correlation_id,
@@ -125,7 +125,7 @@ class QuickProduce:
             info.log_start_offset,
             behind,
         )
-        connection.reply((answer,))
+        connection.respond((answer,))
         return True
 
     def _refuse(
@@ -146,7 +146,7 @@ class QuickProduce:
         else:
             refusal = refused(self._broker, version, replica, error)
         (reply,) = encode_response(_response(topic, refusal), version, correlation_id)
-        connection.reply((cast("bytes", reply),))
+        connection.respond((cast("bytes", reply),))
 
     def _learn(self, key: tuple[int, bytes], frame: memoryview, position: int) -> _Known | None:
         """What requests with these bytes before their records mean."""

@@ -135,7 +135,7 @@ class FetchContext:
         return topics
 
 
-class FetchSessions:
+class FetchSessionCache:
     """The sessions of all clients: at most `max.incremental.fetch.session.cache.slots`.
 
     When all slots are taken, a new session takes the place of one that was not used for

@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING
 from penstock.broker.request import Session
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.security.acl import AclOperation
-from penstock.security.authorizer import Authorizer
+from penstock.security.acl_authorizer import AclAuthorizer
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-def authorizer_for(broker: "Broker", session: Session, operation: AclOperation) -> Authorizer:
+def authorizer_for(broker: "Broker", session: Session, operation: AclOperation) -> AclAuthorizer:
     """The authorizer, for a client that may look at its rules or change them; else KafkaError."""
-    broker.access.require(session, operation)
-    authorizer = broker.access.authorizer
+    broker.authorizer.require(session, operation)
+    authorizer = broker.authorizer.acl_authorizer
     if authorizer is None:
         raise KafkaError(
             ErrorCode.SECURITY_DISABLED,

@@ -357,9 +357,7 @@ class GroupShard:
             event,
             commit.records,
             replies=(Reply(event.context.waiter, commit.response),),
-            producer=TransactionalProducer(
-                request.producer_id, request.producer_epoch, event.context.guard
-            ),
+            producer=TransactionalProducer(request.producer_id, request.producer_epoch),
         )
 
     def _offset_fetch(self, event: Requested, request: OffsetFetchRequest) -> Result:

@@ -18,25 +18,25 @@ _ACCEPT_PAUSE_S: Final = 1.0
 _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
-class Gate(Protocol):
+class ConnectionThrottle(Protocol):
     """How fast connections may come; the host may implement it. Called in the event loop."""
 
-    def arrived(self, listener: str) -> int:
+    def accept_delay_ms(self, listener: str) -> int:
         """One is accepted: how many ms the listener waits before it is served, and the next."""
         ...
 
-    def entered(self, listener: str, ip: str) -> int:
+    def close_delay_ms(self, listener: str, ip: str) -> int:
         """It would be served now: 0, or for how many ms it is kept and then closed instead."""
         ...
 
 
-class OpenGate:
+class NoThrottle:
     """Lets everybody in at once."""
 
-    def arrived(self, listener: str) -> int:
+    def accept_delay_ms(self, listener: str) -> int:
         return 0
 
-    def entered(self, listener: str, ip: str) -> int:
+    def close_delay_ms(self, listener: str, ip: str) -> int:
         return 0
 
 
@@ -44,7 +44,7 @@ class Acceptor:
     """Owns a listening socket, and accepted ones until they are handed on, from `start` to `stop`.
 
     `admit` gets the socket of a new connection with the peer's address and port; an OSError of
-    it closes the socket. `complain` writes a line to the log, few of a kind.
+    it closes the socket. `warn` writes a line to the log, few of a kind.
     """
 
     def __init__(
@@ -52,17 +52,17 @@ class Acceptor:
         name: str,
         sock: socket.socket,
         admission: Admission,
-        gate: Gate,
+        throttle: ConnectionThrottle,
         admit: Callable[[socket.socket, str, int], None],
-        complain: Callable[..., None],
+        warn: Callable[..., None],
         logger: logging.Logger,
     ) -> None:
         self._name = name
         self._sock = sock
         self._admission = admission
-        self._gate = gate
+        self._throttle = throttle
         self._admit = admit
-        self._complain = complain
+        self._warn = warn
         self._log = logger
         self._loop = asyncio.get_running_loop()
         self._reading = False
@@ -102,7 +102,7 @@ class Acceptor:
             reason = self._admission.lacks_room(self._name)
             if reason is not None:
                 if turn == 0:  # so somebody is there; later ones make us look again if they are
-                    self._complain(
+                    self._warn(
                         "full",
                         "listener %s accepts no more connections until one is closed: %s",
                         self._name,
@@ -117,7 +117,7 @@ class Acceptor:
             except OSError as error:
                 self._failed(error)
                 return
-            wait_ms = self._gate.arrived(self._name)
+            wait_ms = self._throttle.accept_delay_ms(self._name)
             if wait_ms > 0:
                 self._held = sock, address
                 self._pause(wait_ms / 1000)
@@ -143,14 +143,14 @@ class Acceptor:
 
     def _enter(self, sock: socket.socket, address: tuple[str, int]) -> None:
         ip, port = address[0].removeprefix("::ffff:"), address[1]
-        keep_ms = self._gate.entered(self._name, ip)
+        keep_ms = self._throttle.close_delay_ms(self._name, ip)
         if keep_ms > 0:
             self._kept[sock] = self._loop.call_later(keep_ms / 1000, self._drop, sock)
             return
         refusal = self._admission.refusal(ip)
         if refusal is not None:
             sock.close()
-            self._complain("refused", "a connection from %s is refused: %s", ip, refusal)
+            self._warn("refused", "a connection from %s is refused: %s", ip, refusal)
             return
         try:
             self._admit(sock, ip, port)
@@ -170,5 +170,5 @@ class Acceptor:
             if error.errno in _OUT_OF_RESOURCES
             else "trying again in a moment"
         )
-        self._complain("accept", "listener %s cannot accept: %s; %s", self._name, error, advice)
+        self._warn("accept", "listener %s cannot accept: %s; %s", self._name, error, advice)
         self._pause(_ACCEPT_PAUSE_S)

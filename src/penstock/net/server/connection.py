@@ -1,7 +1,7 @@
 """One client's connection: requests in order, replies in the same order. No I/O.
 
-Below is a `Wire`, which owns the socket, above the `Host`, which answers. The connection decides
-whether the next request may be delivered; as long as it may not, nothing more is read:
+Below is a `Transport`, which owns the socket, above the `Host`, which responds. The connection
+decides whether the next request may be delivered; as long as it may not, nothing more is read:
 
     held        the host works on a request that later ones must not overtake
     throttled   the client is over its quota
@@ -19,9 +19,9 @@ from typing import Final, NamedTuple, Protocol
 from penstock.core.errors import ProtocolError
 from penstock.net.server.framing import FrameMemory, FrameReader
 from penstock.net.server.limits import Backlog, Limits
-from penstock.net.server.outbox import FileRange, Outbox, Part
+from penstock.net.server.send_queue import FileRange, Part, SendQueue
 
-__all__ = ["Connection", "FileRange", "Host", "Part", "Peer", "Slot", "Wire"]
+__all__ = ["Connection", "FileRange", "Host", "Part", "Peer", "PendingResponse", "Transport"]
 
 TURN_REQUESTS: Final = 64
 # Why nothing may be delivered whatever has been answered and sent.
@@ -43,11 +43,11 @@ class Peer(NamedTuple):
     """The name in the client's certificate as RFC 2253 writes it, None without a certificate."""
 
 
-class Wire(Protocol):
+class Transport(Protocol):
     """What a connection asks of whoever owns the socket."""
 
     def flush(self) -> None:
-        """Send what is in the outbox, as far as the peer takes it."""
+        """Send what is in the send_queue, as far as the peer takes it."""
         ...
 
     def resume(self) -> None:
@@ -80,7 +80,7 @@ class Host(Protocol):
     def closed(self, connection: "Connection", reason: str, expected: bool) -> None: ...
 
 
-class Slot:
+class PendingResponse:
     """The place of one reply in the order of replies. Exactly one of its methods is called once."""
 
     __slots__ = ("_connection", "parts")
@@ -117,18 +117,18 @@ class Connection:
         "_flush_due",
         "_host",
         "_limits",
-        "_slots",
+        "_pending",
         "_stops",
         "_throttles",
+        "_transport",
         "_waiting",
-        "_wire",
         "active",
         "closed",
         "last_active_ms",
         "opened_ms",
-        "outbox",
         "peer",
         "reader",
+        "send_queue",
         "session",
     )
 
@@ -146,15 +146,15 @@ class Connection:
         """The host's own state for this connection."""
         self.closed = False
         self.reader = FrameReader(memory, limits.max_frame_before_login)
-        self.outbox = Outbox()
+        self.send_queue = SendQueue()
         self.active = False
         """Set by every request and every progress; the sweep for idle connections takes it back."""
         self.opened_ms = self.last_active_ms = now_ms
         self._host = host
         self._limits = limits
         self._backlog = backlog
-        self._wire: Wire = _NO_WIRE
-        self._slots: deque[Slot] = deque()
+        self._transport: Transport = _NO_TRANSPORT
+        self._pending: deque[PendingResponse] = deque()
         self._waiting: deque[memoryview] = deque()
         self._stops = 0
         self._throttles = 0
@@ -170,18 +170,18 @@ class Connection:
 
     # For the host.
 
-    def slot(self) -> Slot:
+    def begin_response(self) -> PendingResponse:
         """The place of the reply to the request that is being received: once for each, in order."""
-        slot = Slot(self)
-        self._slots.append(slot)
-        return slot
+        response = PendingResponse(self)
+        self._pending.append(response)
+        return response
 
-    def reply(self, parts: Sequence[Part]) -> None:
-        """`slot().send(parts)` in one step."""
-        if self._slots:
-            self.slot().send(parts)
+    def respond(self, parts: Sequence[Part]) -> None:
+        """`response().send(parts)` in one step."""
+        if self._pending:
+            self.begin_response().send(parts)
         elif not self.closed:
-            self.outbox.put(parts)
+            self.send_queue.put(parts)
             if not self._delivering:
                 self._flush()
 
@@ -198,7 +198,7 @@ class Connection:
         if ms > 0 and not self.closed:
             self._throttles += 1
             self._stops |= _THROTTLED
-            self._wire.call_later(ms, self._throttle_over)
+            self._transport.call_later(ms, self._throttle_over)
 
     @property
     def authenticated(self) -> bool:
@@ -226,10 +226,10 @@ class Connection:
         self._stops |= _CLOSED
         self._backlog.count -= len(self._waiting)
         self._waiting.clear()
-        self._slots.clear()
-        self.outbox.clear()
+        self._pending.clear()
+        self.send_queue.clear()
         self.reader.release()
-        self._wire.abort()
+        self._transport.abort()
         self._host.closed(self, reason, expected)
 
     def close_after_replies(self, reason: str) -> None:
@@ -240,18 +240,18 @@ class Connection:
         self._stops |= _ENDING
         self._backlog.count -= len(self._waiting)
         self._waiting.clear()
-        if not self._slots and not self.outbox.parts:
+        if not self._pending and not self.send_queue.parts:
             self.close(reason, expected=True)
 
-    # For the wire.
+    # For the transport.
 
-    def attach(self, wire: Wire) -> None:
-        self._wire = wire
+    def attach(self, transport: Transport) -> None:
+        self._transport = transport
 
     @property
     def unanswered(self) -> int:
         """Requests that were delivered and have no reply yet."""
-        return len(self._slots)
+        return len(self._pending)
 
     @property
     def waiting(self) -> int:
@@ -266,11 +266,11 @@ class Connection:
     @property
     def wants_bytes(self) -> bool:
         """Whether the wire may read on."""
-        if not (self._slots or self._waiting or self._stops or self.outbox.parts):
+        if not (self._pending or self._waiting or self._stops or self.send_queue.parts):
             return True
         if self._waiting or not self._may_deliver():
             return False
-        return not (self._slots and self._backlog.full)
+        return not (self._pending and self._backlog.full)
 
     def received(self, count: int) -> None:
         """The wire put `count` bytes into `reader.buffer()`."""
@@ -282,7 +282,7 @@ class Connection:
         if frames:
             self.active = True
             if len(frames) == 1 and not (
-                self._waiting or self._stops or self._slots or self.outbox.parts
+                self._waiting or self._stops or self._pending or self.send_queue.parts
             ):
                 self._deliver(frames[0])  # it need not wait
                 return
@@ -316,14 +316,14 @@ class Connection:
     def _may_deliver(self) -> bool:
         if self._stops:
             return False
-        outbox = self.outbox
-        if not (self._slots or outbox.parts):
+        send_queue = self.send_queue
+        if not (self._pending or send_queue.parts):
             return True
         limits = self._limits
         return (
-            outbox.unsent <= limits.max_unsent
-            and len(self._slots) < limits.max_pipelined
-            and len(outbox.parts) <= limits.max_pipelined
+            send_queue.unsent <= limits.max_unsent
+            and len(self._pending) < limits.max_pipelined
+            and len(send_queue.parts) <= limits.max_pipelined
         )
 
     def _deliver(self, frame: memoryview | None = None) -> None:
@@ -341,19 +341,19 @@ class Connection:
                 received(self, frame)
             while waiting:
                 if not self._may_deliver():
-                    if not self.outbox.parts:
+                    if not self.send_queue.parts:
                         break
-                    self._wire.flush()
+                    self._transport.flush()
                     if not self._may_deliver():
                         break
                 if not left:
-                    self._wire.call_soon(self._go_on)
+                    self._transport.call_soon(self._go_on)
                     break
                 left -= 1
                 backlog.count -= 1
                 received(self, waiting.popleft())
-            if self.outbox.parts:
-                self._wire.flush()
+            if self.send_queue.parts:
+                self._transport.flush()
         except ProtocolError as error:
             self.close(f"not a valid request: {error.message}")
         except Exception as error:  # noqa: BLE001  # whatever it is, it costs this connection only
@@ -373,38 +373,38 @@ class Connection:
         if self._waiting and self._may_deliver():
             self._deliver()
         if self.wants_bytes:
-            self._wire.resume()
+            self._transport.resume()
 
-    def _answered(self, slot: Slot) -> None:
-        slots = self._slots
-        if self.closed or slots[0] is not slot:
+    def _answered(self, response: PendingResponse) -> None:
+        responses = self._pending
+        if self.closed or responses[0] is not response:
             return
-        while slots and (parts := slots[0].parts) is not None:
-            self.outbox.put(parts)
-            slots.popleft()
+        while responses and (parts := responses[0].parts) is not None:
+            self.send_queue.put(parts)
+            responses.popleft()
         if self._delivering:
             return
-        if not slots:
+        if not responses:
             self._flush()
         elif not self._flush_due:
             # Others are likely to be answered in the same turn: they leave together.
             self._flush_due = True
-            self._wire.call_soon(self._flush)
+            self._transport.call_soon(self._flush)
 
     def _flush(self) -> None:
         self._flush_due = False
         if self.closed:
             return
-        if self.outbox.parts:
-            self._wire.flush()
+        if self.send_queue.parts:
+            self._transport.flush()
         elif self._ending is not None:
             self._finish_if_done()
         else:
             self._go_on()
 
     def _finish_if_done(self) -> None:
-        if not self._slots and not self.outbox.parts and not self.closed:
-            self._wire.finish()
+        if not self._pending and not self.send_queue.parts and not self.closed:
+            self._transport.finish()
 
     def _throttle_over(self) -> None:
         self._throttles -= 1
@@ -413,7 +413,7 @@ class Connection:
             self._go_on()
 
 
-class _NoWire:
+class _NoTransport:
     """Before `attach` there is nothing to be asked for."""
 
     def flush(self) -> None: ...
@@ -424,4 +424,4 @@ class _NoWire:
     def abort(self) -> None: ...
 
 
-_NO_WIRE: Final = _NoWire()
+_NO_TRANSPORT: Final = _NoTransport()

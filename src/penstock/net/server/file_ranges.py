@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from penstock.net.server.outbox import FileRange
+from penstock.net.server.send_queue import FileRange
 
 CHUNK: Final = 1024 * 1024
 """What is probed, loaded and sent at a time."""

@@ -110,7 +110,7 @@ class Backlog:
         return self.count >= self._limits.queued_max_requests
 
 
-class Complaints:
+class LogRateLimiter:
     """Keeps a hostile peer from filling the log: of each kind of line, so many in an interval."""
 
     def __init__(self, interval_ms: int = 10_000, lines: int = 5) -> None:

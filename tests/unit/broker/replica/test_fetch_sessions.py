@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.broker.replica.fetch_sessions import FetchContext, FetchSessions
+from penstock.broker.replica.fetch_sessions import FetchContext, FetchSessionCache
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.fetch import FetchPartitionData, FetchRequest
 from tests.support.protocol.requests import fetch_request
@@ -21,7 +21,7 @@ def counting() -> Callable[[], int]:
 
 
 def open_session(
-    sessions: FetchSessions, request: FetchRequest, *, ids: bool = False, now_ms: int = 0
+    sessions: FetchSessionCache, request: FetchRequest, *, ids: bool = False, now_ms: int = 0
 ) -> FetchContext:
     return sessions.open(
         request,
@@ -65,7 +65,7 @@ KEYS = [("a", 0), ("a", 1), ("b", 0)]
     )
 )
 def test_a_client_hears_all_news_and_nothing_else(steps: list[tuple[str, tuple[str, int]]]) -> None:
-    sessions = FetchSessions(10, counting())
+    sessions = FetchSessionCache(10, counting())
     ends = dict.fromkeys(KEYS, 0)
     wanted = dict.fromkeys(KEYS, 0)
     context = open_session(
@@ -105,7 +105,7 @@ def test_a_client_hears_all_news_and_nothing_else(steps: list[tuple[str, tuple[s
 
 
 def test_ids_are_told_as_ids() -> None:
-    sessions = FetchSessions(10, counting())
+    sessions = FetchSessionCache(10, counting())
     request = fetch_request({UUID(int=1): {0: 0}, UUID(int=9): {0: 0}}, session=(0, 0))
     context = open_session(sessions, request, ids=True)
     assert {(each.topic, each.topic_id) for each in context.entries.values()} == {
@@ -118,7 +118,7 @@ def test_ids_are_told_as_ids() -> None:
 
 
 def test_the_epoch_starts_over_after_the_largest() -> None:
-    sessions = FetchSessions(10, counting())
+    sessions = FetchSessionCache(10, counting())
     open_session(sessions, fetch_request({"a": {0: 0}}, session=(0, 0)))
     sessions._sessions[1].epoch = 2**31 - 1
     open_session(sessions, fetch_request({}, session=(1, 2**31 - 1)))
@@ -129,7 +129,7 @@ def test_the_epoch_starts_over_after_the_largest() -> None:
 
 
 def test_the_one_that_was_silent_longest_makes_room() -> None:
-    sessions = FetchSessions(2, counting(), eviction_ms=100)
+    sessions = FetchSessionCache(2, counting(), eviction_ms=100)
     full = fetch_request({"a": {0: 0}}, session=(0, 0))
     assert open_session(sessions, full, now_ms=0).session_id == 1
     assert open_session(sessions, full, now_ms=0).session_id == 2
@@ -145,20 +145,20 @@ def test_the_one_that_was_silent_longest_makes_room() -> None:
 
 def test_an_id_that_is_taken_is_drawn_again() -> None:
     drawn = iter([7, 7, 0, 8])
-    sessions = FetchSessions(10, lambda: next(drawn))
+    sessions = FetchSessionCache(10, lambda: next(drawn))
     full = fetch_request({"a": {0: 0}}, session=(0, 0))
     assert [open_session(sessions, full).session_id for _ in range(2)] == [7, 8]
 
 
 def test_no_session_without_partitions_or_slots() -> None:
-    sessions = FetchSessions(10, counting())
+    sessions = FetchSessionCache(10, counting())
     assert open_session(sessions, fetch_request({}, session=(0, 0))).session_id == 0
-    none = FetchSessions(0, counting())
+    none = FetchSessionCache(0, counting())
     assert open_session(none, fetch_request({"a": {0: 0}}, session=(0, 0))).session_id == 0
 
 
 def test_an_error_is_told_and_so_is_its_end() -> None:
-    sessions = FetchSessions(10, counting())
+    sessions = FetchSessionCache(10, counting())
     context = open_session(sessions, fetch_request({"a": {0: 0}}, session=(0, 0)))
     (entry,) = context.entries.values()
     good = FetchPartitionData(0, 0, 0, log_start_offset=0, records=b"")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import ProtocolError
-from penstock.net.server.connection import TURN_REQUESTS, Connection, Peer, Slot
+from penstock.net.server.connection import TURN_REQUESTS, Connection, Peer, PendingResponse
 from penstock.net.server.framing import FrameMemory
 from penstock.net.server.limits import Backlog, Limits
 from tests.support.broker.net_server import framed
@@ -28,14 +28,14 @@ class FakeWire:
         connection.attach(self)
 
     def flush(self) -> None:
-        outbox = self.connection.outbox
-        while outbox.parts and self.takes:
-            data = b"".join(outbox.buffers()[0])[: self.takes]
+        send_queue = self.connection.send_queue
+        while send_queue.parts and self.takes:
+            data = b"".join(send_queue.buffers()[0])[: self.takes]
             self.takes -= len(data)
             self.sent += data
             self.sends += 1
-            outbox.sent(len(data))
-        if not outbox.parts:
+            send_queue.sent(len(data))
+        if not send_queue.parts:
             self.connection.sent()
 
     def resume(self) -> None:
@@ -73,16 +73,16 @@ class FakeWire:
 class FakeHost:
     def __init__(self) -> None:
         self.frames: list[bytes] = []
-        self.slots: list[Slot] = []
+        self.responses: list[PendingResponse] = []
         self.errors: list[Exception] = []
         self.reasons: list[tuple[str, bool]] = []
-        self.on_frame: Callable[[Connection, Slot], None] = lambda connection, slot: None
+        self.on_frame: Callable[[Connection, PendingResponse], None] = lambda *_: None
 
     def received(self, connection: Connection, frame: memoryview) -> None:
         self.frames.append(bytes(frame))
-        slot = connection.slot()
-        self.slots.append(slot)
-        self.on_frame(connection, slot)
+        response = connection.begin_response()
+        self.responses.append(response)
+        self.on_frame(connection, response)
 
     def failed(self, connection: Connection, error: Exception) -> None:
         self.errors.append(error)
@@ -112,9 +112,9 @@ def test_replies_leave_in_the_order_of_requests(order: list[int], skipped: set[i
     wire.receive(*requests)
     for number in order:
         if number in skipped:
-            host.slots[number].skip()
+            host.responses[number].skip()
         else:
-            host.slots[number].send([b"reply ", requests[number]])
+            host.responses[number].send([b"reply ", requests[number]])
         wire.turn()
     assert wire.sent == b"".join(
         b"reply " + request for number, request in enumerate(requests) if number not in skipped
@@ -124,7 +124,7 @@ def test_replies_leave_in_the_order_of_requests(order: list[int], skipped: set[i
 
 def test_replies_made_at_once_leave_together() -> None:
     _, wire, host, _ = connect()
-    host.on_frame = lambda connection, slot: slot.send([b"x"])
+    host.on_frame = lambda connection, response: response.send([b"x"])
     wire.receive(*numbers(10))
     assert (wire.sent, wire.sends) == (b"x" * 10, 1)
 
@@ -132,8 +132,8 @@ def test_replies_made_at_once_leave_together() -> None:
 def test_replies_made_later_in_one_turn_leave_together() -> None:
     _, wire, host, _ = connect()
     wire.receive(*numbers(4))
-    for slot in host.slots[:3]:
-        slot.send([b"x"])
+    for response in host.responses[:3]:
+        response.send([b"x"])
     assert wire.sends == 0
     wire.turn()
     assert (wire.sent, wire.sends) == (b"xxx", 1)
@@ -142,29 +142,29 @@ def test_replies_made_later_in_one_turn_leave_together() -> None:
 def test_the_last_reply_that_is_due_leaves_at_once() -> None:
     _, wire, host, _ = connect()
     wire.receive(b"a")
-    host.slots[0].send([b"x"])
+    host.responses[0].send([b"x"])
     assert wire.sent == b"x"
 
 
 def test_a_request_is_answered_once() -> None:
     _, wire, host, _ = connect()
     wire.receive(b"a")
-    host.slots[0].send([b"x"])
+    host.responses[0].send([b"x"])
     with pytest.raises(RuntimeError, match="answered already"):
-        host.slots[0].skip()
+        host.responses[0].skip()
 
 
 def test_a_held_connection_delivers_nothing_until_its_release() -> None:
     connection, wire, host, backlog = connect()
-    host.on_frame = lambda connection, slot: connection.hold()
+    host.on_frame = lambda connection, response: connection.hold()
     wire.receive(b"a", b"b", b"c")
     assert host.frames == [b"a"]
     assert (connection.waiting, backlog.count, connection.wants_bytes) == (2, 2, False)
-    host.slots[0].send([b"x"])
+    host.responses[0].send([b"x"])
     assert (host.frames, wire.sent) == ([b"a"], b"x")
     connection.release()
     assert host.frames == [b"a", b"b"]
-    host.on_frame = lambda connection, slot: None
+    host.on_frame = lambda connection, response: None
     connection.release()
     assert (host.frames, backlog.count, connection.wants_bytes) == ([b"a", b"b", b"c"], 0, True)
     assert wire.resumed == 1
@@ -189,21 +189,21 @@ def test_a_connection_has_only_so_many_unanswered_requests() -> None:
     connection, wire, host, _ = connect(Limits(max_pipelined=3))
     wire.receive(*numbers(5))
     assert (len(host.frames), connection.wants_bytes) == (3, False)
-    host.slots[0].send([b"x"])
+    host.responses[0].send([b"x"])
     wire.turn()
     assert len(host.frames) == 4
-    host.slots[1].skip()
+    host.responses[1].skip()
     wire.turn()
     assert len(host.frames) == 5
 
 
 def test_a_peer_that_does_not_read_gets_no_more_requests_delivered() -> None:
     connection, wire, host, _ = connect(Limits(max_unsent=1000))
-    host.on_frame = lambda connection, slot: slot.send([bytes(400)])
+    host.on_frame = lambda connection, response: response.send([bytes(400)])
     wire.takes = 0
     wire.receive(*numbers(10))
     assert len(host.frames) == 3
-    assert (connection.outbox.unsent, connection.wants_bytes) == (1200, False)
+    assert (connection.send_queue.unsent, connection.wants_bytes) == (1200, False)
     wire.takes = 2**60
     wire.flush()
     assert (len(host.frames), len(wire.sent)) == (10, 4000)
@@ -212,7 +212,7 @@ def test_a_peer_that_does_not_read_gets_no_more_requests_delivered() -> None:
 
 def test_others_get_their_turn_between_pipelined_requests() -> None:
     _, wire, host, _ = connect()
-    host.on_frame = lambda connection, slot: slot.skip()
+    host.on_frame = lambda connection, response: response.skip()
     wire.receive(*numbers(2 * TURN_REQUESTS + 1))
     counts = [len(host.frames)]
     while wire.soon:
@@ -228,7 +228,7 @@ def test_nobody_pipelines_while_too_many_requests_wait() -> None:
     assert connection.wants_bytes
     wire.receive(b"a")
     assert (host.frames, connection.wants_bytes) == ([b"a"], False)
-    host.slots[0].send([b"x"])
+    host.responses[0].send([b"x"])
     assert connection.wants_bytes
 
 
@@ -236,7 +236,7 @@ def test_nobody_pipelines_while_too_many_requests_wait() -> None:
 def test_an_error_closes_the_connection(error: Exception) -> None:
     connection, wire, host, backlog = connect()
 
-    def fail(connection: Connection, slot: Slot) -> None:
+    def fail(connection: Connection, response: PendingResponse) -> None:
         raise error
 
     host.on_frame = fail
@@ -244,7 +244,7 @@ def test_an_error_closes_the_connection(error: Exception) -> None:
     assert (connection.closed, wire.aborted, host.frames, backlog.count) == (True, True, [b"a"], 0)
     assert host.errors == ([] if isinstance(error, ProtocolError) else [error])
     assert len(host.reasons) == 1
-    host.slots[0].send([b"too late"])
+    host.responses[0].send([b"too late"])
     assert wire.sent == b""
 
 
@@ -260,14 +260,14 @@ def test_closing_twice_is_told_once() -> None:
 def test_closing_after_replies_waits_for_them(early: bool) -> None:
     connection, wire, host, _ = connect()
     wire.receive(b"a", b"b")
-    host.slots[1].send([b"2"])
+    host.responses[1].send([b"2"])
     if early:
         connection.close_after_replies("enough")
         wire.receive(b"c")
-        host.slots[0].send([b"1"])
+        host.responses[0].send([b"1"])
     else:
         wire.takes = 0
-        host.slots[0].send([b"1"])
+        host.responses[0].send([b"1"])
         connection.close_after_replies("enough")
         assert not wire.finished
         wire.takes = 100
@@ -279,9 +279,9 @@ def test_closing_after_replies_waits_for_them(early: bool) -> None:
 def test_closing_after_a_reply_made_at_once(parts: list[bytes]) -> None:
     _, wire, host, _ = connect()
 
-    def refuse(connection: Connection, slot: Slot) -> None:
+    def refuse(connection: Connection, response: PendingResponse) -> None:
         connection.close_after_replies("refused")
-        slot.send(parts)
+        response.send(parts)
 
     host.on_frame = refuse
     wire.receive(b"a", b"b")
@@ -291,7 +291,7 @@ def test_closing_after_a_reply_made_at_once(parts: list[bytes]) -> None:
 def test_what_was_sent_before_the_end_is_delivered() -> None:
     """A producer with acks=0 that hangs up: its requests wait here, not in the socket."""
     connection, wire, host, _ = connect()
-    host.on_frame = lambda connection, slot: connection.hold()
+    host.on_frame = lambda connection, response: connection.hold()
     wire.receive(b"a", b"b")
     connection.ended()
     assert not connection.closed
@@ -334,11 +334,11 @@ def test_reply_is_a_slot_that_is_sent_at_once() -> None:
     _, wire, host, _ = connect()
     wire.receive(b"first")
     connection = wire.connection
-    connection.reply([b"second"])
+    connection.respond([b"second"])
     assert wire.sent == b""  # the first request has no reply yet
-    host.slots[0].send([b"first,"])
+    host.responses[0].send([b"first,"])
     wire.turn()
-    connection.reply([b",third"])
+    connection.respond([b",third"])
     assert wire.sent == b"first,second,third"
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.net.server.connection import Connection, Peer, Slot
+from penstock.net.server.connection import Connection, Peer, PendingResponse
 from penstock.net.server.framing import FrameMemory
 from penstock.net.server.limits import Backlog, Limits
 from tests.support.broker.net_server import framed
@@ -27,7 +27,7 @@ class World:
         self.soon: list[Callable[[], None]] = []
         self.timers: list[Callable[[], None]] = []
         self.delivered: list[bytes] = []
-        self.open: list[tuple[Slot, bytes]] = []
+        self.open: list[tuple[PendingResponse, bytes]] = []
         self.plan: list[str] = []
         self.reasons: list[str] = []
         self.limits = limits
@@ -43,15 +43,15 @@ class World:
             self.write()
 
     def write(self) -> None:
-        outbox = self.connection.outbox
-        while outbox.parts:
-            data = b"".join(outbox.buffers()[0])[: self.window]
+        send_queue = self.connection.send_queue
+        while send_queue.parts:
+            data = b"".join(send_queue.buffers()[0])[: self.window]
             if not data:
                 self.writing = True
                 return
             self.window -= len(data)
             self.sent += data
-            outbox.sent(len(data))
+            send_queue.sent(len(data))
         self.writing = False
         self.connection.sent()
 
@@ -74,16 +74,16 @@ class World:
 
     def received(self, connection: Connection, frame: memoryview) -> None:
         self.delivered.append(bytes(frame))
-        slot = connection.slot()
+        response = connection.begin_response()
         action = self.plan.pop() if self.plan else "answer"
         if action == "hold":
             connection.hold()
         if action == "throttle":
             connection.throttle(5)
         if action == "answer":
-            slot.send([framed(bytes(frame))])
+            response.send([framed(bytes(frame))])
         else:
-            self.open.append((slot, bytes(frame)))
+            self.open.append((response, bytes(frame)))
 
     def failed(self, connection: Connection, error: Exception) -> None:
         raise error
@@ -114,8 +114,8 @@ class World:
 
     def answer(self, index: int) -> None:
         if self.open:
-            slot, frame = self.open.pop(index % len(self.open))
-            slot.send([framed(frame)[:3], framed(frame)[3:]])
+            response, frame = self.open.pop(index % len(self.open))
+            response.send([framed(frame)[:3], framed(frame)[3:]])
 
     def time(self) -> None:
         due, self.timers = self.timers, []
@@ -167,7 +167,7 @@ def test_every_request_is_delivered_and_answered_in_order(
         else:
             world.time()
         assert world.connection.unanswered <= pipelined
-        assert world.connection.outbox.unsent <= unsent + pipelined * 40_100
+        assert world.connection.send_queue.unsent <= unsent + pipelined * 40_100
     world.plan = []
     world.window = 2**40
     world.connection.release()

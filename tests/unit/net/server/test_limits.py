@@ -1,6 +1,6 @@
 """Who is let in, and how often the log is told."""
 
-from penstock.net.server.limits import Admission, Complaints, Limits
+from penstock.net.server.limits import Admission, Limits, LogRateLimiter
 
 
 def test_connections_are_counted_in_total_by_listener_and_by_address() -> None:
@@ -51,10 +51,10 @@ def test_what_is_said_of_an_address_goes_before_what_is_said_of_its_name() -> No
 
 
 def test_lines_of_a_kind_are_bounded_and_the_rest_is_counted() -> None:
-    complaints = Complaints(interval_ms=1000, lines=2)
-    assert [complaints.allow("x", 0) for _ in range(10)] == [0, 0] + [None] * 8
-    assert complaints.allow("y", 0) == 0
-    assert complaints.allow("x", 999) is None
-    assert complaints.allow("x", 1000) == 9
-    assert complaints.allow("x", 1001) == 0
-    assert complaints.allow("x", 1002) is None
+    limiter = LogRateLimiter(interval_ms=1000, lines=2)
+    assert [limiter.allow("x", 0) for _ in range(10)] == [0, 0] + [None] * 8
+    assert limiter.allow("y", 0) == 0
+    assert limiter.allow("x", 999) is None
+    assert limiter.allow("x", 1000) == 9
+    assert limiter.allow("x", 1001) == 0
+    assert limiter.allow("x", 1002) is None

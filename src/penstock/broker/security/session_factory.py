@@ -8,8 +8,8 @@ from collections.abc import Callable
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.listeners import ListenerSpec
 from penstock.broker.request import Session
-from penstock.broker.security.connection_rates import ConnectionRates
-from penstock.broker.security.sasl_login import Login, NewServer
+from penstock.broker.security.connection_quotas import ConnectionQuotas
+from penstock.broker.security.sasl_authenticator import NewServer, SaslServerAuthenticator
 from penstock.controller.image import ClusterImage
 from penstock.core.clock import Clock
 from penstock.core.errors import KafkaError
@@ -27,14 +27,14 @@ _LINGER_S = 0.2
 """Some clients do not read an answer whose end of stream came with it."""
 
 
-class Sessions:
+class SessionFactory:
     """Makes sessions, by what the settings of each listener say."""
 
     def __init__(self, config: BrokerConfig, image: ClusterImage, clock: Clock) -> None:
         self._config = config
         self._image = image
         self._clock = clock
-        self.rates = ConnectionRates(config, image, clock)
+        self.connection_quotas = ConnectionQuotas(config, image, clock)
         """How fast clients may connect."""
         self._listeners = {spec.name: spec for spec in config.listeners}
         self._decoy_secret = secrets.token_bytes(32)
@@ -49,7 +49,7 @@ class Sessions:
 
     def _reconfigured(self) -> None:
         """Settings have changed: they hold for who connects from now on."""
-        self.rates.reconfigure()
+        self.connection_quotas.reconfigure()
         try:
             self._mechanisms = self._all_mechanisms()
         except KafkaError as error:
@@ -66,7 +66,7 @@ class Sessions:
             lambda reason: _end_soon(connection, reason),
         )
         if spec.protocol.sasl:
-            session.login = Login(
+            session.authenticator = SaslServerAuthenticator(
                 self._mechanisms[spec.name],
                 self._logged_in(connection, session),
                 now_ms=self._clock.monotonic_ms,

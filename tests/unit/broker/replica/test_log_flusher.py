@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker.replica.flushes import Flushes
+from penstock.broker.replica.log_flusher import LogFlusher
 from penstock.broker.workers import Workers
 from penstock.core.errors import KafkaStorageError
 from penstock.records.build import build_batch
@@ -17,7 +17,7 @@ from penstock.storage.log.log import Log
 from tests.support.storage.gated_disk import GatedDisk
 from tests.support.storage.logs import LogFolder
 
-Work = Callable[[Flushes], Coroutine[None, None, None]]
+Work = Callable[[LogFlusher], Coroutine[None, None, None]]
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def append(log: Log) -> None:
 def run(work: Work) -> None:
     workers = Workers()
     try:
-        asyncio.run(work(Flushes(workers)))
+        asyncio.run(work(LogFlusher(workers)))
     finally:
         workers.close()
 
@@ -54,7 +54,7 @@ async def reached(disk: GatedDisk) -> None:
 
 
 def test_what_is_in_the_log_becomes_durable(log: Log, disk: GatedDisk) -> None:
-    async def work(flushes: Flushes) -> None:
+    async def work(flushes: LogFlusher) -> None:
         append(log)
         done = flushes.start(log)
         await reached(disk)
@@ -68,7 +68,7 @@ def test_what_is_in_the_log_becomes_durable(log: Log, disk: GatedDisk) -> None:
 
 
 def test_where_everything_is_durable_nobody_waits(log: Log, disk: GatedDisk) -> None:
-    async def work(flushes: Flushes) -> None:
+    async def work(flushes: LogFlusher) -> None:
         disk.gate.set()
         append(log)
         await flushes.start(log)
@@ -80,7 +80,7 @@ def test_where_everything_is_durable_nobody_waits(log: Log, disk: GatedDisk) -> 
 def test_who_comes_while_a_flush_runs_shares_the_next(log: Log, disk: GatedDisk) -> None:
     """The running one may have begun before the later records came: it does not cover them."""
 
-    async def work(flushes: Flushes) -> None:
+    async def work(flushes: LogFlusher) -> None:
         append(log)
         first = flushes.start(log)
         await reached(disk)
@@ -101,7 +101,7 @@ def test_who_comes_while_a_flush_runs_shares_the_next(log: Log, disk: GatedDisk)
 def test_a_flush_that_fails_fails_all_who_wait(
     log: Log, disk: GatedDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def work(flushes: Flushes) -> None:
+    async def work(flushes: LogFlusher) -> None:
         append(log)
         first = flushes.start(log)
         await reached(disk)
@@ -130,7 +130,7 @@ def test_a_log_that_is_deleted_meanwhile_is_no_failure(
 ) -> None:
     """Its folder has another name by then; whoever waits is told, and nobody else."""
 
-    async def work(flushes: Flushes) -> None:
+    async def work(flushes: LogFlusher) -> None:
         append(log)
         done = flushes.start(log)
         log.failure = KafkaStorageError("t-0 was deleted")
@@ -147,7 +147,7 @@ def test_a_log_that_is_deleted_meanwhile_is_no_failure(
 
 
 def test_settle_waits_for_what_is_under_way(log: Log, disk: GatedDisk) -> None:
-    async def work(flushes: Flushes) -> None:
+    async def work(flushes: LogFlusher) -> None:
         append(log)
         flushes.start(log)
         await reached(disk)
@@ -165,7 +165,7 @@ def test_a_log_that_is_held_and_then_moved(log: Log, disk: GatedDisk, tmp_path: 
     """S1: the flush waits, and is then one of the log that has the records now."""
     disk.gate.set()
 
-    async def work(flushes: Flushes) -> None:
+    async def work(flushes: LogFlusher) -> None:
         append(log)
         with LogFolder(tmp_path / "other") as folder:
             new = folder.open()

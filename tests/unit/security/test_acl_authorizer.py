@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.controller.metadata import AccessControlEntry, AclKey
 from penstock.core.errors import KafkaError
-from penstock.security import authorizer as authorizer_module
+from penstock.security import acl_authorizer as authorizer_module
 from penstock.security.acl import (
     AclFilter,
     AclOperation,
@@ -23,7 +23,7 @@ from penstock.security.acl import (
     PatternType,
     ResourceType,
 )
-from penstock.security.authorizer import Authorizer, parse_super_users
+from penstock.security.acl_authorizer import AclAuthorizer, parse_super_users
 from penstock.security.principal import Principal
 
 ANN = Principal("User", "ann")
@@ -38,12 +38,12 @@ def entry(
     return AccessControlEntry(principal, host, operation, permission)
 
 
-def may(authorizer: Authorizer, operation: AclOperation = READ, name: str = "orders") -> bool:
+def may(authorizer: AclAuthorizer, operation: AclOperation = READ, name: str = "orders") -> bool:
     return authorizer.authorize(ANN, HOST, operation, TOPIC, name)
 
 
-def with_acls(*acls: tuple[str, str, AccessControlEntry], everyone: bool = False) -> Authorizer:
-    authorizer = Authorizer(allow_everyone_if_no_acl_found=everyone)
+def with_acls(*acls: tuple[str, str, AccessControlEntry], everyone: bool = False) -> AclAuthorizer:
+    authorizer = AclAuthorizer(allow_everyone_if_no_acl_found=everyone)
     keys = {AclKey("TOPIC", pattern_type, name) for pattern_type, name, _ in acls}
     for key in keys:
         authorizer.put(key, [e for *pattern, e in acls if tuple(pattern) == key[1:]])
@@ -51,8 +51,8 @@ def with_acls(*acls: tuple[str, str, AccessControlEntry], everyone: bool = False
 
 
 def test_without_acls_the_setting_decides() -> None:
-    assert not may(Authorizer())
-    assert may(Authorizer(allow_everyone_if_no_acl_found=True))
+    assert not may(AclAuthorizer())
+    assert may(AclAuthorizer(allow_everyone_if_no_acl_found=True))
 
 
 def test_the_setting_is_only_for_resources_without_acls() -> None:
@@ -62,7 +62,7 @@ def test_the_setting_is_only_for_resources_without_acls() -> None:
 
 
 def test_super_users_may_do_all() -> None:
-    authorizer = Authorizer(parse_super_users(" User:bob;User:ann ; "))
+    authorizer = AclAuthorizer(parse_super_users(" User:bob;User:ann ; "))
     authorizer.put(AclKey("TOPIC", "LITERAL", "*"), [entry("ALL", "DENY")])
     assert may(authorizer)
     assert not authorizer.authorize(Principal("Group", "ann"), HOST, READ, TOPIC, "orders")
@@ -129,7 +129,7 @@ def test_what_implies_nothing() -> None:
 
 def test_decisions_follow_the_acls() -> None:
     """A decision that is remembered is forgotten when an ACL changes."""
-    authorizer = Authorizer()
+    authorizer = AclAuthorizer()
     key = AclKey("TOPIC", "PREFIXED", "ord")
     assert not may(authorizer)
     authorizer.put(key, [entry()])
@@ -254,7 +254,7 @@ def oracle(
 def test_decisions_are_those_of_a_reading_of_all_acls(
     acls: Acls, everyone: bool, questions: list[tuple[str, str, str, str, str]]
 ) -> None:
-    authorizer = Authorizer(allow_everyone_if_no_acl_found=everyone)
+    authorizer = AclAuthorizer(allow_everyone_if_no_acl_found=everyone)
     for key, entries in acls.items():
         authorizer.put(key, entries)
     for principal, host, operation, kind, name in questions * 2:
@@ -268,7 +268,7 @@ def test_a_long_history_of_changes() -> None:
     """Puts and deletes in any order leave the same decisions as the ACLs that remain."""
     random = Random(11)
     names = ["".join(random.choices("abc", k=random.randint(1, 5))) for _ in range(60)] + ["*"]
-    authorizer = Authorizer()
+    authorizer = AclAuthorizer()
     acls: Acls = {}
     for _ in range(3000):
         key = AclKey("TOPIC", random.choice(["LITERAL", "PREFIXED"]), random.choice(names))
@@ -305,7 +305,7 @@ EVERYTHING = AclFilter(
 def test_a_filter_finds_what_it_matches(
     acls: Acls, name: str, pattern_type: PatternType, principal: str | None
 ) -> None:
-    authorizer = Authorizer()
+    authorizer = AclAuthorizer()
     for key, entries in acls.items():
         authorizer.put(key, entries)
     acl_filter = EVERYTHING._replace(name=name, pattern_type=pattern_type, principal=principal)

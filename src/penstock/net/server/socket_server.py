@@ -17,14 +17,14 @@ from typing import Final, NamedTuple, Protocol
 from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TimestampMs
-from penstock.net.server.acceptor import Acceptor, Gate, OpenGate
+from penstock.net.server.acceptor import Acceptor, ConnectionThrottle, NoThrottle
 from penstock.net.server.connection import Connection, Peer
 from penstock.net.server.file_ranges import FileLoader
 from penstock.net.server.framing import FrameMemory
 from penstock.net.server.host_names import look_up, named
-from penstock.net.server.limits import Admission, Backlog, Complaints, Limits
-from penstock.net.server.tls_wire import TlsWire
-from penstock.net.server.wire import SocketWire
+from penstock.net.server.limits import Admission, Backlog, Limits, LogRateLimiter
+from penstock.net.server.tls_transport import TlsTransport
+from penstock.net.server.transport import PlaintextTransport
 from penstock.net.tls.settings import TlsSettings, TlsSource
 
 _SWEEP_S: Final = 1.0
@@ -40,8 +40,8 @@ class Service(Protocol):
     def received(self, connection: Connection, frame: memoryview) -> None:
         """One whole request without its length; the memory is this frame's own and writable.
 
-        Calls `connection.slot()` once. A ProtocolError closes the connection with a line in the
-        log, any other exception with a traceback.
+        Calls `connection.begin_response()` once. A ProtocolError closes the connection with a line
+        in the log, any other exception with a traceback.
         """
         ...
 
@@ -84,7 +84,7 @@ class _Open(NamedTuple):
     tls: TlsSource | ssl.SSLContext | None
 
 
-class Server:
+class SocketServer:
     """Serves connections on the running loop from `start` to `close`."""
 
     def __init__(
@@ -96,7 +96,7 @@ class Server:
         logger: logging.Logger | None = None,
         files: FileLoader | None = None,
         executor: ThreadPoolExecutor | None = None,
-        gate: Gate | None = None,
+        throttle: ConnectionThrottle | None = None,
     ) -> None:
         self.limits = limits or Limits()
         self.admission = Admission(self.limits)
@@ -104,12 +104,12 @@ class Server:
         self.backlog = Backlog(self.limits)
         self.received = service.received
         self._service = service
-        self._gate = gate or OpenGate()
+        self._throttle = throttle or NoThrottle()
         self._clock = clock or _SystemClock()
         self._log = logger or logging.getLogger("penstock.net")
         self._files = files or FileLoader(executor)
         self._memory = FrameMemory()
-        self._complaints = Complaints()
+        self._log_limiter = LogRateLimiter()
         self._open: list[_Open] = []
         self._connections: dict[Connection, bool] = {}
         """Open ones, and whether the service was told of them."""
@@ -138,9 +138,9 @@ class Server:
                     listener.name,
                     sock,
                     self.admission,
-                    self._gate,
+                    self._throttle,
                     partial(self._admit, listener.name, source),
-                    self._complain,
+                    self._warn,
                     self._log,
                 )
                 opened.append((_Open(listener.name, acceptor, source), sock))
@@ -194,7 +194,7 @@ class Server:
         idle_ms = self.limits.idle_ms
         login_ms = self.limits.login_ms
         for connection in self.connections:
-            unread = len(connection.outbox.parts)
+            unread = len(connection.send_queue.parts)
             if connection.active or (connection.unanswered and not unread):
                 connection.active = False
                 connection.last_active_ms = now_ms
@@ -270,9 +270,9 @@ class Server:
         )
         context = tls.context if isinstance(tls, TlsSource) else tls
         if context is None:
-            wire = SocketWire(self._loop, sock, connection, self._files)
+            transport = PlaintextTransport(self._loop, sock, connection, self._files)
         else:
-            wire = TlsWire(
+            transport = TlsTransport(
                 self._loop,
                 sock,
                 connection,
@@ -283,7 +283,7 @@ class Server:
             )
         self.admission.enter(name, host)
         self._connections[connection] = False
-        wire.start()
+        transport.start()
         if context is None:
             self._announce(connection)
         self._close_excess()
@@ -317,7 +317,7 @@ class Server:
         if expected:
             self._log.debug("%r: %s", connection, reason, extra=_fields(connection))
         else:
-            self._complain(
+            self._warn(
                 "closed",
                 "the connection of %s is closed: %s",
                 connection.peer.host,
@@ -332,10 +332,10 @@ class Server:
         if self._all_closed is not None and not self._connections:
             self._all_closed.set()
 
-    def _complain(
+    def _warn(
         self, kind: str, line: str, *args: object, extra: Mapping[str, object] | None = None
     ) -> None:
-        left_out = self._complaints.allow(kind, self._clock.monotonic_ms())
+        left_out = self._log_limiter.allow(kind, self._clock.monotonic_ms())
         if left_out is None:
             return
         if left_out:

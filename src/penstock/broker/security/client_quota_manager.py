@@ -10,7 +10,7 @@ from penstock.security.quotas import ClientQuotas, MutationQuota
 _KINDS = frozenset({"users", "clients", "ips"})
 
 
-class Quotas:
+class ClientQuotaManager:
     """How long a client must wait, in milliseconds, after what it did; 0 where it need not."""
 
     def __init__(self, limits: ClientQuotas, clock: Clock) -> None:

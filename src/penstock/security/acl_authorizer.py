@@ -126,7 +126,7 @@ class _Patterns:
         yield from self.prefixes_of(name)
 
 
-class Authorizer:
+class AclAuthorizer:
     """Decides from all ACLs of the cluster, which `put` and `delete` tell it.
 
     A DENY wins over every ALLOW. Where no pattern applies to a resource, nobody may touch it, or

@@ -19,7 +19,7 @@ _BEFORE = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUT
 NewServer: TypeAlias = Callable[[], SaslServer]
 
 
-class Login:
+class SaslServerAuthenticator:
     """`finished` is told the name of the user, each time a log-in has succeeded."""
 
     def __init__(

@@ -3,7 +3,7 @@
 from penstock.broker.request import Session
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.security.acl import AclOperation, ResourceType, all_operations
-from penstock.security.authorizer import Authorizer
+from penstock.security.acl_authorizer import AclAuthorizer
 
 CLUSTER_NAME = "kafka-cluster"
 """The name of the one resource of type CLUSTER."""
@@ -17,16 +17,16 @@ _CODES = {
 }
 
 
-class Access:
+class RequestAuthorizer:
     """The authorizer, or none: then everybody may do everything."""
 
-    def __init__(self, authorizer: Authorizer | None) -> None:
-        self.authorizer = authorizer
+    def __init__(self, authorizer: AclAuthorizer | None) -> None:
+        self.acl_authorizer = authorizer
 
     def allows(
         self, session: Session, operation: AclOperation, resource: ResourceType, name: str
     ) -> bool:
-        authorizer = self.authorizer
+        authorizer = self.acl_authorizer
         if authorizer is None:
             return True
         return authorizer.authorize(session.principal, session.host, operation, resource, name)
@@ -57,7 +57,7 @@ class Access:
 
     def allows_any_write(self, session: Session) -> bool:
         """Whether the client may produce at all, and so may have a producer id (KIP-679)."""
-        authorizer = self.authorizer
+        authorizer = self.acl_authorizer
         if authorizer is None:
             return True
         principal, host = session.principal, session.host
@@ -69,7 +69,7 @@ class Access:
 
     def operations(self, session: Session, resource: ResourceType, name: str = CLUSTER_NAME) -> int:
         """What the client may do with a resource, as the bits that responses carry."""
-        authorizer = self.authorizer
+        authorizer = self.acl_authorizer
         if authorizer is None:
             return all_operations(resource)
         return authorizer.authorized_operations(session.principal, session.host, resource, name)

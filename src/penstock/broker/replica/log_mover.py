@@ -13,7 +13,7 @@ from penstock.storage.manager.log_move import LogMove
 logger = logging.getLogger("penstock.moves")
 
 
-class LogMoves:
+class LogMover:
     """Runs moves one step at a time; a replica gets its new log when its move is done."""
 
     def __init__(self, logs: LogManager, replicas: ReplicaManager, workers: Workers) -> None:

@@ -31,7 +31,7 @@ class FileRange(Protocol):
 Part: TypeAlias = Buffer | FileRange
 
 
-class Outbox:
+class SendQueue:
     """Parts of replies. `unsent` counts the bytes of memory among them, not those of files."""
 
     __slots__ = ("files", "parts", "unsent")

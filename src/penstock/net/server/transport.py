@@ -12,7 +12,7 @@ from typing import Final
 from penstock.core.buffers import Buffer
 from penstock.net.server.connection import Connection
 from penstock.net.server.file_ranges import CHUNK, FileGoneError, FileLoader, descriptor
-from penstock.net.server.outbox import MEMORY, FileRange
+from penstock.net.server.send_queue import MEMORY, FileRange
 
 _TURN_BYTES: Final = 2 * 1024 * 1024
 """Received or sent in one turn of the loop; then the other connections come first."""
@@ -20,7 +20,7 @@ _LINGER_MS: Final = 2_000
 _MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
 
 
-class SocketWire:
+class PlaintextTransport:
     """A plain socket. The connection is told `received`, `sent` and `ended`."""
 
     __slots__ = (
@@ -175,23 +175,23 @@ class SocketWire:
     def _write(self) -> None:
         """Send until nothing is left, the peer takes no more, or a disk must be waited for."""
         connection = self._connection
-        outbox = connection.outbox
+        send_queue = connection.send_queue
         left = _TURN_BYTES
         try:
-            if len(outbox.parts) == 1:  # by far the most frequent, so without detours
-                buffer = outbox.parts[0]
+            if len(send_queue.parts) == 1:  # by far the most frequent, so without detours
+                buffer = send_queue.parts[0]
                 if isinstance(buffer, MEMORY):
-                    outbox.sent(self._sock.send(buffer))
+                    send_queue.sent(self._sock.send(buffer))
                     connection.active = True
-            while outbox.parts:
+            while send_queue.parts:
                 if left <= 0:
                     self._wait_for_writable()
                     return
-                part = outbox.file()
+                part = send_queue.file()
                 if part is None:
-                    buffers, file_follows = outbox.buffers()
+                    buffers, file_follows = send_queue.buffers()
                     count = self._send(buffers, file_follows)
-                    outbox.sent(count)
+                    send_queue.sent(count)
                 else:
                     count = self._send_file(part)
                     if not count:
@@ -241,7 +241,7 @@ class SocketWire:
     def _file_progress(self, part: FileRange, count: int) -> None:
         self._file_done += count
         if self._file_done == part.size:
-            self._connection.outbox.file_sent()
+            self._connection.send_queue.file_sent()
             self._file_done = 0
             self._warm_until = 0
 
@@ -278,6 +278,6 @@ class SocketWire:
         if not self._writing:
             self._writing = True
             self._loop.add_writer(self._fd, self._write)
-        outbox = self._connection.outbox
-        if outbox.parts and not outbox.unsent:
+        send_queue = self._connection.send_queue
+        if send_queue.parts and not send_queue.unsent:
             self._connection.sent()  # only a file is left, so memory is free for the next request

@@ -13,7 +13,7 @@ logger = logging.getLogger("penstock.flushes")
 _LOOK_AGAIN_S = 0.005
 
 
-class Flushes:
+class LogFlusher:
     """Runs `FlushTask`s and tells their logs how they went."""
 
     def __init__(self, workers: Workers) -> None:

@@ -11,15 +11,15 @@ from typing import Final, cast
 from penstock.net.server.connection import Connection
 from penstock.net.server.file_ranges import FileGoneError, FileLoader, descriptor
 from penstock.net.server.framing import FrameMemory
-from penstock.net.server.outbox import FileRange
-from penstock.net.server.wire import SocketWire
+from penstock.net.server.send_queue import FileRange
+from penstock.net.server.transport import PlaintextTransport
 from penstock.net.tls.subject_names import subject_of
 
 _ENCRYPT: Final = 128 * 1024
 """Encrypted at a time: no more than this is in memory twice."""
 
 
-class TlsWire(SocketWire):
+class TlsTransport(PlaintextTransport):
     """As a plain one, and `opened` is called with the client's name after the handshake."""
 
     __slots__ = ("_cipher", "_incoming", "_memory", "_opened", "_outgoing", "_read_ahead", "_tls")
@@ -133,11 +133,11 @@ class TlsWire(SocketWire):
 
     def _write(self) -> None:
         connection = self._connection
-        outbox = connection.outbox
+        send_queue = connection.send_queue
         try:
             while True:
                 if not self._cipher:
-                    if outbox.parts and self._opened is None and not self._encrypt_next():
+                    if send_queue.parts and self._opened is None and not self._encrypt_next():
                         return
                     self._cipher = memoryview(self._outgoing.read())
                     if not self._cipher:
@@ -160,21 +160,21 @@ class TlsWire(SocketWire):
         self._all_sent()
 
     def _encrypt_next(self) -> bool:
-        """Encrypt a bounded piece of the outbox; False if a thread has to read it first."""
-        outbox = self._connection.outbox
-        part = outbox.file()
+        """Encrypt a bounded piece of the send_queue; False if a thread has to read it first."""
+        send_queue = self._connection.send_queue
+        part = send_queue.file()
         if part is not None:
             return self._encrypt_file(part)
         size = 0
         pieces = []
-        for buffer in outbox.buffers()[0]:
+        for buffer in send_queue.buffers()[0]:
             piece = memoryview(buffer)[: _ENCRYPT - size]
             pieces.append(piece)
             size += len(piece)
             if size == _ENCRYPT:
                 break
         self._tls.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
-        outbox.sent(size)
+        send_queue.sent(size)
         return True
 
     def _encrypt_file(self, part: FileRange) -> bool:

@@ -26,8 +26,8 @@ def protected_listener(config: BrokerConfig) -> str | None:
     return config.inter_broker_listener if len(config.listeners) > 1 else None
 
 
-class ConnectionRates:
-    """Counts those that connect, for `net.acceptor`: it is a `Gate`.
+class ConnectionQuotas:
+    """Counts those that connect, for `net.acceptor`: it is a `ConnectionThrottle`.
 
     The quotas of addresses are those that the image has.
     """
@@ -59,7 +59,7 @@ class ConnectionRates:
     def _new_rate(self) -> SampledRate:
         return SampledRate(self._config.int("quota.window.num"), self._window_ms)
 
-    def arrived(self, listener: str) -> int:
+    def accept_delay_ms(self, listener: str) -> int:
         """One connects: how many ms its listener waits. Never more than a window of the quotas."""
         now_ms = self._clock.monotonic_ms()
         wait_ms = 0
@@ -69,7 +69,7 @@ class ConnectionRates:
             wait_ms = max(wait_ms, rate.throttle_ms(most, now_ms) if most else self._window_ms)
         return min(wait_ms, self._window_ms)
 
-    def entered(self, listener: str, ip: str) -> int:
+    def close_delay_ms(self, listener: str, ip: str) -> int:
         """Its turn has come: 0, or how many ms until it is closed; then it does not count."""
         now_ms = self._clock.monotonic_ms()
         for address in (DEFAULT_ENTITY, ip):
