@@ -53,8 +53,8 @@ def fill(log: Log, value_bytes: int, compression: Compression) -> int:
 
 def clean(value_bytes: int, compression: Compression) -> list[Row]:
     clock = SystemClock()
-    with tempfile.TemporaryDirectory() as folder:
-        manager = LogManager(OsDisk(), [folder], clock)
+    with tempfile.TemporaryDirectory() as directory:
+        manager = LogManager(OsDisk(), [directory], clock)
         manager.startup(lambda topic: CONFIG, node_id=1)
         log = manager.get_or_create(PARTITION, replace(CONFIG))
         count = fill(log, value_bytes, compression)
@@ -78,8 +78,8 @@ def wait_of_another_thread() -> list[Row]:
     """How late a thread is that wants to run every millisecond, while a log is cleaned."""
     clock = SystemClock()
     late: list[float] = []
-    with tempfile.TemporaryDirectory() as folder:
-        manager = LogManager(OsDisk(), [folder], clock)
+    with tempfile.TemporaryDirectory() as directory:
+        manager = LogManager(OsDisk(), [directory], clock)
         manager.startup(lambda topic: CONFIG, node_id=1)
         log = manager.get_or_create(PARTITION, CONFIG)
         fill(log, 100, Compression.NONE)

@@ -16,7 +16,7 @@ from penstock.records.record import Record
 from penstock.storage.disk import OsDisk
 from penstock.storage.log.log import Log
 from penstock.storage.log.log_loader import load_log
-from penstock.storage.log.results import Isolation
+from penstock.storage.log.results import FetchIsolation
 from penstock.storage.log_config import LogConfig
 
 PARTITION = TopicPartition("bench", 0)
@@ -34,13 +34,13 @@ def batches_of(size: int, count: int) -> list[bytearray]:
     ]
 
 
-def open_log(folder: str) -> Log:
-    return load_log(OsDisk(), folder, PARTITION, LogConfig(), SystemClock())
+def open_log(directory: str) -> Log:
+    return load_log(OsDisk(), directory, PARTITION, LogConfig(), SystemClock())
 
 
-def bare_write(folder: str, batches: list[bytearray]) -> float:
+def bare_write(directory: str, batches: list[bytearray]) -> float:
     """Seconds for the batches, with nothing but writes."""
-    path = f"{folder}/bare"
+    path = f"{directory}/bare"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT)
     start = time.perf_counter()
     for data in batches:
@@ -51,20 +51,20 @@ def bare_write(folder: str, batches: list[bytearray]) -> float:
     return taken
 
 
-def leader_append(folder: str, batches: list[bytearray]) -> float:
+def leader_append(directory: str, batches: list[bytearray]) -> float:
     """Seconds for the batches as producers send them."""
     for data in batches:
         set_base_offset(data, 0, 0)
-    log = open_log(f"{folder}/log")
+    log = open_log(f"{directory}/log")
     start = time.perf_counter()
     for data in batches:
         log.append_as_leader(data, 0)
     return _finish(log, start)
 
 
-def follower_append(folder: str, batches: list[bytearray]) -> float:
+def follower_append(directory: str, batches: list[bytearray]) -> float:
     """Seconds for the batches as a leader hands them on, with the offsets it gave them."""
-    log = open_log(f"{folder}/log")
+    log = open_log(f"{directory}/log")
     start = time.perf_counter()
     for data in batches:
         log.append_as_follower(data)
@@ -74,13 +74,13 @@ def follower_append(folder: str, batches: list[bytearray]) -> float:
 def _finish(log: Log, start: float) -> float:
     taken = time.perf_counter() - start
     log.local.close_handlers()
-    shutil.rmtree(log.folder)
+    shutil.rmtree(log.directory)
     return taken
 
 
-def find_offset(folder: str) -> float:
+def find_offset(directory: str) -> float:
     """Microseconds to find a random offset in a log of 10 GB, whose batches are mostly holes."""
-    log = open_log(folder)
+    log = open_log(directory)
     size = 64 * 1024
     offset = 0
     for _ in range(10 * 1024**3 // (log.config.segment_bytes // size * size)):
@@ -102,7 +102,7 @@ def find_offset(folder: str) -> float:
 
     def look() -> None:
         for target in targets:
-            log.read(target, 1, Isolation.LOG_END)
+            log.read(target, 1, FetchIsolation.LOG_END)
 
     look()
     taken = best_seconds(look)
@@ -110,9 +110,9 @@ def find_offset(folder: str) -> float:
     return taken / len(targets) * 1e6
 
 
-def recover(folder: str, batches: list[bytearray]) -> float:
+def recover(directory: str, batches: list[bytearray]) -> float:
     """GB/s of a recovery that reads every batch."""
-    log = open_log(folder)
+    log = open_log(directory)
     for _ in range(16):
         for data in batches:
             set_base_offset(data, 0, 0)
@@ -121,31 +121,31 @@ def recover(folder: str, batches: list[bytearray]) -> float:
     log.local.close_handlers()
 
     def load() -> None:
-        open_log(folder).local.close_handlers()
+        open_log(directory).local.close_handlers()
 
     return size / best_seconds(load, 3) / 1e9
 
 
-def side_by_side(folder: str, batches: list[bytearray]) -> list[float]:
+def side_by_side(directory: str, batches: list[bytearray]) -> list[float]:
     """Least time of each. They take turns, so that a noisy moment hits all of them alike."""
     measures = (bare_write, leader_append, follower_append)
-    rounds = [[measure(folder, batches) for measure in measures] for _ in range(ROUNDS)]
+    rounds = [[measure(directory, batches) for measure in measures] for _ in range(ROUNDS)]
     return [min(times) for times in zip(*rounds, strict=True)]
 
 
 def run() -> list[Row]:
     batches = batches_of(16 * 1024, BATCHES)
     megabytes = sum(map(len, batches)) / 1e6
-    with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as folder:
-        bare, leader, follower = side_by_side(folder, batches)
+    with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as directory:
+        bare, leader, follower = side_by_side(directory, batches)
         return [
             Row("bare os.write, 16 KB", megabytes / bare, "MB/s"),
             Row("leader append, 16 KB batches", megabytes / leader, "MB/s"),
             Row("follower append, 16 KB batches", megabytes / follower, "MB/s"),
             at_least("leader append / bare os.write", bare / leader * 100, "%", 60),
             at_least("follower append / bare os.write", bare / follower * 100, "%", 60),
-            at_most("find a random offset in 10 GB", find_offset(f"{folder}/find"), "µs", 20),
-            at_least("recovery scan", recover(f"{folder}/recover", batches), "GB/s", 1),
+            at_most("find a random offset in 10 GB", find_offset(f"{directory}/find"), "µs", 20),
+            at_least("recovery scan", recover(f"{directory}/recover", batches), "GB/s", 1),
         ]
 
 

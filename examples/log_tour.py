@@ -1,8 +1,8 @@
 """A tour of the log: write, read by offset and by time, crash and recover, compact, look inside.
 
-    python examples/log_tour.py [FOLDER]
+    python examples/log_tour.py [DIRECTORY]
 
-The files are Apache Kafka's, byte for byte. They go to FOLDER, a temporary one if none is named.
+The files are Apache Kafka's, byte for byte. They go to DIRECTORY, a temporary one if none is named.
 """
 
 import logging
@@ -21,7 +21,7 @@ from penstock.records.record import Record
 from penstock.storage.cleaner.log_cleaner import LogCleaner
 from penstock.storage.disk import OsDisk
 from penstock.storage.log.log import Log
-from penstock.storage.log.results import Isolation
+from penstock.storage.log.results import FetchIsolation
 from penstock.storage.log_config import LogConfig
 from penstock.storage.manager.log_manager import LogManager
 
@@ -42,8 +42,8 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-def start(folder: str) -> LogManager:
-    manager = LogManager(OsDisk(), [folder], CLOCK)
+def start(directory: str) -> LogManager:
+    manager = LogManager(OsDisk(), [directory], CLOCK)
     manager.startup(CONFIGS.__getitem__, node_id=1)
     return manager
 
@@ -62,7 +62,7 @@ def write_orders(log: Log) -> None:
 
 
 def read_orders(log: Log) -> None:
-    found = log.read(1234, max_bytes=4096, isolation=Isolation.HIGH_WATERMARK)
+    found = log.read(1234, max_bytes=4096, isolation=FetchIsolation.HIGH_WATERMARK)
     assert found.records is not None
     records = read_records(found.records.read())
     say(f"offset 1234 is in the batch of offsets {records[0].offset} to {records[-1].offset}")
@@ -71,11 +71,11 @@ def read_orders(log: Log) -> None:
     say(f"the first order of that millisecond has offset {first.offset}")
 
 
-def crash_and_recover(folder: str) -> None:
+def crash_and_recover(directory: str) -> None:
     """A process that dies in the middle of a write leaves half a batch behind."""
     script = (
         "import os, signal, examples.log_tour as tour\n"
-        f"manager = tour.start({folder!r})\n"
+        f"manager = tour.start({directory!r})\n"
         "log = manager.get(tour.ORDERS)\n"
         "tour.write_orders(log)\n"
         "file = log.local.segments.active.file\n"
@@ -84,8 +84,8 @@ def crash_and_recover(folder: str) -> None:
     )
     root = str(Path(__file__).resolve().parent.parent)
     died = subprocess.run([sys.executable, "-c", script], cwd=root, check=False)
-    say(f"the writer was killed (exit code {died.returncode}); opening its folder:")
-    manager = start(folder)
+    say(f"the writer was killed (exit code {died.returncode}); opening its directory:")
+    manager = start(directory)
     log = manager.get(ORDERS)
     assert log is not None
     say(f"recovered {log.log_end_offset} orders, the half batch is gone")
@@ -109,15 +109,15 @@ def compact(manager: LogManager) -> None:
     say(f"compacted {log.log_end_offset} changes of 10 customers: {before} bytes to {log.size}")
 
 
-def tour(folder: str) -> None:
-    manager = start(folder)
+def tour(directory: str) -> None:
+    manager = start(directory)
     log = manager.get_or_create(ORDERS, CONFIGS["orders"])
     write_orders(log)
     read_orders(log)
     compact(manager)
     manager.shutdown()
-    crash_and_recover(folder)
-    files = Path(folder, str(CUSTOMERS)).glob("*.log")
+    crash_and_recover(directory)
+    files = Path(directory, str(CUSTOMERS)).glob("*.log")
     compacted = max(files, key=lambda file: file.stat().st_size)
     say(f"\n$ penstock dump-log {compacted.parent.name}/{compacted.name}")
     command = [str(Path(sys.executable).with_name("penstock")), "dump-log", str(compacted)]
@@ -129,8 +129,8 @@ def main() -> None:
     if len(sys.argv) > 1:
         tour(sys.argv[1])
         return
-    with tempfile.TemporaryDirectory(prefix="penstock-tour-") as folder:
-        tour(folder)
+    with tempfile.TemporaryDirectory(prefix="penstock-tour-") as directory:
+        tour(directory)
 
 
 if __name__ == "__main__":

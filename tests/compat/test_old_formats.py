@@ -90,7 +90,7 @@ def test_a_log_of_old_and_new_batches(topic: str, old_format_logs: OldLogs, tmp_
     expected = written + notes.served().uncommitted
     assert consume(log).uncommitted == expected
     log.local.close_handlers()
-    log = load_log(OsDisk(), log.folder, log.partition, SMALL, clock)
+    log = load_log(OsDisk(), log.directory, log.partition, SMALL, clock)
     log.update_high_watermark(log.log_end_offset)
     assert consume(log).uncommitted == expected
     assert [tuple(entry) for entry in log.epochs.entries()] == [(4, len(written))]

@@ -56,12 +56,12 @@ def images(disk: CrashDisk, seeds: int) -> Iterator[tuple[str, CrashDisk]]:
         yield f"torn, seed {seed}", disk.image(CrashMode.TORN, rng)
 
 
-def fingerprint(disk: CrashDisk, folder: str = "") -> tuple[object, ...]:
+def fingerprint(disk: CrashDisk, directory: str = "") -> tuple[object, ...]:
     """All names and bytes on a disk."""
     found: list[object] = []
-    for name in disk.names(folder):
-        path = f"{folder}/{name}"
-        content = fingerprint(disk, path) if disk.is_folder(path) else disk.read_file(path)
+    for name in disk.names(directory):
+        path = f"{directory}/{name}"
+        content = fingerprint(disk, path) if disk.is_directory(path) else disk.read_file(path)
         found.append((name, content))
     return tuple(found)
 
@@ -77,7 +77,7 @@ def told_where(where: str) -> Iterator[None]:
 
 def open_logs(disk: CrashDisk, scene: Scene) -> LogManager:
     """A broker that starts on what the crash left."""
-    manager = LogManager(disk, scene.folders, ManualClock(scene.clock.now_ms()))
+    manager = LogManager(disk, scene.directories, ManualClock(scene.clock.now_ms()))
     manager.startup(lambda topic: scene.config, node_id=NODE)
     for log_dir in manager.dirs:
         assert log_dir.online, f"{log_dir}: {log_dir.error}"
@@ -194,12 +194,12 @@ class CrashTest:
         seeds: int = SEEDS or 1,
         reuse_every: int = 4,
         nested_every: int = 60,
-        folders: tuple[str, ...] = ("/logs",),
+        directories: tuple[str, ...] = ("/logs",),
         workload_seed: int = 0,
     ) -> None:
         self.config = config
         self.workload_seed = workload_seed
-        self.folders = folders
+        self.directories = directories
         self.seeds = seeds
         self.reuse_every = reuse_every
         self.nested_every = nested_every
@@ -219,7 +219,7 @@ class CrashTest:
         return self
 
     def _scene(self, disk: CrashDisk) -> Scene:
-        return Scene(disk, self.config, folders=self.folders, seed=self.workload_seed)
+        return Scene(disk, self.config, directories=self.directories, seed=self.workload_seed)
 
     def _crash(self, disk: ProbedDisk, scene: Scene, operation: str) -> None:
         for kind, image in images(disk, self.seeds):

@@ -250,7 +250,7 @@ def test_partitions_come_and_go() -> None:
         scene.create(first)
         scene.append(10, partition=first)
 
-    assert CrashTest(TINY, folders=("/logs/a", "/logs/b")).run(work).recovered > 150
+    assert CrashTest(TINY, directories=("/logs/a", "/logs/b")).run(work).recovered > 150
 
 
 def test_compressed_and_preallocated() -> None:
@@ -280,7 +280,7 @@ def test_what_recovery_cut_off_does_not_come_back() -> None:
         scene.append(150)
     disk.settle()
     log = scene.log()
-    path = f"{log.folder}/{0:020d}.log"
+    path = f"{log.directory}/{0:020d}.log"
     size = log.size // 4
     disk.open(path).write_at(b"torn", size + 100)
     disk.settle()

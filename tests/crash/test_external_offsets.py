@@ -87,11 +87,11 @@ def workers(
     broker: PenstockBroker,
     servers: dict[str, DatabaseServer],
 ) -> Iterator[Workers[Task]]:
-    folder = tmp_path_factory.mktemp("workers")
+    directory = tmp_path_factory.mktemp("workers")
     with Workers[Task](
-        "tests.support.client.external_offsets_worker", folder / "workers.log"
+        "tests.support.client.external_offsets_worker", directory / "workers.log"
     ) as workers:
-        for url in [sqlite_url(folder), *(server.fresh() for server in servers.values())]:
+        for url in [sqlite_url(directory), *(server.fresh() for server in servers.values())]:
             task = task_for(broker, url)
             task.records_per_poll = 50
             workers.rehearse(task)

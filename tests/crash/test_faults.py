@@ -1,4 +1,4 @@
-"""A disk that fills up or fails: one folder goes offline, what was acknowledged stays readable."""
+"""A disk fills up or fails: one log directory goes offline, acknowledged records stay readable."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ from penstock.core.errors import ErrorCode, KafkaError, KafkaStorageError
 from penstock.core.ids import TopicPartition
 from penstock.records.compress import Compression
 from penstock.storage.log.log import Log
-from penstock.storage.log.results import Isolation
+from penstock.storage.log.results import FetchIsolation
 from tests.crash.harness import check_logs, open_logs, told_where
 from tests.support.storage.crash_disk import CrashDisk, CrashMode
 from tests.support.storage.log_model import StoredBatch, stored_batches
@@ -37,7 +37,7 @@ class Case(NamedTuple):
     work: Callable[[Scene], object]
     partial: int | None = None
     raises: bool = True
-    """False: the folder goes offline, but nobody is told by an exception."""
+    """False: the directory goes offline, but nobody is told by an exception."""
 
 
 def append(scene: Scene) -> None:
@@ -146,13 +146,13 @@ CASES = {
     "abort, no transaction index": Case("create", "/a/hit-0/*.txnindex", ENOSPC, abort),
     "abort, torn transaction index": Case("write", "/a/hit-0/*.txnindex", ENOSPC, abort, 20),
     "flush, sync fails": Case("sync", "/a/hit-0/*.log", EIO, flush),
-    "flush, sync of a folder fails": Case("sync_folder", "/a/hit-0", EIO, flush),
+    "flush, sync of a directory fails": Case("sync_directory", "/a/hit-0", EIO, flush),
     "flush, sync of an index fails": Case("sync", "/a/hit-0/*.index", EIO, flush_sealed),
     "flush on a thread": Case("sync", "/a/hit-0/*.log", EIO, flush_on_a_thread),
     "truncate, file": Case("truncate", "/a/hit-0/*.log", EIO, truncate),
     "truncate, removal": Case("rename", "/a/hit-0/*.log", EIO, truncate),
     "truncate, epochs": Case("sync", "/a/hit-0/leader-epoch*", EIO, truncate),
-    "truncate, folder": Case("sync_folder", "/a/hit-0", EIO, truncate),
+    "truncate, directory": Case("sync_directory", "/a/hit-0", EIO, truncate),
     "truncate, checkpoint": Case("write", "/a/recovery*", ENOSPC, truncate, raises=False),
     "DeleteRecords": Case("sync", "/a/hit-0/leader-epoch*", EIO, delete_records),
     "retention": Case("rename", "/a/hit-0/*.log", EIO, retain),
@@ -160,7 +160,7 @@ CASES = {
     "compaction, swap": Case("rename", "/a/hit-0/*.log.cleaned", EIO, compact, raises=False),
     "checkpoint, disk full": Case("write", "/a/recovery*", ENOSPC, checkpoint, 2, raises=False),
     "checkpoint, rename": Case("rename", "/a/replication*", EIO, checkpoint, raises=False),
-    "checkpoint, sync": Case("sync_folder", "/a", EIO, checkpoint, raises=False),
+    "checkpoint, sync": Case("sync_directory", "/a", EIO, checkpoint, raises=False),
     "chores": Case("write", "/a/log-start*", ENOSPC, chores, raises=False),
     "delete a partition": Case("rename", "/a/neighbour-0", EIO, delete_partition),
 }
@@ -171,7 +171,7 @@ def read_all(log: Log) -> list[StoredBatch]:
     found: list[StoredBatch] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
-        records = log.read(offset, 400, Isolation.LOG_END).records
+        records = log.read(offset, 400, FetchIsolation.LOG_END).records
         if records is None or not records.size:
             break
         found += stored_batches(records.read())
@@ -180,9 +180,9 @@ def read_all(log: Log) -> list[StoredBatch]:
 
 
 def with_records() -> tuple[CrashDisk, Scene]:
-    """Two folders; three partitions with several segments each, most of it flushed."""
+    """Two directories; three partitions with several segments each, most of it flushed."""
     disk = CrashDisk()
-    scene = Scene(disk, folders=("/a", "/b"))
+    scene = Scene(disk, directories=("/a", "/b"))
     for partition in (HIT, SPARED, NEIGHBOUR):
         scene.create(partition)
         for size in (100, 800, 20, 900, 300, 10):
@@ -193,7 +193,7 @@ def with_records() -> tuple[CrashDisk, Scene]:
     scene.delete_records(1, HIT)
     scene.checkpoint()
     scene.append(40, partition=HIT)
-    homes = {log.partition: log.folder for log in scene.manager}
+    homes = {log.partition: log.directory for log in scene.manager}
     assert homes == {HIT: "/a/hit-0", SPARED: "/b/spared-0", NEIGHBOUR: "/a/neighbour-0"}
     return disk, scene
 
@@ -201,7 +201,7 @@ def with_records() -> tuple[CrashDisk, Scene]:
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("mended", ["before the stop", "after it"])
 def test_a_fault(name: str, mended: str) -> None:
-    """S7: the folder goes offline with a clear error, the other one does not, nothing is lost."""
+    """S7: the directory goes offline with a clear error, the other one stays, nothing is lost."""
     case = CASES[name]
     disk, scene = with_records()
     acknowledged = read_all(scene.log(HIT))
@@ -233,7 +233,7 @@ def test_a_fault(name: str, mended: str) -> None:
 
 
 def check_offline(scene: Scene, log: Log) -> None:
-    """Every change is refused, for all partitions of the folder."""
+    """Every change is refused, for all partitions of the directory."""
     first, second = scene.manager.dirs
     assert not first.online
     assert second.online
@@ -268,7 +268,7 @@ def check_still_readable(log: Log, kept: list[StoredBatch], scene: Scene) -> Non
 
 
 def check_spared(scene: Scene) -> None:
-    """The other folder's partitions work as if nothing had happened."""
+    """The other directory's partitions work as if nothing had happened."""
     scene.leader_epoch += 1
     for _ in range(4):
         scene.append(600, partition=SPARED, compression=Compression.ZSTD)
@@ -312,10 +312,10 @@ def test_an_error_while_a_partition_is_created() -> None:
     assert [log_dir.online for log_dir in scene.manager.dirs] == [True, False]
     disk.heal()
     log = scene.manager.get_or_create(new, TINY)
-    assert log.folder == "/a/new-0"
+    assert log.directory == "/a/new-0"
 
 
-def test_an_error_at_the_start_takes_one_folder_offline() -> None:
+def test_an_error_at_the_start_takes_one_directory_offline() -> None:
     disk, scene = with_records()
     scene.stop()
     disk.fail("open", "/a/hit-0/*.log", EIO)
@@ -379,7 +379,7 @@ def test_a_partition_may_be_deleted_while_it_is_flushed() -> None:
 
 
 READS: dict[str, Callable[[Log], object]] = {
-    "by offset": lambda log: log.read(4, 100, Isolation.LOG_END),
+    "by offset": lambda log: log.read(4, 100, FetchIsolation.LOG_END),
     "by time": lambda log: log.offset_for_timestamp(1),
     "the latest": lambda log: log.offset_of_max_timestamp(),
     "aborted transactions": lambda log: log.aborted_transactions(0, 100),

@@ -1,4 +1,4 @@
-"""A crash at every write and every sync of a move between folders (S1, S7)."""
+"""A crash at every write and every sync of a move between directories (S1, S7)."""
 
 from dataclasses import replace
 from itertools import count
@@ -12,11 +12,11 @@ from tests.support.storage.log_workloads import TINY, TP, Scene
 
 pytestmark = pytest.mark.long
 
-A, B = FOLDERS = ("/logs/a", "/logs/b")
+A, B = DIRECTORIES = ("/logs/a", "/logs/b")
 
 
 def home(scene: Scene) -> str:
-    return scene.log().folder.rpartition("/")[0]
+    return scene.log().directory.rpartition("/")[0]
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ def test_a_move_and_the_way_back() -> None:
         scene.append(10)
         scene.pass_time(2000)
 
-    assert CrashTest(TINY, folders=FOLDERS, seeds=SEEDS or 1).run(work).recovered > 150
+    assert CrashTest(TINY, directories=DIRECTORIES, seeds=SEEDS or 1).run(work).recovered > 150
 
 
 def test_appends_flushes_and_deletions_go_on() -> None:
@@ -75,7 +75,7 @@ def test_appends_flushes_and_deletions_go_on() -> None:
         scene.checkpoint()
 
     config = replace(TINY, segment_bytes=1000)
-    assert CrashTest(config, folders=FOLDERS, seeds=SEEDS or 1).run(work).recovered > 150
+    assert CrashTest(config, directories=DIRECTORIES, seeds=SEEDS or 1).run(work).recovered > 150
 
 
 def test_a_log_that_is_truncated_under_way() -> None:
@@ -96,7 +96,7 @@ def test_a_log_that_is_truncated_under_way() -> None:
         scene.append(10)
         scene.flush()
 
-    assert CrashTest(TINY, folders=FOLDERS, seeds=SEEDS or 1).run(work).recovered > 80
+    assert CrashTest(TINY, directories=DIRECTORIES, seeds=SEEDS or 1).run(work).recovered > 80
 
 
 def test_a_move_that_is_cancelled_and_one_of_a_deleted_partition() -> None:
@@ -112,7 +112,7 @@ def test_a_move_that_is_cancelled_and_one_of_a_deleted_partition() -> None:
         scene.append(10)
         assert not scene.move(B, lambda: None, scene.delete)
 
-    assert CrashTest(TINY, folders=FOLDERS, seeds=SEEDS or 1).run(work).recovered > 50
+    assert CrashTest(TINY, directories=DIRECTORIES, seeds=SEEDS or 1).run(work).recovered > 50
 
 
 def test_a_compacted_log() -> None:
@@ -130,7 +130,7 @@ def test_a_compacted_log() -> None:
         scene.append(10, keys=[b"x"])
         scene.flush()
 
-    assert CrashTest(COMPACTED, folders=FOLDERS, seeds=SEEDS or 1).run(work).recovered > 100
+    assert CrashTest(COMPACTED, directories=DIRECTORIES, seeds=SEEDS or 1).run(work).recovered > 100
 
 
 def test_an_interrupted_move_is_begun_again() -> None:
@@ -152,7 +152,7 @@ def test_an_interrupted_move_is_begun_again() -> None:
         assert home(scene) == B
         assert [name for name in scene.disk.names(B) if "future" in name] == []
 
-    assert CrashTest(TINY, folders=FOLDERS, seeds=SEEDS or 1).run(work).recovered > 80
+    assert CrashTest(TINY, directories=DIRECTORIES, seeds=SEEDS or 1).run(work).recovered > 80
 
 
 def test_work_goes_on_at_every_step_of_the_swap() -> None:
@@ -176,7 +176,7 @@ def test_work_goes_on_at_every_step_of_the_swap() -> None:
         scene.flush()
         scene.append(10)
 
-    assert CrashTest(TINY, folders=FOLDERS, seeds=SEEDS or 2).run(work).recovered > 80
+    assert CrashTest(TINY, directories=DIRECTORIES, seeds=SEEDS or 2).run(work).recovered > 80
 
 
 def test_a_partition_that_is_deleted_at_each_step() -> None:
@@ -197,7 +197,7 @@ def test_a_partition_that_is_deleted_at_each_step() -> None:
             scene.create()
             assert scene.append(10).first_offset == 0
 
-        CrashTest(TINY, folders=FOLDERS, seeds=1, reuse_every=20).run(work)
+        CrashTest(TINY, directories=DIRECTORIES, seeds=1, reuse_every=20).run(work)
         if too_late:  # the move was over, and more steps would be none
             break
     assert steps > 4

@@ -58,10 +58,12 @@ class Way(Enum):
 
 
 @contextmanager
-def preparing(folder: Path, account: Account | None = None) -> Iterator[tuple[RunningBroker, Play]]:
+def preparing(
+    directory: Path, account: Account | None = None
+) -> Iterator[tuple[RunningBroker, Play]]:
     """A broker of this process, which stops well in the end."""
 
-    with running_broker(folder, PATIENT) as broker:
+    with running_broker(directory, PATIENT) as broker:
         play = Play(broker.connect, not_to_die, account)
         try:
             yield broker, play
@@ -69,8 +71,8 @@ def preparing(folder: Path, account: Account | None = None) -> Iterator[tuple[Ru
             play.close()
 
 
-def topics_only(folder: Path) -> Account:
-    with preparing(folder) as (_, play):
+def topics_only(directory: Path) -> Account:
+    with preparing(directory) as (_, play):
         play.make_topics()
         return play.account
 
@@ -109,9 +111,9 @@ def fencing(play: Play) -> None:
     play.whole("x", commit=True)
 
 
-def almost_out_of_epochs(folder: Path) -> Account:
+def almost_out_of_epochs(directory: Path) -> Account:
     """x has one epoch left, y has none."""
-    with preparing(folder) as (broker, play):
+    with preparing(directory) as (broker, play):
         play.make_topics()
         play.producer("x")
         play.producer("y", Generation.V1)
@@ -141,13 +143,13 @@ def out_of_epochs(play: Play) -> None:
         play.whole(name, commit=commit)
 
 
-def left_open(folder: Path) -> Account:
+def left_open(directory: Path) -> Account:
     """Of x, and of y, which has used all its epochs."""
-    with preparing(folder) as (broker, play):
+    with preparing(directory) as (broker, play):
         play.make_topics()
         play.producer("y")
         broker.call(lambda inside: wear_out(inside, "y", MAX_EPOCH - 2))
-    with preparing(folder, play.account) as (broker, play):
+    with preparing(directory, play.account) as (broker, play):
         for name in ("x", "y"):
             play.producer(name)
             transaction = play.begin(name)
@@ -191,10 +193,10 @@ class Performance:
     """One play with its crashes, and all that follows."""
 
     def __init__(
-        self, forge: BrokerForge, folder: Path, script: Script, point: Point, account: Account
+        self, forge: BrokerForge, directory: Path, script: Script, point: Point, account: Account
     ) -> None:
         self._forge = forge
-        self._folder = folder
+        self._directory = directory
         self._script = script
         self._deaths = list(point.deaths)
         self._way = point.way
@@ -218,11 +220,11 @@ class Performance:
         finally:
             self._play.close()
             self._broker.kill()
-        assert "Traceback" not in (self._folder / "broker.log").read_text()
+        assert "Traceback" not in (self._directory / "broker.log").read_text()
 
     def _start(self) -> DyingBroker:
         death = self._deaths[0] if self._deaths else None
-        return self._forge.start(self._folder, self._settings, death)
+        return self._forge.start(self._directory, self._settings, death)
 
     def _died(self) -> None:
         assert self._broker.wait() == DIED
@@ -255,42 +257,42 @@ class Performance:
 class Stage:
     """The data of a script, of which every point gets a copy."""
 
-    def __init__(self, forge: BrokerForge, folder: Path, script: Script) -> None:
+    def __init__(self, forge: BrokerForge, directory: Path, script: Script) -> None:
         self._forge = forge
-        self._folder = folder
+        self._directory = directory
         self._script = script
-        self._account = script.prepare(folder / "prepared")
-        self._before = batches_in(folder / "prepared")
+        self._account = script.prepare(directory / "prepared")
+        self._before = batches_in(directory / "prepared")
 
     def appends(self) -> int:
         """How many there are when the broker does not die."""
-        with self._copy() as folder:
-            broker = self._forge.start(folder, self._script.settings)
+        with self._copy() as directory:
+            broker = self._forge.start(directory, self._script.settings)
             play = Play(broker.connect, not_to_die, deepcopy(self._account))
             try:
                 self._script.play(play)
             finally:
                 play.close()
                 broker.kill()
-            return batches_in(folder) - self._before
+            return batches_in(directory) - self._before
 
     def try_point(self, point: Point) -> None:
-        with self._copy() as folder:
+        with self._copy() as directory:
             account = deepcopy(self._account)
-            Performance(self._forge, folder, self._script, point, account).run()
+            Performance(self._forge, directory, self._script, point, account).run()
 
     @contextmanager
     def _copy(self) -> Iterator[Path]:
-        folder = self._folder / "played"
-        shutil.copytree(self._folder / "prepared", folder)
+        directory = self._directory / "played"
+        shutil.copytree(self._directory / "prepared", directory)
         try:
-            yield folder
+            yield directory
         finally:
-            shutil.rmtree(folder)
+            shutil.rmtree(directory)
 
 
-def batches_in(folder: Path) -> int:
-    return sum(1 for file in folder.rglob("*.log") for _ in split(file.read_bytes()))
+def batches_in(directory: Path) -> int:
+    return sum(1 for file in directory.rglob("*.log") for _ in split(file.read_bytes()))
 
 
 def not_to_die() -> None:

@@ -51,7 +51,7 @@ from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TimestampMs, TopicPartition
 from penstock.protocol.messages.write_txn_markers import WritableTxnMarker
 from penstock.storage.cleaner.log_cleaner import CleanerSettings, LogCleaner
-from penstock.storage.log.results import AppendInfo
+from penstock.storage.log.results import LogAppendInfo
 from penstock.storage.manager.log_manager import LogManager
 from tests.sim.txn_loop import SimLoop
 from tests.support.storage.crash_disk import CrashDisk
@@ -130,7 +130,7 @@ def _refused() -> KafkaError:
 class _Transactions(TransactionCoordinator):
     faults: Faults
 
-    def _append(self, replica: Replica, result: txn.Result) -> AppendInfo:
+    def _append(self, replica: Replica, result: txn.Result) -> LogAppendInfo:
         if self.faults.strikes(self.faults.append):
             raise _refused()
         return super()._append(replica, result)
@@ -139,7 +139,7 @@ class _Transactions(TransactionCoordinator):
 class _Groups(GroupCoordinator):
     faults: Faults
 
-    def _append(self, replica: Replica, result: group.Result) -> AppendInfo:
+    def _append(self, replica: Replica, result: group.Result) -> LogAppendInfo:
         if self.faults.strikes(self.faults.append):
             raise _refused()
         return super()._append(replica, result)

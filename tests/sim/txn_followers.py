@@ -17,7 +17,7 @@ from penstock.records.control import read_end_txn_marker
 from penstock.records.read import read_records
 from penstock.records.record import Record
 from penstock.storage.log.log import Log
-from penstock.storage.log.results import Isolation
+from penstock.storage.log.results import FetchIsolation
 
 
 class Attempt:
@@ -90,7 +90,7 @@ class Follower:
         assert end >= self.end, f"{self.partition} ended at {self.end}, now at {end}"
         news = self.end < end
         while self.end < end:
-            found = log.read(self.end, 1 << 20, Isolation.LOG_END).records
+            found = log.read(self.end, 1 << 20, FetchIsolation.LOG_END).records
             assert found is not None, f"{self.partition} has no records at {self.end}"
             data = found.read()
             for position, header in split(data):

@@ -72,7 +72,7 @@ class World:
         self.faults = Faults(self.random)
         self.network = Network(self.loop, self.random)
         self.disk = CrashDisk()
-        self.disk.make_folder(FOLDER)
+        self.disk.make_directory(FOLDER)
         self.disk.settle()
         self.input_end = INPUTS
         self._store = MemoryStore()

@@ -13,7 +13,7 @@ from penstock.records.batch import split
 from penstock.records.compress import Compression
 from penstock.storage.disk import OsFile
 from penstock.storage.log.log import Log
-from penstock.storage.log.results import Isolation
+from penstock.storage.log.results import FetchIsolation
 from tests.support.broker.in_process import RunningBroker, running_broker
 from tests.support.coordinator.group_client import (
     GROUP_SETTINGS,
@@ -127,7 +127,7 @@ def test_offsets_can_be_packed(tmp_path: Path, codec: Compression) -> None:
         find_group(client, "g")
         assert commit(client, "g", {("t", 0): 7}) == [ErrorCode.NONE]
         log = log_of(broker, "__consumer_offsets")
-        found = broker.call(lambda _: log.read(0, 1_000_000, Isolation.LOG_END)).records
+        found = broker.call(lambda _: log.read(0, 1_000_000, FetchIsolation.LOG_END)).records
         assert found is not None
         assert {header.compression for _, header in split(found.read())} == {codec}
     with running_broker(tmp_path, settings) as broker, broker.connect() as client:

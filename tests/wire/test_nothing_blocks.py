@@ -116,10 +116,10 @@ def test_a_sync_on_the_loop_would_be_found(
     running, root = broker
     thread = running.call(lambda _: threading.get_ident())
     with (
-        pytest.raises(AssertionError, match=r"fsync on the event loop(?s:.*)sync_folder"),
+        pytest.raises(AssertionError, match=r"fsync on the event loop(?s:.*)sync_directory"),
         calls.on(thread),
     ):
-        running.call(lambda broker: broker.logs.disk.sync_folder(str(root)))
+        running.call(lambda broker: broker.logs.disk.sync_directory(str(root)))
 
 
 def test_produce_roll_and_flush(watched: Watched) -> None:
@@ -155,7 +155,7 @@ def test_delete_records_and_retention(watched: Watched) -> None:
     watched.until(lambda _: log.local.segments.first.base_offset == 2)
     alter(client, TOPIC, "deleted", {"retention.bytes": "0"})
     watched.until(lambda _: log.log_start_offset == 6)
-    watched.until(lambda _: not list(Path(log.folder).glob("*.deleted")))
+    watched.until(lambda _: not list(Path(log.directory).glob("*.deleted")))
 
 
 def test_topics_come_and_go(watched: Watched) -> None:
@@ -196,12 +196,12 @@ def test_a_move_between_folders(watched: Watched) -> None:
     client = watched.client
     make_topic(client, "moved", configs={"segment.bytes": SEGMENT, "flush.messages": "1"})
     fill(client, "moved", 4)
-    home = watched.log("moved").folder.rpartition("/")[0]
+    home = watched.log("moved").directory.rpartition("/")[0]
     other = watched.b if home == watched.a else watched.a
     offset = 4
     for path in (other, home, other):
         move(client, "moved", path)
-        while watched.log("moved").folder != f"{path}/moved-0":
+        while watched.log("moved").directory != f"{path}/moved-0":
             assert produced(client, "moved", b"meanwhile") == offset
             offset += 1
     assert watched.log("moved").log_end_offset == offset

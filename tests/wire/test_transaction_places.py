@@ -137,7 +137,7 @@ def move(folders: Folders, client: WireClient, topic: str) -> None:
 
     def home() -> str:
         return folders.broker.call(
-            lambda inside: str(Path(inside.replicas.find(topic, 0).log.folder).parent)
+            lambda inside: str(Path(inside.replicas.find(topic, 0).log.directory).parent)
         )
 
     source = home()

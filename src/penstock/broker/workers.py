@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from penstock.storage.staged_operation import Stages
+from penstock.storage.staged_operation import StagedOperation
 
 T = TypeVar("T")
 
@@ -27,22 +27,24 @@ class Workers:
     async def run(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(pool, work)
 
-    def start(self, pool: ThreadPoolExecutor, stages: Stages[T]) -> "asyncio.Task[T]":
+    def start(self, pool: ThreadPoolExecutor, operation: StagedOperation[T]) -> "asyncio.Task[T]":
         """Does the first turn of an operation now, and the others when the threads are ready.
 
         It goes on to its end whoever stops waiting for it.
         """
-        ended = stages.advance()
-        job = asyncio.get_running_loop().create_task(self._carry_on(pool, stages, ended))
+        ended = operation.advance()
+        job = asyncio.get_running_loop().create_task(self._carry_on(pool, operation, ended))
         self._jobs.add(job)
         job.add_done_callback(self._jobs.discard)
         return job
 
-    async def _carry_on(self, pool: ThreadPoolExecutor, stages: Stages[T], ended: bool) -> T:
+    async def _carry_on(
+        self, pool: ThreadPoolExecutor, operation: StagedOperation[T], ended: bool
+    ) -> T:
         while not ended:
-            await self.run(pool, stages.run)
-            ended = stages.advance()
-        return stages.result
+            await self.run(pool, operation.run)
+            ended = operation.advance()
+        return operation.result
 
     async def settle(self) -> None:
         """Waits until all operations that were started have ended."""

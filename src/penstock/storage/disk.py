@@ -5,7 +5,8 @@ test can put a disk underneath that forgets what was not synced, tears writes, f
 Operations raise `OSError`, as the operating system does; the log turns it into a storage error.
 
 What survives a power cut, by these calls alone: bytes of a file after `File.sync`, those written
-through a mapping among them; a created, renamed or removed name after `sync_folder` on its folder.
+through a mapping among them; a created, renamed or removed name after `sync_directory` on its
+directory.
 """
 
 import contextlib
@@ -80,7 +81,7 @@ class Mapping(Protocol):
     def close(self) -> None: ...
 
 
-class Space(NamedTuple):
+class DiskSpace(NamedTuple):
     """Bytes of a file system: all of them, and those that can still be written."""
 
     total: int
@@ -100,13 +101,13 @@ class Disk(Protocol):
 
     def read_file(self, path: str) -> bytes: ...
 
-    def names(self, folder: str) -> list[str]:
-        """Names in a folder, sorted."""
+    def names(self, directory: str) -> list[str]:
+        """Names in a directory, sorted."""
         ...
 
     def exists(self, path: str) -> bool: ...
 
-    def is_folder(self, path: str) -> bool: ...
+    def is_directory(self, path: str) -> bool: ...
 
     def size(self, path: str) -> int: ...
 
@@ -114,8 +115,8 @@ class Disk(Protocol):
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None: ...
 
-    def make_folder(self, path: str) -> None:
-        """Creates the folder and its parents; fine where it exists."""
+    def make_directory(self, path: str) -> None:
+        """Creates the directory and its parents; fine where it exists."""
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -126,14 +127,14 @@ class Disk(Protocol):
         """Fine where there is no such file."""
         ...
 
-    def remove_folder(self, path: str) -> None:
-        """Removes a folder with what is in it; fine where there is none."""
+    def remove_directory(self, path: str) -> None:
+        """Removes a directory with what is in it; fine where there is none."""
         ...
 
-    def sync_folder(self, path: str) -> None: ...
+    def sync_directory(self, path: str) -> None: ...
 
-    def space(self, path: str) -> Space:
-        """The room of the file system that a folder is on."""
+    def space(self, path: str) -> DiskSpace:
+        """The room of the file system that a directory is on."""
         ...
 
     def lock(self, path: str) -> "Lock | None":
@@ -156,7 +157,7 @@ def replace_file(disk: Disk, path: str, data: bytes) -> None:
     finally:
         file.close()
     disk.rename(temporary, path)
-    disk.sync_folder(str(Path(path).parent))
+    disk.sync_directory(str(Path(path).parent))
 
 
 _FALLOC_FL_KEEP_SIZE = 1
@@ -310,13 +311,13 @@ class OsDisk:
     def read_file(self, path: str) -> bytes:
         return Path(path).read_bytes()
 
-    def names(self, folder: str) -> list[str]:
-        return sorted(os.listdir(folder))
+    def names(self, directory: str) -> list[str]:
+        return sorted(os.listdir(directory))
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
 
-    def is_folder(self, path: str) -> bool:
+    def is_directory(self, path: str) -> bool:
         return os.path.isdir(path)
 
     def size(self, path: str) -> int:
@@ -328,7 +329,7 @@ class OsDisk:
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
         os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
-    def make_folder(self, path: str) -> None:
+    def make_directory(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
@@ -337,20 +338,20 @@ class OsDisk:
     def remove(self, path: str) -> None:
         Path(path).unlink(missing_ok=True)
 
-    def remove_folder(self, path: str) -> None:
+    def remove_directory(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(path)
 
-    def sync_folder(self, path: str) -> None:
+    def sync_directory(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
 
-    def space(self, path: str) -> Space:
+    def space(self, path: str) -> DiskSpace:
         found = os.statvfs(path)
-        return Space(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+        return DiskSpace(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def lock(self, path: str) -> OsLock | None:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -17,20 +17,20 @@ DELETED_SUFFIX = ".deleted"
 
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
-DELETE_FOLDER_SUFFIX = "-delete"
-FUTURE_FOLDER_SUFFIX = "-future"
-STRAY_FOLDER_SUFFIX = "-stray"
+DELETE_DIRECTORY_SUFFIX = "-delete"
+FUTURE_DIRECTORY_SUFFIX = "-future"
+STRAY_DIRECTORY_SUFFIX = "-stray"
 
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
-"""The log of a KRaft controller, which may share a folder with partitions and is none of them."""
+"""The log of a KRaft controller, which may share a log directory with partitions."""
 
 MAX_NAME = 255
-"""Bytes that a file system allows for the name of a folder."""
+"""Bytes that a file system allows for the name of a directory."""
 
 
-def segment_path(folder: str, base_offset: int, kind: str, suffix: str = "") -> str:
+def segment_path(directory: str, base_offset: int, kind: str, suffix: str = "") -> str:
     """Path of one file of a segment: `segment_path(d, 42, ".index", ".swap")`."""
-    return f"{folder}/{base_offset:020d}{kind}{suffix}"
+    return f"{directory}/{base_offset:020d}{kind}{suffix}"
 
 
 def base_offset_of(name: str) -> int | None:
@@ -41,37 +41,37 @@ def base_offset_of(name: str) -> int | None:
     return int(digits)
 
 
-def parse_partition_folder(name: str) -> TopicPartition | None:
-    """`topic-3` as a partition; None for folders that are none, or are marked for deletion."""
+def parse_partition_directory(name: str) -> TopicPartition | None:
+    """`topic-3` as a partition; None for directories that are none, or are marked for deletion."""
     topic, dash, partition = name.rpartition("-")
     if not (topic and dash and partition.isascii() and partition.isdigit()):
         return None
     found = TopicPartition(topic, int(partition))
-    # Not `topic-03`: that partition's folder is another one.
+    # Not `topic-03`: that partition's directory is another one.
     return found if str(found) == name and found.partition < 2**31 else None
 
 
-def parse_future_folder(name: str) -> TopicPartition | None:
-    """The partition whose future log is in a folder of this name; None for any other folder."""
-    if not name.endswith(FUTURE_FOLDER_SUFFIX):
+def parse_future_directory(name: str) -> TopicPartition | None:
+    """Returns the partition whose future log has this directory name, or None."""
+    if not name.endswith(FUTURE_DIRECTORY_SUFFIX):
         return None
-    folder, dot, _ = name.removesuffix(FUTURE_FOLDER_SUFFIX).rpartition(".")
-    return parse_partition_folder(folder) if dot else None
+    directory, dot, _ = name.removesuffix(FUTURE_DIRECTORY_SUFFIX).rpartition(".")
+    return parse_partition_directory(directory) if dot else None
 
 
-def future_folder_name(partition: TopicPartition, unique: str) -> str:
-    """What the folder of a partition is called while it is copied to another one of `log.dirs`."""
-    return f"{partition}.{unique}{FUTURE_FOLDER_SUFFIX}"
+def future_directory_name(partition: TopicPartition, unique: str) -> str:
+    """Returns the directory name of a partition's future log, which a move writes."""
+    return f"{partition}.{unique}{FUTURE_DIRECTORY_SUFFIX}"
 
 
-def stray_folder_name(partition: TopicPartition, unique: str) -> str:
-    """What the folder of a partition is called that does not belong to this broker."""
-    return _with_suffix(partition, unique, STRAY_FOLDER_SUFFIX)
+def stray_directory_name(partition: TopicPartition, unique: str) -> str:
+    """What the directory of a partition is called that does not belong to this broker."""
+    return _with_suffix(partition, unique, STRAY_DIRECTORY_SUFFIX)
 
 
-def deleted_folder_name(partition: TopicPartition, unique: str) -> str:
-    """What the folder of a partition is called until it is removed; long topics are cut."""
-    return _with_suffix(partition, unique, DELETE_FOLDER_SUFFIX)
+def deleted_directory_name(partition: TopicPartition, unique: str) -> str:
+    """What the directory of a partition is called until it is removed; long topics are cut."""
+    return _with_suffix(partition, unique, DELETE_DIRECTORY_SUFFIX)
 
 
 def _with_suffix(partition: TopicPartition, unique: str, suffix: str) -> str:

@@ -1,11 +1,11 @@
-"""Work in turns: some of it on the logs' own thread, some on any other (ADR 5).
+"""Work in steps: some of it on the logs' own thread, some on any other (ADR 5).
 
 An operation that needs several syncs, with changes to a log between them, is a generator. It
 changes the log itself and yields each thing that waits for the disk::
 
-    stages = log.begin_truncation(5)
-    while not stages.advance():                       # on the logs' own thread
-        await loop.run_in_executor(pool, stages.run)  # on any thread
+    operation = log.begin_truncation(5)
+    while not operation.advance():                       # on the logs' own thread
+        await loop.run_in_executor(pool, operation.run)  # on any thread
 
 An `OSError` of what was yielded is raised in the generator, where it was yielded.
 """
@@ -17,16 +17,16 @@ T = TypeVar("T")
 
 Work: TypeAlias = Callable[[], None]
 """Something that waits for the disk; it touches nothing that the logs' own thread changes."""
-Turns: TypeAlias = Generator[Work, None, T]
+Steps: TypeAlias = Generator[Work, None, T]
 
 
-class Stages(Generic[T]):
+class StagedOperation(Generic[T]):
     """An operation under way. `result` is there once `advance` has said that it has ended."""
 
     result: T
 
-    def __init__(self, turns: Turns[T]) -> None:
-        self.turns = turns
+    def __init__(self, steps: Steps[T]) -> None:
+        self.steps = steps
         """For an operation that has this one as a part."""
         self._work: Work | None = None
         self._error: OSError | None = None
@@ -38,7 +38,7 @@ class Stages(Generic[T]):
         """
         error, self._error = self._error, None
         try:
-            self._work = next(self.turns) if error is None else self.turns.throw(error)
+            self._work = next(self.steps) if error is None else self.steps.throw(error)
         except StopIteration as end:
             self.result = end.value
             return True

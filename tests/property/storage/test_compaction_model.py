@@ -17,8 +17,8 @@ from penstock.records.read import read_records
 from penstock.records.record import Record
 from penstock.storage.cleaner.cleaning_task import CleaningTask
 from penstock.storage.cleaner.log_cleaner import CleanerSettings
-from penstock.storage.log.results import Isolation
-from penstock.storage.segment.batch_scan import scan
+from penstock.storage.log.results import FetchIsolation
+from penstock.storage.segment.batch_scan import scan_batches
 from tests.support.storage.cleaning import COMPACT, TP, Broker, as_table
 from tests.support.storage.logs import batches_in
 
@@ -170,7 +170,7 @@ class CompactedLog(RuleBasedStateMachine):
     # --- what is known
 
     def remember(self, offset: int) -> None:
-        fetched = self.broker.log.read(offset, 1, Isolation.LOG_END)
+        fetched = self.broker.log.read(offset, 1, FetchIsolation.LOG_END)
         assert fetched.records is not None
         for view, position, header in batches_in(fetched.records):
             self.history[header.base_offset] = Stored(header, read_records(view, position, header))
@@ -207,7 +207,7 @@ class CompactedLog(RuleBasedStateMachine):
         return [
             Stored(found.header, read_records(found.data, found.start, found.header))
             for segment in self.broker.log.local.segments
-            for found in scan(segment.file, 0, segment.size, check=True)
+            for found in scan_batches(segment.file, 0, segment.size, check=True)
         ]
 
     @property
@@ -282,7 +282,7 @@ class CompactedLog(RuleBasedStateMachine):
         log = self.broker.log
         lasts = [stored.header.last_offset for stored in on_disk]
         for offset in range(log.log_start_offset, log.log_end_offset + 1):
-            fetched = log.read(offset, 1, Isolation.LOG_END)
+            fetched = log.read(offset, 1, FetchIsolation.LOG_END)
             expected = next((last for last in lasts if last >= offset), None)
             found = None
             if fetched.records is not None:

@@ -1,6 +1,6 @@
 """Random operations on a log, held against a plain list of batches after every step.
 
-Segments and indexes are tiny, so that a few appends roll, and every index entry matters.
+LogSegments and indexes are tiny, so that a few appends roll, and every index entry matters.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ from penstock.records.validate import AppendOrigin
 from penstock.storage.disk import Disk, OsDisk
 from penstock.storage.log.log import Log
 from penstock.storage.log.log_loader import load_log
-from penstock.storage.log.results import Isolation
+from penstock.storage.log.results import FetchIsolation
 from penstock.storage.log_config import LogConfig
 from tests.support.storage.crash_disk import CrashDisk, CrashMode
 from tests.support.storage.log_history import Outcome
@@ -80,7 +80,7 @@ class LogMachine(RuleBasedStateMachine):
     @initialize(config=CONFIGS)
     def open(self, config: LogConfig) -> None:
         self.config = config
-        self.disk, self.folder = self.make_disk()
+        self.disk, self.directory = self.make_disk()
         self.log = self.load(clean=False)
         if isinstance(self.disk, CrashDisk):
             self.disk.settle()
@@ -88,7 +88,7 @@ class LogMachine(RuleBasedStateMachine):
     def load(self, *, clean: bool) -> Log:
         return load_log(
             self.disk,
-            self.folder,
+            self.directory,
             TP,
             self.config,
             self.clock,
@@ -426,17 +426,17 @@ class LogMachine(RuleBasedStateMachine):
     @rule(
         part=st.floats(0, 1),
         max_bytes=st.one_of(st.integers(0, 700), st.just(10**6)),
-        isolation=st.sampled_from(Isolation),
+        isolation=st.sampled_from(FetchIsolation),
         min_one=st.booleans(),
     )
-    def read(self, part: float, max_bytes: int, isolation: Isolation, min_one: bool) -> None:
+    def read(self, part: float, max_bytes: int, isolation: FetchIsolation, min_one: bool) -> None:
         offset = self.start + round((self.end - self.start) * part)
         fetched = self.log.read(offset, max_bytes, isolation, min_one=min_one)
         wanted = self.readable(offset, max_bytes, self.bound(isolation), min_one)
         found = fetched.records.read() if fetched.records else b""
         assert found == b"".join(batch.data for batch in wanted)
         assert fetched.size == len(found)
-        if isolation is not Isolation.TXN_COMMITTED:
+        if isolation is not FetchIsolation.TXN_COMMITTED:
             assert fetched.aborted_transactions is None
             return
         assert fetched.aborted_transactions is not None
@@ -446,10 +446,10 @@ class LogMachine(RuleBasedStateMachine):
             among = aborted_between(known, offset, wanted[-1].next_offset)
             assert set(among) <= set(fetched.aborted_transactions)
 
-    def bound(self, isolation: Isolation) -> int:
-        if isolation is Isolation.LOG_END:
+    def bound(self, isolation: FetchIsolation) -> int:
+        if isolation is FetchIsolation.LOG_END:
             return self.end
-        if isolation is Isolation.HIGH_WATERMARK:
+        if isolation is FetchIsolation.HIGH_WATERMARK:
             return self.high_watermark
         return self.log.last_stable_offset
 
@@ -476,7 +476,7 @@ class LogMachine(RuleBasedStateMachine):
     def read_out_of_range(self, by: int) -> None:
         offset = self.start + by if by < 0 else self.end + by
         with pytest.raises(OffsetOutOfRangeError):
-            self.log.read(offset, 100, Isolation.LOG_END)
+            self.log.read(offset, 100, FetchIsolation.LOG_END)
 
     @rule(lag=st.integers(-5, 3000))
     def find_by_time(self, lag: int) -> None:

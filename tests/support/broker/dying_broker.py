@@ -26,7 +26,7 @@ from unittest.mock import patch
 from penstock.broker.main import run
 from penstock.broker.replica.replica_manager import Replica
 from penstock.controller.metadata import Endpoint
-from penstock.storage.log.results import AppendInfo
+from penstock.storage.log.results import LogAppendInfo
 from tests.support.broker.in_process import TIMEOUT_S, WireClient
 
 P = ParamSpec("P")
@@ -113,11 +113,11 @@ class BrokerForge:
 # --- in the helper
 
 
-def _until(death: Death, append: Callable[P, AppendInfo]) -> Callable[P, AppendInfo]:
+def _until(death: Death, append: Callable[P, LogAppendInfo]) -> Callable[P, LogAppendInfo]:
     """Appends as before, until the one at which this process ends."""
     steps = 0
 
-    def counted(*arguments: P.args, **named: P.kwargs) -> AppendInfo:
+    def counted(*arguments: P.args, **named: P.kwargs) -> LogAppendInfo:
         nonlocal steps
         steps += 1
         if steps < death.step:
@@ -128,7 +128,7 @@ def _until(death: Death, append: Callable[P, AppendInfo]) -> Callable[P, AppendI
         if death.moment == "torn" and not info.duplicate:
             replica = arguments[0]
             assert isinstance(replica, Replica)
-            _tear(Path(replica.log.producers.folder))
+            _tear(Path(replica.log.producers.directory))
         os._exit(DIED)
 
     return counted

@@ -1,4 +1,4 @@
-"""A broker with two folders in `log.dirs`, for what goes on between them."""
+"""A broker with two directories in `log.dirs`, for what goes on between them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,7 @@ OTHER = TopicPartition("bills", 0)
 SMALL = LogConfig(segment_bytes=1000, segment_index_bytes=1200, file_delete_delay_ms=500)
 
 
-class TwoFolders:
+class TwoLogDirs:
     """The storage of a broker on a disk in memory; `TP` starts out in the first folder."""
 
     def __init__(self, config: LogConfig = SMALL) -> None:
@@ -64,7 +64,7 @@ class TwoFolders:
         move.run()
 
     def home(self) -> str:
-        return str(Path(self.log.folder).parent)
+        return str(Path(self.log.directory).parent)
 
-    def folders(self, path: str) -> list[str]:
-        return [name for name in self.disk.names(path) if self.disk.is_folder(f"{path}/{name}")]
+    def directories(self, path: str) -> list[str]:
+        return [name for name in self.disk.names(path) if self.disk.is_directory(f"{path}/{name}")]

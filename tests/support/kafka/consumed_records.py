@@ -7,7 +7,7 @@ from penstock.records.read import read_records
 from penstock.records.record import Record
 from penstock.storage.index.transaction_index import AbortedTxn
 from penstock.storage.log.log import Log
-from penstock.storage.log.results import Isolation
+from penstock.storage.log.results import FetchIsolation
 from penstock.storage.segment.log_segment import TimestampAndOffset
 from tests.support.kafka.logs import FoundOffset, KafkaRecord, ServedPartition
 from tests.support.storage.logs import batches_in
@@ -27,7 +27,7 @@ def consume(log: Log, timestamps: Iterable[int] = ()) -> ServedPartition:
             asked: _found(log.offset_for_timestamp(asked)) for asked in timestamps
         },
     )
-    for header, records, _ in _fetch(log, Isolation.HIGH_WATERMARK):
+    for header, records, _ in _fetch(log, FetchIsolation.HIGH_WATERMARK):
         if header.is_control:
             continue
         for record in records:
@@ -39,7 +39,7 @@ def consume(log: Log, timestamps: Iterable[int] = ()) -> ServedPartition:
 
 
 def _fetch(
-    log: Log, isolation: Isolation
+    log: Log, isolation: FetchIsolation
 ) -> Iterator[tuple[BatchHeader, list[Record], list[AbortedTxn]]]:
     """Batch by batch: its header, its records, and what the fetch said of aborted transactions."""
     offset = log.log_start_offset
@@ -59,7 +59,7 @@ def _committed(log: Log) -> Iterator[Record]:
     aborted: set[int] = set()
     waiting: list[AbortedTxn] = []
     known: list[AbortedTxn] = []
-    for header, records, transactions in _fetch(log, Isolation.TXN_COMMITTED):
+    for header, records, transactions in _fetch(log, FetchIsolation.TXN_COMMITTED):
         if transactions is not known:
             known = transactions
             waiting = sorted(known, key=lambda txn: txn.first_offset, reverse=True)

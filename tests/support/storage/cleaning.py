@@ -17,14 +17,14 @@ from penstock.storage.cleaner.log_cleaner import CleanerSettings, LogCleaner
 from penstock.storage.cleaner.steps import CleanerTask
 from penstock.storage.log.log import Log
 from penstock.storage.log.log_loader import ProducerLimits
-from penstock.storage.log.results import Isolation
+from penstock.storage.log.results import FetchIsolation
 from penstock.storage.log_config import LogConfig
 from penstock.storage.manager.log_manager import LogManager
 from tests.support.storage.crash_disk import CrashDisk, CrashMode
 from tests.support.storage.logs import batches_in, headers_of, read_all
 
 TP = TopicPartition("accounts", 0)
-FOLDER = "/data"
+DIRECTORY = "/data"
 EPOCH = 5
 
 COMPACT = LogConfig(
@@ -46,7 +46,7 @@ class Broker:
         config: LogConfig = COMPACT,
         settings: CleanerSettings | None = None,
         *,
-        folders: Sequence[str] = (FOLDER,),
+        directories: Sequence[str] = (DIRECTORY,),
         limits: ProducerLimits | None = None,
     ) -> None:
         self.clock = ManualClock()
@@ -56,13 +56,13 @@ class Broker:
         self.slept: list[float] = []
         """How long the cleaner slept each time, in seconds."""
         self.on_sleep: Callable[[], None] = lambda: None
-        self._folders = folders
+        self._directories = directories
         self._limits = limits or ProducerLimits()
         self.sequences: dict[int, int] = {}
         self.start()
 
     def start(self) -> None:
-        self.manager = LogManager(self.disk, self._folders, self.clock, limits=self._limits)
+        self.manager = LogManager(self.disk, self._directories, self.clock, limits=self._limits)
         self.manager.startup(lambda topic: self.config, node_id=1)
         self.use(self.settings)
         log = self.manager.get(TP)
@@ -197,7 +197,7 @@ class Broker:
         seen: list[Record] = []
         offset = self.log.log_start_offset
         while True:
-            fetched = self.log.read(offset, 400, Isolation.TXN_COMMITTED)
+            fetched = self.log.read(offset, 400, FetchIsolation.TXN_COMMITTED)
             if fetched.records is None:
                 return seen
             waiting = sorted(
@@ -259,14 +259,14 @@ def run_all(broker: Broker, task: CleaningTask) -> None:
         following = broker.finish(following)
 
 
-def checkpoint(broker: Broker, folder: str = FOLDER) -> dict[TopicPartition, int]:
+def checkpoint(broker: Broker, directory: str = DIRECTORY) -> dict[TopicPartition, int]:
     """How far each log is cleaned, as it is on disk."""
-    return load_offsets(broker.disk, f"{folder}/{CLEANER_OFFSET_CHECKPOINT}")
+    return load_offsets(broker.disk, f"{directory}/{CLEANER_OFFSET_CHECKPOINT}")
 
 
 def leftovers(broker: Broker) -> list[str]:
     """Files of a cleaning that should not be there any more."""
-    names = broker.disk.names(broker.log.folder)
+    names = broker.disk.names(broker.log.directory)
     return [name for name in names if name.endswith((".cleaned", ".swap"))]
 
 

@@ -23,11 +23,11 @@ from random import Random
 from typing import NoReturn
 
 from penstock.core.buffers import Buffer
-from penstock.storage.disk import Space
+from penstock.storage.disk import DiskSpace
 from tests.support.storage.crash_nodes import (
     CrashMode,
+    DirectoryNode,
     FileNode,
-    FolderNode,
     Link,
     Node,
     Rename,
@@ -37,7 +37,7 @@ from tests.support.storage.crash_nodes import (
 __all__ = ["CrashDisk", "CrashMode", "Fault", "SimulatedCrash"]
 
 OPERATIONS = frozenset(
-    {"create", "write", "truncate", "reserve", "sync", "sync_folder", "rename", "remove"}
+    {"create", "write", "truncate", "reserve", "sync", "sync_directory", "rename", "remove"}
 )
 FALLIBLE = OPERATIONS | {"open", "read", "map"}
 
@@ -73,7 +73,7 @@ class CrashDisk:
         self.operations = 0
         self.crashed = False
         self.now_ms = 1_700_000_000_000
-        self._root = FolderNode()
+        self._root = DirectoryNode()
         self._faults: list[Fault] = []
         self._locks: set[str] = set()
 
@@ -148,14 +148,14 @@ class CrashDisk:
         node = self._file(path)
         return node.read(0, node.size)
 
-    def names(self, folder: str) -> list[str]:
-        return sorted(self._folder(folder).entries)
+    def names(self, directory: str) -> list[str]:
+        return sorted(self._directory(directory).entries)
 
     def exists(self, path: str) -> bool:
         return self._find(path) is not None
 
-    def is_folder(self, path: str) -> bool:
-        return isinstance(self._find(path), FolderNode)
+    def is_directory(self, path: str) -> bool:
+        return isinstance(self._find(path), DirectoryNode)
 
     def size(self, path: str) -> int:
         return self._file(path).size
@@ -166,47 +166,47 @@ class CrashDisk:
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
         self._file(path).modified_ms = modified_ms
 
-    def make_folder(self, path: str) -> None:
-        folder = self._root
+    def make_directory(self, path: str) -> None:
+        directory = self._root
         for name in _parts(path):
-            node = folder.entries.get(name)
+            node = directory.entries.get(name)
             if node is None:
                 self.step("create", path)
-                node = FolderNode()
-                folder.change(Link(name, node))
-            if not isinstance(node, FolderNode):
+                node = DirectoryNode()
+                directory.change(Link(name, node))
+            if not isinstance(node, DirectoryNode):
                 _raise(errno.EEXIST, path)
-            folder = node
+            directory = node
 
     def rename(self, source: str, target: str) -> None:
         node = self._find(source)
         if node is None:
             _raise(errno.ENOENT, source)
-        source_folder, source_name = self._place(source)
-        target_folder, target_name = self._place(target)
-        replaced = target_folder.entries.get(target_name)
+        source_directory, source_name = self._place(source)
+        target_directory, target_name = self._place(target)
+        replaced = target_directory.entries.get(target_name)
         if isinstance(node, FileNode):
-            if isinstance(replaced, FolderNode):
+            if isinstance(replaced, DirectoryNode):
                 _raise(errno.EISDIR, target)
         elif isinstance(replaced, FileNode):
             _raise(errno.ENOTDIR, target)
         elif replaced is not None and replaced.entries:
             _raise(errno.ENOTEMPTY, target)
         self.step("rename", source)
-        if source_folder is target_folder:
-            source_folder.change(Rename(source_name, target_name, node))
+        if source_directory is target_directory:
+            source_directory.change(Rename(source_name, target_name, node))
         else:
-            target_folder.change(Link(target_name, node))
-            source_folder.change(Unlink(source_name))
+            target_directory.change(Link(target_name, node))
+            source_directory.change(Unlink(source_name))
 
     def remove(self, path: str) -> None:
         node = self._find(path)
-        if isinstance(node, FolderNode):
+        if isinstance(node, DirectoryNode):
             _raise(errno.EISDIR, path)
         if node is not None:
             self._unlink(path)
 
-    def remove_folder(self, path: str) -> None:
+    def remove_directory(self, path: str) -> None:
         """Not at once: a crash can come between any two of the removals."""
         node = self._find(path)
         if node is None:
@@ -214,20 +214,20 @@ class CrashDisk:
         if isinstance(node, FileNode):
             _raise(errno.ENOTDIR, path)
         for name, child in list(node.entries.items()):
-            if isinstance(child, FolderNode):
-                self.remove_folder(f"{path}/{name}")
+            if isinstance(child, DirectoryNode):
+                self.remove_directory(f"{path}/{name}")
             else:
                 self._unlink(f"{path}/{name}")
         self._unlink(path)
 
-    def sync_folder(self, path: str) -> None:
-        folder = self._folder(path)
-        self.step("sync_folder", path)
-        folder.sync()
+    def sync_directory(self, path: str) -> None:
+        directory = self._directory(path)
+        self.step("sync_directory", path)
+        directory.sync()
 
-    def space(self, path: str) -> Space:
-        self._folder(path)
-        return Space(1 << 40, 1 << 39)
+    def space(self, path: str) -> DiskSpace:
+        self._directory(path)
+        return DiskSpace(1 << 40, 1 << 39)
 
     def lock(self, path: str) -> "CrashLock | None":
         if path in self._locks:
@@ -241,13 +241,13 @@ class CrashDisk:
     def _find(self, path: str) -> Node | None:
         node: Node = self._root
         for name in _parts(path):
-            child = node.entries.get(name) if isinstance(node, FolderNode) else None
+            child = node.entries.get(name) if isinstance(node, DirectoryNode) else None
             if child is None:
                 return None
             node = child
         return node
 
-    def _folder(self, path: str) -> FolderNode:
+    def _directory(self, path: str) -> DirectoryNode:
         node = self._find(path)
         if node is None:
             _raise(errno.ENOENT, path)
@@ -255,27 +255,27 @@ class CrashDisk:
             _raise(errno.ENOTDIR, path)
         return node
 
-    def _place(self, path: str) -> tuple[FolderNode, str]:
+    def _place(self, path: str) -> tuple[DirectoryNode, str]:
         parent, _, name = path.rpartition("/")
-        return self._folder(parent), name
+        return self._directory(parent), name
 
     def _file(self, path: str, *, create: bool = False) -> FileNode:
         node = self._find(path)
-        if isinstance(node, FolderNode):
+        if isinstance(node, DirectoryNode):
             _raise(errno.EISDIR, path)
         if node is None:
             if not create:
                 _raise(errno.ENOENT, path)
-            folder, name = self._place(path)
+            directory, name = self._place(path)
             self.step("create", path)
             node = FileNode(b"", self.now_ms)
-            folder.change(Link(name, node))
+            directory.change(Link(name, node))
         return node
 
     def _unlink(self, path: str) -> None:
-        folder, name = self._place(path)
+        directory, name = self._place(path)
         self.step("remove", path)
-        folder.change(Unlink(name))
+        directory.change(Unlink(name))
 
 
 class CrashFile:

@@ -8,8 +8,8 @@ What "some" may be is more than any one file system does, and all that POSIX let
 - the bytes of a file: the first few of its writes, the last of them cut anywhere; or any mixture
   of old and new 512-byte sectors (4 KiB pages where the file was mapped), with zeros in place of
   the sectors that a file has grown by and that never reached the disk;
-- the names in a folder: the first few of its changes, in their order, whatever became of the
-  files' bytes and of other folders.
+- the names in a directory: the first few of its changes, in their order, whatever became of the
+  files' bytes and of other directories.
 """
 
 from collections.abc import Iterator
@@ -159,8 +159,8 @@ class Rename(NamedTuple):
     node: "Node"
 
 
-class FolderNode:
-    """The names in a folder."""
+class DirectoryNode:
+    """The names in a directory."""
 
     __slots__ = ("durable", "entries", "pending")
 
@@ -177,12 +177,12 @@ class FolderNode:
         self.durable = dict(self.entries)
         self.pending.clear()
 
-    def after_crash(self, mode: CrashMode, rng: Random) -> "FolderNode":
-        folder = FolderNode()
+    def after_crash(self, mode: CrashMode, rng: Random) -> "DirectoryNode":
+        directory = DirectoryNode()
         for name, node in self._names_after(mode, rng).items():
-            folder.entries[name] = node.after_crash(mode, rng)
-        folder.sync()
-        return folder
+            directory.entries[name] = node.after_crash(mode, rng)
+        directory.sync()
+        return directory
 
     def _names_after(self, mode: CrashMode, rng: Random) -> "dict[str, Node]":
         if mode is CrashMode.WRITTEN:
@@ -195,16 +195,16 @@ class FolderNode:
         return names
 
     def walk(self) -> "Iterator[Node]":
-        """This folder and everything below it."""
+        """This directory and everything below it."""
         yield self
         for node in self.entries.values():
-            if isinstance(node, FolderNode):
+            if isinstance(node, DirectoryNode):
                 yield from node.walk()
             else:
                 yield node
 
 
-Node = FileNode | FolderNode
+Node = FileNode | DirectoryNode
 
 
 def _apply_name(names: dict[str, Node], change: Link | Unlink | Rename) -> None:

@@ -1,4 +1,4 @@
-"""One folder of `log.dirs`, opened, crashed and opened again."""
+"""One directory of `log.dirs`, opened, crashed and opened again."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,8 +28,8 @@ def small(topic: str) -> LogConfig:
     return SMALL
 
 
-class Folder:
-    """A `log.dirs` folder that can be opened again and again."""
+class Directory:
+    """A `log.dirs` directory that can be opened again and again."""
 
     def __init__(self, path: str, disk: Disk | None = None) -> None:
         self.path = path

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from penstock.storage.index.transaction_index import AbortedTxn
 from penstock.storage.log.log import Log
-from penstock.storage.segment.log_segment import Segment
+from penstock.storage.segment.log_segment import LogSegment
 from tests.support.storage.log_history import Outcome
 from tests.support.storage.log_model import (
     ProducerSummary,
@@ -96,7 +96,7 @@ def check_segments(log: Log, batches: Sequence[StoredBatch]) -> None:
         check_indexes(segment, inside, is_active=segment is log.local.segments.active)
 
 
-def check_indexes(segment: Segment, batches: Sequence[StoredBatch], *, is_active: bool) -> None:
+def check_indexes(segment: LogSegment, batches: Sequence[StoredBatch], *, is_active: bool) -> None:
     """Each entry of the offset and the time index names a batch that is there."""
     at: dict[int, StoredBatch] = {}
     position = 0

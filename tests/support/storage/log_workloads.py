@@ -20,7 +20,7 @@ from penstock.storage.cleaner.log_cleaner import LogCleaner
 from penstock.storage.cleaner.steps import CleanerTask, StoreStep, SwapStep
 from penstock.storage.disk import Disk
 from penstock.storage.log.log import Log
-from penstock.storage.log.results import AppendInfo
+from penstock.storage.log.results import LogAppendInfo
 from penstock.storage.log_config import LogConfig
 from penstock.storage.manager.log_manager import LogManager
 from tests.support.storage.log_history import History
@@ -111,12 +111,12 @@ class Scene:
         disk: Disk,
         config: LogConfig = TINY,
         *,
-        folders: Sequence[str] = ("/logs",),
+        directories: Sequence[str] = ("/logs",),
         seed: int = 0,
     ) -> None:
         self.disk = disk
         self.config = config
-        self.folders = folders
+        self.directories = directories
         self.clock = ManualClock()
         self.rng = Random(seed)
         self.leader_epoch = 0
@@ -129,7 +129,7 @@ class Scene:
     # --- the broker
 
     def start(self) -> None:
-        self.manager = LogManager(self.disk, self.folders, self.clock)
+        self.manager = LogManager(self.disk, self.directories, self.clock)
         self.manager.startup(lambda topic: self.config, node_id=NODE)
 
     def stop(self) -> None:
@@ -181,10 +181,10 @@ class Scene:
         self.histories[partition].vanish(lambda: self.manager.delete(partition))
 
     def move(
-        self, folder: str, *meanwhile: Callable[[], object], partition: TopicPartition = TP
+        self, directory: str, *meanwhile: Callable[[], object], partition: TopicPartition = TP
     ) -> bool:
         """Moves a partition, with other work after each step; says whether it got there."""
-        move = self.manager.begin_move(partition, folder)
+        move = self.manager.begin_move(partition, directory)
         assert move is not None, "nothing to move"
         work = list(meanwhile)
         while not self.manager.advance_move(move):
@@ -206,7 +206,7 @@ class Scene:
         compression: Compression = Compression.NONE,
         keys: Sequence[bytes | None] = (),
         ago_ms: int = 0,
-    ) -> AppendInfo:
+    ) -> LogAppendInfo:
         """Appends a batch with a record of each size, as leader; the next of its producer's."""
         self.clock.advance(self.rng.randint(0, 20))
         now_ms = self.clock.now_ms() - ago_ms
@@ -232,7 +232,7 @@ class Scene:
 
     def end_transaction(
         self, producer: int, *, commit: bool, epoch: int = 0, partition: TopicPartition = TP
-    ) -> AppendInfo:
+    ) -> LogAppendInfo:
         marker = build_end_txn_marker(
             commit,
             producer_id=producer,
@@ -248,7 +248,7 @@ class Scene:
         *,
         partition: TopicPartition = TP,
         origin: AppendOrigin = AppendOrigin.CLIENT,
-    ) -> AppendInfo:
+    ) -> LogAppendInfo:
         log = self.log(partition)
         new = as_appended(data, log.log_end_offset, self.leader_epoch)
         info = self.histories[partition].append(

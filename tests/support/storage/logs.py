@@ -20,7 +20,7 @@ from penstock.records.record import Record
 from penstock.storage.disk import Disk, OsDisk, OsFile
 from penstock.storage.log.log import Log
 from penstock.storage.log.log_loader import ProducerLimits, load_log
-from penstock.storage.log.results import Isolation
+from penstock.storage.log.results import FetchIsolation
 from penstock.storage.log_config import LogConfig
 from penstock.storage.segment.batch_scan import header_at
 from penstock.storage.segment.log_segment import LogSlice
@@ -29,8 +29,8 @@ PARTITION = TopicPartition("orders", 3)
 NOW = 1_700_000_000_000
 
 
-class LogFolder:
-    """The folder of one partition, and the log in it that is open now.
+class LogDirectory:
+    """The directory of one partition, and the log in it that is open now.
 
     `open` and `reopen` keep the checkpoints in mind as a `LogDir` would: what was not asked for is
     taken from the log that was open before.
@@ -263,7 +263,7 @@ def headers_of(log: Log, start: int | None = None) -> list[BatchHeader]:
     headers: list[BatchHeader] = []
     offset = log.log_start_offset if start is None else start
     while True:
-        fetched = log.read(offset, 1000, Isolation.LOG_END)
+        fetched = log.read(offset, 1000, FetchIsolation.LOG_END)
         if fetched.records is None:
             return headers
         found = [header for _, _, header in batches_in(fetched.records)]
@@ -273,7 +273,7 @@ def headers_of(log: Log, start: int | None = None) -> list[BatchHeader]:
 
 
 def read_all(
-    log: Log, isolation: Isolation = Isolation.LOG_END, *, start: int | None = None
+    log: Log, isolation: FetchIsolation = FetchIsolation.LOG_END, *, start: int | None = None
 ) -> list[Record]:
     """The records that a reader sees from `start` on, control records included."""
     records: list[Record] = []
@@ -288,11 +288,11 @@ def read_all(
         offset = last.next_offset
 
 
-def values(log: Log, isolation: Isolation = Isolation.LOG_END) -> list[bytes | None]:
+def values(log: Log, isolation: FetchIsolation = FetchIsolation.LOG_END) -> list[bytes | None]:
     return [record.value for record in read_all(log, isolation)]
 
 
-def offsets(log: Log, isolation: Isolation = Isolation.LOG_END) -> list[int]:
+def offsets(log: Log, isolation: FetchIsolation = FetchIsolation.LOG_END) -> list[int]:
     return [record.offset for record in read_all(log, isolation)]
 
 

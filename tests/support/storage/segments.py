@@ -6,18 +6,18 @@ from typing import Self
 from penstock.records.batch import split
 from penstock.storage.disk import OsDisk
 from penstock.storage.log_config import LogConfig
-from penstock.storage.segment.log_segment import LogSlice, Segment, TimestampAndOffset
+from penstock.storage.segment.log_segment import LogSegment, LogSlice, TimestampAndOffset
 from tests.support.storage.logs import NOW, batches_in, filler
 
 CONFIG = LogConfig(segment_bytes=1024 * 1024, segment_index_bytes=1200, index_interval_bytes=150)
 
 
-class SegmentFolder:
+class SegmentDirectory:
     """Calling it opens a segment, which is let go of at the end."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._opened: list[Segment] = []
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._opened: list[LogSegment] = []
 
     def __enter__(self) -> Self:
         return self
@@ -35,10 +35,10 @@ class SegmentFolder:
         now_ms: int = NOW,
         suffix: str = "",
         roll_jitter_ms: int = 0,
-    ) -> Segment:
-        segment = Segment(
+    ) -> LogSegment:
+        segment = LogSegment(
             OsDisk(),
-            str(self.folder),
+            str(self.directory),
             base_offset,
             config,
             now_ms,
@@ -53,15 +53,15 @@ class SegmentFolder:
         return self.path(base_offset, suffix).stat().st_size
 
     def path(self, base_offset: int, suffix: str) -> Path:
-        return self.folder / f"{base_offset:020d}{suffix}"
+        return self.directory / f"{base_offset:020d}{suffix}"
 
 
-def append(segment: Segment, *parts: bytearray) -> None:
+def append(segment: LogSegment, *parts: bytearray) -> None:
     for part in parts:
         segment.append(part, [header for _, header in split(part)])
 
 
-def fill(segment: Segment, *, count: int = 20, size: int = 100, step_ms: int = 10) -> None:
+def fill(segment: LogSegment, *, count: int = 20, size: int = 100, step_ms: int = 10) -> None:
     """Batches of one record each, one every `step_ms`."""
     base = segment.base_offset
     for offset in range(base, base + count):
@@ -73,7 +73,9 @@ def offsets_of(found: LogSlice | None) -> list[int]:
     return [header.base_offset for _, _, header in batches_in(found)]
 
 
-def read(segment: Segment, offset: int, max_bytes: int, *, min_one: bool = True) -> LogSlice | None:
+def read(
+    segment: LogSegment, offset: int, max_bytes: int, *, min_one: bool = True
+) -> LogSlice | None:
     return segment.read(offset, max_bytes, segment.size, min_one=min_one)
 
 
@@ -81,6 +83,6 @@ def at(timestamp: int, offset: int, epoch: int = -1) -> TimestampAndOffset:
     return TimestampAndOffset(timestamp, offset, epoch)
 
 
-def index_offsets(segment: Segment) -> list[int]:
+def index_offsets(segment: LogSegment) -> list[int]:
     index = segment.offset_index
     return [index.entry(n).offset for n in range(index.entries)]

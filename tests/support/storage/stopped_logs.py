@@ -6,7 +6,7 @@ from penstock.storage.log.log import Log
 from penstock.storage.log_config import LogConfig
 from tests.support.storage.logs import (
     NOW,
-    LogFolder,
+    LogDirectory,
     filler,
 )
 
@@ -25,13 +25,13 @@ def fill(log: Log, count: int, epoch: int = 0) -> None:
         log.append_as_leader(filler(100, timestamp=NOW + 10 * log.log_end_offset), epoch)
 
 
-def stopped(folder: LogFolder, count: int, *, clean: bool = False) -> None:
+def stopped(directory: LogDirectory, count: int, *, clean: bool = False) -> None:
     """A log of `count` records that was stopped."""
-    fill(folder.open(), count)
+    fill(directory.open(), count)
     if clean:
-        folder.close()
+        directory.close()
     else:
-        folder.crash()
+        directory.crash()
 
 
 def flip(path: Path, position: int) -> None:
@@ -41,7 +41,7 @@ def flip(path: Path, position: int) -> None:
     path.write_bytes(data)
 
 
-def contents(folder: LogFolder, *suffixes: str) -> dict[str, bytes]:
+def contents(directory: LogDirectory, *suffixes: str) -> dict[str, bytes]:
     return {
-        path.name: path.read_bytes() for path in folder.path.iterdir() if path.suffix in suffixes
+        path.name: path.read_bytes() for path in directory.path.iterdir() if path.suffix in suffixes
     }

@@ -1,4 +1,4 @@
-"""Folders of logs as files: copied to be changed, and compared byte for byte."""
+"""Directories of logs as files: copied to be changed, and compared byte for byte."""
 
 import shutil
 from pathlib import Path
@@ -10,30 +10,30 @@ from penstock.storage.producer.snapshot import decode_snapshot
 Files = dict[str, bytes]
 
 
-def copy_of(folder: Path, target: Path, *partitions: TopicPartition) -> Path:
-    """A `log.dirs` folder to be changed, with these partitions or all."""
+def copy_of(directory: Path, target: Path, *partitions: TopicPartition) -> Path:
+    """A `log.dirs` directory to be changed, with these partitions or all."""
     copied = target / "copied"
     names = {str(where) for where in partitions}
 
     def unwanted(where: str, found: list[str]) -> list[str]:
-        if Path(where) != folder:
+        if Path(where) != directory:
             return []
         return [
             name
             for name in found
             if name in (".lock", "__cluster_metadata-0")
-            or (names and name not in names and (folder / name).is_dir())
+            or (names and name not in names and (directory / name).is_dir())
         ]
 
-    shutil.copytree(folder, copied, ignore=unwanted)
+    shutil.copytree(directory, copied, ignore=unwanted)
     return copied
 
 
-def files_in(folder: Path) -> Files:
-    """What is in the folder of a partition, without its identity and what is about to go."""
+def files_in(directory: Path) -> Files:
+    """What is in the directory of a partition, without its identity and what is about to go."""
     return {
         path.name: path.read_bytes()
-        for path in folder.iterdir()
+        for path in directory.iterdir()
         if path.name != "partition.metadata" and not path.name.endswith(".deleted")
     }
 

@@ -24,12 +24,12 @@ EPOCH = 5
 class WrittenLog:
     """A partition's log that is written to and then closed."""
 
-    def __init__(self, folder: Path, config: LogConfig, start_offset: int = 0) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path, config: LogConfig, start_offset: int = 0) -> None:
+        self.directory = directory
         self.clock = ManualClock(NOW_MS)
         self.log: Log = load_log(
             OsDisk(),
-            str(folder),
+            str(directory),
             TopicPartition("orders", 0),
             config,
             self.clock,
@@ -75,7 +75,7 @@ class WrittenLog:
         self.log.update_high_watermark(self.log.log_end_offset)
 
     def path(self, kind: str, base_offset: int = 0) -> Path:
-        return self.folder / f"{base_offset:020d}{kind}"
+        return self.directory / f"{base_offset:020d}{kind}"
 
     def close(self) -> None:
         self.log.close()

@@ -1,4 +1,4 @@
-"""Operations in turns on the broker's threads: to their end, whoever waits."""
+"""Operations in steps on the broker's threads: to their end, whoever waits."""
 
 import asyncio
 import errno
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.broker.workers import Workers
-from penstock.storage.staged_operation import Stages, Turns
+from penstock.storage.staged_operation import StagedOperation, Steps
 
 
 @pytest.fixture
@@ -24,14 +24,14 @@ def test_the_first_turn_is_at_once_and_the_work_on_a_thread(workers: Workers) ->
     def note() -> None:
         threads.append(threading.get_ident())
 
-    def turns() -> Turns[str]:
+    def steps() -> Steps[str]:
         note()
         yield note
         note()
         return "done"
 
     async def work() -> str:
-        job = workers.start(workers.flush, Stages(turns()))
+        job = workers.start(workers.flush, StagedOperation(steps()))
         assert len(threads) == 1
         return await job
 
@@ -44,12 +44,12 @@ def test_it_goes_on_when_nobody_waits_any_more(workers: Workers) -> None:
     gate = threading.Event()
     ended: list[bool] = []
 
-    def turns() -> Turns[None]:
+    def steps() -> Steps[None]:
         yield lambda: ended.append(not gate.wait(10))
         ended.append(True)
 
     async def work() -> None:
-        job = workers.start(workers.flush, Stages(turns()))
+        job = workers.start(workers.flush, StagedOperation(steps()))
         waiting = asyncio.ensure_future(asyncio.wait([job]))
         await asyncio.sleep(0)
         waiting.cancel()
@@ -65,11 +65,11 @@ def test_an_error_reaches_who_waits(workers: Workers) -> None:
     def fail() -> None:
         raise OSError(errno.EIO, "broken")
 
-    def turns() -> Turns[None]:
+    def steps() -> Steps[None]:
         yield fail
 
     async def work() -> None:
-        await workers.start(workers.flush, Stages(turns()))
+        await workers.start(workers.flush, StagedOperation(steps()))
 
     with pytest.raises(OSError, match="broken"):
         asyncio.run(work())

@@ -13,14 +13,14 @@ from tests.support.storage.crash_disk import CrashDisk
 
 
 class Place:
-    """A disk with an empty folder to work in."""
+    """A disk with an empty directory to work in."""
 
-    def __init__(self, disk: Disk, folder: str) -> None:
+    def __init__(self, disk: Disk, directory: str) -> None:
         self.disk = disk
-        self.folder = folder
+        self.directory = directory
 
     def path(self, name: str) -> str:
-        return f"{self.folder}/{name}"
+        return f"{self.directory}/{name}"
 
     def put(self, name: str, data: bytes) -> str:
         file = self.disk.open(self.path(name), create=True)
@@ -34,7 +34,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "os":
         return Place(OsDisk(), str(tmp_path))
     disk = CrashDisk()
-    disk.make_folder("/work")
+    disk.make_directory("/work")
     return Place(disk, "/work")
 
 
@@ -143,13 +143,13 @@ def test_a_mapping_sees_what_is_written_to_its_file(place: Place) -> None:
 def test_names_are_sorted_and_say_what_they_are(place: Place) -> None:
     place.put("b", b"")
     place.put("a", b"12")
-    place.disk.make_folder(place.path("c/d"))
-    place.disk.make_folder(place.path("c"))
-    assert place.disk.names(place.folder) == ["a", "b", "c"]
+    place.disk.make_directory(place.path("c/d"))
+    place.disk.make_directory(place.path("c"))
+    assert place.disk.names(place.directory) == ["a", "b", "c"]
     assert place.disk.names(place.path("c")) == ["d"]
-    assert place.disk.is_folder(place.path("c"))
-    assert not place.disk.is_folder(place.path("a"))
-    assert not place.disk.is_folder(place.path("none"))
+    assert place.disk.is_directory(place.path("c"))
+    assert not place.disk.is_directory(place.path("a"))
+    assert not place.disk.is_directory(place.path("none"))
     assert not place.disk.exists(place.path("a/x"))
     assert place.disk.size(place.path("a")) == 2
     with pytest.raises(FileNotFoundError):
@@ -158,24 +158,24 @@ def test_names_are_sorted_and_say_what_they_are(place: Place) -> None:
         place.disk.names(place.path("a"))
 
 
-def test_a_folder_is_no_file_and_a_file_no_folder(place: Place) -> None:
-    place.disk.make_folder(place.path("c"))
+def test_a_directory_is_no_file_and_a_file_no_directory(place: Place) -> None:
+    place.disk.make_directory(place.path("c"))
     path = place.put("a", b"")
     with pytest.raises(IsADirectoryError):
         place.disk.open(place.path("c"))
     with pytest.raises(IsADirectoryError):
         place.disk.read_file(place.path("c"))
     with pytest.raises(FileExistsError):
-        place.disk.make_folder(path)
+        place.disk.make_directory(path)
 
 
-@pytest.mark.parametrize("call", ["size", "read_file", "modified_ms", "sync_folder"])
+@pytest.mark.parametrize("call", ["size", "read_file", "modified_ms", "sync_directory"])
 def test_what_is_not_there_is_not_found(place: Place, call: str) -> None:
     with pytest.raises(FileNotFoundError):
         getattr(place.disk, call)(place.path("none"))
 
 
-def test_a_file_needs_its_folder(place: Place) -> None:
+def test_a_file_needs_its_directory(place: Place) -> None:
     with pytest.raises(FileNotFoundError):
         place.disk.open(place.path("none/a"), create=True)
 
@@ -184,32 +184,32 @@ def test_rename_replaces_a_file(place: Place) -> None:
     place.put("a", b"new")
     place.put("b", b"old")
     place.disk.rename(place.path("a"), place.path("b"))
-    assert place.disk.names(place.folder) == ["b"]
+    assert place.disk.names(place.directory) == ["b"]
     assert place.disk.read_file(place.path("b")) == b"new"
     with pytest.raises(FileNotFoundError):
         place.disk.rename(place.path("a"), place.path("c"))
 
 
-def test_rename_takes_a_folder_with_what_is_in_it(place: Place) -> None:
-    place.disk.make_folder(place.path("t-0"))
+def test_rename_takes_a_directory_with_what_is_in_it(place: Place) -> None:
+    place.disk.make_directory(place.path("t-0"))
     place.put("t-0/a", b"x")
     place.disk.rename(place.path("t-0"), place.path("t-0-delete"))
     assert place.disk.read_file(place.path("t-0-delete/a")) == b"x"
     assert not place.disk.exists(place.path("t-0"))
 
 
-def test_rename_between_folders(place: Place) -> None:
-    place.disk.make_folder(place.path("x"))
+def test_rename_between_directories(place: Place) -> None:
+    place.disk.make_directory(place.path("x"))
     place.put("a", b"1")
     place.disk.rename(place.path("a"), place.path("x/b"))
-    assert place.disk.names(place.folder) == ["x"]
+    assert place.disk.names(place.directory) == ["x"]
     assert place.disk.read_file(place.path("x/b")) == b"1"
 
 
-def test_rename_refuses_to_mix_files_and_folders(place: Place) -> None:
+def test_rename_refuses_to_mix_files_and_directories(place: Place) -> None:
     path = place.put("a", b"")
-    place.disk.make_folder(place.path("full/x"))
-    place.disk.make_folder(place.path("other"))
+    place.disk.make_directory(place.path("full/x"))
+    place.disk.make_directory(place.path("other"))
     with pytest.raises(IsADirectoryError):
         place.disk.rename(path, place.path("other"))
     with pytest.raises(NotADirectoryError):
@@ -223,22 +223,22 @@ def test_remove_is_fine_where_there_is_nothing(place: Place) -> None:
     path = place.put("a", b"")
     place.disk.remove(path)
     place.disk.remove(path)
-    assert place.disk.names(place.folder) == []
-    place.disk.make_folder(place.path("c"))
+    assert place.disk.names(place.directory) == []
+    place.disk.make_directory(place.path("c"))
     with pytest.raises(IsADirectoryError):
         place.disk.remove(place.path("c"))
 
 
-def test_remove_folder_takes_everything(place: Place) -> None:
-    place.disk.make_folder(place.path("c/d"))
+def test_remove_directory_takes_everything(place: Place) -> None:
+    place.disk.make_directory(place.path("c/d"))
     place.put("c/d/a", b"x")
     place.put("c/b", b"x")
-    place.disk.remove_folder(place.path("c"))
-    place.disk.remove_folder(place.path("c"))
-    assert place.disk.names(place.folder) == []
+    place.disk.remove_directory(place.path("c"))
+    place.disk.remove_directory(place.path("c"))
+    assert place.disk.names(place.directory) == []
     path = place.put("a", b"")
     with pytest.raises(NotADirectoryError):
-        place.disk.remove_folder(path)
+        place.disk.remove_directory(path)
 
 
 def test_the_time_of_a_file_can_be_set(place: Place) -> None:
@@ -262,7 +262,7 @@ def test_a_lock_is_held_once(place: Place) -> None:
 
 
 def test_a_lock_keeps_out_programs_with_locks_of_the_other_kind(tmp_path: Path) -> None:
-    """S1: Apache Kafka locks its folders with POSIX record locks, which Java's are."""
+    """S1: Apache Kafka locks its directories with POSIX record locks, which Java's are."""
     path = str(tmp_path / ".lock")
     take = (
         "import fcntl, sys\n"
@@ -287,7 +287,7 @@ def test_replace_file_leaves_no_trace_but_the_new_content(place: Place) -> None:
     place.put("a.tmp", b"left by a crash, and longer than anything else here")
     replace_file(place.disk, path, b"short")
     assert place.disk.read_file(path) == b"short"
-    assert place.disk.names(place.folder) == ["a"]
+    assert place.disk.names(place.directory) == ["a"]
 
 
 def test_only_a_real_file_has_a_descriptor(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The names of a partition's files and folders (S1)."""
+"""The names of a partition's files and directories (S1)."""
 
 import pytest
 
@@ -9,8 +9,8 @@ from penstock.storage.file_names import (
     SEGMENT_SUFFIXES,
     SWAP_SUFFIX,
     base_offset_of,
-    deleted_folder_name,
-    parse_partition_folder,
+    deleted_directory_name,
+    parse_partition_directory,
     segment_path,
 )
 
@@ -60,8 +60,8 @@ def test_names_that_tell_no_offset(name: str) -> None:
         ("t-2147483647", TopicPartition("t", 2**31 - 1)),
     ],
 )
-def test_the_folder_of_a_partition(name: str, partition: TopicPartition) -> None:
-    assert parse_partition_folder(name) == partition
+def test_the_directory_of_a_partition(name: str, partition: TopicPartition) -> None:
+    assert parse_partition_directory(name) == partition
     assert str(partition) == name
 
 
@@ -82,20 +82,20 @@ def test_the_folder_of_a_partition(name: str, partition: TopicPartition) -> None
     ],
 )
 def test_folders_that_are_no_partitions(name: str) -> None:
-    assert parse_partition_folder(name) is None
+    assert parse_partition_directory(name) is None
 
 
 @pytest.mark.parametrize("name", ["orders-00", "orders-007", "orders-2147483648"])
-def test_a_folder_that_no_partition_would_be_given_is_none(name: str) -> None:
-    """Taken for partition 0, `orders-00` would be opened as the folder `orders-0`."""
-    assert parse_partition_folder(name) is None
+def test_a_directory_that_no_partition_would_be_given_is_none(name: str) -> None:
+    """Taken for partition 0, `orders-00` would be opened as the directory `orders-0`."""
+    assert parse_partition_directory(name) is None
 
 
-def test_the_folder_of_a_deleted_partition() -> None:
+def test_the_directory_of_a_deleted_partition() -> None:
     """Kafka's form, cut where the file system would refuse it; never taken for a partition."""
-    name = deleted_folder_name(TopicPartition("orders", 3), "0" * 32)
+    name = deleted_directory_name(TopicPartition("orders", 3), "0" * 32)
     assert name == f"orders-3.{'0' * 32}-delete"
-    assert parse_partition_folder(name) is None
-    longest = deleted_folder_name(TopicPartition("t" * 249, 1234), "0" * 32)
+    assert parse_partition_directory(name) is None
+    longest = deleted_directory_name(TopicPartition("t" * 249, 1234), "0" * 32)
     assert len(longest) == 255
     assert longest.endswith(f"t-1234.{'0' * 32}-delete")

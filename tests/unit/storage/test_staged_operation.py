@@ -1,18 +1,18 @@
-"""Operations in turns, on the logs' own thread and on another one."""
+"""Operations in steps, on the logs' own thread and on another one."""
 
 import errno
 from collections.abc import Callable
 
 import pytest
 
-from penstock.storage.staged_operation import Stages, Turns
+from penstock.storage.staged_operation import StagedOperation, Steps
 
 
 def failing() -> None:
     raise OSError(errno.EIO, "broken")
 
 
-def two_waits(notes: list[str], second: Callable[[], None]) -> Turns[int]:
+def two_waits(notes: list[str], second: Callable[[], None]) -> Steps[int]:
     notes.append("first turn")
     yield lambda: notes.append("first wait")
     notes.append("second turn")
@@ -26,12 +26,12 @@ def two_waits(notes: list[str], second: Callable[[], None]) -> Turns[int]:
 
 def test_turns_and_waits_alternate() -> None:
     notes: list[str] = []
-    stages = Stages(two_waits(notes, lambda: notes.append("second wait")))
+    operation = StagedOperation(two_waits(notes, lambda: notes.append("second wait")))
     assert notes == []
-    while not stages.advance():
+    while not operation.advance():
         notes.append("-")
-        stages.run()
-    assert stages.result == 7
+        operation.run()
+    assert operation.result == 7
     assert notes == [
         "first turn",
         "-",
@@ -45,25 +45,25 @@ def test_turns_and_waits_alternate() -> None:
 
 def test_an_error_is_raised_where_the_work_was_handed_out() -> None:
     notes: list[str] = []
-    assert Stages(two_waits(notes, failing)).complete() == 7
+    assert StagedOperation(two_waits(notes, failing)).complete() == 7
     assert notes[-2:] == ["failed: broken", "last turn"]
 
 
 def test_what_is_not_caught_comes_out_of_advance() -> None:
-    def turns() -> Turns[None]:
+    def steps() -> Steps[None]:
         yield failing
 
-    stages = Stages(turns())
-    assert not stages.advance()
-    stages.run()
+    operation = StagedOperation(steps())
+    assert not operation.advance()
+    operation.run()
     with pytest.raises(OSError, match="broken"):
-        stages.advance()
+        operation.advance()
 
 
 def test_work_is_run_once() -> None:
     notes: list[str] = []
-    stages = Stages(two_waits(notes, lambda: None))
-    stages.advance()
-    stages.run()
-    stages.run()
+    operation = StagedOperation(two_waits(notes, lambda: None))
+    operation.advance()
+    operation.run()
+    operation.run()
     assert notes == ["first turn", "first wait"]

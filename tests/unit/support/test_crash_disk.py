@@ -62,7 +62,7 @@ def test_a_new_name_needs_its_folder_synced() -> None:
     put(disk, "/a", b"x", sync=True)
     assert contents(disk, "/a", CrashMode.DURABLE) == {None}
     assert contents(disk, "/a") == {None, b"x"}
-    disk.sync_folder("/")
+    disk.sync_directory("/")
     for mode in CrashMode:
         assert contents(disk, "/a", mode) == {b"x"}
 
@@ -70,7 +70,7 @@ def test_a_new_name_needs_its_folder_synced() -> None:
 def test_a_synced_name_does_not_make_the_bytes_durable() -> None:
     disk = CrashDisk()
     put(disk, "/a", b"x" * 1000)
-    disk.sync_folder("/")
+    disk.sync_directory("/")
     assert contents(disk, "/a", CrashMode.DURABLE) == {b""}
 
 
@@ -118,7 +118,7 @@ def test_a_truncation_may_or_may_not_have_happened() -> None:
 
 def test_names_change_in_their_order() -> None:
     disk = CrashDisk()
-    disk.make_folder("/f")
+    disk.make_directory("/f")
     put(disk, "/f/a", b"")
     put(disk, "/f/b", b"")
     disk.settle()
@@ -126,14 +126,14 @@ def test_names_change_in_their_order() -> None:
     disk.remove("/f/b")
     put(disk, "/f/d", b"")
     assert names(disk, "/f") == {("a", "b"), ("b", "c"), ("c",), ("c", "d")}
-    disk.sync_folder("/f")
+    disk.sync_directory("/f")
     assert names(disk, "/f") == {("c", "d")}
 
 
 def test_folders_lose_their_changes_each_on_its_own() -> None:
     disk = CrashDisk()
-    disk.make_folder("/f")
-    disk.make_folder("/g")
+    disk.make_directory("/f")
+    disk.make_directory("/g")
     disk.settle()
     put(disk, "/f/a", b"", sync=True)
     put(disk, "/g/b", b"", sync=True)
@@ -179,8 +179,8 @@ def test_a_crash_stops_everything_from_its_operation_on() -> None:
     disk = CrashDisk(crash_at=3)
     put(disk, "/a", b"1", sync=True)
     assert disk.operations == 3
-    with pytest.raises(SimulatedCrash, match="operation 3: sync_folder /"):
-        disk.sync_folder("/")
+    with pytest.raises(SimulatedCrash, match="operation 3: sync_directory /"):
+        disk.sync_directory("/")
     with pytest.raises(SimulatedCrash):
         put(disk, "/b", b"1")
     assert disk.crashed
@@ -192,18 +192,18 @@ def test_a_crash_stops_everything_from_its_operation_on() -> None:
 def test_every_operation_counts_once() -> None:
     disk = CrashDisk()
     steps: list[tuple[str, Callable[[], object]]] = [
-        ("create folders", lambda: disk.make_folder("/f/g")),
+        ("create folders", lambda: disk.make_directory("/f/g")),
         ("create", lambda: disk.open("/f/a", create=True)),
         ("write", lambda: disk.open("/f/a").write_at(b"xy", 0)),
         ("truncate", lambda: disk.open("/f/a").truncate(1)),
         ("reserve", lambda: disk.open("/f/a").reserve(3)),
         ("sync", lambda: disk.open("/f/a").sync()),
         ("rename", lambda: disk.rename("/f/a", "/f/b")),
-        ("sync_folder", lambda: disk.sync_folder("/f")),
+        ("sync_directory", lambda: disk.sync_directory("/f")),
         ("map", lambda: disk.map("/f/b", 4).close()),
         ("remove", lambda: disk.remove("/f/b")),
         ("nothing", lambda: disk.remove("/f/b")),
-        ("remove folder", lambda: disk.remove_folder("/f")),
+        ("remove folder", lambda: disk.remove_directory("/f")),
     ]
     counted: dict[str, int] = {}
     for name, run in steps:
@@ -298,12 +298,12 @@ def test_a_failing_write_may_store_a_part() -> None:
         ("sync", lambda disk: disk.open("/f/a").sync()),
         ("rename", lambda disk: disk.rename("/f/a", "/f/b")),
         ("remove", lambda disk: disk.remove("/f/a")),
-        ("sync_folder", lambda disk: disk.sync_folder("/f")),
+        ("sync_directory", lambda disk: disk.sync_directory("/f")),
     ],
 )
 def test_each_operation_can_fail(operation: str, run: Callable[[CrashDisk], object]) -> None:
     disk = CrashDisk()
-    disk.make_folder("/f")
+    disk.make_directory("/f")
     put(disk, "/f/a", b"12345678")
     disk.fail(operation, "/f*", errno.EIO)
     with pytest.raises(OSError, match="Input/output error"):

@@ -14,7 +14,7 @@ from penstock.security.acl_authorizer import AclAuthorizer, parse_super_users
 from penstock.security.quotas import ClientQuotas
 from penstock.storage.cleaner.log_cleaner import CleanerSettings
 from penstock.storage.log.log_loader import ProducerLimits
-from penstock.storage.manager.log_manager import ChoreIntervals
+from penstock.storage.manager.log_manager import MaintenanceIntervals
 
 _UNBOUNDED_RATE = 1.7e308
 """Kafka's default of `log.cleaner.io.max.bytes.per.second` is the largest double."""
@@ -100,8 +100,8 @@ def cleaner_settings(config: BrokerConfig) -> CleanerSettings:
     )
 
 
-def chore_intervals(config: BrokerConfig) -> ChoreIntervals:
-    return ChoreIntervals(
+def chore_intervals(config: BrokerConfig) -> MaintenanceIntervals:
+    return MaintenanceIntervals(
         config.int("log.retention.check.interval.ms"),
         config.int("log.flush.offset.checkpoint.interval.ms"),
         config.int("producer.id.expiration.check.interval.ms"),

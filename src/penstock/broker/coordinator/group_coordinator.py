@@ -63,7 +63,7 @@ from penstock.records.control import read_end_txn_marker
 from penstock.records.read import read_records
 from penstock.records.validate import AppendOrigin
 from penstock.security.acl import AclOperation, ResourceType
-from penstock.storage.log.results import AppendInfo
+from penstock.storage.log.results import LogAppendInfo
 from penstock.storage.producer.append_info import VerificationGuard
 
 logger = logging.getLogger("penstock.groups")
@@ -205,7 +205,7 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
         *,
         commit: bool,
         transaction_version: int,
-    ) -> AppendInfo:
+    ) -> LogAppendInfo:
         """Appends the end of a transaction; the offsets that were committed in it count, or not."""
         shard = self._shards.get(partition)
         if shard is None:
@@ -249,7 +249,7 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
     def _timer_event(self, fired: TimerFired[Timer]) -> Event:
         return fired
 
-    def _append(self, replica: Replica, result: Result) -> AppendInfo:
+    def _append(self, replica: Replica, result: Result) -> LogAppendInfo:
         records = [encode_record(record) for record in result.records]
         producer = None
         if result.producer is not None:

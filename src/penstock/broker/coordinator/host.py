@@ -26,7 +26,7 @@ from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import Message
-from penstock.storage.log.results import AppendInfo
+from penstock.storage.log.results import LogAppendInfo
 
 logger = logging.getLogger("penstock.coordinators")
 
@@ -104,7 +104,7 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
     def _timer_event(self, fired: TimerFired[T]) -> E: ...
 
     @abstractmethod
-    def _append(self, replica: Replica, result: R) -> AppendInfo:
+    def _append(self, replica: Replica, result: R) -> LogAppendInfo:
         """Appends the records of a result; KafkaError where they are not in the log then."""
 
     @abstractmethod
@@ -187,7 +187,7 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
         if result.timers:
             self._set_alarm()
 
-    def _flush(self, partition: int, replica: Replica, info: AppendInfo) -> None:
+    def _flush(self, partition: int, replica: Replica, info: LogAppendInfo) -> None:
         if info.flush_due:
             self._flushing[partition] = self._flushes.start(replica.log)
         elif info.rolled:

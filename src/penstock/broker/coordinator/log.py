@@ -14,7 +14,7 @@ from penstock.records.compress import Compression
 from penstock.records.record import Record
 from penstock.records.validate import AppendOrigin
 from penstock.storage.log.log import Log
-from penstock.storage.log.results import AppendInfo, Isolation
+from penstock.storage.log.results import FetchIsolation, LogAppendInfo
 from penstock.storage.producer.append_info import VerificationGuard
 from penstock.storage.segment.log_segment import LogSlice
 
@@ -47,7 +47,7 @@ def append_records(
     atomic: bool,
     producer: Producer | None = None,
     compression: Compression = Compression.NONE,
-) -> AppendInfo:
+) -> LogAppendInfo:
     """Appends records: all in one batch where `atomic`, else in as many as they need.
 
     What comes back is of the last batch; `rolled` is set where any of them began a segment.
@@ -91,7 +91,7 @@ async def read_log(log: Log, workers: Workers, read: BatchReader[T]) -> AsyncIte
     """Everything in the log, read on a thread, some megabytes at a time."""
     offset = log.log_start_offset
     while offset < log.log_end_offset:
-        found = log.read(offset, _READ_BYTES, Isolation.LOG_END)
+        found = log.read(offset, _READ_BYTES, FetchIsolation.LOG_END)
         part = found.records
         if part is None:
             return

@@ -54,7 +54,7 @@ from penstock.protocol.messages.add_partitions_to_txn import (
 from penstock.protocol.messages.write_txn_markers import WritableTxnMarker
 from penstock.records.batch import BatchHeader
 from penstock.records.read import read_records
-from penstock.storage.log.results import AppendInfo
+from penstock.storage.log.results import LogAppendInfo
 
 logger = logging.getLogger("penstock.transactions")
 
@@ -182,7 +182,7 @@ class TransactionCoordinator(CoordinatorHost[TxnShard, Event, Result, Timer, Loa
     def _timer_event(self, fired: TimerFired[Timer]) -> Event:
         return fired
 
-    def _append(self, replica: Replica, result: Result) -> AppendInfo:
+    def _append(self, replica: Replica, result: Result) -> LogAppendInfo:
         records = [encode_record(record) for record in result.records]
         return append_records(replica, records, self._clock.now_ms(), atomic=False)
 

@@ -14,7 +14,7 @@ from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.write_txn_markers import WritableTxnMarker
 from penstock.records.control import build_end_txn_marker
 from penstock.records.validate import AppendOrigin
-from penstock.storage.log.results import AppendInfo
+from penstock.storage.log.results import LogAppendInfo
 
 logger = logging.getLogger("penstock.transactions")
 
@@ -86,7 +86,7 @@ class TxnMarkers:
 
     def _append(
         self, marker: WritableTxnMarker, partition: TopicPartition, replica: Replica
-    ) -> AppendInfo:
+    ) -> LogAppendInfo:
         batch = build_end_txn_marker(
             marker.transaction_result,
             producer_id=marker.producer_id,

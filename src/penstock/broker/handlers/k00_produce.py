@@ -45,7 +45,7 @@ from penstock.records.compress import Compression
 from penstock.records.errors import RecordValidationError
 from penstock.records.prepare import PreparedAppend
 from penstock.security.acl import AclOperation, ResourceType
-from penstock.storage.log.results import AppendInfo
+from penstock.storage.log.results import LogAppendInfo
 from penstock.storage.producer.append_info import VerificationGuard
 
 if TYPE_CHECKING:
@@ -315,7 +315,7 @@ def refused(
 def _flush(
     broker: "Broker",
     replica: "Replica",
-    info: AppendInfo,
+    info: LogAppendInfo,
     partition: PartitionProduceResponse,
     flushes: list[_Flush],
 ) -> None:

@@ -28,7 +28,7 @@ from penstock.protocol.messages.fetch import (
 from penstock.replication.purgatory import Waiter, WatchList
 from penstock.security.acl import AclOperation, ResourceType
 from penstock.storage.log.log import Log
-from penstock.storage.log.results import Isolation
+from penstock.storage.log.results import FetchIsolation
 from penstock.storage.segment.read_ahead import ReadAhead
 
 if TYPE_CHECKING:
@@ -87,7 +87,9 @@ class _Fetch:
         self._body = body
         self._context = context
         committed = body.isolation_level == _READ_COMMITTED
-        self._isolation = Isolation.TXN_COMMITTED if committed else Isolation.HIGH_WATERMARK
+        self._isolation = (
+            FetchIsolation.TXN_COMMITTED if committed else FetchIsolation.HIGH_WATERMARK
+        )
         self._replica_id = max(body.replica_id, body.replica_state.replica_id)
         """The broker that fetches; negative for consumers."""
         self.conversion: DownConversion | None = None
@@ -249,13 +251,13 @@ class _Fetch:
         end = log.high_watermark
         if entry.high_watermark != end or entry.log_start_offset != log.log_start_offset:
             return False
-        if self._isolation is Isolation.TXN_COMMITTED:
+        if self._isolation is FetchIsolation.TXN_COMMITTED:
             end = log.last_stable_offset
         return entry.fetch_offset == end
 
     def _has_more(self, entry: Entry, data: FetchPartitionData) -> bool:
         """Whether there are records that did not fit."""
-        committed = self._isolation is Isolation.TXN_COMMITTED
+        committed = self._isolation is FetchIsolation.TXN_COMMITTED
         return entry.fetch_offset < (data.last_stable_offset if committed else data.high_watermark)
 
     def _read_one(
@@ -362,7 +364,7 @@ class _Fetch:
     def _watch_lists(self) -> Iterable[WatchList]:
         for entry in self._context.entries.values():
             replica = self._broker.replicas.find(entry.topic, entry.partition)
-            if self._isolation is Isolation.TXN_COMMITTED:
+            if self._isolation is FetchIsolation.TXN_COMMITTED:
                 yield replica.committed_waiters
             else:
                 yield replica.waiters

@@ -21,7 +21,7 @@ from penstock.protocol.primitives import size_of
 from penstock.records.compress import Compression
 from penstock.records.down_convert import down_convert
 from penstock.storage.disk import OsFile
-from penstock.storage.log.results import Isolation
+from penstock.storage.log.results import FetchIsolation
 from penstock.storage.segment.log_segment import LogSlice
 from penstock.storage.segment.read_ahead import ReadAhead
 
@@ -169,7 +169,7 @@ class DownConversion:
             with suppress(OSError):
                 await workers.run(workers.flush, ahead.run)
         log = replica.leading()
-        return log.read(offset, limit, Isolation.HIGH_WATERMARK, min_one=True).records
+        return log.read(offset, limit, FetchIsolation.HIGH_WATERMARK, min_one=True).records
 
 
 class _Piece:

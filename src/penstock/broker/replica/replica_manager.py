@@ -29,7 +29,7 @@ from penstock.records.validate import AppendOrigin
 from penstock.replication.partition import Partition
 from penstock.replication.purgatory import WatchList
 from penstock.storage.log.log import Log
-from penstock.storage.log.results import AppendInfo
+from penstock.storage.log.results import LogAppendInfo
 from penstock.storage.manager.log_creation import NewLog
 from penstock.storage.manager.log_manager import LogManager
 from penstock.storage.producer.append_info import VerificationGuard
@@ -82,7 +82,7 @@ class Replica:
         prepared: PreparedAppend | None = None,
         guard: VerificationGuard | None = None,
         transaction_version: int = -1,
-    ) -> AppendInfo:
+    ) -> LogAppendInfo:
         """Appends as the leader, moves the high watermark and wakes who waited (P2, E7).
 
         `prepared` is what `Log.begin_append` gave for these records, once it has run. `guard` is

@@ -17,7 +17,7 @@ from penstock.cli.dump.names import KNOWN_NAMES, FileName, FileType, parse_name
 from penstock.cli.dump.segment import SegmentOptions, dump_segment
 from penstock.cli.dump.small_files import dump_small_file
 from penstock.storage.disk import OsDisk, OsFile
-from penstock.storage.file_names import LOG_SUFFIX, parse_partition_folder, segment_path
+from penstock.storage.file_names import LOG_SUFFIX, parse_partition_directory, segment_path
 from penstock.storage.index.mapped_index import CorruptIndexError
 from penstock.storage.index.offset_index import OffsetIndex
 from penstock.storage.index.time_index import TimeIndex
@@ -93,7 +93,7 @@ def _files(path: str) -> Iterator[str | FoundItem]:
     partitions = [
         name
         for name in names
-        if parse_partition_folder(name) is not None and os.path.isdir(os.path.join(path, name))
+        if parse_partition_directory(name) is not None and os.path.isdir(os.path.join(path, name))
     ]
     if partitions:
         yield FoundItem(

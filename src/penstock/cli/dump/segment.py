@@ -24,7 +24,7 @@ from penstock.records.control import read_control_type, read_end_txn_marker
 from penstock.records.read import read_records
 from penstock.records.record import Record
 from penstock.storage.disk import File
-from penstock.storage.segment.batch_scan import SCAN_BLOCK, Scanned, scan, verify_at
+from penstock.storage.segment.batch_scan import SCAN_BLOCK, ScannedBatch, scan_batches, verify_at
 
 _MAX_SEQUENCE = 0x7FFFFFFF
 _TIMESTAMP_TYPES = {
@@ -53,7 +53,7 @@ def dump_segment(file: File, base_offset: int, options: SegmentOptions) -> Itera
     size = file.size()
     limit = size if options.max_bytes is None else min(size, options.max_bytes)
     walk = _Walk(base_offset)
-    batches = scan(file, 0, size)
+    batches = scan_batches(file, 0, size)
     while True:
         try:
             found = next(batches, None)
@@ -104,7 +104,7 @@ class _Walk:
         self._counted = True
         self._gaps = 0
 
-    def batch(self, found: Scanned, options: SegmentOptions) -> Iterator[Item]:
+    def batch(self, found: ScannedBatch, options: SegmentOptions) -> Iterator[Item]:
         header = found.header
         reason = ""
         try:
@@ -140,7 +140,7 @@ class _Walk:
         if self._next_offset not in (None, header.base_offset):
             self._gaps += 1
 
-    def _deep(self, found: Scanned, options: SegmentOptions) -> Iterator[Item]:
+    def _deep(self, found: ScannedBatch, options: SegmentOptions) -> Iterator[Item]:
         header = found.header
         try:
             # Only v2 batches have the header that read_records wants to be spared.
@@ -158,7 +158,9 @@ class _Walk:
             due = record.offset + 1
             yield from self._record(found, record, options)
 
-    def _record(self, found: Scanned, record: Record, options: SegmentOptions) -> Iterator[Item]:
+    def _record(
+        self, found: ScannedBatch, record: Record, options: SegmentOptions
+    ) -> Iterator[Item]:
         header = found.header
         fields: dict[str, Value] = {}
         failure = ""
@@ -185,7 +187,7 @@ class _Walk:
             self.problems += 1
             yield problem(failure, offset=record.offset)
 
-    def _problem(self, reason: str, found: Scanned) -> Item:
+    def _problem(self, reason: str, found: ScannedBatch) -> Item:
         self.problems += 1
         return problem(reason, position=found.position, size=found.header.size)
 
@@ -203,7 +205,7 @@ class _Walk:
         )
 
 
-def _batch_fields(found: Scanned, codec: str, *, is_valid: bool) -> dict[str, Value]:
+def _batch_fields(found: ScannedBatch, codec: str, *, is_valid: bool) -> dict[str, Value]:
     header = found.header
     fields: dict[str, Value]
     if header.magic >= MAGIC:
@@ -234,7 +236,7 @@ def _batch_fields(found: Scanned, codec: str, *, is_valid: bool) -> dict[str, Va
     }
 
 
-def _old_crc(found: Scanned) -> int:
+def _old_crc(found: ScannedBatch) -> int:
     return int.from_bytes(found.bytes[LOG_OVERHEAD : LOG_OVERHEAD + 4], "big")
 
 
@@ -255,7 +257,7 @@ def _record_fields(header: BatchHeader, record: Record) -> dict[str, Value]:
     return fields
 
 
-def _control_fields(found: Scanned, record: Record) -> dict[str, Value]:
+def _control_fields(found: ScannedBatch, record: Record) -> dict[str, Value]:
     control_type = read_control_type(record.key)
     marker = read_end_txn_marker(found.data, found.start, found.header)
     if marker.ends_transaction:

@@ -1,4 +1,4 @@
-"""The small text files of a log folder: offset checkpoints, the clean-shutdown marker, identities.
+"""The small text files of a log directory: checkpoints, the clean-shutdown marker, identities.
 
 Each has pure functions from and to its bytes, and a pair that loads and stores it through the
 disk. A file that is not there is no error: it means nothing has been noted yet. One that cannot
@@ -59,7 +59,7 @@ class EpochEntry(NamedTuple):
 
 
 class MetaProperties(NamedTuple):
-    """`meta.properties`: whose folder this is. Version 0 says `broker.id`, 1 says `node.id`."""
+    """`meta.properties`: whose directory this is. Version 0 says `broker.id`, 1 says `node.id`."""
 
     version: int
     cluster_id: str | None = None
@@ -199,33 +199,33 @@ def has_clean_shutdown(disk: Disk, log_dir: str) -> bool:
 
 
 def store_clean_shutdown(disk: Disk, log_dir: str, broker_epoch: int = -1) -> None:
-    """Notes that every log of the folder was flushed and closed; to be called after that."""
+    """Notes that every log of the directory was flushed and closed; to be called after that."""
     replace_file(disk, f"{log_dir}/{CLEAN_SHUTDOWN_MARKER}", encode_clean_shutdown(broker_epoch))
 
 
 def remove_clean_shutdown(disk: Disk, log_dir: str) -> None:
     """Takes the marker away for good: one that came back would hide a later crash."""
     disk.remove(f"{log_dir}/{CLEAN_SHUTDOWN_MARKER}")
-    disk.sync_folder(log_dir)
+    disk.sync_directory(log_dir)
 
 
 # --- the mark of a log that was moved
 
 
-def has_moved_marker(disk: Disk, folder: str) -> bool:
-    """Whether the log in a folder was copied from another one, which may still be there."""
-    return disk.exists(f"{folder}/{MOVED_MARKER}")
+def has_moved_marker(disk: Disk, directory: str) -> bool:
+    """Whether the log in a directory was copied from another one, which may still be there."""
+    return disk.exists(f"{directory}/{MOVED_MARKER}")
 
 
-def store_moved_marker(disk: Disk, folder: str, source: str) -> None:
-    """Marks a log that was copied from the folder `source` of `log.dirs`."""
-    replace_file(disk, f"{folder}/{MOVED_MARKER}", f"{source}\n".encode())
+def store_moved_marker(disk: Disk, directory: str, source: str) -> None:
+    """Marks a log that was copied from the directory `source` of `log.dirs`."""
+    replace_file(disk, f"{directory}/{MOVED_MARKER}", f"{source}\n".encode())
 
 
-def remove_moved_marker(disk: Disk, folder: str) -> None:
+def remove_moved_marker(disk: Disk, directory: str) -> None:
     """Takes the mark away for good, also where that was done and is not durable yet."""
-    disk.remove(f"{folder}/{MOVED_MARKER}")
-    disk.sync_folder(folder)
+    disk.remove(f"{directory}/{MOVED_MARKER}")
+    disk.sync_directory(directory)
 
 
 # --- identities
@@ -272,14 +272,14 @@ def decode_partition_metadata(data: bytes, path: str) -> PartitionMetadata:
     return PartitionMetadata(version, topic_id)
 
 
-def load_partition_metadata(disk: Disk, folder: str) -> PartitionMetadata | None:
-    path = f"{folder}/{PARTITION_METADATA}"
+def load_partition_metadata(disk: Disk, directory: str) -> PartitionMetadata | None:
+    path = f"{directory}/{PARTITION_METADATA}"
     return decode_partition_metadata(disk.read_file(path), path) if disk.exists(path) else None
 
 
-def store_partition_metadata(disk: Disk, folder: str, topic_id: UUID) -> None:
+def store_partition_metadata(disk: Disk, directory: str, topic_id: UUID) -> None:
     content = encode_partition_metadata(PartitionMetadata(0, topic_id))
-    replace_file(disk, f"{folder}/{PARTITION_METADATA}", content)
+    replace_file(disk, f"{directory}/{PARTITION_METADATA}", content)
 
 
 def encode_meta_properties(properties: MetaProperties) -> bytes:

@@ -44,7 +44,7 @@ class LatestFiles:
         self._lock = threading.Lock()
 
     @property
-    def is_settled(self) -> bool:
+    def is_durable(self) -> bool:
         """Whether what was taken last is durable."""
         return self._written == self.taken
 
@@ -68,8 +68,8 @@ class LatestFiles:
                     file.close()
             for path in files:
                 self._disk.rename(_temporary(path), path)
-            for folder in sorted({str(Path(path).parent) for path in files}):
-                self._disk.sync_folder(folder)
+            for directory in sorted({str(Path(path).parent) for path in files}):
+                self._disk.sync_directory(directory)
             self._written = serial
 
 

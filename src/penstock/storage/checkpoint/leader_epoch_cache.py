@@ -39,10 +39,10 @@ _UNDEFINED = EpochEndOffset(NO_LEADER_EPOCH, NO_OFFSET)
 
 
 class LeaderEpochCache:
-    """Epochs and start offsets, both increasing; loaded from the file in `folder`."""
+    """Epochs and start offsets, both increasing; loaded from the file in `directory`."""
 
-    def __init__(self, disk: Disk, folder: str) -> None:
-        self.folder = folder
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self.directory = directory
         self.is_stale = False
         """Whether the file must be written with the next flush."""
         self._file = LatestFiles(disk)
@@ -53,7 +53,7 @@ class LeaderEpochCache:
 
     @property
     def path(self) -> str:
-        return f"{self.folder}/{LEADER_EPOCH_CHECKPOINT}"
+        return f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}"
 
     def entries(self) -> list[EpochEntry]:
         return list(self._entries)

@@ -35,7 +35,7 @@ from penstock.records.read import read_records, record_bytes
 from penstock.storage.cleaner.cleaned_transactions import CleanedTransactions
 from penstock.storage.cleaner.offset_map import OffsetMap, shift_timestamps
 from penstock.storage.index.transaction_index import AbortedTxn
-from penstock.storage.segment.batch_scan import Scanned
+from penstock.storage.segment.batch_scan import ScannedBatch
 
 _log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class BatchCleaner:
         self._selected = bytearray()
         self._shifted = bytearray()
 
-    def clean(self, found: Scanned, *, keep_legacy_tombstones: bool) -> CleanedBatch | None:
+    def clean(self, found: ScannedBatch, *, keep_legacy_tombstones: bool) -> CleanedBatch | None:
         """What stays of a batch; None where nothing does.
 
         Batches of old formats have no delete horizon: whoever calls decides for them.
@@ -125,7 +125,7 @@ class BatchCleaner:
             self._warn_if_grown(header, cleaned.header)
         return cleaned
 
-    def _clean_control(self, found: Scanned) -> CleanedBatch | None:
+    def _clean_control(self, found: ScannedBatch) -> CleanedBatch | None:
         header = found.header
         marker = read_end_txn_marker(found.data, found.start, header)
         fate = self._transactions.on_control_batch(header, marker.control_type)
@@ -141,7 +141,7 @@ class BatchCleaner:
             return self._emptied(found)
         return CleanedBatch(found.bytes, header, True)
 
-    def _clean_records(self, found: Scanned) -> CleanedBatch | None:
+    def _clean_records(self, found: ScannedBatch) -> CleanedBatch | None:
         header = found.header
         count = header.records_count
         if not count:
@@ -214,7 +214,7 @@ class BatchCleaner:
         write_crc(batch, 0, crc)
         return CleanedBatch(batch, rebuilt._replace(crc=crc), False)
 
-    def _emptied(self, found: Scanned) -> CleanedBatch | None:
+    def _emptied(self, found: ScannedBatch) -> CleanedBatch | None:
         """The header alone, where somebody needs it."""
         header = found.header
         if not self._must_stay(header):
@@ -246,7 +246,7 @@ class BatchCleaner:
             return header.last_offset == last.last_data_offset
         return header.is_control and header.producer_epoch == last.producer_epoch
 
-    def _clean_legacy(self, found: Scanned, keep_tombstones: bool) -> CleanedBatch | None:
+    def _clean_legacy(self, found: ScannedBatch, keep_tombstones: bool) -> CleanedBatch | None:
         """A v0 or v1 message stays as it is. A wrapper that loses some becomes a v2 batch."""
         header = found.header
         records = read_records(found.data, found.start)
@@ -288,7 +288,7 @@ class BatchCleaner:
 
 
 def map_batch(
-    offsets: OffsetMap, found: Scanned, start_offset: int, transactions: CleanedTransactions
+    offsets: OffsetMap, found: ScannedBatch, start_offset: int, transactions: CleanedTransactions
 ) -> bool:
     """Puts the keys of a batch into the map, from `start_offset` on; False where it is full."""
     header = found.header

@@ -1,4 +1,4 @@
-"""How far each log has been cleaned: `cleaner-offset-checkpoint`, one per folder of `log.dirs`."""
+"""How far each log has been cleaned: the `cleaner-offset-checkpoint` of each log directory."""
 
 import logging
 
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class CleanerCheckpoints:
-    """The checkpoints of all folders, read once. `begin_store` writes what has changed.
+    """The checkpoints of all directories, read once. `begin_store` writes what has changed.
 
     An offset belongs to a log, not to a name: one of a topic that was deleted says nothing about
     another topic of that name.
@@ -52,9 +52,9 @@ class CleanerCheckpoints:
             self._stale.add(log_dir.path)
 
     def begin_store(self, log_dir: LogDir) -> FileWrite | None:
-        """The file of a folder, to be written on any thread; None where it is as it should be."""
+        """Returns the write of a directory's file, for any thread; None if it is up to date."""
         files = self._files.setdefault(log_dir.path, LatestFiles(self._disk))
-        if log_dir.path not in self._stale and files.is_settled:
+        if log_dir.path not in self._stale and files.is_durable:
             return None
         self._stale.discard(log_dir.path)
         offsets = {

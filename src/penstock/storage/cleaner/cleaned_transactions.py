@@ -13,7 +13,7 @@ from penstock.records.control import ControlType
 from penstock.storage.index.transaction_index import AbortedTxn
 
 
-class MarkerFate(NamedTuple):
+class MarkerDecision(NamedTuple):
     """What becomes of a control batch."""
 
     can_go: bool
@@ -58,21 +58,21 @@ class CleanedTransactions:
         ongoing.has_batches = True
         return True
 
-    def on_control_batch(self, header: BatchHeader, control_type: ControlType) -> MarkerFate:
+    def on_control_batch(self, header: BatchHeader, control_type: ControlType) -> MarkerDecision:
         """Takes note of a control batch; says whether it is still needed."""
         if header.records_count == 0:
-            return MarkerFate(can_go=True)
+            return MarkerDecision(can_go=True)
         self._start_up_to(header.last_offset)
         if control_type is ControlType.ABORT:
             ended = self._ongoing_aborted.pop(header.producer_id, None)
             if ended is not None and ended.has_batches:
-                return MarkerFate(can_go=False, aborted=ended.txn)
-            return MarkerFate(can_go=True)
+                return MarkerDecision(can_go=False, aborted=ended.txn)
+            return MarkerDecision(can_go=True)
         if control_type is ControlType.COMMIT:
             has_batches = header.producer_id in self._ongoing_committed
             self._ongoing_committed.discard(header.producer_id)
-            return MarkerFate(can_go=not has_batches)
-        return MarkerFate(can_go=False)
+            return MarkerDecision(can_go=not has_batches)
+        return MarkerDecision(can_go=False)
 
     def _start_up_to(self, offset: int) -> None:
         while self._aborted and self._aborted[-1].first_offset <= offset:

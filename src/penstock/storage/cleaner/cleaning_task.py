@@ -23,8 +23,8 @@ from penstock.storage.file_names import CLEANED_SUFFIX, SEGMENT_SUFFIXES, segmen
 from penstock.storage.index.transaction_index import AbortedTxn
 from penstock.storage.log.log import Log
 from penstock.storage.log_config import LogConfig
-from penstock.storage.segment.batch_scan import scan
-from penstock.storage.segment.log_segment import Segment
+from penstock.storage.segment.batch_scan import scan_batches
+from penstock.storage.segment.log_segment import LogSegment
 
 _NAP_MS = 250
 """How long a throttled cleaning sleeps before it looks whether it was asked to stop."""
@@ -37,7 +37,7 @@ class CleaningAbortedError(Exception):
 class Source(NamedTuple):
     """A sealed segment that is cleaned."""
 
-    segment: Segment
+    segment: LogSegment
     path: str
     facts: SegmentFacts
     end_offset: int
@@ -50,7 +50,7 @@ class CleaningPlan:
 
     log: Log
     disk: Disk
-    folder: str
+    directory: str
     config: LogConfig
     now_ms: int
     first_dirty_offset: int
@@ -73,7 +73,7 @@ class CleaningPlan:
         return cls(
             log=log,
             disk=log.local.disk,
-            folder=log.folder,
+            directory=log.directory,
             config=log.config,
             now_ms=now_ms,
             first_dirty_offset=found.first_dirty_offset,
@@ -106,7 +106,7 @@ class CleaningPlan:
         )
 
 
-def _source(segment: Segment, end_offset: int) -> Source:
+def _source(segment: LogSegment, end_offset: int) -> Source:
     facts = SegmentFacts(
         segment.base_offset,
         segment.size,
@@ -119,8 +119,8 @@ def _source(segment: Segment, end_offset: int) -> Source:
 class Replacement(NamedTuple):
     """What a step has made: the segments `old` become `new`."""
 
-    new: Segment
-    old: Sequence[Segment]
+    new: LogSegment
+    old: Sequence[LogSegment]
     end_offset: int
     """Base offset of the segment after `old`."""
 
@@ -166,7 +166,7 @@ class CleaningTask:
         self._cleaner: BatchCleaner | None = None
         self._legacy_horizon_ms = 0
         self._groups: list[Sequence[Source]] = []
-        self._writing: Segment | None = None
+        self._writing: LogSegment | None = None
         self._writing_base: int | None = None
 
     def __repr__(self) -> str:
@@ -248,7 +248,7 @@ class CleaningTask:
         file = self.plan.disk.open(source.path)
         try:
             size = source.facts.size
-            for found in scan(file, position, size, check=True, block=self._block):
+            for found in scan_batches(file, position, size, check=True, block=self._block):
                 if not map_batch(offsets, found, start, transactions):
                     return False
                 self.stats.map_bytes_read += found.header.size
@@ -302,14 +302,14 @@ class CleaningTask:
         self._writing = self._writing_base = None
         return Replacement(segment, [source.segment for source in group], group[-1].end_offset)
 
-    def _new_segment(self, group: Sequence[Source]) -> Segment:
+    def _new_segment(self, group: Sequence[Source]) -> LogSegment:
         plan = self.plan
         base_offset = group[0].facts.base_offset
         self._remove_files(base_offset)
         self._writing_base = base_offset
-        return Segment(
+        return LogSegment(
             plan.disk,
-            plan.folder,
+            plan.directory,
             base_offset,
             replace(plan.config, preallocate=False),
             plan.now_ms,
@@ -322,7 +322,7 @@ class CleaningTask:
         clean = self._cleaner.clean
         file = self.plan.disk.open(source.path)
         try:
-            for found in scan(file, 0, source.facts.size, check=True, block=self._block):
+            for found in scan_batches(file, 0, source.facts.size, check=True, block=self._block):
                 cleaned = clean(found, keep_legacy_tombstones=keep_tombstones)
                 written = 0
                 if cleaned is None:
@@ -350,7 +350,7 @@ class CleaningTask:
 
     def _remove_files(self, base_offset: int) -> None:
         for kind in SEGMENT_SUFFIXES:
-            path = segment_path(self.plan.folder, base_offset, kind, CLEANED_SUFFIX)
+            path = segment_path(self.plan.directory, base_offset, kind, CLEANED_SUFFIX)
             self.plan.disk.remove(path)
 
     def _pace(self, size: int) -> None:
@@ -371,7 +371,7 @@ class CleaningTask:
 class _Output:
     """A new segment, written in blocks."""
 
-    def __init__(self, segment: Segment, block: int) -> None:
+    def __init__(self, segment: LogSegment, block: int) -> None:
         self.segment = segment
         self.unchanged = True
         self._block = block

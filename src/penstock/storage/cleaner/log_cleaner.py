@@ -27,7 +27,7 @@ from penstock.core.ids import TopicPartition
 from penstock.storage.checkpoint.latest_files import FileWrite
 from penstock.storage.cleaner.checkpoints import CleanerCheckpoints
 from penstock.storage.cleaner.cleaning_task import CleaningPlan, CleaningTask
-from penstock.storage.cleaner.planning import LogToClean, by_filth, durable_part, log_to_clean
+from penstock.storage.cleaner.planning import LogToClean, by_dirty_ratio, durable_part, log_to_clean
 from penstock.storage.cleaner.steps import CleanerTask, FlushStep, StoreStep, SwapStep
 from penstock.storage.cleaner.throttle import CleanerThrottle
 from penstock.storage.log.log import Log
@@ -37,8 +37,8 @@ from penstock.storage.manager.log_manager import LogManager
 _log = logging.getLogger(__name__)
 
 _PASSING = {
-    errno.ENOSPC: "free space in {folder}, or lower segment.bytes of the topic",
-    errno.EDQUOT: "raise the quota of {folder}, or lower segment.bytes of the topic",
+    errno.ENOSPC: "free space in {directory}, or lower segment.bytes of the topic",
+    errno.EDQUOT: "raise the quota of {directory}, or lower segment.bytes of the topic",
     errno.ENOMEM: "lower log.cleaner.dedupe.buffer.size",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.ENFILE: "raise the limit of open files (fs.file-max)",
@@ -122,7 +122,7 @@ class LogCleaner:
         if self._closed or len(self._running) >= self.settings.threads:
             return None
         self._forget_deleted()
-        for found in by_filth(self._candidates()):
+        for found in by_dirty_ratio(self._candidates()):
             task = self._start(found)
             if task is not None:
                 self._running[task.partition] = task
@@ -146,7 +146,7 @@ class LogCleaner:
                 yield log_dir, log
 
     def _home_of(self, log: Log) -> LogDir | None:
-        """The folder of a log that is still the manager's."""
+        """The directory of a log that is still the manager's."""
         for log_dir, known in self._logs():
             if known is log:
                 return log_dir
@@ -342,7 +342,7 @@ class LogCleaner:
                 "%d s",
                 log.partition,
                 error,
-                remedy.format(folder=home.path),
+                remedy.format(directory=home.path),
                 wait_ms // 1000,
             )
         elif isinstance(error, OSError):
@@ -354,13 +354,14 @@ class LogCleaner:
         reason = error.message if isinstance(error, KafkaError) else repr(error)
         self._uncleanable[log.partition] = (log, reason)
         _log.error(
-            "%s is not compacted any more: %s. Its records stay readable, but its folder %s grows. "
+            "%s is not compacted any more: %s. Its records stay readable, but %s grows. "
             "Look at its segments with `penstock dump-log`; if a replica is whole, delete the "
-            "folder while the broker is stopped, so that it is copied anew. The next start of the "
+            "directory while the broker is stopped, so that it is copied again. The next "
+            "start of the "
             "broker tries again",
             log.partition,
             reason,
-            log.folder,
+            log.directory,
         )
 
     def _report(self, task: CleaningTask) -> None:
@@ -417,7 +418,7 @@ class LogCleaner:
                 self._checkpoints.forget(log_dir, log)
 
     def move_began(self, partition: TopicPartition) -> None:
-        """The manager says so before it copies the log to another folder."""
+        """The manager says so before it copies the log to another directory."""
         self.pause(partition)
         for log_dir, log in self._logs():
             if log.partition == partition:
@@ -430,14 +431,14 @@ class LogCleaner:
             self.resume(partition)
 
     def moved(self, source: LogDir, target: LogDir, old: Log, new: Log) -> None:
-        """The manager says so when the log is another one, in another folder."""
+        """The manager says so when the log is another one, in another directory."""
         offset = self._checkpoints.get(source, old)
         if offset is not None:
             self._checkpoints.set(target, new, offset)
             self._checkpoints.forget(source, old)
 
     def begin_store(self, log_dir: LogDir) -> FileWrite | None:
-        """`cleaner-offset-checkpoint` of a folder, where that is not as it should be."""
+        """`cleaner-offset-checkpoint` of a directory, where that is not as it should be."""
         return self._checkpoints.begin_store(log_dir)
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from penstock.storage.log.log import Log
 from penstock.storage.log_config import INT_MAX, LONG_MAX
-from penstock.storage.segment.log_segment import Segment
+from penstock.storage.segment.log_segment import LogSegment
 
 _log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ def _range(log: Log, first_dirty: int, uncleanable: int, now_ms: int) -> LogToCl
     )
 
 
-def _size(segments: Iterable[Segment]) -> int:
+def _size(segments: Iterable[LogSegment]) -> int:
     return sum(segment.size for segment in segments)
 
 
@@ -123,7 +123,7 @@ def _overdue_ms(log: Log, first_dirty: int, now_ms: int) -> int:
     return max(now_ms - lag_ms - earliest, 0)
 
 
-def _dirty_segments(log: Log, first_dirty: int) -> list[Segment]:
+def _dirty_segments(log: Log, first_dirty: int) -> list[LogSegment]:
     """The segments that hold dirty records, without the active one."""
     segments = log.local.segments
     return [
@@ -131,7 +131,7 @@ def _dirty_segments(log: Log, first_dirty: int) -> list[Segment]:
     ]
 
 
-def by_filth(candidates: Iterable[LogToClean]) -> list[LogToClean]:
+def by_dirty_ratio(candidates: Iterable[LogToClean]) -> list[LogToClean]:
     """The logs that are due, the one with the largest dirty share first."""
     due = (candidate for candidate in candidates if candidate.is_due)
     return sorted(due, key=lambda candidate: candidate.cleanable_ratio, reverse=True)

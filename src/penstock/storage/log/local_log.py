@@ -22,9 +22,9 @@ from penstock.storage.file_names import (
 )
 from penstock.storage.index.transaction_index import AbortedTxn
 from penstock.storage.log_config import LogConfig
-from penstock.storage.segment.log_segment import LogSlice, Segment
-from penstock.storage.segment.log_segments import Segments
-from penstock.storage.staged_operation import Turns
+from penstock.storage.segment.log_segment import LogSegment, LogSlice
+from penstock.storage.segment.log_segments import LogSegments
+from penstock.storage.staged_operation import Steps
 
 _log = logging.getLogger(__name__)
 
@@ -32,15 +32,20 @@ _log = logging.getLogger(__name__)
 class FlushTask:
     """A flush that may run on another thread while the log is appended to.
 
-    `run` calls sync and nothing else. Segments that are sealed are synced with their indexes; of
+    `run` calls sync and nothing else. LogSegments that are sealed are synced with their indexes; of
     the active one only the `.log` file is, because recovery rebuilds its indexes anyway.
     """
 
     def __init__(
-        self, disk: Disk, folder: str, sealed: Sequence[Segment], active: Segment, end_offset: int
+        self,
+        disk: Disk,
+        directory: str,
+        sealed: Sequence[LogSegment],
+        active: LogSegment,
+        end_offset: int,
     ) -> None:
         self._disk = disk
-        self._folder = folder
+        self._directory = directory
         self._sealed = sealed
         self._active = active
         self.end_offset = end_offset
@@ -53,40 +58,40 @@ class FlushTask:
             sync()
         _flush_all(self._sealed)
         self._active.file.sync()
-        self._disk.sync_folder(self._folder)
+        self._disk.sync_directory(self._directory)
 
 
-class _Condemned(NamedTuple):
+class _DeletedSegment(NamedTuple):
     due_ms: int
-    segment: Segment
+    segment: LogSegment
 
 
 class LocalLog:
-    """Segments in a folder. `next_offset` is the log end offset."""
+    """LogSegments in a directory. `next_offset` is the log end offset."""
 
     def __init__(
         self,
         disk: Disk,
-        folder: str,
+        directory: str,
         config: LogConfig,
-        segments: Segments,
+        segments: LogSegments,
         next_offset: int,
         recovery_point: int,
     ) -> None:
         self.disk = disk
-        self.folder = folder
+        self.directory = directory
         self.config = config
         self.segments = segments
         self.next_offset = next_offset
         self.recovery_point = recovery_point
         """Everything below is durable."""
-        self._condemned: list[_Condemned] = []
+        self._condemned: list[_DeletedSegment] = []
         self._flushes = 0
         self._holds = 0
 
     # --- append, read
 
-    def append(self, segment: Segment, data: Buffer, headers: Sequence[BatchHeader]) -> None:
+    def append(self, segment: LogSegment, data: Buffer, headers: Sequence[BatchHeader]) -> None:
         """Adds the batches to `segment`, which is the active one."""
         try:
             segment.append(data, headers)
@@ -96,7 +101,7 @@ class LocalLog:
         last = headers[-1]
         self.next_offset = last.base_offset + last.last_offset_delta + 1
 
-    def _cut_torn_write(self, segment: Segment) -> None:
+    def _cut_torn_write(self, segment: LogSegment) -> None:
         # Readers never look past segment.size, and recovery would cut the rest off too; but a
         # full disk is mended without a restart only if the half batch does not stay.
         try:
@@ -106,7 +111,7 @@ class LocalLog:
 
     def read(
         self, offset: int, max_bytes: int, bound: int, *, min_one: bool
-    ) -> tuple[LogSlice, Segment] | None:
+    ) -> tuple[LogSlice, LogSegment] | None:
         """Whole batches from `offset` on that start below the offset `bound`, of one segment."""
         segment = self.segments.floor(offset)
         while segment is not None and segment.base_offset < bound:
@@ -118,7 +123,7 @@ class LocalLog:
             segment = self.segments.higher(segment.base_offset)
         return None
 
-    def _position_of_bound(self, segment: Segment, bound: int) -> int:
+    def _position_of_bound(self, segment: LogSegment, bound: int) -> int:
         if bound >= self.next_offset:
             return segment.size
         following = self.segments.higher(segment.base_offset)
@@ -139,7 +144,7 @@ class LocalLog:
 
     # --- roll
 
-    def roll(self, base_offset: int, now_ms: int, *, roll_jitter_ms: int = 0) -> Segment:
+    def roll(self, base_offset: int, now_ms: int, *, roll_jitter_ms: int = 0) -> LogSegment:
         """Starts a new active segment at `base_offset`."""
         active = self.segments.active
         if active.base_offset == base_offset and not active.size:
@@ -153,10 +158,10 @@ class LocalLog:
         else:
             active.seal()
         for kind in SEGMENT_SUFFIXES:
-            self.disk.remove(segment_path(self.folder, base_offset, kind))
-        segment = Segment(
+            self.disk.remove(segment_path(self.directory, base_offset, kind))
+        segment = LogSegment(
             self.disk,
-            self.folder,
+            self.directory,
             base_offset,
             self.config,
             now_ms,
@@ -170,7 +175,7 @@ class LocalLog:
 
     # --- truncate
 
-    def truncate_to(self, offset: int, now_ms: int) -> Turns[list[Segment]]:
+    def truncate_to(self, offset: int, now_ms: int) -> Steps[list[LogSegment]]:
         """Drops everything from `offset` on; returns the segments that went as a whole.
 
         The log may be read meanwhile, but nothing else.
@@ -182,7 +187,7 @@ class LocalLog:
             # the one that becomes active is changed: one that came back would hide that from
             # recovery.
             self.remove(reversed(gone), now_ms)
-            yield self._sync_folder
+            yield self._sync_directory
             self.segments.active.truncate_to(offset, now_ms)
             # Everything is made durable. Otherwise a crash could mix what was cut off with what is
             # appended in its place, or take the hole that a cut within a batch leaves for a loss.
@@ -190,30 +195,32 @@ class LocalLog:
             self.next_offset = self.recovery_point = offset
         return gone
 
-    def truncate_fully(self, offset: int, now_ms: int) -> Turns[list[Segment]]:
+    def truncate_fully(self, offset: int, now_ms: int) -> Steps[list[LogSegment]]:
         """Drops every segment and starts anew at `offset`. As `truncate_to` otherwise."""
         self._not_while_busy()
         with self.held():
             gone = list(self.segments)
             self.remove(reversed(gone), now_ms)
-            segment = Segment(self.disk, self.folder, offset, self.config, now_ms, create=True)
+            segment = LogSegment(
+                self.disk, self.directory, offset, self.config, now_ms, create=True
+            )
             segment.make_active()
             self.segments.add(segment)
             self.next_offset = offset
             self.recovery_point = min(self.recovery_point, offset)
-            yield self._sync_folder
+            yield self._sync_directory
         return gone
 
     def _not_while_busy(self) -> None:
         if self.is_busy:
             raise RuntimeError("finish the flush or the replacement that runs, then truncate")
 
-    def _sync_folder(self) -> None:
-        self.disk.sync_folder(self.folder)
+    def _sync_directory(self) -> None:
+        self.disk.sync_directory(self.directory)
 
     # --- delete
 
-    def remove(self, gone: Iterable[Segment], now_ms: int, *, wait: bool = True) -> None:
+    def remove(self, gone: Iterable[LogSegment], now_ms: int, *, wait: bool = True) -> None:
         """Takes segments out of the log.
 
         With `wait` their files stay, renamed `.deleted`, for `file.delete.delay.ms`, because a
@@ -223,12 +230,12 @@ class LocalLog:
             self.segments.remove(segment.base_offset)
             self._condemn(segment, now_ms, wait=wait)
 
-    def _condemn(self, segment: Segment, now_ms: int, *, wait: bool) -> None:
+    def _condemn(self, segment: LogSegment, now_ms: int, *, wait: bool) -> None:
         if not wait:
             segment.delete()
             return
         segment.change_suffix(DELETED_SUFFIX)
-        self._condemned.append(_Condemned(now_ms + self.config.file_delete_delay_ms, segment))
+        self._condemned.append(_DeletedSegment(now_ms + self.config.file_delete_delay_ms, segment))
 
     def purge(self, now_ms: int) -> int:
         """Removes the files whose delay has passed; returns of how many segments.
@@ -240,7 +247,7 @@ class LocalLog:
             segment.delete()
         return len(due)
 
-    def take_due(self, now_ms: int) -> list[Segment]:
+    def take_due(self, now_ms: int) -> list[LogSegment]:
         """Takes out the segments whose delay has passed, for the caller to remove."""
         if self.is_busy or not self._condemned:
             return []
@@ -250,7 +257,9 @@ class LocalLog:
 
     # --- replace
 
-    def replace(self, new: Sequence[Segment], old: Sequence[Segment], now_ms: int) -> Turns[None]:
+    def replace(
+        self, new: Sequence[LogSegment], old: Sequence[LogSegment], now_ms: int
+    ) -> Steps[None]:
         """Puts `new` segments, written as `.cleaned`, in the place of `old` ones.
 
         A crash leaves either all of the old or all of the new: while a `.cleaned` file is there,
@@ -265,20 +274,20 @@ class LocalLog:
                 if segment.suffix != CLEANED_SUFFIX:
                     raise ValueError(f"{segment} is not {CLEANED_SUFFIX}")
                 segment.change_suffix(SWAP_SUFFIX)
-            yield self._sync_folder
+            yield self._sync_directory
             for segment in old:
                 self.segments.remove(segment.base_offset)
                 self._condemn(segment, now_ms, wait=True)
             for segment in new:
                 self.segments.add(segment)
-            yield self._sync_folder
+            yield self._sync_directory
             for segment in new:
                 segment.change_suffix("")
-            yield self._sync_folder
+            yield self._sync_directory
 
-    def _flush_new(self, new: Sequence[Segment]) -> None:
+    def _flush_new(self, new: Sequence[LogSegment]) -> None:
         _flush_all(new)
-        self._sync_folder()
+        self._sync_directory()
 
     # --- flush
 
@@ -292,7 +301,7 @@ class LocalLog:
         return self.recovery_point < self.segments.active.base_offset
 
     @property
-    def is_held(self) -> bool:
+    def are_files_locked(self) -> bool:
         """Whether files are about to get other names: no flush, retention or truncation."""
         return self._holds > 0
 
@@ -307,7 +316,7 @@ class LocalLog:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Holds the log, see `is_held`; a flush that runs already is let finish."""
+        """Holds the log, see `are_files_locked`; a flush that runs already is let finish."""
         self._holds += 1
         try:
             yield
@@ -320,9 +329,9 @@ class LocalLog:
             return None
         self._flushes += 1
         *sealed, active = self._not_flushed()
-        return FlushTask(self.disk, self.folder, sealed, active, self.next_offset)
+        return FlushTask(self.disk, self.directory, sealed, active, self.next_offset)
 
-    def _not_flushed(self) -> list[Segment]:
+    def _not_flushed(self) -> list[LogSegment]:
         # Also the segment that ends at the recovery point: its indexes were not synced while it
         # was the active one.
         return self.segments.from_floor(self.recovery_point - 1)
@@ -335,17 +344,17 @@ class LocalLog:
 
     # --- end
 
-    def moved_to(self, folder: str) -> None:
-        """Takes note that the folder was renamed."""
-        self.folder = folder
+    def moved_to(self, directory: str) -> None:
+        """Takes note that the directory was renamed."""
+        self.directory = directory
         for segment in (*self.segments, *(item.segment for item in self._condemned)):
-            segment.moved_to(folder)
+            segment.moved_to(directory)
 
     def close(self) -> None:
         """Seals and flushes everything and lets go of the files."""
         self.segments.active.seal()
         _flush_all(self._not_flushed())
-        self.disk.sync_folder(self.folder)
+        self.disk.sync_directory(self.directory)
         self.recovery_point = self.next_offset
         self.close_handlers()
 
@@ -357,6 +366,6 @@ class LocalLog:
             item.segment.close_handlers()
 
 
-def _flush_all(segments: Iterable[Segment]) -> None:
+def _flush_all(segments: Iterable[LogSegment]) -> None:
     for segment in segments:
         segment.flush()

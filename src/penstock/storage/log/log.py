@@ -27,7 +27,7 @@ from penstock.records.validate import (
 )
 from penstock.storage.checkpoint.leader_epoch_cache import LeaderEpochCache
 from penstock.storage.log.local_log import FlushTask, LocalLog
-from penstock.storage.log.results import AppendInfo
+from penstock.storage.log.results import LogAppendInfo
 from penstock.storage.log.segmented_log import SegmentedLog
 from penstock.storage.log_config import INT_MAX
 from penstock.storage.producer.append_info import VerificationGuard
@@ -81,7 +81,7 @@ class Log(SegmentedLog):
         origin: AppendOrigin = AppendOrigin.CLIENT,
         verification_guard: VerificationGuard | None = None,
         transaction_version: int = -1,
-    ) -> AppendInfo:
+    ) -> LogAppendInfo:
         """Validates the batches, gives them offsets (in place where possible) and appends them.
 
         All or nothing: an error that says why leaves the log as it was. A batch that was
@@ -136,7 +136,7 @@ class Log(SegmentedLog):
         *,
         verification_guard: VerificationGuard | None = None,
         transaction_version: int = -1,
-    ) -> AppendInfo:
+    ) -> LogAppendInfo:
         """`append_as_leader` for what `begin_append` gave: same bytes, same errors.
 
         Where the settings have changed meanwhile, it starts over, here and now.
@@ -164,7 +164,7 @@ class Log(SegmentedLog):
             return structs.replace(info, log_append_time=now_ms)
         return info
 
-    def append_as_follower(self, data: Buffer) -> AppendInfo:
+    def append_as_follower(self, data: Buffer) -> LogAppendInfo:
         """Appends batches that a leader has given their offsets and epochs."""
         self._require_writable()
         headers = [header for _, header in verify_batches(data)]
@@ -186,7 +186,7 @@ class Log(SegmentedLog):
         origin: AppendOrigin,
         verification_guard: VerificationGuard | None = None,
         transaction_version: int = -1,
-    ) -> AppendInfo:
+    ) -> LogAppendInfo:
         local = self.local
         config = local.config
         if len(data) > config.segment_bytes:
@@ -208,7 +208,7 @@ class Log(SegmentedLog):
             )
         if analysis is not None and analysis.duplicate is not None:
             duplicate = analysis.duplicate
-            return AppendInfo(
+            return LogAppendInfo(
                 duplicate.first_offset,
                 duplicate.last_offset,
                 duplicate.timestamp,
@@ -240,7 +240,7 @@ class Log(SegmentedLog):
             self._fail(error)
         end_offset = local.next_offset
         self.producers.map_end_offset = end_offset
-        return AppendInfo(
+        return LogAppendInfo(
             first.base_offset,
             end_offset - 1,
             NO_TIMESTAMP,
@@ -258,7 +258,7 @@ class Log(SegmentedLog):
     # --- move
 
     def take_over(self, other: "Log") -> None:
-        """Becomes what `other` is: the log has the same records, in another folder.
+        """Becomes what `other` is: the log has the same records, in another directory.
 
         Nothing of it is durable before the next flush.
         """
@@ -273,11 +273,11 @@ class Log(SegmentedLog):
         self.log_start_offset = other.log_start_offset
         self.update_high_watermark(other.high_watermark)
 
-    def moved_to(self, folder: str) -> None:
-        """Takes note that the folder was renamed."""
-        self.local.moved_to(folder)
-        self.epochs.folder = folder
-        self.producers.folder = folder
+    def moved_to(self, directory: str) -> None:
+        """Takes note that the directory was renamed."""
+        self.local.moved_to(directory)
+        self.epochs.directory = directory
+        self.producers.directory = directory
 
     # --- flush, close
 

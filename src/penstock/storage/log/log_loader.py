@@ -1,4 +1,4 @@
-"""Opening the log in a folder, whatever state a crash left it in (S7).
+"""Opening the log in a directory, whatever state a crash left it in (S7).
 
 After a clean stop the files are taken as they are. Otherwise the segments from the recovery point
 on are read: their batches are checked one by one, the indexes and the producer state are built
@@ -30,9 +30,9 @@ from penstock.storage.log.log import Log
 from penstock.storage.log_config import INT_MAX, LogConfig
 from penstock.storage.producer.batch_analysis import rebuild_producer_state, replay
 from penstock.storage.producer.state_manager import ProducerStateManager
-from penstock.storage.segment.batch_scan import scan
-from penstock.storage.segment.log_segment import Segment
-from penstock.storage.segment.log_segments import Segments
+from penstock.storage.segment.batch_scan import scan_batches
+from penstock.storage.segment.log_segment import LogSegment
+from penstock.storage.segment.log_segments import LogSegments
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class ProducerLimits(NamedTuple):
 
 def load_log(
     disk: Disk,
-    folder: str,
+    directory: str,
     partition: TopicPartition,
     config: LogConfig,
     clock: Clock,
@@ -64,14 +64,14 @@ def load_log(
     on_failure: Callable[[OSError], None] = lambda error: None,
     roll_jitter: Callable[[int], int] = lambda limit: 0,
 ) -> Log:
-    """Opens the log in `folder`, creating an empty one where there is none.
+    """Opens the log in `directory`, creating an empty one where there is none.
 
     `clean` says that the last stop was clean; the offsets are those of the checkpoints.
     """
-    disk.make_folder(folder)
+    disk.make_directory(directory)
     loader = _Loader(
         disk,
-        folder,
+        directory,
         partition,
         config,
         clock,
@@ -103,7 +103,7 @@ class _Loader:
     def __init__(
         self,
         disk: Disk,
-        folder: str,
+        directory: str,
         partition: TopicPartition,
         config: LogConfig,
         clock: Clock,
@@ -114,7 +114,7 @@ class _Loader:
         cleaned_to: int,
     ) -> None:
         self.disk = disk
-        self.folder = folder
+        self.directory = directory
         self.partition = partition
         self.config = config
         self.clock = clock
@@ -123,8 +123,8 @@ class _Loader:
         self.log_start_offset = log_start_offset
         self.recovery_point = recovery_point
         self.cleaned_to = cleaned_to
-        self.segments = Segments()
-        self.epochs = LeaderEpochCache(disk, folder)
+        self.segments = LogSegments()
+        self.epochs = LeaderEpochCache(disk, directory)
         self.replayed: ProducerStateManager | None = None
         """Of the segment that was recovered last, at its end."""
 
@@ -154,7 +154,7 @@ class _Loader:
         # Only a flush moves the recovery point on: what was just read may still be in memory only.
         recovery_point = end_offset if self.clean else min(self.recovery_point, end_offset)
         local = LocalLog(
-            self.disk, self.folder, self.config, self.segments, end_offset, recovery_point
+            self.disk, self.directory, self.config, self.segments, end_offset, recovery_point
         )
         return Log(
             self.partition,
@@ -177,20 +177,20 @@ class _Loader:
     # --- files that a crash left behind
 
     def _path(self, name: str) -> str:
-        return f"{self.folder}/{name}"
+        return f"{self.directory}/{name}"
 
     def _finish_swaps(self) -> None:
         """Completes a replacement of segments that was interrupted, or undoes it."""
         cleaned: list[str] = []
         swaps: list[str] = []
-        for name in self.disk.names(self.folder):
+        for name in self.disk.names(self.directory):
             if name.endswith(DELETED_SUFFIX):
                 self.disk.remove(self._path(name))
             elif name.endswith(CLEANED_SUFFIX):
                 cleaned.append(name)
             elif name.endswith(SWAP_SUFFIX):
                 swaps.append(name)
-        # Segments become .swap from the last to the first, so one that still has a .cleaned
+        # LogSegments become .swap from the last to the first, so one that still has a .cleaned
         # file before it belongs to a replacement that was not complete.
         least = min((_offset(name) for name in cleaned), default=None)
         for name in list(swaps):
@@ -203,7 +203,7 @@ class _Loader:
             self._drop_replaced(swaps)
             for name in swaps:
                 self.disk.rename(self._path(name), self._path(name.removesuffix(SWAP_SUFFIX)))
-            self.disk.sync_folder(self.folder)
+            self.disk.sync_directory(self.directory)
 
     def _drop_replaced(self, swaps: list[str]) -> None:
         bounds: list[int] = []
@@ -212,7 +212,7 @@ class _Loader:
                 bounds += [_offset(name), self._next_offset(name)]
         if not bounds:
             return
-        for name in self.disk.names(self.folder):
+        for name in self.disk.names(self.directory):
             offset = base_offset_of(name)
             if offset is None or name.endswith(SWAP_SUFFIX):
                 continue
@@ -225,21 +225,21 @@ class _Loader:
         next_offset = _offset(name)
         file = self.disk.open(self._path(name))
         try:
-            for found in scan(file, 0, file.size()):
+            for found in scan_batches(file, 0, file.size()):
                 next_offset = found.header.next_offset
         finally:
             file.close()
         return next_offset
 
-    def _segment(self, base_offset: int) -> Segment:
-        return Segment(self.disk, self.folder, base_offset, self.config, self.clock.now_ms())
+    def _segment(self, base_offset: int) -> LogSegment:
+        return LogSegment(self.disk, self.directory, base_offset, self.config, self.clock.now_ms())
 
     # --- segments
 
-    def _open_segments(self) -> set[Segment]:
+    def _open_segments(self) -> set[LogSegment]:
         """Opens every segment; returns those whose indexes cannot be right."""
-        names = set(self.disk.names(self.folder))
-        damaged: set[Segment] = set()
+        names = set(self.disk.names(self.directory))
+        damaged: set[LogSegment] = set()
         for name in sorted(names):
             offset = base_offset_of(name)
             if offset is None or not name.endswith(SEGMENT_SUFFIXES):
@@ -264,7 +264,7 @@ class _Loader:
                 damaged.add(segment)
         return damaged
 
-    def _recover_segments(self, damaged: set[Segment]) -> None:
+    def _recover_segments(self, damaged: set[LogSegment]) -> None:
         """Recovers what may not have been flushed or is damaged, and drops what follows a loss.
 
         From the first segment to the last: each needs the producer state at the end of the one
@@ -285,7 +285,7 @@ class _Loader:
                 if lost:
                     return
 
-    def _drop_after(self, segment: Segment) -> None:
+    def _drop_after(self, segment: LogSegment) -> None:
         lost = [other for other in self.segments if other.base_offset > segment.base_offset]
         _log.warning(
             "%s: the end of %r was never flushed; dropping %d segments after it",
@@ -296,9 +296,9 @@ class _Loader:
         for other in lost:
             self.segments.remove(other.base_offset)
             other.delete()
-        self.disk.sync_folder(self.folder)
+        self.disk.sync_directory(self.directory)
 
-    def _is_loss(self, segment: Segment, found: _Recovered) -> bool:
+    def _is_loss(self, segment: LogSegment, found: _Recovered) -> bool:
         """Whether the end of a segment is missing, so that what follows is of no use.
 
         The file system may have written a later segment before this one. Compaction makes gaps
@@ -313,7 +313,7 @@ class _Loader:
         meant = self.config.compact or following.base_offset <= self.cleaned_to
         return found.size < segment.size or not meant
 
-    def _recover(self, segment: Segment) -> _Recovered:
+    def _recover(self, segment: LogSegment) -> _Recovered:
         """Reads the segment and rebuilds what belongs to it, up to the first broken batch."""
         producers = self._producers()
         rebuild_producer_state(
@@ -328,7 +328,7 @@ class _Loader:
         next_offset = segment.base_offset
         latest = self.epochs.latest_epoch
         try:
-            for found in scan(segment.file, 0, segment.size, check=True):
+            for found in scan_batches(segment.file, 0, segment.size, check=True):
                 header = found.header
                 last_offset = header.base_offset + header.last_offset_delta
                 if last_offset < next_offset:
@@ -348,7 +348,7 @@ class _Loader:
         producers.map_end_offset = next_offset
         return _Recovered(size, next_offset, producers)
 
-    def _refuse_overflow(self, segment: Segment, last_offset: int) -> None:
+    def _refuse_overflow(self, segment: LogSegment, last_offset: int) -> None:
         """An offset that no index entry can tell, but that fits in before the next segment.
 
         It is meant, then: to cut the batch off, as one that is broken, would lose it.
@@ -360,10 +360,10 @@ class _Loader:
             raise KafkaStorageError(
                 f"{segment!r} of {self.partition} has offset {last_offset}, too far from its base "
                 f"offset for an index, as Kafka before 1.1 made them: start Apache Kafka on the "
-                f"folder once, which splits such segments"
+                f"directory once, which splits such segments"
             )
 
-    def _cut(self, segment: Segment, found: _Recovered) -> None:
+    def _cut(self, segment: LogSegment, found: _Recovered) -> None:
         """Cuts off what is broken."""
         segment.end_rebuild(found.size)
         # So that the next segment's recovery need not read this one again.
@@ -393,7 +393,7 @@ class _Loader:
             first = segment.find(start_offset)
             if first is None:
                 continue
-            for batch in scan(segment.file, first.position, segment.size):
+            for batch in scan_batches(segment.file, first.position, segment.size):
                 epoch = batch.header.partition_leader_epoch
                 if epoch < 0 or batch.header.base_offset >= known_from:
                     break
@@ -408,7 +408,7 @@ class _Loader:
     def _producers(self) -> ProducerStateManager:
         return ProducerStateManager(
             self.disk,
-            self.folder,
+            self.directory,
             self.partition,
             max_transaction_timeout_ms=self.limits.max_transaction_timeout_ms,
             producer_id_expiration_ms=self.limits.producer_id_expiration_ms,
@@ -432,9 +432,9 @@ class _Loader:
                 segment.delete()
             self.epochs.clear()
         self.segments.add(
-            Segment(
+            LogSegment(
                 self.disk,
-                self.folder,
+                self.directory,
                 self.log_start_offset,
                 self.config,
                 self.clock.now_ms(),

@@ -16,7 +16,7 @@ from penstock.core.ids import TopicId, TopicPartition
 from penstock.storage.checkpoint.leader_epoch_cache import LeaderEpochCache
 from penstock.storage.index.transaction_index import AbortedTxn
 from penstock.storage.log.local_log import LocalLog
-from penstock.storage.log.results import FetchData, Isolation, OffsetAndEpoch
+from penstock.storage.log.results import FetchData, FetchIsolation, OffsetAndEpoch
 from penstock.storage.log.timestamp_search import TimestampAndOffset, TimestampSearch
 from penstock.storage.producer.state_manager import ProducerStateManager
 
@@ -55,8 +55,8 @@ class ReadableLog:
     # --- offsets
 
     @property
-    def folder(self) -> str:
-        return self.local.folder
+    def directory(self) -> str:
+        return self.local.directory
 
     @property
     def log_end_offset(self) -> int:
@@ -93,7 +93,7 @@ class ReadableLog:
     # --- read
 
     def read(
-        self, offset: int, max_bytes: int, isolation: Isolation, *, min_one: bool = True
+        self, offset: int, max_bytes: int, isolation: FetchIsolation, *, min_one: bool = True
     ) -> FetchData:
         """Whole batches from the one that holds `offset` on, at most `max_bytes`.
 
@@ -107,9 +107,11 @@ class ReadableLog:
             )
         return self._guarded(lambda: self._read(offset, max_bytes, isolation, min_one))
 
-    def _read(self, offset: int, max_bytes: int, isolation: Isolation, min_one: bool) -> FetchData:
+    def _read(
+        self, offset: int, max_bytes: int, isolation: FetchIsolation, min_one: bool
+    ) -> FetchData:
         bound = self._bound(isolation)
-        committed = isolation is Isolation.TXN_COMMITTED
+        committed = isolation is FetchIsolation.TXN_COMMITTED
         found = None
         if offset < bound:
             found = self.local.read(offset, max_bytes, bound, min_one=min_one)
@@ -126,10 +128,10 @@ class ReadableLog:
             end_offset = self.log_end_offset if following is None else following.base_offset
         return FetchData(records, self.local.aborted_transactions(offset, end_offset))
 
-    def _bound(self, isolation: Isolation) -> int:
-        if isolation is Isolation.LOG_END:
+    def _bound(self, isolation: FetchIsolation) -> int:
+        if isolation is FetchIsolation.LOG_END:
             return self.log_end_offset
-        if isolation is Isolation.HIGH_WATERMARK:
+        if isolation is FetchIsolation.HIGH_WATERMARK:
             return self.high_watermark
         return self.last_stable_offset
 
@@ -206,7 +208,7 @@ class ReadableLog:
         """Stops the partition: what is on disk after a failed write or sync is not known."""
         if self.failure is None:
             self.failure = KafkaStorageError(
-                f"{self.partition} is offline: {error.strerror or error} in {self.folder}. "
+                f"{self.partition} is offline: {error.strerror or error} in {self.directory}. "
                 f"What was acknowledged stays readable. Mend the disk or free space on it, "
                 f"then restart the broker"
             )

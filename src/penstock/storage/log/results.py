@@ -9,7 +9,7 @@ from penstock.storage.index.transaction_index import AbortedTxn
 from penstock.storage.segment.log_segment import LogSlice
 
 
-class Isolation(Enum):
+class FetchIsolation(Enum):
     """How far a reader may see."""
 
     LOG_END = auto()
@@ -20,7 +20,7 @@ class Isolation(Enum):
     """`read_committed`: what is replicated and decided."""
 
 
-class AppendInfo(Struct, frozen=True, gc=False):
+class LogAppendInfo(Struct, frozen=True, gc=False):
     """What became of an append."""
 
     first_offset: int
@@ -41,7 +41,7 @@ class FetchData(Struct, frozen=True, gc=False):
 
     records: LogSlice | None
     aborted_transactions: list[AbortedTxn] | None
-    """With `Isolation.TXN_COMMITTED`: the aborted transactions among the records."""
+    """With `FetchIsolation.TXN_COMMITTED`: the aborted transactions among the records."""
 
     @property
     def size(self) -> int:

@@ -1,6 +1,6 @@
 """Which segments retention deletes (S4): a decision, nothing else.
 
-Segments go from the oldest on, and only below the high watermark, so that the log start offset
+LogSegments go from the oldest on, and only below the high watermark, so that the log start offset
 never passes it. The active segment goes too once all of it is too old: the log then rolls first.
 """
 
@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.storage.log_config import LogConfig
-from penstock.storage.segment.log_segment import Segment
+from penstock.storage.segment.log_segment import LogSegment
 
 
 class Deletion(NamedTuple):
     """A segment that must go, and why."""
 
-    segment: Segment
+    segment: LogSegment
     reason: str
 
 
 def segments_to_delete(
-    segments: Sequence[Segment],
+    segments: Sequence[LogSegment],
     config: LogConfig,
     *,
     log_start_offset: int,

@@ -1,7 +1,7 @@
 """The log of one partition as segments that come and go: roll, truncate, delete, replace.
 
-What needs several syncs is a `Stages`: the changes are made on the log's own thread, the syncs on
-any other. `Log` puts appends and flushes on top.
+What needs several syncs is a `StagedOperation`: the changes are made on the log's own thread, the
+syncs on any other. `Log` puts appends and flushes on top.
 """
 
 import logging
@@ -19,8 +19,8 @@ from penstock.storage.log.retention import Deletion, segments_to_delete
 from penstock.storage.log_config import LogConfig
 from penstock.storage.producer.batch_analysis import rebuild_producer_state
 from penstock.storage.producer.state_manager import ProducerStateManager
-from penstock.storage.segment.log_segment import Segment
-from penstock.storage.staged_operation import Stages, Turns
+from penstock.storage.segment.log_segment import LogSegment
+from penstock.storage.staged_operation import StagedOperation, Steps
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -71,13 +71,13 @@ class SegmentedLog(ReadableLog):
 
     # --- roll
 
-    def roll(self, base_offset: int | None = None) -> Segment:
+    def roll(self, base_offset: int | None = None) -> LogSegment:
         """Seals the active segment and starts a new one, at the log end offset or after it."""
         self._require_writable()
         start = self.log_end_offset if base_offset is None else base_offset
         return self._guarded(lambda: self._roll(start, self._clock.now_ms()))
 
-    def _roll(self, base_offset: int, now_ms: int) -> Segment:
+    def _roll(self, base_offset: int, now_ms: int) -> LogSegment:
         segment = self.local.roll(base_offset, now_ms, roll_jitter_ms=self._draw_jitter())
         # With a snapshot at each segment's start, recovery reads no more than one segment.
         self.producers.map_end_offset = base_offset
@@ -98,7 +98,7 @@ class SegmentedLog(ReadableLog):
         """`begin_truncation`, here and now."""
         return self.begin_truncation(offset).complete()
 
-    def begin_truncation(self, offset: int) -> Stages[bool]:
+    def begin_truncation(self, offset: int) -> StagedOperation[bool]:
         """Drops the records from `offset` on; the result says whether there were any (R4).
 
         Until it has ended the log may be read, and nothing else may be done to it: appends would
@@ -108,9 +108,9 @@ class SegmentedLog(ReadableLog):
         """
         if offset < 0:
             raise ValueError(f"cannot truncate to {offset}")
-        return Stages(self._in_turns(self._truncate(offset)))
+        return StagedOperation(self._in_turns(self._truncate(offset)))
 
-    def _truncate(self, offset: int) -> Turns[bool]:
+    def _truncate(self, offset: int) -> Steps[bool]:
         if offset >= self.log_end_offset:
             # A leader that never appended may have left an epoch behind at the end.
             self.epochs.truncate_from_end(self.log_end_offset)
@@ -131,7 +131,7 @@ class SegmentedLog(ReadableLog):
         yield from self._store_epochs()
         return True
 
-    def _store_epochs(self) -> Turns[None]:
+    def _store_epochs(self) -> Steps[None]:
         if self.epochs.is_stale:
             yield self.epochs.begin_write().write
 
@@ -141,11 +141,11 @@ class SegmentedLog(ReadableLog):
 
     def begin_full_truncation(
         self, offset: int, log_start_offset: int | None = None
-    ) -> Stages[None]:
+    ) -> StagedOperation[None]:
         """Drops everything; the next record gets `offset`. As `begin_truncation` otherwise."""
-        return Stages(self._in_turns(self._truncate_fully(offset, log_start_offset)))
+        return StagedOperation(self._in_turns(self._truncate_fully(offset, log_start_offset)))
 
-    def _truncate_fully(self, offset: int, log_start_offset: int | None) -> Turns[None]:
+    def _truncate_fully(self, offset: int, log_start_offset: int | None) -> Steps[None]:
         gone = yield from self.local.truncate_fully(offset, self._clock.now_ms())
         self._drop_snapshots(gone)
         self.epochs.clear()
@@ -154,24 +154,24 @@ class SegmentedLog(ReadableLog):
         self.update_high_watermark(offset)
         yield from self._store_epochs()
 
-    def _in_turns(self, turns: Turns[_T]) -> Turns[_T]:
+    def _in_turns(self, steps: Steps[_T]) -> Steps[_T]:
         """Ends with the log: where it fails, or is deleted, in between, nothing more is done."""
         try:
             self._require_writable()
-            work = next(turns)
+            work = next(steps)
             while True:
                 yield work
                 self._require_writable()
-                work = next(turns)
+                work = next(steps)
         except StopIteration as end:
             result: _T = end.value
             return result
         except OSError as error:
             self._fail(error)
         finally:
-            turns.close()
+            steps.close()
 
-    def _drop_snapshots(self, gone: Iterable[Segment]) -> None:
+    def _drop_snapshots(self, gone: Iterable[LogSegment]) -> None:
         for segment in gone:
             self.producers.delete_snapshot(segment.base_offset)
 
@@ -198,7 +198,7 @@ class SegmentedLog(ReadableLog):
         Nothing while the log is held: it is for the next time then.
         """
         self._require_writable()
-        if self.local.is_held:
+        if self.local.are_files_locked:
             return []
         now_ms = self._clock.now_ms()
         deletions = segments_to_delete(
@@ -215,7 +215,7 @@ class SegmentedLog(ReadableLog):
                 _log.info("%s: deleted %r, %s", self.partition, item.segment, item.reason)
         return deletions
 
-    def _delete(self, gone: list[Segment], now_ms: int) -> None:
+    def _delete(self, gone: list[LogSegment], now_ms: int) -> None:
         if len(gone) == len(self.local.segments):
             self._roll(self.log_end_offset, now_ms)
         following = self.local.segments.higher(gone[-1].base_offset)
@@ -230,18 +230,20 @@ class SegmentedLog(ReadableLog):
 
     # --- replace
 
-    def replace_segments(self, new: Sequence[Segment], old: Sequence[Segment]) -> None:
+    def replace_segments(self, new: Sequence[LogSegment], old: Sequence[LogSegment]) -> None:
         """`begin_replacement`, here and now."""
         self.begin_replacement(new, old).complete()
 
-    def begin_replacement(self, new: Sequence[Segment], old: Sequence[Segment]) -> Stages[None]:
+    def begin_replacement(
+        self, new: Sequence[LogSegment], old: Sequence[LogSegment]
+    ) -> StagedOperation[None]:
         """Puts compacted segments in the place of the ones they were made from (S5).
 
         The log goes on being read, appended to and rolled, and is held: see `LocalLog.replace`.
         """
-        return Stages(self._in_turns(self._replace(new, old)))
+        return StagedOperation(self._in_turns(self._replace(new, old)))
 
-    def _replace(self, new: Sequence[Segment], old: Sequence[Segment]) -> Turns[None]:
+    def _replace(self, new: Sequence[LogSegment], old: Sequence[LogSegment]) -> Steps[None]:
         yield from self.local.replace(new, old, self._clock.now_ms())
         kept = {segment.base_offset for segment in new}
         self._drop_snapshots(segment for segment in old if segment.base_offset not in kept)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from penstock.records.read import read_records
 from penstock.storage.disk import File
-from penstock.storage.segment.batch_scan import scan
+from penstock.storage.segment.batch_scan import scan_batches
 
 
 class TimestampAndOffset(NamedTuple):
@@ -24,7 +24,7 @@ def first_record_since(
     file: File, position: int, end: int, timestamp: int, start_offset: int
 ) -> TimestampAndOffset | None:
     """The first record from `position` on that is not before `timestamp` and `start_offset`."""
-    for found in scan(file, position, end):
+    for found in scan_batches(file, position, end):
         header = found.header
         if header.max_timestamp < timestamp or header.last_offset < start_offset:
             continue
@@ -39,7 +39,7 @@ def first_record_of(
     file: File, position: int, end: int, timestamp: int
 ) -> TimestampAndOffset | None:
     """The first record that has `timestamp`, in a batch that has no later one."""
-    for found in scan(file, position, end):
+    for found in scan_batches(file, position, end):
         if found.header.max_timestamp == timestamp:
             for record in read_records(found.data, found.start):
                 if record.timestamp == timestamp:

@@ -1,4 +1,4 @@
-"""The checkpoints of one folder of `log.dirs`: where its logs start, and how far they are safe."""
+"""The offset checkpoints of one log directory: start offsets, recovery points, high watermarks."""
 
 import logging
 from collections.abc import Mapping
@@ -22,9 +22,9 @@ _log = logging.getLogger(__name__)
 class DirCheckpoints:
     """Recovery points, high watermarks and log start offsets."""
 
-    def __init__(self, disk: Disk, folder: str) -> None:
+    def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
-        self._folder = folder
+        self._directory = directory
         self._files = LatestFiles(disk)
         self._of_broken: dict[str, dict[TopicPartition, int]] = {}
         """What they say of broken partitions, kept for when those are mended."""
@@ -57,7 +57,7 @@ class DirCheckpoints:
                 partition: log.high_watermark for partition, log in logs.items()
             },
             # Also where the first segment starts there: segments that were deleted before it are
-            # not gone for sure until their folder is synced.
+            # not gone for sure until their directory is synced.
             LOG_START_OFFSET_CHECKPOINT: {
                 partition: log.log_start_offset
                 for partition, log in logs.items()
@@ -72,4 +72,4 @@ class DirCheckpoints:
         )
 
     def _path(self, name: str) -> str:
-        return f"{self._folder}/{name}"
+        return f"{self._directory}/{name}"

@@ -1,6 +1,6 @@
 """New logs, many at a time, without the log's thread waiting for the disk.
 
-Each log needs a folder, its topic id and its first leader epoch, all durable before the first
+Each log needs a directory, its topic id and its first leader epoch, all durable before the first
 record. `LogManager.begin_create` decides where the logs go, `LogCreation.run` makes them on any
 thread, `LogManager.finish_create` takes them over.
 """
@@ -26,7 +26,7 @@ class NewLog(NamedTuple):
 
 
 class LogCreation:
-    """Logs that are being made, each in its folder of `log.dirs`."""
+    """Logs that are being made, each in its directory of `log.dirs`."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class LogCreation:
                     self.errors[log_dir] = error
         for log_dir in {log_dir for log_dir, _ in self.planned} - self.errors.keys():
             try:
-                self._disk.sync_folder(log_dir.path)
+                self._disk.sync_directory(log_dir.path)
             except OSError as error:
                 self.errors[log_dir] = error
 

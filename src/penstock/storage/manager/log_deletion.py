@@ -1,4 +1,4 @@
-"""Deletion of many logs, over all folders of `log.dirs`, in turns."""
+"""Deletion of many logs, over all directories of `log.dirs`, in steps."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -7,37 +7,39 @@ from penstock.core.errors import KafkaError, KafkaStorageError
 from penstock.core.ids import TopicPartition
 from penstock.storage.checkpoint.latest_files import FileWrite
 from penstock.storage.manager.log_dir import LogDir
-from penstock.storage.staged_operation import Stages, Turns
+from penstock.storage.staged_operation import StagedOperation, Steps
 
 
 def deletion(
     homes: Mapping[LogDir, Sequence[TopicPartition]],
-    wait: Turns[None],
+    wait: Steps[None],
     stores: Callable[[LogDir], Sequence[FileWrite]],
-) -> Turns[list[KafkaError]]:
+) -> Steps[list[KafkaError]]:
     """Deletes logs; the result is what went wrong.
 
     The logs are out of sight after the first turn. `wait` is what must come to its end before
-    their folders get other names; `stores` gives what is to be written when they have.
+    their directories get other names; `stores` gives what is to be written when they have.
     """
     errors: list[KafkaError] = []
-    under_way: dict[LogDir, Stages[None]] = {}
+    under_way: dict[LogDir, StagedOperation[None]] = {}
 
-    def advance(stages: Stages[None]) -> bool:
+    def advance(operation: StagedOperation[None]) -> bool:
         try:
-            return stages.advance()
+            return operation.advance()
         except KafkaStorageError as error:
             errors.append(error)
             return True
 
     for home, partitions in homes.items():
-        stages = Stages(home.deletion(partitions))
-        if not advance(stages):
-            under_way[home] = stages
+        operation = StagedOperation(home.deletion(partitions))
+        if not advance(operation):
+            under_way[home] = operation
     yield from wait
     while under_way:
         yield partial(_run_all, list(under_way.values()))
-        under_way = {home: stages for home, stages in under_way.items() if not advance(stages)}
+        under_way = {
+            home: operation for home, operation in under_way.items() if not advance(operation)
+        }
     for home in homes:
         for file in stores(home):
             yield file.run
@@ -46,6 +48,6 @@ def deletion(
     return errors
 
 
-def _run_all(stages: Sequence[Stages[None]]) -> None:
-    for each in stages:
+def _run_all(operation: Sequence[StagedOperation[None]]) -> None:
+    for each in operation:
         each.run()

@@ -1,6 +1,6 @@
-"""One folder of `log.dirs`: its lock, its identity, its checkpoint_files, the partitions in it.
+"""One directory of `log.dirs`: its lock, its identity, its checkpoint_files, the partitions in it.
 
-A folder fails as a whole: an I/O error in one partition takes all that share the disk offline,
+A directory fails as a whole: an I/O error in one partition takes all that share the disk offline,
 and none on another one.
 """
 
@@ -19,30 +19,30 @@ from penstock.storage.checkpoint.checkpoint_files import MetaProperties
 from penstock.storage.checkpoint.latest_files import FileWrite
 from penstock.storage.disk import Disk, Lock
 from penstock.storage.file_names import (
-    DELETE_FOLDER_SUFFIX,
-    deleted_folder_name,
-    parse_future_folder,
+    DELETE_DIRECTORY_SUFFIX,
+    deleted_directory_name,
+    parse_future_directory,
 )
 from penstock.storage.index.mapped_index import CorruptIndexError
 from penstock.storage.log.log import Log
 from penstock.storage.log.log_loader import ProducerLimits, load_log
 from penstock.storage.log_config import LogConfig
 from penstock.storage.manager.dir_checkpoints import DirCheckpoints
-from penstock.storage.manager.file_removal import CondemnedFolder, RemovalTask
+from penstock.storage.manager.file_removal import DeletedDirectory, RemovalTask
 from penstock.storage.manager.log_discovery import (
-    FoundLog,
+    DiscoveredLog,
     StrayLog,
-    found_logs,
+    discover_logs,
     partition_in,
     set_strays_aside,
 )
-from penstock.storage.staged_operation import Stages, Turns, Work
+from penstock.storage.staged_operation import StagedOperation, Steps, Work
 
 _log = logging.getLogger(__name__)
 
 
-class _Deleted(NamedTuple):
-    """A partition's folder that gets another name."""
+class _DirectoryRename(NamedTuple):
+    """A partition's directory that gets another name."""
 
     partition: TopicPartition
     new_name: str
@@ -50,7 +50,7 @@ class _Deleted(NamedTuple):
 
 
 class LogDir:
-    """A folder with logs: `open` it, then `load` them. After a failure `error` says why."""
+    """A directory with logs: `open` it, then `load` them. After a failure `error` says why."""
 
     def __init__(
         self,
@@ -67,9 +67,9 @@ class LogDir:
         self.broken: dict[TopicPartition, KafkaStorageError] = {}
         """Partitions whose files could not be understood; they are offline, the others are not."""
         self.futures: dict[TopicPartition, str] = {}
-        """Names of the folders that a move into this one left behind, when it was loaded."""
+        """Names of the directories that a move into this one left behind, when it was loaded."""
         self.loaded = False
-        """Whether it is known which partitions are in the folder."""
+        """Whether it is known which partitions are in the directory."""
         self.directory_id: UUID | None = None
         self._disk = disk
         self._clock = clock
@@ -78,7 +78,7 @@ class LogDir:
         self._lock: Lock | None = None
         self._condemned: list[tuple[int, str, Log | None]] = []
         self.passing: dict[TopicPartition, Log] = {}
-        """Logs that come or go: their folder may be there after a crash, so that the checkpoints
+        """Logs that come or go: their directory may be there after a crash, so that the checkpoints
         name them too."""
         self._checkpoints = DirCheckpoints(disk, path)
 
@@ -93,23 +93,23 @@ class LogDir:
     # --- opening
 
     def open(self, *, cluster_id: str | None, node_id: int) -> None:
-        """Locks the folder and looks whose it is; a disk error takes the folder offline.
+        """Locks the directory and looks whose it is; a disk error takes the directory offline.
 
-        Raises where the folder is another broker's: it is in use, or belongs to another node.
+        Raises where the directory is another broker's: it is in use, or belongs to another node.
         """
         try:
-            self._make_folder()
+            self._make_directory()
             self._take_lock()
             self._check_identity(cluster_id, node_id)
         except OSError as error:
             self.fail(error)
 
-    def found(self) -> list[FoundLog]:
-        """The partitions that have a folder here, by its name and the topic id in it."""
+    def found(self) -> list[DiscoveredLog]:
+        """The partitions that have a directory here, by its name and the topic id in it."""
         if self.error is not None:
             return []
         try:
-            return found_logs(self._disk, self.path)
+            return discover_logs(self._disk, self.path)
         except OSError as error:
             self.fail(error)
             return []
@@ -121,7 +121,7 @@ class LogDir:
             True
         ),
     ) -> list[StrayLog]:
-        """Loads every log that `belongs` here; the folders of others are renamed, and told."""
+        """Loads every log that `belongs` here; the directories of others are renamed, and told."""
         strays: list[StrayLog] = []
         if self.error is None:
             try:
@@ -132,20 +132,20 @@ class LogDir:
                 self.fail(error)
         return strays
 
-    def _make_folder(self) -> None:
-        folder = Path(self.path)
-        new = [path for path in (folder, *folder.parents) if not self._disk.exists(str(path))]
-        self._disk.make_folder(self.path)
+    def _make_directory(self) -> None:
+        directory = Path(self.path)
+        new = [path for path in (directory, *directory.parents) if not self._disk.exists(str(path))]
+        self._disk.make_directory(self.path)
         for path in new:
-            # Whatever is synced in a folder is lost with the folder's own name.
-            self._disk.sync_folder(str(path.parent))
+            # Whatever is synced in a directory is lost with the directory's own name.
+            self._disk.sync_directory(str(path.parent))
 
     def _take_lock(self) -> None:
         self._lock = self._disk.lock(self._file(".lock"))
         if self._lock is None:
             raise KafkaStorageError(
                 f"{self.path} is in use by another process, or named twice in log.dirs: stop that "
-                f"process, or name another folder"
+                f"process, or name another directory"
             )
 
     def _check_identity(self, cluster_id: str | None, node_id: int) -> None:
@@ -158,40 +158,40 @@ class LogDir:
         if known.node_id is not None and known.node_id != node_id:
             raise KafkaStorageError(
                 f"{self.path} belongs to node {known.node_id}, this is node {node_id}: "
-                f"set node.id={known.node_id}, or name another folder in log.dirs"
+                f"set node.id={known.node_id}, or name another directory in log.dirs"
             )
         if None not in (cluster_id, known.cluster_id) and known.cluster_id != cluster_id:
             raise KafkaStorageError(
                 f"{self.path} belongs to cluster {known.cluster_id}, this is cluster "
-                f"{cluster_id}: name another folder in log.dirs"
+                f"{cluster_id}: name another directory in log.dirs"
             )
         self.directory_id = known.directory_id
 
     def _load_all(self, config_of: Callable[[str], LogConfig]) -> None:
         clean = checkpoint_files.has_clean_shutdown(self._disk, self.path)
-        # From the first append on the folder is not clean any more.
+        # From the first append on the directory is not clean any more.
         checkpoint_files.remove_clean_shutdown(self._disk, self.path)
         recovery_points = self._checkpoints.load(checkpoint_files.RECOVERY_POINT_CHECKPOINT)
         high_watermarks = self._checkpoints.load(checkpoint_files.REPLICATION_OFFSET_CHECKPOINT)
         start_offsets = self._checkpoints.load(checkpoint_files.LOG_START_OFFSET_CHECKPOINT)
         cleaned_to = self._checkpoints.load(checkpoint_files.CLEANER_OFFSET_CHECKPOINT)
         for name in self._disk.names(self.path):
-            folder = self._file(name)
-            if not self._disk.is_folder(folder):
+            directory = self._file(name)
+            if not self._disk.is_directory(directory):
                 continue
-            if name.endswith(DELETE_FOLDER_SUFFIX):
-                self._disk.remove_folder(folder)
+            if name.endswith(DELETE_DIRECTORY_SUFFIX):
+                self._disk.remove_directory(directory)
                 continue
-            future = parse_future_folder(name)
+            future = parse_future_directory(name)
             if future is not None:
                 self.futures[future] = name
                 continue
             partition = partition_in(name)
             if partition is None:
-                _log.warning("%s is no partition; left alone", folder)
+                _log.warning("%s is no partition; left alone", directory)
                 continue
             try:
-                metadata = checkpoint_files.load_partition_metadata(self._disk, folder)
+                metadata = checkpoint_files.load_partition_metadata(self._disk, directory)
                 self.logs[partition] = self._load_log(
                     partition,
                     config_of(partition.topic),
@@ -290,7 +290,7 @@ class LogDir:
         self.require_online()
         try:
             log = self.make_log(partition, config, topic_id)
-            self._disk.sync_folder(self.path)
+            self._disk.sync_directory(self.path)
         except OSError as error:
             self.fail(error)
             self.require_online()
@@ -307,16 +307,16 @@ class LogDir:
         name: str | None = None,
         log_start_offset: int = 0,
     ) -> Log:
-        """An empty log in a folder that is not durable yet. May run on another thread."""
-        folder = self._file(name or str(partition))
-        self._disk.make_folder(folder)
+        """An empty log in a directory that is not durable yet. May run on another thread."""
+        directory = self._file(name or str(partition))
+        self._disk.make_directory(directory)
         if topic_id is not None:
             # Before any record: records without a topic id could be taken for another topic's.
-            checkpoint_files.store_partition_metadata(self._disk, folder, topic_id)
+            checkpoint_files.store_partition_metadata(self._disk, directory, topic_id)
         log = self._load_log(
             partition, config, topic_id=topic_id, name=name, log_start_offset=log_start_offset
         )
-        self._disk.sync_folder(folder)
+        self._disk.sync_directory(directory)
         return log
 
     def make_future(
@@ -327,30 +327,30 @@ class LogDir:
         topic_id: TopicId | None,
         log_start_offset: int,
     ) -> Log:
-        """An empty log for a move into this folder. May run on another thread."""
-        self._disk.remove_folder(self._file(name))
+        """An empty log for a move into this directory. May run on another thread."""
+        self._disk.remove_directory(self._file(name))
         log = self.make_log(
             partition, config, topic_id, name=name, log_start_offset=log_start_offset
         )
         log.on_failure = lambda error: None
-        self._disk.sync_folder(self.path)
+        self._disk.sync_directory(self.path)
         return log
 
     def begin_adoption(self, log: Log) -> Work:
-        """Gives the folder of a log that was moved here its partition's name, on any thread.
+        """Gives the directory of a log that was moved here its partition's name, on any thread.
 
         `adopt` or `begin_return` comes next. After an `OSError` it is not known which name the
-        folder has.
+        directory has.
         """
-        return partial(self._rename, log.folder, self._file(str(log.partition)))
+        return partial(self._rename, log.directory, self._file(str(log.partition)))
 
     def begin_return(self, log: Log, name: str) -> Work:
-        """Undoes `begin_adoption`: the log's folder gets the name that it had before."""
-        return partial(self._rename, log.folder, self._file(name))
+        """Undoes `begin_adoption`: the log's directory gets the name that it had before."""
+        return partial(self._rename, log.directory, self._file(name))
 
     def _rename(self, source: str, target: str) -> None:
         self._disk.rename(source, target)
-        self._disk.sync_folder(self.path)
+        self._disk.sync_directory(self.path)
 
     def adopt(self, log: Log) -> None:
         """From now on this is the partition's log."""
@@ -358,20 +358,20 @@ class LogDir:
         self.logs[log.partition] = log
 
     def delete(self, partition: TopicPartition, reason: str = "was deleted") -> None:
-        """Takes a log away, a broken one too. Its folder is renamed at once, removed later."""
+        """Takes a log away, a broken one too. Its directory is renamed at once, removed later."""
         self.delete_all([partition], reason)
 
     def delete_all(self, partitions: Iterable[TopicPartition], reason: str = "was deleted") -> None:
         """`delete` for many, with one wait for the disk."""
-        Stages(self.deletion(partitions, reason)).complete()
+        StagedOperation(self.deletion(partitions, reason)).complete()
 
     def deletion(
         self, partitions: Iterable[TopicPartition], reason: str = "was deleted"
-    ) -> Turns[None]:
-        """`delete_all` in turns. The logs are nobody's from the first turn on.
+    ) -> Steps[None]:
+        """`delete_all` in steps. The logs are nobody's from the first turn on.
 
-        No log of these partitions may be made in this folder until it has ended. Everything else
-        may go on: the folders are renamed under files that are open.
+        No log of these partitions may be made in this directory until it has ended. Everything else
+        may go on: the directories are renamed under files that are open.
         """
         self.require_online()
         gone = [self._take_away(partition, reason) for partition in partitions]
@@ -391,7 +391,7 @@ class LogDir:
             self._condemned.append((now_ms + delay_ms, each.new_name, each.log))
         self.require_online()
 
-    def _take_away(self, partition: TopicPartition, reason: str) -> _Deleted:
+    def _take_away(self, partition: TopicPartition, reason: str) -> _DirectoryRename:
         log = self.logs.pop(partition, None) or self.passing.get(partition)
         self.broken.pop(partition, None)
         if log is not None:
@@ -399,12 +399,12 @@ class LogDir:
             log.failure = log.failure or KafkaStorageError(f"{partition} {reason}")
             # As long as it has its name it may be back after a crash.
             self.passing[partition] = log
-        return _Deleted(partition, deleted_folder_name(partition, uuid4().hex), log)
+        return _DirectoryRename(partition, deleted_directory_name(partition, uuid4().hex), log)
 
-    def _rename_deleted(self, gone: Iterable[_Deleted]) -> None:
+    def _rename_deleted(self, gone: Iterable[_DirectoryRename]) -> None:
         for each in gone:
             self._disk.rename(self._file(str(each.partition)), self._file(each.new_name))
-        self._disk.sync_folder(self.path)
+        self._disk.sync_directory(self.path)
 
     def purge(self) -> None:
         """Removes what was deleted long enough ago."""
@@ -416,17 +416,17 @@ class LogDir:
     def begin_removal(self) -> RemovalTask | None:
         """What was deleted long enough ago, to be removed on any thread; None for nothing."""
         now_ms = self._clock.now_ms()
-        folders = [
-            CondemnedFolder(self._file(name), log)
+        directories = [
+            DeletedDirectory(self._file(name), log)
             for due_ms, name, log in self._condemned
             if due_ms <= now_ms
         ]
-        if folders:
+        if directories:
             self._condemned = [item for item in self._condemned if item[0] > now_ms]
         segments = [segment for log in self.logs.values() for segment in log.local.take_due(now_ms)]
-        if not folders and not segments:
+        if not directories and not segments:
             return None
-        return RemovalTask(self._disk, folders, segments)
+        return RemovalTask(self._disk, directories, segments)
 
     def finish_removal(self, task: RemovalTask) -> None:
         if task.error is not None:
@@ -442,7 +442,7 @@ class LogDir:
             self.finish_checkpoint(task)
 
     def begin_checkpoint(self) -> FileWrite | None:
-        """`checkpoint` for another thread; None where the folder is offline.
+        """`checkpoint` for another thread; None where the directory is offline.
 
         Any number of them may run at the same time: what was begun last stays.
         """
@@ -455,7 +455,7 @@ class LogDir:
             self.fail(task.error)
 
     def fail(self, error: OSError) -> None:
-        """Takes the folder and all its logs offline."""
+        """Takes the directory and all its logs offline."""
         if self.error is not None:
             return
         self.error = KafkaStorageError(
@@ -472,9 +472,9 @@ class LogDir:
             raise self.error
 
     def close(self) -> None:
-        """Closes the logs and marks the folder clean, if all of it could be written.
+        """Closes the logs and marks the directory clean, if all of it could be written.
 
-        A folder that could not be opened is let go of as it is: it may be another broker's.
+        A directory that could not be opened is let go of as it is: it may be another broker's.
         """
         lock, self._lock = self._lock, None
         if lock is None:

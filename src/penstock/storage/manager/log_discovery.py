@@ -1,4 +1,4 @@
-"""What is in a folder of `log.dirs`, by the names in it and the topic ids: nothing is loaded."""
+"""What is in a directory of `log.dirs`, by the names in it and the topic ids: nothing is loaded."""
 
 import logging
 from collections.abc import Callable
@@ -13,19 +13,19 @@ from penstock.storage.checkpoint.checkpoint_files import (
 from penstock.storage.disk import Disk
 from penstock.storage.file_names import (
     CLUSTER_METADATA_TOPIC,
-    parse_future_folder,
-    parse_partition_folder,
-    stray_folder_name,
+    parse_future_directory,
+    parse_partition_directory,
+    stray_directory_name,
 )
 
 _log = logging.getLogger(__name__)
 
 Belongs: TypeAlias = Callable[[TopicPartition, TopicId | None], bool]
-"""Whether a partition of a topic with this id (None: its folder has none) is this broker's."""
+"""Whether a partition of a topic with this id (None: its directory has none) is this broker's."""
 
 
-class FoundLog(NamedTuple):
-    """A partition's folder, before anything of it is loaded."""
+class DiscoveredLog(NamedTuple):
+    """A partition's directory, before anything of it is loaded."""
 
     log_dir: str
     partition: TopicPartition
@@ -33,7 +33,7 @@ class FoundLog(NamedTuple):
 
 
 class StrayLog(NamedTuple):
-    """A partition's folder that does not belong to this broker, under the name it has now."""
+    """A partition's directory that does not belong to this broker, under the name it has now."""
 
     partition: TopicPartition
     topic_id: TopicId | None
@@ -41,42 +41,42 @@ class StrayLog(NamedTuple):
 
 
 def partition_in(name: str) -> TopicPartition | None:
-    """The partition whose folder has this name; None for the log of a controller, too."""
-    partition = parse_partition_folder(name)
+    """The partition whose directory has this name; None for the log of a controller, too."""
+    partition = parse_partition_directory(name)
     return None if partition is None or partition.topic == CLUSTER_METADATA_TOPIC else partition
 
 
-def found_logs(disk: Disk, path: str) -> list[FoundLog]:
-    """The partitions in the folder `path`."""
-    logs: list[FoundLog] = []
+def discover_logs(disk: Disk, path: str) -> list[DiscoveredLog]:
+    """The partitions in the directory `path`."""
+    logs: list[DiscoveredLog] = []
     for name in disk.names(path):
         partition = partition_in(name)
-        if partition is not None and disk.is_folder(f"{path}/{name}"):
-            logs.append(FoundLog(path, partition, _topic_id_in(disk, f"{path}/{name}")))
+        if partition is not None and disk.is_directory(f"{path}/{name}"):
+            logs.append(DiscoveredLog(path, partition, _topic_id_in(disk, f"{path}/{name}")))
     return logs
 
 
 def set_strays_aside(disk: Disk, path: str, belongs: Belongs) -> list[StrayLog]:
-    """Renames the folders of partitions that do not belong here; none is deleted."""
+    """Renames the directories of partitions that do not belong here; none is deleted."""
     strays: list[StrayLog] = []
     for name in disk.names(path):
-        folder = f"{path}/{name}"
-        partition = partition_in(name) or parse_future_folder(name)
-        if partition is None or not disk.is_folder(folder):
+        directory = f"{path}/{name}"
+        partition = partition_in(name) or parse_future_directory(name)
+        if partition is None or not disk.is_directory(directory):
             continue
-        topic_id = _topic_id_in(disk, folder)
+        topic_id = _topic_id_in(disk, directory)
         if not belongs(partition, topic_id):
-            stray = f"{path}/{stray_folder_name(partition, uuid4().hex)}"
-            disk.rename(folder, stray)
+            stray = f"{path}/{stray_directory_name(partition, uuid4().hex)}"
+            disk.rename(directory, stray)
             strays.append(StrayLog(partition, topic_id, stray))
     if strays:
-        disk.sync_folder(path)
+        disk.sync_directory(path)
     return strays
 
 
-def _topic_id_in(disk: Disk, folder: str) -> TopicId | None:
+def _topic_id_in(disk: Disk, directory: str) -> TopicId | None:
     try:
-        metadata = load_partition_metadata(disk, folder)
+        metadata = load_partition_metadata(disk, directory)
     except CorruptCheckpointError as error:
         _log.error("%s", error.message)
         return None

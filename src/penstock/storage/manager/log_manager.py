@@ -1,4 +1,4 @@
-"""All logs of a broker, over several folders (`log.dirs`), and the chores that keep them.
+"""All logs of a broker, over several directories (`log.dirs`), and the chores that keep them.
 
 Whatever waits for the disk has a form that the host runs on a thread: `begin_…` gives it. The
 methods that do the same here and now are for the start, for the end, and for tests.
@@ -12,8 +12,8 @@ from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError, KafkaStorageError
 from penstock.core.ids import TopicId, TopicPartition
 from penstock.storage.checkpoint.latest_files import FileWrite
-from penstock.storage.disk import Disk, Space
-from penstock.storage.file_names import MAX_NAME, future_folder_name
+from penstock.storage.disk import Disk, DiskSpace
+from penstock.storage.file_names import MAX_NAME, future_directory_name
 from penstock.storage.log.local_log import FlushTask
 from penstock.storage.log.log import Log
 from penstock.storage.log.log_loader import ProducerLimits
@@ -22,14 +22,14 @@ from penstock.storage.manager.file_removal import RemovalTask
 from penstock.storage.manager.log_creation import LogCreation, NewLog
 from penstock.storage.manager.log_deletion import deletion
 from penstock.storage.manager.log_dir import LogDir
-from penstock.storage.manager.log_discovery import FoundLog, StrayLog
+from penstock.storage.manager.log_discovery import DiscoveredLog, StrayLog
+from penstock.storage.manager.log_listener import LogListener
 from penstock.storage.manager.log_move import LogMove
-from penstock.storage.manager.log_moves import LogMoves, settle_doubles
-from penstock.storage.manager.log_watcher import LogWatcher
-from penstock.storage.staged_operation import Stages, Turns
+from penstock.storage.manager.log_moves import LogMoves, resolve_duplicate_logs
+from penstock.storage.staged_operation import StagedOperation, Steps
 
 
-class ChoreIntervals(NamedTuple):
+class MaintenanceIntervals(NamedTuple):
     """How often each chore is due, under the broker settings' names."""
 
     log_retention_check_interval_ms: int = 5 * 60 * 1000
@@ -48,12 +48,12 @@ class PartitionSize(NamedTuple):
 
 
 class LogDirDescription(NamedTuple):
-    """A folder of `log.dirs` as DescribeLogDirs tells it."""
+    """A directory of `log.dirs` as DescribeLogDirs tells it."""
 
     path: str
     error: KafkaStorageError | None
-    space: Space | None
-    """None where the folder is offline."""
+    space: DiskSpace | None
+    """None where the directory is offline."""
     partitions: list[PartitionSize]
 
 
@@ -67,7 +67,7 @@ class LogManager:
         clock: Clock,
         *,
         limits: ProducerLimits = ProducerLimits(),
-        intervals: ChoreIntervals = ChoreIntervals(),
+        intervals: MaintenanceIntervals = MaintenanceIntervals(),
         roll_jitter: Callable[[int], int] = lambda limit: 0,
     ) -> None:
         self._clock = clock
@@ -75,7 +75,7 @@ class LogManager:
         self.dirs = [
             LogDir(disk, path, clock, limits, roll_jitter=roll_jitter) for path in log_dirs
         ]
-        self.watchers: list[LogWatcher] = []
+        self.watchers: list[LogListener] = []
         self.disk = disk
         self._moves = LogMoves(disk, self.watchers)
         self._preferred: dict[TopicPartition, LogDir] = {}
@@ -87,17 +87,17 @@ class LogManager:
     def startup(
         self, config_of: Callable[[str], LogConfig], *, node_id: int, cluster_id: str | None = None
     ) -> None:
-        """Opens every folder and loads the logs in it: `open` and `load` in one."""
+        """Opens every directory and loads the logs in it: `open` and `load` in one."""
         self.open(node_id=node_id, cluster_id=cluster_id)
         self.load(config_of)
 
     def open(self, *, node_id: int, cluster_id: str | None = None) -> None:
-        """Locks every folder. One that fails is offline; where all fail, that is an error.
+        """Locks every directory. One that fails is offline; where all fail, that is an error.
 
-        After an error every folder is closed again.
+        After an error every directory is closed again.
         """
         if not self.dirs:
-            raise KafkaStorageError("log.dirs names no folder")
+            raise KafkaStorageError("log.dirs names no directory")
         try:
             for log_dir in self.dirs:
                 log_dir.open(cluster_id=cluster_id, node_id=node_id)
@@ -110,8 +110,8 @@ class LogManager:
         if not self.live_dirs:
             self.dirs[0].require_online()
 
-    def found(self) -> list[FoundLog]:
-        """The partitions in the open folders, before they are loaded: names and topic ids."""
+    def found(self) -> list[DiscoveredLog]:
+        """The partitions in the open directories, before they are loaded: names and topic ids."""
         return [found for log_dir in self.dirs for found in log_dir.found()]
 
     def load(
@@ -121,15 +121,15 @@ class LogManager:
             True
         ),
     ) -> list[StrayLog]:
-        """Loads the logs in the open folders, after a crash with recovery: that may take long.
+        """Loads the logs in the open directories, after a crash with recovery: that may take long.
 
         `config_of` gives the settings of a topic. What `belongs` says no to is renamed to
         `<topic>-<partition>.<uuid>-stray`, never deleted, and given back. After an error every
-        folder is closed again.
+        directory is closed again.
         """
         try:
             strays = [stray for log_dir in self.dirs for stray in log_dir.load(config_of, belongs)]
-            settle_doubles(self.disk, self.dirs)
+            resolve_duplicate_logs(self.disk, self.dirs)
             self._require_a_live_one()
             self._refuse_doubles()
         except Exception:
@@ -144,7 +144,7 @@ class LogManager:
                 if partition in homes:
                     raise KafkaStorageError(
                         f"{partition} is in {homes[partition].path} and in {log_dir.path}: "
-                        f"move one of the two folders away"
+                        f"move one of the two directories away"
                     )
                 homes[partition] = log_dir
 
@@ -171,9 +171,9 @@ class LogManager:
         *,
         is_new: bool = False,
     ) -> Log:
-        """The partition's log; a new one goes to the live folder with the fewest logs.
+        """The partition's log; a new one goes to the live directory with the fewest logs.
 
-        A folder that could not be opened may hold the log. One is made all the same only for a
+        A directory that could not be opened may hold the log. One is made all the same only for a
         partition that `is_new` to this broker: an empty log would stand for lost records.
         """
         log = self._existing(partition, topic_id)
@@ -190,8 +190,8 @@ class LogManager:
             raise KafkaError(
                 ErrorCode.INCONSISTENT_TOPIC_ID,
                 f"{partition} has topic id {log.topic_id} on disk, not {topic_id}: "
-                f"the topic was deleted and created again; delete the old folder "
-                f"{log.folder}",
+                f"the topic was deleted and created again; delete the old directory "
+                f"{log.directory}",
             )
         return log
 
@@ -201,7 +201,7 @@ class LogManager:
         """Where a new log goes; `planned` counts the logs that are not made yet."""
         live = self.live_dirs
         if not live:
-            raise KafkaStorageError("every folder of log.dirs is offline")
+            raise KafkaStorageError("every directory of log.dirs is offline")
         unknown = [log_dir.path for log_dir in self.dirs if not log_dir.loaded]
         if unknown and not is_new:
             raise KafkaStorageError(
@@ -232,7 +232,7 @@ class LogManager:
         return LogCreation(self.disk, planned, existing)
 
     def finish_create(self, creation: LogCreation) -> dict[TopicPartition, Log | KafkaStorageError]:
-        """The logs, or why one could not be made. An I/O error takes its folder offline."""
+        """The logs, or why one could not be made. An I/O error takes its directory offline."""
         for log_dir, error in creation.errors.items():
             log_dir.fail(error)
         results: dict[TopicPartition, Log | KafkaStorageError] = dict(creation.existing)
@@ -261,15 +261,17 @@ class LogManager:
         self._moves.finish_swaps(partitions)
         return self.begin_deletion(partitions).complete()
 
-    def begin_deletion(self, partitions: Iterable[TopicPartition]) -> Stages[list[KafkaError]]:
-        """`delete` for many, with one wait for each folder; the result is what went wrong.
+    def begin_deletion(
+        self, partitions: Iterable[TopicPartition]
+    ) -> StagedOperation[list[KafkaError]]:
+        """`delete` for many, with one wait for each directory; the result is what went wrong.
 
         After the first `advance` there are no such logs any more. Until it has ended, none may be
-        made for these partitions: the folders still have their names.
+        made for these partitions: the directories still have their names.
         """
-        return Stages(self._delete(list(partitions)))
+        return StagedOperation(self._delete(list(partitions)))
 
-    def _delete(self, partitions: Sequence[TopicPartition]) -> Turns[list[KafkaError]]:
+    def _delete(self, partitions: Sequence[TopicPartition]) -> Steps[list[KafkaError]]:
         homes: dict[LogDir, list[TopicPartition]] = {}
         errors: list[KafkaError] = []
         for partition in partitions:
@@ -286,7 +288,7 @@ class LogManager:
         return errors
 
     def _stores(self, log_dir: LogDir) -> list[FileWrite]:
-        """What the watchers have to store in a folder."""
+        """What the watchers have to store in a directory."""
         stores = [watcher.begin_store(log_dir) for watcher in self.watchers]
         return [each for each in stores if each is not None]
 
@@ -294,18 +296,18 @@ class LogManager:
         """`begin_truncation`, here and now."""
         return self.begin_truncation(partition, offset).complete()
 
-    def begin_truncation(self, partition: TopicPartition, offset: int) -> Stages[bool]:
+    def begin_truncation(self, partition: TopicPartition, offset: int) -> StagedOperation[bool]:
         """Truncates a log and stores its recovery point before anything can be appended.
 
         Otherwise a crash would trust records above the truncation that are not the same any more.
         Until it has ended nothing may be appended; see `Log.begin_truncation`.
         """
-        return Stages(self._truncate(partition, offset))
+        return StagedOperation(self._truncate(partition, offset))
 
-    def _truncate(self, partition: TopicPartition, offset: int) -> Turns[bool]:
+    def _truncate(self, partition: TopicPartition, offset: int) -> Steps[bool]:
         home = self._home_of(partition)
         self._moves.truncated(partition)
-        truncated = yield from home.log(partition).begin_truncation(offset).turns
+        truncated = yield from home.log(partition).begin_truncation(offset).steps
         yield from self._after_truncation(home, partition, offset)
         return truncated
 
@@ -313,19 +315,21 @@ class LogManager:
         """`begin_full_truncation`, here and now."""
         self.begin_full_truncation(partition, offset).complete()
 
-    def begin_full_truncation(self, partition: TopicPartition, offset: int) -> Stages[None]:
+    def begin_full_truncation(
+        self, partition: TopicPartition, offset: int
+    ) -> StagedOperation[None]:
         """Empties a log, which then starts at `offset`; stores that as `begin_truncation` does."""
-        return Stages(self._truncate_fully(partition, offset))
+        return StagedOperation(self._truncate_fully(partition, offset))
 
-    def _truncate_fully(self, partition: TopicPartition, offset: int) -> Turns[None]:
+    def _truncate_fully(self, partition: TopicPartition, offset: int) -> Steps[None]:
         home = self._home_of(partition)
         self._moves.truncated(partition)
-        yield from home.log(partition).begin_full_truncation(offset).turns
+        yield from home.log(partition).begin_full_truncation(offset).steps
         yield from self._after_truncation(home, partition, offset)
 
     def _after_truncation(
         self, home: LogDir, partition: TopicPartition, offset: int
-    ) -> Turns[None]:
+    ) -> Steps[None]:
         self._moves.truncated(partition)
         for watcher in self.watchers:
             watcher.truncated(partition, offset)
@@ -345,7 +349,7 @@ class LogManager:
     # --- moves
 
     def prefer_dir(self, partition: TopicPartition, path: str) -> None:
-        """Has the partition's log made in this folder, once it is made."""
+        """Has the partition's log made in this directory, once it is made."""
         self._preferred[partition] = self._dir_at(path)
 
     def _dir_at(self, path: str) -> LogDir:
@@ -355,12 +359,12 @@ class LogManager:
                 return log_dir
         raise KafkaError(
             ErrorCode.LOG_DIR_NOT_FOUND,
-            f"{path} is no folder of log.dirs: use one of "
+            f"{path} is no directory of log.dirs: use one of "
             f"{', '.join(log_dir.path for log_dir in self.dirs)}",
         )
 
     def begin_move(self, partition: TopicPartition, path: str) -> LogMove | None:
-        """Starts to move a partition to another folder (AlterReplicaLogDirs).
+        """Starts to move a partition to another directory (AlterReplicaLogDirs).
 
         The host has it go on until it has ended::
 
@@ -368,11 +372,11 @@ class LogManager:
                 await loop.run_in_executor(pool, move.run)
 
         None where there is nothing to do: the partition is there, or on its way there. A move to
-        another folder ends, as does any move where `path` is the current folder. A partition
+        another directory ends, as does any move where `path` is the current directory. A partition
         without a log raises REPLICA_NOT_AVAILABLE, and is made in `path` when it is made.
         """
         target = self._dir_at(path)
-        if len(future_folder_name(partition, "0" * 32).encode()) > MAX_NAME:
+        if len(future_directory_name(partition, "0" * 32).encode()) > MAX_NAME:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"the name of {partition.topic} is too long"
             )
@@ -424,7 +428,7 @@ class LogManager:
         ]
 
     def describe(self) -> list[LogDirDescription]:
-        """All folders and what is in them (DescribeLogDirs)."""
+        """All directories and what is in them (DescribeLogDirs)."""
         return [self._describe(log_dir) for log_dir in self.dirs]
 
     def _describe(self, log_dir: LogDir) -> LogDirDescription:
@@ -510,11 +514,11 @@ class LogManager:
                 try:
                     chore(log)
                 except KafkaStorageError:
-                    # The log has said so and taken its folder offline; the others go on.
+                    # The log has said so and taken its directory offline; the others go on.
                     continue
 
     def shutdown(self) -> None:
-        """Flushes and closes everything and marks the folders clean.
+        """Flushes and closes everything and marks the directories clean.
 
         Flushes, cleanings and steps of moves that were handed out must be finished before.
         """

@@ -1,9 +1,9 @@
-"""The move of one partition to another folder of `log.dirs`, while it is appended to (S1).
+"""The move of one partition to another directory of `log.dirs`, while it is appended to (S1).
 
 The batches are copied, as they are, into a future log: `<topic>-<partition>.<uuid>-future` in the
-target folder. Once it has nearly all that the current log has, its folder gets the partition's
-name; then what is left is copied, and from that moment on it is the current log. The other folder
-is renamed and removed after that.
+target directory. Once it has nearly all that the current log has, its directory gets the
+partition's name; then what is left is copied, and from that moment on it is the current log. The
+other directory is renamed and removed after that.
 
 `LogMove.run` is the slow part, for any thread; it reads through a handle of its own and writes to
 the future log, which nobody else uses. `log_moves.LogMoves` does the rest on the logs' own thread.
@@ -21,16 +21,16 @@ from penstock.core.errors import KafkaError, KafkaStorageError
 from penstock.core.ids import TopicPartition
 from penstock.storage.checkpoint import checkpoint_files
 from penstock.storage.disk import Disk, File
-from penstock.storage.file_names import future_folder_name
+from penstock.storage.file_names import future_directory_name
 from penstock.storage.log.log import Log
 from penstock.storage.manager.log_dir import LogDir
 from penstock.storage.segment.batch_scan import header_at
-from penstock.storage.staged_operation import Stages
+from penstock.storage.staged_operation import StagedOperation
 
 CHUNK_BYTES = 4 * 1024 * 1024
 """How much one step copies."""
 FINAL_BYTES = 128 * 1024
-"""So little is copied on the logs' own thread, right before the folders are renamed."""
+"""So little is copied on the logs' own thread, right before the directories are renamed."""
 _WAIT_SECONDS = 0.005
 """How long a step waits that has nothing to copy, while the current log is being flushed."""
 
@@ -52,7 +52,7 @@ class Chunk(Struct, frozen=True):
 
 
 class LogMove:
-    """A move. `advance` of `LogManager` and `run` take turns until `ended`."""
+    """A move. `advance` of `LogManager` and `run` take steps until `ended`."""
 
     def __init__(
         self, disk: Disk, log: Log, source: LogDir, target: LogDir, left_over: str | None = None
@@ -62,11 +62,11 @@ class LogMove:
         self.source = source
         self.target = target
         self.future: Log | None = None
-        self.folder_name = future_folder_name(log.partition, uuid4().hex)
+        self.directory_name = future_directory_name(log.partition, uuid4().hex)
         self.cancelled = False
         self.ended = False
         self.done = False
-        """Whether the partition is in its new folder."""
+        """Whether the partition is in its new directory."""
         self.error: KafkaStorageError | None = None
         """Why the move was given up."""
         self.end_offset = log.log_start_offset
@@ -78,18 +78,18 @@ class LogMove:
         self.read_error: OSError | None = None
         """What went wrong with the current log's files in the last step."""
         self.write_error: OSError | None = None
-        """What went wrong in the target folder in the last step."""
+        """What went wrong in the target directory in the last step."""
         self.problem: KafkaError | None = None
         """What was wrong with the batches that were read in the last step."""
         self.outdated = False
         """Whether the current log was truncated below what was copied."""
         self.removed = False
         """Whether the files of the future log are gone, after a move that was given up."""
-        self.swap: Stages[None] | None = None
+        self.swap: StagedOperation[None] | None = None
         """The change from the current log to the future one, while it is under way."""
         self._holding = ExitStack()
         self._left_over = left_over
-        """Name of the folder that an earlier move into the target has left."""
+        """Name of the directory that an earlier move into the target has left."""
         self._disk = disk
         self._step: Callable[[], None] | None = None
 
@@ -101,9 +101,9 @@ class LogMove:
         return self.log.partition
 
     @property
-    def folder(self) -> str:
+    def directory(self) -> str:
         """Where the future log is."""
-        return f"{self.target.path}/{self.folder_name}"
+        return f"{self.target.path}/{self.directory_name}"
 
     @property
     def lag(self) -> int:
@@ -239,14 +239,14 @@ class LogMove:
         """A future log without records, from the start of the current log on."""
         self.close()
         if self._left_over is not None:
-            self._disk.remove_folder(f"{self.target.path}/{self._left_over}")
-        # Two folders that were both moved could not be told apart after a crash.
-        checkpoint_files.remove_moved_marker(self._disk, self.log.folder)
+            self._disk.remove_directory(f"{self.target.path}/{self._left_over}")
+        # Two directories that were both moved could not be told apart after a crash.
+        checkpoint_files.remove_moved_marker(self._disk, self.log.directory)
         if data:
             # The log may start within a batch, or before the first one that compaction left.
             start = min(start, header_at(memoryview(data), 0).base_offset)
         self.future = self.target.make_future(
-            self.folder_name, self.partition, self.log.config, self.log.topic_id, start
+            self.directory_name, self.partition, self.log.config, self.log.topic_id, start
         )
         self.end_offset = start
         self.size = 0
@@ -293,13 +293,13 @@ class LogMove:
         assert future is not None, "a future log is made before it is flushed"
         future.flush()
         if not self.synced:
-            checkpoint_files.store_moved_marker(self._disk, future.folder, self.source.path)
+            checkpoint_files.store_moved_marker(self._disk, future.directory, self.source.path)
             self.synced = True
 
     def _remove(self) -> None:
         self.close()
         try:
-            self._disk.remove_folder(self.folder)
+            self._disk.remove_directory(self.directory)
         except OSError as error:
             self.write_error = error
         self.removed = True

@@ -1,8 +1,9 @@
-"""The moves of partitions between folders that are under way, on the logs' own thread.
+"""The moves of partitions between directories that are under way, on the logs' own thread.
 
-What a crash leaves of a move: a `-future` folder, with which nothing is lost, and the current log;
-or, while the one is swapped for the other, the partition in both folders, the new one marked. Then
-the one with more records is the partition's (`settle_doubles`): both have all that was flushed.
+What a crash leaves of a move: a `-future` directory, with which nothing is lost, and the current
+log; or, while the one is swapped for the other, the partition in both directories, the new one
+marked. Then the one with more records is the partition's (`resolve_duplicate_logs`): both have all
+that was flushed.
 """
 
 import errno
@@ -17,9 +18,9 @@ from penstock.storage.checkpoint import checkpoint_files
 from penstock.storage.disk import Disk
 from penstock.storage.log.log import Log
 from penstock.storage.manager.log_dir import LogDir
+from penstock.storage.manager.log_listener import LogListener
 from penstock.storage.manager.log_move import LogMove
-from penstock.storage.manager.log_watcher import LogWatcher
-from penstock.storage.staged_operation import Stages, Turns
+from penstock.storage.staged_operation import StagedOperation, Steps
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ _NAP_SECONDS = 0.002
 class LogMoves:
     """At most one move of each partition."""
 
-    def __init__(self, disk: Disk, watchers: Sequence[LogWatcher]) -> None:
+    def __init__(self, disk: Disk, watchers: Sequence[LogListener]) -> None:
         self._disk = disk
         self._watchers = watchers
         self._moves: dict[TopicPartition, LogMove] = {}
@@ -44,7 +45,7 @@ class LogMoves:
         return self._moves.get(partition)
 
     def into(self, target: LogDir) -> list[LogMove]:
-        """The moves into a folder."""
+        """The moves into a directory."""
         return [move for move in self._moves.values() if move.target is target]
 
     def begin(self, partition: TopicPartition, source: LogDir, target: LogDir) -> LogMove:
@@ -67,8 +68,8 @@ class LogMoves:
         if move is not None:
             move.outdated = True
 
-    def end_of_swaps(self, partitions: Collection[TopicPartition]) -> Turns[None]:
-        """Waits until none of these partitions has a folder that a swap is about to rename."""
+    def end_of_swaps(self, partitions: Collection[TopicPartition]) -> Steps[None]:
+        """Waits until none of these partitions has a directory that a swap is about to rename."""
         while self._swapping(partitions):
             yield partial(time.sleep, _NAP_SECONDS)
 
@@ -103,7 +104,7 @@ class LogMoves:
             return self._give_up(move)
         if not ready:
             return False
-        move.swap = Stages(self._swap(move))
+        move.swap = StagedOperation(self._swap(move))
         return self._advance_swap(move, move.swap)
 
     def _look_for_trouble(self, move: LogMove) -> None:
@@ -156,14 +157,15 @@ class LogMoves:
         log = move.log
         if not log.local.is_busy and move.is_as_durable and not self._swapping([move.partition]):
             return True
-        # A flush that runs would miss the folder that it makes durable; and the new log must have
-        # what was flushed in the old one. It has after the next step, if none comes in between.
+        # A flush that runs would miss the directory that it makes durable; and the new log must
+        # have what was flushed in the old one. It has after the next step, if none comes in
+        # between.
         move.hold()
         return False
 
     # --- the swap
 
-    def _advance_swap(self, move: LogMove, swap: Stages[None]) -> bool:
+    def _advance_swap(self, move: LogMove, swap: StagedOperation[None]) -> bool:
         if not swap.advance():
             return False
         move.swap = None
@@ -172,7 +174,7 @@ class LogMoves:
             return True
         return self.advance(move)
 
-    def _swap(self, move: LogMove) -> Turns[None]:
+    def _swap(self, move: LogMove) -> Steps[None]:
         """Makes the future log the current one; leaves all as it was where that cannot be.
 
         The current log goes on being appended to, until the moment when all is in the other one.
@@ -192,10 +194,10 @@ class LogMoves:
         if moved:
             yield from self._leave(move, old, new)
 
-    def _take_the_name(self, move: LogMove, old: Log, new: Log) -> Turns[bool]:
-        """Has the future log's folder renamed, and all copied; False where it was renamed back."""
+    def _take_the_name(self, move: LogMove, old: Log, new: Log) -> Steps[bool]:
+        """Renames the future log's directory and copies the rest; False if it was renamed back."""
         target = move.target
-        # Before the folder has its name: without its start offset, deleted records came back.
+        # Before the directory has its name: without its start offset, deleted records came back.
         stored = yield from self._store_start(move, old)
         if not self._is_fine(move):
             return False
@@ -209,16 +211,16 @@ class LogMoves:
                     yield move.run_step
             if self._is_fine(move):
                 return True
-            yield target.begin_return(new, move.folder_name)
-            new.moved_to(move.folder)
+            yield target.begin_return(new, move.directory_name)
+            new.moved_to(move.directory)
         except OSError as error:
-            # What its folder is called is not known: nothing of it may be removed.
+            # What its directory is called is not known: nothing of it may be removed.
             move.removed = True
             target.fail(error)
             self._fail(move, target, error)
         return False
 
-    def _store_start(self, move: LogMove, old: Log) -> Turns[int]:
+    def _store_start(self, move: LogMove, old: Log) -> Steps[int]:
         """Has the target's checkpoints name the partition; returns the start offset they have."""
         start_offset = old.log_start_offset
         checkpoint = move.target.begin_checkpoint()
@@ -275,8 +277,8 @@ class LogMoves:
             watcher.moved(source, target, old, new)
             watcher.move_ended(partition)
 
-    def _leave(self, move: LogMove, old: Log, new: Log) -> Turns[None]:
-        """Has the folder of the old log deleted."""
+    def _leave(self, move: LogMove, old: Log, new: Log) -> Steps[None]:
+        """Has the directory of the old log deleted."""
         source, target = move.source, move.target
         try:
             yield from source.deletion([move.partition], f"was moved to {target.path}")
@@ -292,8 +294,8 @@ class LogMoves:
                     yield file.run
                     log_dir.finish_checkpoint(file)
         try:
-            # For good with the next sync of the folder, or at the next start.
-            yield partial(self._disk.remove, f"{new.folder}/{checkpoint_files.MOVED_MARKER}")
+            # For good with the next sync of the directory, or at the next start.
+            yield partial(self._disk.remove, f"{new.directory}/{checkpoint_files.MOVED_MARKER}")
         except OSError as error:
             target.fail(error)
 
@@ -303,19 +305,19 @@ class LogMoves:
             move.close()
 
 
-def settle_doubles(disk: Disk, dirs: Sequence[LogDir]) -> None:
-    """Gives each partition that a move has left in two folders the log with more records."""
+def resolve_duplicate_logs(disk: Disk, dirs: Sequence[LogDir]) -> None:
+    """Gives each partition that a move has left in two directories the log with more records."""
     for log_dir in dirs:
         for partition in [*log_dir.logs, *log_dir.broken]:
             if not log_dir.online:
                 break
-            folder = f"{log_dir.path}/{partition}"
-            if checkpoint_files.has_moved_marker(disk, folder):
+            directory = f"{log_dir.path}/{partition}"
+            if checkpoint_files.has_moved_marker(disk, directory):
                 _settle(disk, dirs, log_dir, partition)
 
 
 def _settle(disk: Disk, dirs: Sequence[LogDir], marked: LogDir, partition: TopicPartition) -> None:
-    folder = f"{marked.path}/{partition}"
+    directory = f"{marked.path}/{partition}"
     others = [each for each in dirs if each is not marked and each.has(partition)]
     if len(others) > 1 or any(
         checkpoint_files.has_moved_marker(disk, f"{each.path}/{partition}") for each in others
@@ -342,7 +344,7 @@ def _settle(disk: Disk, dirs: Sequence[LogDir], marked: LogDir, partition: Topic
             if loser is marked:
                 return
         if all(each.loaded for each in dirs):
-            checkpoint_files.remove_moved_marker(disk, folder)
+            checkpoint_files.remove_moved_marker(disk, directory)
     except OSError as error:
         marked.fail(error)
 

@@ -1,6 +1,6 @@
 """From batches to producer state: what an append would change, and what a log implies.
 
-`analyze_batches` decides before anything is written, `Analysis.apply` changes the state after.
+`analyze_batches` decides before anything is written, `BatchAnalysis.apply` changes the state after.
 `rebuild_producer_state` does both for batches that are in the log already, from the last snapshot
 on.
 """
@@ -21,12 +21,12 @@ from penstock.storage.producer.append_info import (
     VerificationGuard,
 )
 from penstock.storage.producer.state_manager import ProducerStateManager
-from penstock.storage.segment.batch_scan import Scanned, scan
-from penstock.storage.segment.log_segment import Segment
-from penstock.storage.segment.log_segments import Segments
+from penstock.storage.segment.batch_scan import ScannedBatch, scan_batches
+from penstock.storage.segment.log_segment import LogSegment
+from penstock.storage.segment.log_segments import LogSegments
 
 
-class Analysis(NamedTuple):
+class BatchAnalysis(NamedTuple):
     """What appending some batches does to their producers."""
 
     updates: dict[int, ProducerAppendInfo]
@@ -36,7 +36,7 @@ class Analysis(NamedTuple):
     duplicate: BatchMetadata | None = None
     """The batch was appended before, as this: nothing is to be written."""
 
-    def apply(self, producers: ProducerStateManager, segment: Segment | None) -> None:
+    def apply(self, producers: ProducerStateManager, segment: LogSegment | None) -> None:
         """Changes the state, now that the batches are in the log.
 
         Aborted transactions go into the index of `segment`; with None they are there already.
@@ -64,7 +64,7 @@ def analyze_batches(
     verify: bool = False,
     guard: VerificationGuard | None = None,
     transaction_version: int = -1,
-) -> Analysis | None:
+) -> BatchAnalysis | None:
     """Checks epochs, sequences and transactions of batches to be appended; None: nothing to check.
 
     The batches lie in `data` from `start` on. Raises where a producer is fenced or out of order.
@@ -84,7 +84,7 @@ def analyze_batches(
         if origin is AppendOrigin.CLIENT:
             duplicate = producers.find_duplicate(header)
             if duplicate is not None:
-                return Analysis({}, [], [], duplicate)
+                return BatchAnalysis({}, [], [], duplicate)
         if verify and origin is not AppendOrigin.REPLICATION:
             _require_verified(producers, header, guard)
         info = updates.get(producer_id)
@@ -96,7 +96,7 @@ def analyze_batches(
             completed.append(ended)
         if header.is_transactional and _ends_verification(producers, header):
             verified.append(producer_id)
-    return Analysis(updates, completed, verified) if updates else None
+    return BatchAnalysis(updates, completed, verified) if updates else None
 
 
 def _ends_verification(producers: ProducerStateManager, header: BatchHeader) -> bool:
@@ -129,7 +129,9 @@ def _require_verified(
         )
 
 
-def replay(producers: ProducerStateManager, found: Scanned, segment: Segment | None) -> None:
+def replay(
+    producers: ProducerStateManager, found: ScannedBatch, segment: LogSegment | None
+) -> None:
     """Takes a batch that is in the log into the state."""
     analysis = analyze_batches(
         producers, found.data, (found.header,), AppendOrigin.REPLICATION, start=found.start
@@ -141,7 +143,7 @@ def replay(producers: ProducerStateManager, found: Scanned, segment: Segment | N
 
 def rebuild_producer_state(
     producers: ProducerStateManager,
-    segments: Segments,
+    segments: LogSegments,
     log_start_offset: int,
     end_offset: int,
     now_ms: int,
@@ -168,12 +170,12 @@ def rebuild_producer_state(
 
 
 def _replay_segment(
-    producers: ProducerStateManager, segment: Segment, start: int, end_offset: int
+    producers: ProducerStateManager, segment: LogSegment, start: int, end_offset: int
 ) -> None:
     first = segment.find(start)
     if first is None:
         return
     end = segment.find(end_offset)
     limit = segment.size if end is None else end.position
-    for found in scan(segment.file, first.position, limit):
+    for found in scan_batches(segment.file, first.position, limit):
         replay(producers, found, None)

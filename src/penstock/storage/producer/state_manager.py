@@ -86,19 +86,19 @@ class _Transactions:
 
 
 class ProducerStateManager:
-    """State of the producers of one partition, whose files are in `folder`."""
+    """State of the producers of one partition, whose files are in `directory`."""
 
     def __init__(
         self,
         disk: Disk,
-        folder: str,
+        directory: str,
         topic_partition: TopicPartition,
         *,
         max_transaction_timeout_ms: int,
         producer_id_expiration_ms: int,
     ) -> None:
         self._disk = disk
-        self.folder = folder
+        self.directory = directory
         self.topic_partition = topic_partition
         self.max_transaction_timeout_ms = max_transaction_timeout_ms
         self.producer_id_expiration_ms = producer_id_expiration_ms
@@ -295,7 +295,7 @@ class ProducerStateManager:
         self._verifications.pop(producer_id, None)
 
     def take_over(self, other: "ProducerStateManager") -> None:
-        """Goes on with the state of a log that has the same records in another folder.
+        """Goes on with the state of a log that has the same records in another directory.
 
         It may know more than the records tell: producers whose records were deleted.
         """
@@ -382,7 +382,7 @@ class ProducerStateManager:
         finally:
             file.close()
         if sync:
-            self._disk.sync_folder(self.folder)
+            self._disk.sync_directory(self.directory)
         if offset not in self._snapshots:
             insort(self._snapshots, offset)
         self._last_snapshot_offset = offset
@@ -408,7 +408,7 @@ class ProducerStateManager:
         return self._snapshot_path(offset) if offset in self._snapshots else None
 
     def remove_straggling_snapshots(self, segment_base_offsets: Collection[int]) -> None:
-        """Looks at the folder anew and deletes snapshots that belong to no segment.
+        """Looks at the directory anew and deletes snapshots that belong to no segment.
 
         The last of them stays where it lies above all segments: a clean shutdown wrote it.
         """
@@ -426,14 +426,14 @@ class ProducerStateManager:
             self._disk.remove(self._snapshot_path(offset))
 
     def _snapshot_path(self, offset: int) -> str:
-        return segment_path(self.folder, offset, SNAPSHOT_SUFFIX)
+        return segment_path(self.directory, offset, SNAPSHOT_SUFFIX)
 
     def _list_snapshots(self) -> list[int]:
-        if not self._disk.exists(self.folder):
+        if not self._disk.exists(self.directory):
             return []
         offsets = (
             base_offset_of(name)
-            for name in self._disk.names(self.folder)
+            for name in self._disk.names(self.directory)
             if name.endswith(SNAPSHOT_SUFFIX)
         )
         return sorted(offset for offset in offsets if offset is not None)

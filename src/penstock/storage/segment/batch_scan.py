@@ -33,7 +33,7 @@ _ENTRY_SIZE = 17
 """Bytes that tell the size of a batch of any format."""
 
 
-class Scanned(Struct, frozen=True, gc=False):
+class ScannedBatch(Struct, frozen=True, gc=False):
     """A batch found in a file; its bytes are `data[start : start + header.size]`."""
 
     position: int
@@ -47,7 +47,7 @@ class Scanned(Struct, frozen=True, gc=False):
         return self.data[self.start : self.start + self.header.size]
 
 
-class Found(Struct, frozen=True, gc=False):
+class BatchLocation(Struct, frozen=True, gc=False):
     """Place of a batch in a file."""
 
     position: int
@@ -55,9 +55,9 @@ class Found(Struct, frozen=True, gc=False):
     last_offset: int
 
 
-def scan(
+def scan_batches(
     file: File, start: int, end: int, *, check: bool = False, block: int = SCAN_BLOCK
-) -> Iterator[Scanned]:
+) -> Iterator[ScannedBatch]:
     """The batches from `start` to `end`, in order. `start` must be where a batch starts.
 
     A batch that runs past `end`, or whose header is none, raises `CorruptRecordError`; with
@@ -87,7 +87,7 @@ def scan(
                 break
             if check:
                 verify_at(data, at, header)
-            yield Scanned(position, header, data, at)
+            yield ScannedBatch(position, header, data, at)
             position += size
             at += size
 
@@ -107,7 +107,7 @@ def verify_at(data: memoryview, at: int, header: BatchHeader) -> None:
         raise CorruptRecordError(f"the message at offset {header.base_offset} has a wrong CRC")
 
 
-def find_batch(file: File, start: int, end: int, offset: int) -> Found | None:
+def find_batch(file: File, start: int, end: int, offset: int) -> BatchLocation | None:
     """The first batch from `start` on whose last offset is at least `offset`."""
     position = start
     # A large batch is passed by its prefix alone; small ones are many, and read many at once.
@@ -122,7 +122,7 @@ def find_batch(file: File, start: int, end: int, offset: int) -> Found | None:
                 size = first_entry(data, at).size
                 delta = 0
             if first + delta >= offset:
-                return Found(position, size, first + delta)
+                return BatchLocation(position, size, first + delta)
             position += size
             at += size
         block = HOP_BLOCK if size < HOP_BLOCK else _PREFIX.size

@@ -32,15 +32,15 @@ from penstock.storage.log.timestamp_search import (
 )
 from penstock.storage.log_config import INT_MAX, LogConfig
 from penstock.storage.segment.batch_scan import (
-    Found,
-    Scanned,
+    BatchLocation,
+    ScannedBatch,
     find_batch,
     last_whole_batch_end,
-    scan,
+    scan_batches,
 )
 from penstock.storage.segment.recent_batches import RecentBatches
 
-__all__ = ["LogSlice", "Segment", "TimestampAndOffset"]
+__all__ = ["LogSegment", "LogSlice", "TimestampAndOffset"]
 
 ALLOCATE_BYTES = 1024 * 1024
 FIRST_ALLOCATION_AT = 64 * 1024
@@ -57,7 +57,7 @@ class LogSlice(Struct, frozen=True, gc=False):
         return self.file.read_at(self.position, self.size)
 
 
-class Segment:
+class LogSegment:
     """An open segment. `create` makes its files, otherwise the `.log` file must be there."""
 
     __slots__ = (
@@ -74,8 +74,8 @@ class Segment:
         "_recent",
         "_room",
         "base_offset",
+        "directory",
         "file",
-        "folder",
         "indexes_full",
         "offset_index",
         "roll_jitter_ms",
@@ -88,7 +88,7 @@ class Segment:
     def __init__(
         self,
         disk: Disk,
-        folder: str,
+        directory: str,
         base_offset: int,
         config: LogConfig,
         now_ms: int,
@@ -98,7 +98,7 @@ class Segment:
         roll_jitter_ms: int = 0,
     ) -> None:
         self._disk = disk
-        self.folder = folder
+        self.directory = directory
         self.base_offset = base_offset
         self.suffix = suffix
         self.roll_jitter_ms = roll_jitter_ms
@@ -134,10 +134,10 @@ class Segment:
         self._check_room()
 
     def __repr__(self) -> str:
-        return f"Segment({self.base_offset}{self.suffix}, {self.size} bytes)"
+        return f"LogSegment({self.base_offset}{self.suffix}, {self.size} bytes)"
 
     def _path(self, kind: str) -> str:
-        return segment_path(self.folder, self.base_offset, kind, self.suffix)
+        return segment_path(self.directory, self.base_offset, kind, self.suffix)
 
     @property
     def log_path(self) -> str:
@@ -172,7 +172,7 @@ class Segment:
     def first_timestamp(self) -> int:
         """Largest timestamp of the first batch: what `segment.ms` and compaction lag count from."""
         if self._first_timestamp is None:
-            for found in scan(self.file, 0, self.size, block=4096):
+            for found in scan_batches(self.file, 0, self.size, block=4096):
                 self._first_timestamp = found.header.max_timestamp
                 break
             else:
@@ -219,7 +219,7 @@ class Segment:
 
     def _allocate(self, end: int) -> None:
         # Blocks ahead of the writes spare the file system work in each of them: 13 % of the time
-        # of a 16 KB write on ext4. Segments with little data do without, and a young one gets no
+        # of a 16 KB write on ext4. LogSegments with little data do without, and a young one gets no
         # more than it has already.
         more = min(end, ALLOCATE_BYTES)
         self.file.allocate(end, more)
@@ -252,7 +252,7 @@ class Segment:
 
     # --- read
 
-    def find(self, offset: int) -> Found | None:
+    def find(self, offset: int) -> BatchLocation | None:
         """The batch that holds `offset`, or the first one after it; None past the end."""
         recent = self._recent.find(offset, self.size)
         if recent is not None:
@@ -290,7 +290,7 @@ class Segment:
         """Offset after the last record; reads from the last index entry on."""
         _, position = self.offset_index.lookup(self.offset_index.last_offset)
         next_offset = self.base_offset
-        for found in scan(self.file, position, self.size):
+        for found in scan_batches(self.file, position, self.size):
             next_offset = found.header.next_offset
         return next_offset
 
@@ -327,7 +327,7 @@ class Segment:
         self._bytes_since_index = 0
         self._check_room()
 
-    def rebuild_from(self, found: Scanned) -> None:
+    def rebuild_from(self, found: ScannedBatch) -> None:
         """Indexes a batch that recovery found whole."""
         if found.header.last_offset - self.base_offset > INT_MAX:
             raise CorruptRecordError(
@@ -380,7 +380,7 @@ class Segment:
     def _reload_max_timestamp(self) -> None:
         timestamp, offset = self.time_index.last_entry
         _, position = self.offset_index.lookup(offset)
-        for found in scan(self.file, position, self.size):
+        for found in scan_batches(self.file, position, self.size):
             if found.header.max_timestamp > timestamp:
                 timestamp, offset = found.header.max_timestamp, found.header.last_offset
         self._max_timestamp, self._max_timestamp_offset = timestamp, offset
@@ -437,9 +437,9 @@ class Segment:
         self.time_index.rename_to(self._path(TIME_INDEX_SUFFIX))
         self.txn_index.rename_to(self._path(TXN_INDEX_SUFFIX))
 
-    def moved_to(self, folder: str) -> None:
-        """Takes note that the files are in another folder now, which was renamed."""
-        self.folder = folder
+    def moved_to(self, directory: str) -> None:
+        """Takes note that the files are in another directory now, which was renamed."""
+        self.directory = directory
         self.offset_index.path = self._path(INDEX_SUFFIX)
         self.time_index.path = self._path(TIME_INDEX_SUFFIX)
         self.txn_index.path = self._path(TXN_INDEX_SUFFIX)

@@ -3,28 +3,28 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
-from penstock.storage.segment.log_segment import Segment
+from penstock.storage.segment.log_segment import LogSegment
 
 
-class Segments:
-    """Segments by base offset. The last one is the active one: the only one that grows."""
+class LogSegments:
+    """LogSegments by base offset. The last one is the active one: the only one that grows."""
 
     def __init__(self) -> None:
         self._bases: list[int] = []
-        self._segments: list[Segment] = []
+        self._segments: list[LogSegment] = []
 
     def __len__(self) -> int:
         return len(self._segments)
 
-    def __iter__(self) -> Iterator[Segment]:
+    def __iter__(self) -> Iterator[LogSegment]:
         return iter(tuple(self._segments))
 
     @property
-    def active(self) -> Segment:
+    def active(self) -> LogSegment:
         return self._segments[-1]
 
     @property
-    def first(self) -> Segment:
+    def first(self) -> LogSegment:
         return self._segments[0]
 
     @property
@@ -36,7 +36,7 @@ class Segments:
         """Bytes of all `.log` files."""
         return sum(segment.size for segment in self._segments)
 
-    def add(self, segment: Segment) -> None:
+    def add(self, segment: LogSegment) -> None:
         at = bisect_left(self._bases, segment.base_offset)
         if at < len(self._bases) and self._bases[at] == segment.base_offset:
             self._segments[at] = segment
@@ -44,25 +44,25 @@ class Segments:
             self._bases.insert(at, segment.base_offset)
             self._segments.insert(at, segment)
 
-    def remove(self, base_offset: int) -> Segment:
+    def remove(self, base_offset: int) -> LogSegment:
         at = self._bases.index(base_offset)
         del self._bases[at]
         return self._segments.pop(at)
 
-    def floor(self, offset: int) -> Segment | None:
+    def floor(self, offset: int) -> LogSegment | None:
         """The segment with the greatest base offset at or below `offset`."""
         at = bisect_right(self._bases, offset) - 1
         return self._segments[at] if at >= 0 else None
 
-    def higher(self, offset: int) -> Segment | None:
+    def higher(self, offset: int) -> LogSegment | None:
         """The segment with the least base offset above `offset`."""
         at = bisect_right(self._bases, offset)
         return self._segments[at] if at < len(self._segments) else None
 
-    def from_floor(self, offset: int) -> list[Segment]:
+    def from_floor(self, offset: int) -> list[LogSegment]:
         """The segment that would hold `offset`, and all after it."""
         return self._segments[max(bisect_right(self._bases, offset) - 1, 0) :]
 
-    def between(self, start: int, end: int) -> list[Segment]:
+    def between(self, start: int, end: int) -> list[LogSegment]:
         """The segments that can hold offsets of `start <= offset < end`."""
         return [segment for segment in self.from_floor(start) if segment.base_offset < end]

@@ -3,7 +3,7 @@
 from array import array
 from bisect import bisect_left
 
-from penstock.storage.segment.batch_scan import Found
+from penstock.storage.segment.batch_scan import BatchLocation
 
 LEAST = 64
 """As many of the last batches are known at least; twice as many at most."""
@@ -36,7 +36,7 @@ class RecentBatches:
         for numbers in (self._bases, self._lasts, self._positions):
             del numbers[:LEAST]
 
-    def find(self, base_offset: int, end: int) -> Found | None:
+    def find(self, base_offset: int, end: int) -> BatchLocation | None:
         """The batch that starts with this offset, if it is known; `end` is where the last ends."""
         bases = self._bases
         at = bisect_left(bases, base_offset)
@@ -45,7 +45,7 @@ class RecentBatches:
         position = self._positions[at]
         if at + 1 < len(bases):
             end = self._positions[at + 1]
-        return Found(position, end - position, self._lasts[at])
+        return BatchLocation(position, end - position, self._lasts[at])
 
     def __contains__(self, base_offset: int) -> bool:
         bases = self._bases

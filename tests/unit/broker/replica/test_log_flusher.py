@@ -15,7 +15,7 @@ from penstock.records.record import Record
 from penstock.storage.log.local_log import FlushTask
 from penstock.storage.log.log import Log
 from tests.support.storage.gated_disk import GatedDisk
-from tests.support.storage.logs import LogFolder
+from tests.support.storage.logs import LogDirectory
 
 Work = Callable[[LogFlusher], Coroutine[None, None, None]]
 
@@ -29,7 +29,7 @@ def disk() -> Iterator[GatedDisk]:
 
 @pytest.fixture
 def log(tmp_path: Path, disk: GatedDisk) -> Iterator[Log]:
-    with LogFolder(tmp_path, disk=disk) as folder:
+    with LogDirectory(tmp_path, disk=disk) as folder:
         folder.open()
         yield folder.log
 
@@ -167,7 +167,7 @@ def test_a_log_that_is_held_and_then_moved(log: Log, disk: GatedDisk, tmp_path: 
 
     async def work(flushes: LogFlusher) -> None:
         append(log)
-        with LogFolder(tmp_path / "other") as folder:
+        with LogDirectory(tmp_path / "other") as folder:
             new = folder.open()
             append(new)
             with log.local.held():

@@ -75,8 +75,8 @@ def folder(new_log: Callable[..., WrittenLog]) -> Path:
         ".kafka_cleanshutdown": '{"version":0,"brokerEpoch":-1}',
     }
     for name, text in texts.items():
-        (log.folder / name).write_text(text)
-    return log.folder
+        (log.directory / name).write_text(text)
+    return log.directory
 
 
 def dump_all(path: Path, options: DumpOptions) -> list[str]:

@@ -113,8 +113,8 @@ def test_json_is_one_object_per_line(written: WrittenLog) -> None:
 
 
 def test_a_folder_stands_for_its_files(written: WrittenLog) -> None:
-    (written.folder / "notes.txt").write_text("left alone")
-    result = run("dump-log", "--json", written.folder)
+    (written.directory / "notes.txt").write_text("left alone")
+    result = run("dump-log", "--json", written.directory)
     assert result.exit_code == 0
     files = [json.loads(line) for line in result.stdout.splitlines()]
     dumped = [Path(one["file"]).name for one in files if one["kind"] == "file"]
@@ -130,7 +130,7 @@ def test_a_folder_stands_for_its_files(written: WrittenLog) -> None:
 
 
 def test_a_folder_of_log_dirs(written: WrittenLog) -> None:
-    parent = written.folder.parent
+    parent = written.directory.parent
     offsets = encode_offsets({TopicPartition("orders", 0): 5})
     (parent / "recovery-point-offset-checkpoint").write_bytes(offsets)
     result = run("dump-log", parent)
@@ -142,7 +142,7 @@ def test_a_folder_of_log_dirs(written: WrittenLog) -> None:
 
 def test_indexes_that_agree(written: WrittenLog) -> None:
     for option in ("--verify-index-only", "--index-sanity-check"):
-        result = run("dump-log", option, *sorted(written.folder.iterdir()))
+        result = run("dump-log", option, *sorted(written.directory.iterdir()))
         assert result.exit_code == 0
         assert result.stdout.count("Dumping") == 3
         assert "offset:" not in result.stdout
@@ -153,7 +153,7 @@ def test_an_index_that_disagrees(written: WrittenLog) -> None:
     content = bytearray(index.read_bytes())
     content[3] += 1
     index.write_bytes(content)
-    result = run("dump-log", "--verify-index-only", written.folder)
+    result = run("dump-log", "--verify-index-only", written.directory)
     assert result.exit_code == 1
     assert "! index entry names another offset than the batch there" in result.stdout
     assert run("dump-log", index).exit_code == 1
@@ -269,19 +269,19 @@ def test_nothing_is_changed(written: WrittenLog) -> None:
     def state() -> dict[str, tuple[int, bytes]]:
         return {
             path.name: (path.stat().st_mtime_ns, path.read_bytes())
-            for path in written.folder.iterdir()
+            for path in written.directory.iterdir()
         }
 
     before = state()
-    for path in written.folder.iterdir():
+    for path in written.directory.iterdir():
         path.chmod(stat.S_IRUSR)
-    written.folder.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    written.directory.chmod(stat.S_IRUSR | stat.S_IXUSR)
     try:
         for options in (["--print-data-log"], ["--verify-index-only"], ["--index-sanity-check"]):
-            assert run("dump-log", *options, written.folder).exit_code == 0
+            assert run("dump-log", *options, written.directory).exit_code == 0
         assert state() == before
     finally:
-        written.folder.chmod(stat.S_IRWXU)
+        written.directory.chmod(stat.S_IRWXU)
 
 
 def test_a_sparse_file_of_many_gigabytes_is_streamed(written: WrittenLog) -> None:
@@ -306,7 +306,7 @@ def test_version_and_help() -> None:
 
 def test_as_a_process(written: WrittenLog, tmp_path: Path) -> None:
     """What a shell sees: exit codes, no colours in a pipe, no traceback."""
-    good = run_process("dump-log", "--print-data-log", written.folder)
+    good = run_process("dump-log", "--print-data-log", written.directory)
     assert (good.returncode, good.stderr) == (0, "")
     assert "\x1b" not in good.stdout
     missing = run_process("dump-log", tmp_path / f"{9:020d}.log")
@@ -343,7 +343,7 @@ def test_a_reader_that_goes_away(new_log: Callable[..., WrittenLog]) -> None:
 def test_an_output_that_is_full(written: WrittenLog) -> None:
     with open("/dev/full", "wb") as full:
         process = subprocess.run(
-            [*MAIN, "dump-log", str(written.folder)],
+            [*MAIN, "dump-log", str(written.directory)],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
@@ -380,7 +380,7 @@ def test_colours_only_on_a_terminal(written: WrittenLog, no_colour: bool, colour
         environment["NO_COLOR"] = "1"
     try:
         subprocess.run(
-            [*MAIN, "dump-log", str(written.folder / "leader-epoch-checkpoint")],
+            [*MAIN, "dump-log", str(written.directory / "leader-epoch-checkpoint")],
             stdout=other_end,
             env=environment,
             timeout=60,

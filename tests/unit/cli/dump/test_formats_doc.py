@@ -47,7 +47,7 @@ def example(new_log: Callable[..., WrittenLog]) -> Path:
     log.append(records, producer_id=4000, base_sequence=10, is_transactional=True)
     log.end_txn(4000, commit=False, timestamp=NOW_MS + 1000)
     log.close()
-    return log.folder
+    return log.directory
 
 
 def test_every_hexdump_is_what_the_log_writes(example: Path) -> None:

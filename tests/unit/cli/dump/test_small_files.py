@@ -66,7 +66,7 @@ def test_leader_epochs(new_log: Callable[..., WrittenLog]) -> None:
     written = new_log()
     written.append_values(b"one")
     written.close()
-    path = written.folder / "leader-epoch-checkpoint"
+    path = written.directory / "leader-epoch-checkpoint"
     assert entries(path) == [{"epoch": EPOCH, "startOffset": 0}]
 
 

@@ -1,4 +1,4 @@
-"""The text files of a log folder, as Kafka 4.3.1 writes and reads them (S1)."""
+"""The text files of a log directory, as Kafka 4.3.1 writes and reads them (S1)."""
 
 import re
 from collections.abc import Callable
@@ -180,7 +180,7 @@ def test_the_clean_shutdown_marker() -> None:
 def test_a_marker_without_epoch_still_is_one(content: bytes) -> None:
     """Before 3.7 it was an empty file."""
     disk = CrashDisk()
-    disk.make_folder("/data")
+    disk.make_directory("/data")
     disk.open("/data/.kafka_cleanshutdown", create=True).write_at(content, 0)
     assert checkpoint_files.has_clean_shutdown(disk, "/data")
     assert checkpoint_files.decode_clean_shutdown(content) is None
@@ -189,7 +189,7 @@ def test_a_marker_without_epoch_still_is_one(content: bytes) -> None:
 def test_the_marker_is_durable_and_so_is_its_removal() -> None:
     """S7: one that comes back after a crash would hide that there was a crash."""
     disk = CrashDisk()
-    disk.make_folder("/data")
+    disk.make_directory("/data")
     disk.settle()
     assert not checkpoint_files.has_clean_shutdown(disk, "/data")
     checkpoint_files.store_clean_shutdown(disk, "/data", 5)

@@ -15,18 +15,18 @@ from tests.support.storage.crash_disk import CrashDisk, CrashMode
 @pytest.fixture
 def disk() -> CrashDisk:
     made = CrashDisk()
-    made.make_folder("/d")
-    made.sync_folder("/")
+    made.make_directory("/d")
+    made.sync_directory("/")
     return made
 
 
 def test_what_is_written_is_durable(disk: CrashDisk) -> None:
     files = LatestFiles(disk)
     task = files.take({"/d/a": b"1", "/d/b": b"2"})
-    assert not files.is_settled
+    assert not files.is_durable
     task.run()
     assert task.error is None
-    assert files.is_settled
+    assert files.is_durable
     image = disk.image(CrashMode.DURABLE)
     assert [image.read_file("/d/a"), image.read_file("/d/b")] == [b"1", b"2"]
     assert image.names("/d") == ["a", "b"]
@@ -48,7 +48,7 @@ def test_an_error_is_kept_and_the_next_one_writes(disk: CrashDisk) -> None:
     task = files.take({"/d/a": b"1"})
     task.run()
     assert task.error is not None
-    assert not files.is_settled
+    assert not files.is_durable
     with pytest.raises(OSError, match="Input/output"):
         task.write()
     disk.heal()

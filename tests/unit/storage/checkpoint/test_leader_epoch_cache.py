@@ -18,19 +18,19 @@ from penstock.storage.checkpoint.checkpoint_files import EpochEntry
 from penstock.storage.checkpoint.leader_epoch_cache import LeaderEpochCache
 from tests.support.storage.crash_disk import CrashDisk, CrashMode, SimulatedCrash
 
-FOLDER = "/orders-3"
-PATH = FOLDER + "/leader-epoch-checkpoint"
+DIRECTORY = "/orders-3"
+PATH = DIRECTORY + "/leader-epoch-checkpoint"
 
 
 def new_disk() -> CrashDisk:
     disk = CrashDisk()
-    disk.make_folder(FOLDER)
+    disk.make_directory(DIRECTORY)
     disk.settle()
     return disk
 
 
 def make(*entries: tuple[int, int]) -> LeaderEpochCache:
-    cache = LeaderEpochCache(new_disk(), FOLDER)
+    cache = LeaderEpochCache(new_disk(), DIRECTORY)
     for epoch, start in entries:
         cache.assign(epoch, start)
     return cache
@@ -38,13 +38,13 @@ def make(*entries: tuple[int, int]) -> LeaderEpochCache:
 
 def test_epochs_are_kept_in_the_file() -> None:
     disk = new_disk()
-    cache = LeaderEpochCache(disk, FOLDER)
+    cache = LeaderEpochCache(disk, DIRECTORY)
     assert not disk.exists(PATH)
     cache.assign(0, 0)
     cache.assign(3, 150)
     assert disk.read_file(PATH) == b"0\n2\n0 0\n3 150\n"
-    assert disk.names(FOLDER) == ["leader-epoch-checkpoint"]
-    again = LeaderEpochCache(disk, FOLDER)
+    assert disk.names(DIRECTORY) == ["leader-epoch-checkpoint"]
+    again = LeaderEpochCache(disk, DIRECTORY)
     assert again.entries() == [EpochEntry(0, 0), EpochEntry(3, 150)]
 
 
@@ -61,7 +61,7 @@ def test_the_latest_the_one_before_and_the_earliest() -> None:
 
 def test_the_same_epoch_again_costs_nothing() -> None:
     disk = new_disk()
-    cache = LeaderEpochCache(disk, FOLDER)
+    cache = LeaderEpochCache(disk, DIRECTORY)
     cache.assign(2, 10)
     operations = disk.operations
     cache.assign(2, 10)
@@ -99,7 +99,7 @@ def test_negative_numbers_are_refused(epoch: int, start: int) -> None:
 
 def test_many_are_assigned_with_one_write() -> None:
     disk = new_disk()
-    cache = LeaderEpochCache(disk, FOLDER)
+    cache = LeaderEpochCache(disk, DIRECTORY)
     cache.assign_all([])
     assert disk.operations == new_disk().operations
     cache.assign_all([EpochEntry(1, 0), EpochEntry(2, 7), EpochEntry(3, 7)])
@@ -173,7 +173,7 @@ def test_truncation_from_the_start(start: int, left: list[tuple[int, int]]) -> N
 
 def test_clear_empties_the_file() -> None:
     disk = new_disk()
-    cache = LeaderEpochCache(disk, FOLDER)
+    cache = LeaderEpochCache(disk, DIRECTORY)
     cache.assign(2, 10)
     cache.clear()
     assert cache.entries() == []
@@ -181,7 +181,7 @@ def test_clear_empties_the_file() -> None:
     cache.flush()
     assert not cache.is_stale
     assert disk.read_file(PATH) == b"0\n0\n"
-    assert LeaderEpochCache(disk, FOLDER).entries() == []
+    assert LeaderEpochCache(disk, DIRECTORY).entries() == []
 
 
 def test_an_assigned_epoch_survives_every_crash() -> None:
@@ -189,7 +189,7 @@ def test_an_assigned_epoch_survives_every_crash() -> None:
     assigned = [(0, 0), (1, 10), (4, 25)]
 
     def work(disk: CrashDisk, done: list[tuple[int, int]]) -> None:
-        cache = LeaderEpochCache(disk, FOLDER)
+        cache = LeaderEpochCache(disk, DIRECTORY)
         for epoch, start in assigned:
             cache.assign(epoch, start)
             done.append((epoch, start))
@@ -204,20 +204,20 @@ def test_an_assigned_epoch_survives_every_crash() -> None:
         with suppress(SimulatedCrash):
             work(disk, done)
         for seed in range(20):
-            found = LeaderEpochCache(disk.image(CrashMode.TORN, Random(seed)), FOLDER).entries()
+            found = LeaderEpochCache(disk.image(CrashMode.TORN, Random(seed)), DIRECTORY).entries()
             assert found in (done, assigned[: len(done) + 1])
 
 
 def test_a_truncation_that_a_crash_undid_is_done_again_on_load() -> None:
     disk = new_disk()
-    cache = LeaderEpochCache(disk, FOLDER)
+    cache = LeaderEpochCache(disk, DIRECTORY)
     cache.assign(2, 10)
     cache.assign(4, 20)
     disk.fail("rename", "*", errno.EIO)
     cache.truncate_from_end(15)
     with pytest.raises(OSError, match="Input/output"):
         cache.flush()
-    again = LeaderEpochCache(disk.image(CrashMode.DURABLE), FOLDER)
+    again = LeaderEpochCache(disk.image(CrashMode.DURABLE), DIRECTORY)
     assert again.entries() == [(2, 10), (4, 20)]
     again.truncate_from_end(15)
     assert again.entries() == [(2, 10)]
@@ -227,14 +227,14 @@ def test_a_file_out_of_order_is_put_right() -> None:
     """As Kafka does on load: later lines win."""
     disk = new_disk()
     disk.open(PATH, create=True).write_at(b"0\n3\n1 10\n2 5\n3 7\n", 0)
-    assert LeaderEpochCache(disk, FOLDER).entries() == [(2, 5), (3, 7)]
+    assert LeaderEpochCache(disk, DIRECTORY).entries() == [(2, 5), (3, 7)]
 
 
 def test_a_malformed_file_is_named() -> None:
     disk = new_disk()
     disk.open(PATH, create=True).write_at(b"0\n1\n1 x\n", 0)
     with pytest.raises(KafkaStorageError, match=f"{PATH}, line 3: '1 x' is not of the form"):
-        LeaderEpochCache(disk, FOLDER)
+        LeaderEpochCache(disk, DIRECTORY)
 
 
 LOG_END = 41
@@ -249,7 +249,7 @@ operations = st.one_of(
 @given(st.lists(operations, max_size=30))
 def test_what_holds_after_any_history(history: list[tuple[str, int, int]]) -> None:
     disk = new_disk()
-    cache = LeaderEpochCache(disk, FOLDER)
+    cache = LeaderEpochCache(disk, DIRECTORY)
     for what, first, second in history:
         before = cache.entries()
         if what == "assign":
@@ -268,7 +268,7 @@ def test_what_holds_after_any_history(history: list[tuple[str, int, int]]) -> No
         for last, following in pairwise(entries):
             assert last.epoch < following.epoch
             assert last.start_offset < following.start_offset
-        assert LeaderEpochCache(disk, FOLDER).entries() == entries, "the file says the same"
+        assert LeaderEpochCache(disk, DIRECTORY).entries() == entries, "the file says the same"
         for offset in range(entries[0].start_offset if entries else LOG_END, LOG_END):
             epoch = cache.epoch_for_offset(offset)
             assert epoch is not None

@@ -19,7 +19,7 @@ from penstock.storage.cleaner.batch_cleaner import (
 from penstock.storage.cleaner.cleaned_transactions import CleanedTransactions
 from penstock.storage.cleaner.offset_map import OffsetMap
 from penstock.storage.log_config import LogConfig
-from penstock.storage.segment.batch_scan import Scanned, header_at, scan
+from penstock.storage.segment.batch_scan import ScannedBatch, header_at, scan_batches
 from tests.support.storage.cleaning import COMPACT, Broker, cleaned, header_of, settle
 from tests.support.storage.crash_disk import CrashDisk
 from tests.support.storage.logs import headers_of, old_message
@@ -36,7 +36,8 @@ def broker() -> Broker:
 def assert_all_whole(broker: Broker) -> None:
     for segment in broker.log.local.segments:
         last = [
-            found.header.last_offset for found in scan(segment.file, 0, segment.size, check=True)
+            found.header.last_offset
+            for found in scan_batches(segment.file, 0, segment.size, check=True)
         ]
         assert last == sorted(set(last))
 
@@ -205,7 +206,9 @@ def rewritten(
         max_message_bytes=max_message_bytes,
         end_offset=10**6,
     )
-    return cleaner.clean(Scanned(0, header, view, 0), keep_legacy_tombstones=keep_legacy_tombstones)
+    return cleaner.clean(
+        ScannedBatch(0, header, view, 0), keep_legacy_tombstones=keep_legacy_tombstones
+    )
 
 
 class TestTombstones:
@@ -262,7 +265,7 @@ class TestTombstones:
             end_offset=100,
         )
         found = cleaner.clean(
-            Scanned(0, read_header(batch), memoryview(batch), 0), keep_legacy_tombstones=True
+            ScannedBatch(0, read_header(batch), memoryview(batch), 0), keep_legacy_tombstones=True
         )
         assert found is not None
         assert found.unchanged

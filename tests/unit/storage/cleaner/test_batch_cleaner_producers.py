@@ -8,7 +8,7 @@ import pytest
 from penstock.records.build import build_batch
 from penstock.records.record import Record
 from penstock.storage.log.log_loader import ProducerLimits
-from penstock.storage.log.results import Isolation
+from penstock.storage.log.results import FetchIsolation
 from tests.support.storage.cleaning import COMPACT, Broker, cleaned, header_of
 from tests.support.storage.logs import headers_of
 
@@ -163,7 +163,7 @@ class TestTransactions:
         assert broker.log.last_stable_offset == 3
         assert broker.pairs() == [(b"a", b"0"), (b"a", b"later")]
         assert broker.table() == {b"a": b"0"}
-        fetched = broker.log.read(0, 10_000, Isolation.TXN_COMMITTED)
+        fetched = broker.log.read(0, 10_000, FetchIsolation.TXN_COMMITTED)
         assert fetched.aborted_transactions is not None
         assert [txn.last_offset for txn in fetched.aborted_transactions] == [2]
 

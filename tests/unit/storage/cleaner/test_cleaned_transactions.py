@@ -4,7 +4,7 @@ from penstock.records.batch import BatchHeader, read_header
 from penstock.records.build import build_batch
 from penstock.records.control import ControlType
 from penstock.records.record import Record
-from penstock.storage.cleaner.cleaned_transactions import CleanedTransactions, MarkerFate
+from penstock.storage.cleaner.cleaned_transactions import CleanedTransactions, MarkerDecision
 from penstock.storage.index.transaction_index import AbortedTxn
 
 
@@ -39,20 +39,20 @@ def test_batches_of_an_aborted_transaction_are_known() -> None:
     txn = AbortedTxn(1, 10, 20, 21)
     seen = CleanedTransactions([txn])
     assert not seen.on_batch(data(5))
-    assert seen.on_control_batch(control(6), ControlType.COMMIT) == MarkerFate(can_go=False)
+    assert seen.on_control_batch(control(6), ControlType.COMMIT) == MarkerDecision(can_go=False)
     assert seen.on_batch(data(10))
     assert not seen.on_batch(data(11, producer_id=2))
     assert not seen.on_batch(data(12, transactional=False))
     assert seen.on_batch(data(13))
-    assert seen.on_control_batch(control(20), ControlType.ABORT) == MarkerFate(False, txn)
+    assert seen.on_control_batch(control(20), ControlType.ABORT) == MarkerDecision(False, txn)
     assert not seen.on_batch(data(30))
 
 
 def test_a_marker_without_batches_can_go() -> None:
     seen = CleanedTransactions([AbortedTxn(1, 10, 20, 21)])
-    assert seen.on_control_batch(control(20), ControlType.ABORT) == MarkerFate(can_go=True)
-    assert seen.on_control_batch(control(21), ControlType.ABORT) == MarkerFate(can_go=True)
-    assert seen.on_control_batch(control(22), ControlType.COMMIT) == MarkerFate(can_go=True)
+    assert seen.on_control_batch(control(20), ControlType.ABORT) == MarkerDecision(can_go=True)
+    assert seen.on_control_batch(control(21), ControlType.ABORT) == MarkerDecision(can_go=True)
+    assert seen.on_control_batch(control(22), ControlType.COMMIT) == MarkerDecision(can_go=True)
     assert seen.on_control_batch(control(23, empty=True), ControlType.UNKNOWN).can_go
 
 

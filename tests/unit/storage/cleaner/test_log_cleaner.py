@@ -20,12 +20,12 @@ from penstock.storage.cleaner.cleaning_task import CleaningTask
 from penstock.storage.cleaner.log_cleaner import CleanerSettings, LogCleaner
 from penstock.storage.cleaner.steps import FlushStep, StoreStep
 from penstock.storage.disk import OsDisk
-from penstock.storage.log.results import Isolation
+from penstock.storage.log.results import FetchIsolation
 from penstock.storage.log_config import LogConfig
 from penstock.storage.manager.log_manager import LogManager
 from tests.support.storage.cleaning import (
     COMPACT,
-    FOLDER,
+    DIRECTORY,
     TP,
     Broker,
     checkpoint,
@@ -110,7 +110,7 @@ class TestCleaning:
         fill(broker)
         broker.clean()
         broker.stop()
-        file = broker.disk.open(f"{FOLDER}/{CLEANER_OFFSET_CHECKPOINT}")
+        file = broker.disk.open(f"{DIRECTORY}/{CLEANER_OFFSET_CHECKPOINT}")
         file.write_at(b"x", 0)
         broker.start()
         assert broker.clean() == 1
@@ -170,15 +170,17 @@ class TestCleaning:
     def test_old_files_can_be_read_until_their_delay_has_passed(self) -> None:
         broker = Broker()
         fill(broker)
-        fetched = broker.log.read(0, 10_000, Isolation.LOG_END)
+        fetched = broker.log.read(0, 10_000, FetchIsolation.LOG_END)
         assert fetched.records is not None
         before = fetched.records.read()
         broker.clean()
         assert fetched.records.read() == before
-        assert any(name.endswith(".deleted") for name in broker.disk.names(broker.log.folder))
+        assert any(name.endswith(".deleted") for name in broker.disk.names(broker.log.directory))
         broker.advance(COMPACT.file_delete_delay_ms)
         broker.log.purge_deleted()
-        assert not any(name.endswith(".deleted") for name in broker.disk.names(broker.log.folder))
+        assert not any(
+            name.endswith(".deleted") for name in broker.disk.names(broker.log.directory)
+        )
 
     def test_a_disabled_cleaner_does_nothing(self) -> None:
         broker = Broker(settings=CleanerSettings(enable=False))
@@ -277,7 +279,7 @@ class TestDurability:
         assert broker.log.recovery_point == 13
         store.run()
         task = broker.cleaner.finish(store)
-        points = load_offsets(broker.disk, f"{FOLDER}/{RECOVERY_POINT_CHECKPOINT}")
+        points = load_offsets(broker.disk, f"{DIRECTORY}/{RECOVERY_POINT_CHECKPOINT}")
         assert points == {TP: 13}
         assert isinstance(task, CleaningTask)
 
@@ -292,7 +294,7 @@ class TestDurability:
         assert task.plan.first_uncleanable_offset == 8
         broker.log.finish_flush(flush, None)
 
-    def test_a_flush_that_fails_takes_the_folder_offline(self) -> None:
+    def test_a_flush_that_fails_takes_the_directory_offline(self) -> None:
         broker = Broker()
         fill(broker)
         flush = broker.cleaner.begin()

@@ -355,12 +355,12 @@ class TestErrors:
         broker.advance(broker.settings.backoff_ms)
         assert broker.clean() == 1
 
-    def test_an_io_error_takes_the_folder_offline_and_no_other(self) -> None:
-        broker = Broker(folders=("/one", "/two"))
+    def test_an_io_error_takes_the_directory_offline_and_no_other(self) -> None:
+        broker = Broker(directories=("/one", "/two"))
         fill(broker)
         other = broker.create(OTHER)
         fill(broker, other)
-        assert other.folder.startswith("/two")
+        assert other.directory.startswith("/two")
         broker.disk.fail("write", "/one/*.cleaned", errno.EIO)
         assert broker.clean() == 1
         assert broker.log.failure is not None
@@ -369,7 +369,7 @@ class TestErrors:
         # What was acknowledged stays readable.
         assert len(broker.offsets()) == 13
 
-    def test_a_file_that_cannot_be_removed_takes_the_folder_offline(self) -> None:
+    def test_a_file_that_cannot_be_removed_takes_the_directory_offline(self) -> None:
         """With a `.cleaned` file beside it, a crash in a later swap could not be told from one
         that was not complete."""
         broker = Broker()
@@ -379,7 +379,7 @@ class TestErrors:
         assert broker.clean() == 0
         assert broker.log.failure is not None
 
-    def test_a_swap_that_fails_takes_the_folder_offline(self) -> None:
+    def test_a_swap_that_fails_takes_the_directory_offline(self) -> None:
         broker = Broker()
         fill(broker)
         broker.disk.fail("rename", "*.cleaned", errno.EIO)
@@ -387,7 +387,7 @@ class TestErrors:
         assert broker.log.failure is not None
         assert checkpoint(broker) == {}
 
-    def test_a_checkpoint_that_cannot_be_written_takes_the_folder_offline(self) -> None:
+    def test_a_checkpoint_that_cannot_be_written_takes_the_directory_offline(self) -> None:
         broker = Broker()
         fill(broker)
         broker.disk.fail("write", f"*/{CLEANER_OFFSET_CHECKPOINT}*", errno.EIO)

@@ -9,7 +9,7 @@ from penstock.core.ids import TopicPartition
 from penstock.storage.cleaner.planning import (
     LogToClean,
     SegmentFacts,
-    by_filth,
+    by_dirty_ratio,
     durable_part,
     first_dirty_offset,
     group_segments,
@@ -169,13 +169,13 @@ class TestWhetherDue:
         clean = broker.create(TopicPartition("accounts", 2))
         some = measured(broker, 20)
         all_of_it = log_to_clean(other, None, 0)
-        assert by_filth([some, log_to_clean(clean, None, 0), all_of_it]) == [all_of_it, some]
-        assert by_filth([]) == []
+        assert by_dirty_ratio([some, log_to_clean(clean, None, 0), all_of_it]) == [all_of_it, some]
+        assert by_dirty_ratio([]) == []
         assert some.log.partition == TP
 
 
 def facts(*segments: tuple[int, int]) -> list[SegmentFacts]:
-    """Segments by base offset and size, with index entries for every hundred bytes."""
+    """LogSegments by base offset and size, with index entries for every hundred bytes."""
     return [SegmentFacts(base, size, size // 100 * 8, size // 100 * 12) for base, size in segments]
 
 

@@ -289,7 +289,7 @@ def test_a_full_index_is_refused(kind: Kind, disk: CrashDisk) -> None:
 def test_what_was_flushed_survives(kind: Kind, disk: CrashDisk, sealed: bool) -> None:
     """S7: also where the file was let go of between the append and the flush."""
     index = kind(disk, PATH, BASE, 1003)
-    disk.sync_folder("/")
+    disk.sync_directory("/")
     fill(index, 5)
     if sealed:
         index.close()
@@ -301,7 +301,7 @@ def test_what_was_flushed_survives(kind: Kind, disk: CrashDisk, sealed: bool) ->
 
 def test_a_failed_flush_is_tried_again(kind: Kind, disk: CrashDisk) -> None:
     index = kind(disk, PATH, BASE, 1003)
-    disk.sync_folder("/")
+    disk.sync_directory("/")
     fill(index, 1)
     disk.fail("sync", "*", errno.EIO)
     with pytest.raises(OSError, match="Input/output"):
@@ -328,7 +328,7 @@ def test_a_flush_on_another_thread_may_meet_any_change(kind: Kind, act: str) -> 
 
     disk = Busy()
     index = kind(disk, PATH, BASE, 1003)
-    disk.sync_folder("/")
+    disk.sync_directory("/")
     fill(index, 3)
     disk.meanwhile = {
         "trim": index.trim,

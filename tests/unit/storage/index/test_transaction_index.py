@@ -191,7 +191,7 @@ def test_what_was_flushed_survives() -> None:
     """S7."""
     disk = CrashDisk()
     index = make(TXNS[:2], disk)
-    disk.sync_folder("/")
+    disk.sync_directory("/")
     index.flush()
     index.append(TXNS[2])
     assert TransactionIndex(disk.image(CrashMode.DURABLE), PATH, BASE).all() == TXNS[:2]

@@ -1,4 +1,4 @@
-"""Segments in a folder: rolled, truncated, condemned, replaced, flushed (S1, S3, S5, S6)."""
+"""LogSegments in a directory: rolled, truncated, condemned, replaced, flushed (S1, S3, S5, S6)."""
 
 import errno
 from collections.abc import Iterator
@@ -12,9 +12,9 @@ from penstock.storage.disk import Disk, OsDisk
 from penstock.storage.index.transaction_index import AbortedTxn
 from penstock.storage.log.local_log import LocalLog
 from penstock.storage.log_config import LogConfig
-from penstock.storage.segment.log_segment import Segment
-from penstock.storage.segment.log_segments import Segments
-from penstock.storage.staged_operation import Stages
+from penstock.storage.segment.log_segment import LogSegment
+from penstock.storage.segment.log_segments import LogSegments
+from penstock.storage.staged_operation import StagedOperation
 from tests.support.storage.crash_disk import CrashDisk, CrashMode
 from tests.support.storage.logs import NOW, batch, batches_in, filler
 
@@ -23,12 +23,12 @@ CONFIG = LogConfig(
 )
 
 
-def make(disk: Disk, folder: str, config: LogConfig = CONFIG) -> LocalLog:
-    disk.make_folder(folder)
-    segments = Segments()
-    segment = Segment(disk, folder, 0, config, NOW, create=True)
+def make(disk: Disk, directory: str, config: LogConfig = CONFIG) -> LocalLog:
+    disk.make_directory(directory)
+    segments = LogSegments()
+    segment = LogSegment(disk, directory, 0, config, NOW, create=True)
     segments.add(segment)
-    return LocalLog(disk, folder, config, segments, 0, 0)
+    return LocalLog(disk, directory, config, segments, 0, 0)
 
 
 @pytest.fixture
@@ -57,8 +57,8 @@ def offsets_at(
     return None if found is None else [h.base_offset for _, _, h in batches_in(found[0])]
 
 
-def names(folder: Path, suffix: str) -> list[int]:
-    return sorted(int(path.name[:20]) for path in folder.iterdir() if path.name.endswith(suffix))
+def names(directory: Path, suffix: str) -> list[int]:
+    return sorted(int(path.name[:20]) for path in directory.iterdir() if path.name.endswith(suffix))
 
 
 # --- append and read
@@ -215,7 +215,7 @@ def test_roll_over_files_that_were_left_behind(log: LocalLog, tmp_path: Path) ->
 
 def test_truncate_removes_whole_segments_and_cuts_one(log: LocalLog, tmp_path: Path) -> None:
     fill(log, 18)
-    gone = Stages(log.truncate_to(7, NOW)).complete()
+    gone = StagedOperation(log.truncate_to(7, NOW)).complete()
     assert [segment.base_offset for segment in gone] == [10, 15]
     assert log.segments.base_offsets == names(tmp_path, ".log") == [0, 5]
     assert log.next_offset == 7
@@ -226,7 +226,7 @@ def test_truncate_removes_whole_segments_and_cuts_one(log: LocalLog, tmp_path: P
 
 def test_truncate_at_the_start_of_a_segment_keeps_it_empty(log: LocalLog) -> None:
     fill(log, 12)
-    gone = Stages(log.truncate_to(5, NOW)).complete()
+    gone = StagedOperation(log.truncate_to(5, NOW)).complete()
     assert [segment.base_offset for segment in gone] == [10]
     assert log.segments.base_offsets == [0, 5]
     assert log.segments.active.size == 0
@@ -240,13 +240,13 @@ def test_truncate_takes_the_recovery_point_back(log: LocalLog) -> None:
     task.run()
     log.finish_flush(task)
     assert log.recovery_point == 8
-    Stages(log.truncate_to(6, NOW)).complete()
+    StagedOperation(log.truncate_to(6, NOW)).complete()
     assert log.recovery_point == 6
 
 
 def test_truncate_fully(log: LocalLog, tmp_path: Path) -> None:
     fill(log, 12)
-    gone = Stages(log.truncate_fully(100, NOW)).complete()
+    gone = StagedOperation(log.truncate_fully(100, NOW)).complete()
     assert [segment.base_offset for segment in gone] == [0, 5, 10]
     assert names(tmp_path, ".log") == [100]
     assert (log.next_offset, log.recovery_point) == (100, 0)
@@ -256,7 +256,7 @@ def test_truncate_fully(log: LocalLog, tmp_path: Path) -> None:
 
 def test_truncate_fully_to_an_offset_that_is_there(log: LocalLog, tmp_path: Path) -> None:
     fill(log, 12)
-    Stages(log.truncate_fully(5, NOW)).complete()
+    StagedOperation(log.truncate_fully(5, NOW)).complete()
     assert names(tmp_path, ".log") == [5]
     assert log.segments.size == 0
 
@@ -266,12 +266,12 @@ def test_no_truncation_while_a_flush_runs(log: LocalLog) -> None:
     task = log.begin_flush()
     assert task is not None
     with pytest.raises(RuntimeError, match="flush"):
-        Stages(log.truncate_to(1, NOW)).complete()
+        StagedOperation(log.truncate_to(1, NOW)).complete()
     with pytest.raises(RuntimeError, match="flush"):
-        Stages(log.truncate_fully(1, NOW)).complete()
+        StagedOperation(log.truncate_fully(1, NOW)).complete()
     task.run()
     log.finish_flush(task)
-    Stages(log.truncate_to(1, NOW)).complete()
+    StagedOperation(log.truncate_to(1, NOW)).complete()
     assert log.next_offset == 1
 
 
@@ -323,9 +323,9 @@ def test_aborted_transactions_over_segments(log: LocalLog) -> None:
 # --- replace
 
 
-def cleaned(log: LocalLog, base_offset: int, *data: bytearray) -> Segment:
-    segment = Segment(
-        log.disk, log.folder, base_offset, log.config, NOW, create=True, suffix=".cleaned"
+def cleaned(log: LocalLog, base_offset: int, *data: bytearray) -> LogSegment:
+    segment = LogSegment(
+        log.disk, log.directory, base_offset, log.config, NOW, create=True, suffix=".cleaned"
     )
     for part in data:
         segment.append(part, [header for _, header in split(part)])
@@ -338,7 +338,7 @@ def test_replace_puts_new_segments_in_the_place_of_old_ones(log: LocalLog, tmp_p
     fill(log, 18)
     old = log.segments.between(0, 10)
     new = cleaned(log, 0, filler(100, base_offset=1), filler(100, base_offset=8))
-    Stages(log.replace([new], old, NOW)).complete()
+    StagedOperation(log.replace([new], old, NOW)).complete()
     assert log.segments.base_offsets == names(tmp_path, ".log") == [0, 10, 15]
     assert names(tmp_path, ".log.deleted") == [0, 5]
     assert names(tmp_path, ".swap") == names(tmp_path, ".cleaned") == []
@@ -353,7 +353,7 @@ def test_replace_by_several_segments(log: LocalLog, tmp_path: Path) -> None:
         cleaned(log, 0, filler(100, base_offset=0)),
         cleaned(log, 4, filler(100, base_offset=4)),
     ]
-    Stages(log.replace(new, log.segments.between(0, 5), NOW)).complete()
+    StagedOperation(log.replace(new, log.segments.between(0, 5), NOW)).complete()
     assert log.segments.base_offsets == names(tmp_path, ".log") == [0, 4, 5, 10]
     assert offsets_at(log, 1) == [4]
 
@@ -361,7 +361,7 @@ def test_replace_by_several_segments(log: LocalLog, tmp_path: Path) -> None:
 def test_only_cleaned_segments_replace_others(log: LocalLog) -> None:
     fill(log, 12)
     with pytest.raises(ValueError, match=r"not \.cleaned"):
-        Stages(log.replace([log.segments.active], [log.segments.first], NOW)).complete()
+        StagedOperation(log.replace([log.segments.active], [log.segments.first], NOW)).complete()
 
 
 # --- flush
@@ -399,7 +399,7 @@ def test_flushes_side_by_side(log: LocalLog) -> None:
     assert log.recovery_point == 3
     assert log.is_flushing
     with pytest.raises(RuntimeError, match="flush"):
-        Stages(log.truncate_to(1, NOW)).complete()
+        StagedOperation(log.truncate_to(1, NOW)).complete()
     first.run()
     log.finish_flush(first)
     assert log.recovery_point == 3, "the earlier one takes nothing back"
@@ -431,13 +431,13 @@ def test_a_flush_reaches_every_segment_from_the_recovery_point_on() -> None:
     synced = {
         name: disk.fail("sync", f"/d/{name}", errno.EIO, after=10**9) for name in disk.names("/d")
     }
-    folder = disk.fail("sync_folder", "/d", errno.EIO, after=10**9)
+    directory = disk.fail("sync_directory", "/d", errno.EIO, after=10**9)
     flush(log)
     called = sorted(name for name, fault in synced.items() if fault.calls)
     expected = [f"{base:020d}.log" for base in (5, 8, 9)]
     expected += [f"{base:020d}{kind}" for base in (5, 8) for kind in (".index", ".timeindex")]
     assert called == sorted(expected)
-    assert folder.calls == 1, "the names of new files are durable too"
+    assert directory.calls == 1, "the names of new files are durable too"
 
 
 def test_closing_flushes_everything() -> None:

@@ -19,7 +19,7 @@ from penstock.storage.log_config import INT_MAX, LogConfig
 from tests.support.storage.crash_disk import CrashDisk
 from tests.support.storage.logs import (
     NOW,
-    LogFolder,
+    LogDirectory,
     batch,
     filler,
     headers_of,
@@ -38,8 +38,8 @@ SMALL = LogConfig(segment_bytes=1000, segment_index_bytes=1200, index_interval_b
 
 
 def test_a_leader_assigns_offsets_and_its_epoch(tmp_path: Path) -> None:
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         first = log.append_as_leader(batch(b"a", b"b"), 4)
         second = log.append_as_leader(batch(b"c"), 5)
         assert (first.first_offset, first.last_offset) == (0, 1)
@@ -57,21 +57,21 @@ def test_a_leader_assigns_offsets_and_its_epoch(tmp_path: Path) -> None:
 
 def test_the_buffer_is_written_as_it_is_but_for_offset_and_epoch(tmp_path: Path) -> None:
     """S6: nothing is copied, nothing is packed again."""
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         log.append_as_leader(batch(b"a"), 0)
         sent = batch(b"x" * 500, compression=Compression.GZIP)
         length = len(sent)
         log.append_as_leader(sent, 7)
-        assert folder.file(0).read_bytes()[-length:] == bytes(sent)
+        assert directory.file(0).read_bytes()[-length:] == bytes(sent)
         header = read_header(sent)
         assert (header.base_offset, header.partition_leader_epoch) == (1, 7)
 
 
 def test_appending_does_not_move_the_high_watermark(tmp_path: Path) -> None:
     """R2: only the leader of the partition knows what is replicated."""
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         log.append_as_leader(batch(b"a"), 0)
         assert log.high_watermark == log.last_stable_offset == 0
         assert log.update_high_watermark(1) == 1
@@ -81,8 +81,8 @@ def test_appending_does_not_move_the_high_watermark(tmp_path: Path) -> None:
 
 def test_a_follower_keeps_what_its_leader_assigned(tmp_path: Path) -> None:
     """R4: offsets, epochs and bytes; a hole in the offsets is the leader's compaction."""
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         sent = (
             batch(b"a", b"b", base_offset=0, leader_epoch=2)
             + batch(b"c", base_offset=9, leader_epoch=2)
@@ -90,15 +90,15 @@ def test_a_follower_keeps_what_its_leader_assigned(tmp_path: Path) -> None:
         )
         info = log.append_as_follower(sent)
         assert (info.first_offset, info.last_offset) == (0, 10)
-        assert folder.file(0).read_bytes() == bytes(sent)
+        assert directory.file(0).read_bytes() == bytes(sent)
         assert offsets(log) == [0, 1, 9, 10]
         assert log.log_end_offset == 11
         assert log.epochs.entries() == [EpochEntry(2, 0), EpochEntry(6, 10)]
 
 
 def test_a_follower_refuses_what_it_has(tmp_path: Path) -> None:
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         log.append_as_follower(batch(b"a", b"b"))
         for offset in (0, 1):
             with pytest.raises(KafkaError, match="truncate first") as error:
@@ -108,8 +108,8 @@ def test_a_follower_refuses_what_it_has(tmp_path: Path) -> None:
 
 
 def test_a_follower_refuses_batches_out_of_order_or_broken(tmp_path: Path) -> None:
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         swapped = batch(b"b", base_offset=5) + batch(b"a", base_offset=4)
         with pytest.raises(InvalidRecordError):
             log.append_as_follower(swapped)
@@ -126,16 +126,16 @@ def test_a_follower_refuses_batches_out_of_order_or_broken(tmp_path: Path) -> No
 
 def test_a_follower_takes_records_larger_than_its_limit(tmp_path: Path) -> None:
     """P7: the leader has taken them; a follower that did not would stop."""
-    with LogFolder(tmp_path, LogConfig(max_message_bytes=100)) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, LogConfig(max_message_bytes=100)) as directory:
+        log = directory.open()
         assert refused(log, filler(101)).code is ErrorCode.MESSAGE_TOO_LARGE
         log.append_as_follower(filler(101))
         assert offsets(log) == [0]
 
 
 def test_an_older_epoch_adds_no_entry(tmp_path: Path) -> None:
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         log.append_as_follower(batch(b"a", leader_epoch=5))
         log.append_as_follower(batch(b"b", base_offset=1, leader_epoch=3))
         log.append_as_follower(batch(b"c", base_offset=2, leader_epoch=-1))
@@ -147,19 +147,19 @@ def test_an_older_epoch_adds_no_entry(tmp_path: Path) -> None:
 
 def test_a_batch_larger_than_max_message_bytes(tmp_path: Path) -> None:
     """P7, E2: refused with a clear error, never half stored."""
-    with LogFolder(tmp_path, LogConfig(max_message_bytes=200)) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, LogConfig(max_message_bytes=200)) as directory:
+        log = directory.open()
         log.append_as_leader(filler(200), 0)
         error = refused(log, filler(201))
         assert error.code is ErrorCode.MESSAGE_TOO_LARGE
         assert "max.message.bytes" in error.message
-        assert folder.sizes() == {0: 200}
+        assert directory.sizes() == {0: 200}
 
 
 def test_a_batch_larger_than_a_segment(tmp_path: Path) -> None:
     """P7: RECORD_LIST_TOO_LARGE, with what to do."""
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         log.append_as_leader(filler(1000), 0)
         error = refused(log, filler(1001))
         assert error.code is ErrorCode.RECORD_LIST_TOO_LARGE
@@ -171,8 +171,8 @@ def test_a_batch_larger_than_a_segment(tmp_path: Path) -> None:
 
 
 def test_what_validation_refuses_is_not_stored(tmp_path: Path) -> None:
-    with LogFolder(tmp_path, LogConfig(cleanup_policy=frozenset({"compact"}))) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, LogConfig(cleanup_policy=frozenset({"compact"}))) as directory:
+        log = directory.open()
         log.append_as_leader(batch(b"a", keys=(b"k",)), 0)
         broken = batch(b"b", keys=(b"k",))
         broken[-1] ^= 1
@@ -192,8 +192,8 @@ def test_what_validation_refuses_is_not_stored(tmp_path: Path) -> None:
 
 def test_settings_can_change_at_any_time(tmp_path: Path) -> None:
     """S4: global and per topic, without a restart."""
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         log.append_as_leader(filler(300), 0)
         log.config = LogConfig(max_message_bytes=200, segment_bytes=400)
         assert refused(log, filler(300)).code is ErrorCode.MESSAGE_TOO_LARGE
@@ -207,8 +207,8 @@ def test_settings_can_change_at_any_time(tmp_path: Path) -> None:
 
 
 def test_the_producers_timestamps_are_kept(tmp_path: Path) -> None:
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         log.append_as_leader(batch(b"a", b"b", timestamps=(NOW - 5, NOW + 5)), 0)
         log.append_as_leader(batch(b"c", timestamp=-1), 0)
         assert [record.timestamp for record in read_all(log)] == [NOW - 5, NOW + 5, -1]
@@ -216,9 +216,9 @@ def test_the_producers_timestamps_are_kept(tmp_path: Path) -> None:
 
 def test_log_append_time(tmp_path: Path) -> None:
     """The broker's clock takes the place of the producer's."""
-    with LogFolder(tmp_path, LogConfig(message_timestamp_type="LogAppendTime")) as folder:
-        log = folder.open()
-        folder.clock.advance(1234)
+    with LogDirectory(tmp_path, LogConfig(message_timestamp_type="LogAppendTime")) as directory:
+        log = directory.open()
+        directory.clock.advance(1234)
         info = log.append_as_leader(batch(b"a", b"b", timestamps=(5, 7)), 0)
         assert info.log_append_time == NOW + 1234
         assert [record.timestamp for record in read_all(log)] == [NOW + 1234] * 2
@@ -228,8 +228,8 @@ def test_log_append_time(tmp_path: Path) -> None:
 
 def test_the_topics_compression_takes_the_place_of_the_producers(tmp_path: Path) -> None:
     """P6."""
-    with LogFolder(tmp_path, LogConfig(compression_type="zstd")) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, LogConfig(compression_type="zstd")) as directory:
+        log = directory.open()
         log.append_as_leader(batch(b"a" * 100, b"b" * 100, compression=Compression.LZ4), 3)
         (header,) = headers_of(log)
         assert header.compression is Compression.ZSTD
@@ -239,8 +239,8 @@ def test_the_topics_compression_takes_the_place_of_the_producers(tmp_path: Path)
 
 def test_messages_of_old_clients_are_converted(tmp_path: Path) -> None:
     """S1: v0 and v1 are read, v2 is written."""
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         log.append_as_leader(bytearray(old_message(0, b"a") + old_message(1, b"b")), 2)
         (header,) = headers_of(log)
         assert (header.magic, header.base_offset, header.last_offset) == (2, 0, 1)
@@ -252,18 +252,18 @@ def test_messages_of_old_clients_are_converted(tmp_path: Path) -> None:
 
 def test_rolls_by_bytes(tmp_path: Path) -> None:
     """S3: `segment.bytes` is never passed."""
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         rolled = [log.append_as_leader(filler(300), 0).rolled for _ in range(8)]
         assert rolled == [False, False, False, True, False, False, True, False]
-        assert folder.sizes() == {0: 900, 3: 900, 6: 600}
+        assert directory.sizes() == {0: 900, 3: 900, 6: 600}
         assert offsets(log) == list(range(8))
 
 
 def test_rolls_by_time(tmp_path: Path) -> None:
     """S3: `segment.ms`, by the records' own time."""
-    with LogFolder(tmp_path, LogConfig(segment_ms=1000)) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, LogConfig(segment_ms=1000)) as directory:
+        log = directory.open()
         for shift in (0, 1000, 1001, 1500, 2001, 2002):
             log.append_as_leader(batch(b"v", timestamp=NOW + shift), 0)
         assert log.local.segments.base_offsets == [0, 2, 5]
@@ -271,10 +271,10 @@ def test_rolls_by_time(tmp_path: Path) -> None:
 
 def test_rolls_by_the_clock_with_log_append_time(tmp_path: Path) -> None:
     config = LogConfig(segment_ms=1000, message_timestamp_type="LogAppendTime")
-    with LogFolder(tmp_path, config) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, config) as directory:
+        log = directory.open()
         for wait in (0, 1000, 1, 1000, 1):
-            folder.clock.advance(wait)
+            directory.clock.advance(wait)
             log.append_as_leader(batch(b"v"), 0)
         assert log.local.segments.base_offsets == [0, 2, 4]
 
@@ -288,8 +288,8 @@ def test_rolls_with_jitter(tmp_path: Path) -> None:
         return limit
 
     config = LogConfig(segment_ms=1000, segment_jitter_ms=400)
-    with LogFolder(tmp_path, config, roll_jitter=jitter) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, config, roll_jitter=jitter) as directory:
+        log = directory.open()
         log.append_as_leader(batch(b"v"), 0)
         log.roll()
         log.append_as_leader(batch(b"v"), 0)
@@ -303,8 +303,8 @@ def test_rolls_with_jitter(tmp_path: Path) -> None:
 def test_rolls_when_an_index_is_full(tmp_path: Path) -> None:
     """S3."""
     config = LogConfig(segment_index_bytes=36, index_interval_bytes=0)
-    with LogFolder(tmp_path, config) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, config) as directory:
+        log = directory.open()
         for n in range(10):
             log.append_as_leader(filler(100, timestamp=NOW + n), 0)
         assert log.local.segments.base_offsets == [0, 3, 6, 9]
@@ -315,8 +315,8 @@ def test_rolls_when_an_index_is_full(tmp_path: Path) -> None:
 
 def test_rolls_before_offsets_that_an_index_cannot_tell(tmp_path: Path) -> None:
     """S3: a follower of a compacted topic may meet them."""
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         log.append_as_follower(batch(b"a", base_offset=0))
         log.append_as_follower(batch(b"b", base_offset=INT_MAX))
         assert log.append_as_follower(batch(b"c", base_offset=INT_MAX + 1)).rolled
@@ -328,20 +328,20 @@ def test_rolls_before_offsets_that_an_index_cannot_tell(tmp_path: Path) -> None:
 def test_a_preallocated_log(tmp_path: Path) -> None:
     """S6: files have their full size while they grow, and their real size when sealed."""
     config = LogConfig(segment_bytes=1000, segment_index_bytes=1200, preallocate=True)
-    with LogFolder(tmp_path, config) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, config) as directory:
+        log = directory.open()
         for _ in range(7):
             log.append_as_leader(filler(300), 0)
-        assert folder.sizes() == {0: 900, 3: 900, 6: 1000}
+        assert directory.sizes() == {0: 900, 3: 900, 6: 1000}
         assert offsets(log) == list(range(7))
-        log = folder.reopen(clean=True)
-        assert folder.sizes() == {0: 900, 3: 900, 6: 300}
+        log = directory.reopen(clean=True)
+        assert directory.sizes() == {0: 900, 3: 900, 6: 300}
         assert log.append_as_leader(filler(300), 0).first_offset == 7
 
 
 def test_rolling_an_empty_log_changes_nothing(tmp_path: Path) -> None:
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         log.roll()
         log.roll()
         assert log.local.segments.base_offsets == [0]
@@ -354,14 +354,14 @@ def test_rolling_an_empty_log_changes_nothing(tmp_path: Path) -> None:
 def test_a_full_disk_stops_the_log_and_keeps_what_was_acknowledged(tmp_path: Path) -> None:
     """S7: every change is refused with what to do, and reads go on."""
     disk = CrashDisk()
-    with LogFolder(tmp_path, disk=disk) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, disk=disk) as directory:
+        log = directory.open()
         log.append_as_leader(batch(b"a"), 0)
         disk.fail("write", "*.log", errno.ENOSPC, partial=30)
         with pytest.raises(KafkaStorageError, match="free space") as stopped:
             log.append_as_leader(batch(b"b"), 0)
         assert stopped.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-        assert len(folder.failures) == 1
+        assert len(directory.failures) == 1
         disk.heal()
         assert log.failure is stopped.value
         for change in (
@@ -376,9 +376,9 @@ def test_a_full_disk_stops_the_log_and_keeps_what_was_acknowledged(tmp_path: Pat
             with pytest.raises(KafkaStorageError):
                 change()
         assert values(log) == [b"a"]
-        assert len(folder.failures) == 1
-        folder.close()
-        log = folder.open()
+        assert len(directory.failures) == 1
+        directory.close()
+        log = directory.open()
         assert values(log) == [b"a"]
         assert log.append_as_leader(batch(b"d"), 0).first_offset == 1
 
@@ -386,8 +386,8 @@ def test_a_full_disk_stops_the_log_and_keeps_what_was_acknowledged(tmp_path: Pat
 def test_an_epoch_that_cannot_be_stored_stops_the_log(tmp_path: Path) -> None:
     """R4: records whose epoch the file lacks could not be told apart later."""
     disk = CrashDisk()
-    with LogFolder(tmp_path, disk=disk) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, disk=disk) as directory:
+        log = directory.open()
         log.append_as_leader(batch(b"a"), 1)
         log.flush()
         disk.fail("rename", "*leader-epoch*", errno.EIO)
@@ -396,16 +396,16 @@ def test_an_epoch_that_cannot_be_stored_stops_the_log(tmp_path: Path) -> None:
             log.flush()
         assert log.recovery_point == 1
         disk.heal()
-        folder.crash()
-        again = folder.open()
+        directory.crash()
+        again = directory.open()
         assert again.epochs.entries() == [(1, 0), (2, 1)][: again.log_end_offset]
 
 
 def test_an_epoch_is_stored_before_the_recovery_point_moves(tmp_path: Path) -> None:
     """R4, S7: above the recovery point its first batch tells of it, below it the file must."""
     disk = CrashDisk()
-    with LogFolder(tmp_path, disk=disk) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, disk=disk) as directory:
+        log = directory.open()
         log.append_as_leader(batch(b"a"), 1)
         log.flush()
         before = disk.operations
@@ -415,5 +415,5 @@ def test_an_epoch_is_stored_before_the_recovery_point_moves(tmp_path: Path) -> N
         assert task is not None
         assert not log.epochs.is_stale
         task.run()
-        assert LeaderEpochCache(disk, log.folder).entries() == [(1, 0), (2, 1)]
+        assert LeaderEpochCache(disk, log.directory).entries() == [(1, 0), (2, 1)]
         log.finish_flush(task)

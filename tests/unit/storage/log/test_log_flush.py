@@ -14,7 +14,7 @@ from penstock.storage.log.log import Log
 from penstock.storage.log_config import LogConfig
 from tests.support.storage.crash_disk import CrashDisk, CrashMode
 from tests.support.storage.gated_disk import GatedDisk
-from tests.support.storage.logs import LogFolder, batch, filler, offsets, values
+from tests.support.storage.logs import LogDirectory, batch, filler, offsets, values
 
 SMALL = LogConfig(segment_bytes=1000, segment_index_bytes=1200, index_interval_bytes=150)
 
@@ -24,10 +24,10 @@ def fill(log: Log, count: int) -> None:
         log.append_as_leader(filler(100), 0)
 
 
-def durable(folder: LogFolder, disk: CrashDisk, mode: CrashMode = CrashMode.DURABLE) -> Log:
+def durable(directory: LogDirectory, disk: CrashDisk, mode: CrashMode = CrashMode.DURABLE) -> Log:
     """The log after a power cut now."""
-    again = LogFolder(folder.path.parent, folder.config, disk=disk.image(mode, Random(1)))
-    return again.open(recovery_point=folder.log.recovery_point)
+    again = LogDirectory(directory.path.parent, directory.config, disk=disk.image(mode, Random(1)))
+    return again.open(recovery_point=directory.log.recovery_point)
 
 
 # --- when
@@ -35,8 +35,8 @@ def durable(folder: LogFolder, disk: CrashDisk, mode: CrashMode = CrashMode.DURA
 
 def test_flush_messages_asks_for_a_flush_before_the_answer(tmp_path: Path) -> None:
     """S6: `flush.messages`."""
-    with LogFolder(tmp_path, LogConfig(flush_messages=3)) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, LogConfig(flush_messages=3)) as directory:
+        log = directory.open()
         due = []
         for _ in range(7):
             info = log.append_as_leader(batch(b"a"), 0)
@@ -50,35 +50,35 @@ def test_flush_messages_asks_for_a_flush_before_the_answer(tmp_path: Path) -> No
 
 
 def test_flush_messages_counts_records_not_batches(tmp_path: Path) -> None:
-    with LogFolder(tmp_path, LogConfig(flush_messages=3)) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, LogConfig(flush_messages=3)) as directory:
+        log = directory.open()
         assert not log.append_as_leader(batch(b"a", b"b"), 0).flush_due
         assert log.append_as_leader(batch(b"c", b"d"), 0).flush_due
 
 
 def test_flush_ms(tmp_path: Path) -> None:
     """S6: `flush.ms` since the last flush, if there is something to flush."""
-    with LogFolder(tmp_path, LogConfig(flush_ms=1000)) as folder:
-        log = folder.open()
-        folder.clock.advance(5000)
+    with LogDirectory(tmp_path, LogConfig(flush_ms=1000)) as directory:
+        log = directory.open()
+        directory.clock.advance(5000)
         assert not log.flush_due
         log.append_as_leader(batch(b"a"), 0)
         assert log.flush_due
         log.flush()
         assert not log.flush_due
         log.append_as_leader(batch(b"b"), 0)
-        folder.clock.advance(999)
+        directory.clock.advance(999)
         assert not log.flush_due
-        folder.clock.advance(1)
+        directory.clock.advance(1)
         assert log.flush_due
 
 
 def test_by_default_only_sealed_segments_are_flushed(tmp_path: Path) -> None:
     """S6: the page cache and the replicas keep the rest."""
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         fill(log, 10)
-        folder.clock.advance(10**12)
+        directory.clock.advance(10**12)
         assert not log.flush_due
         assert log.append_as_leader(filler(100), 0).rolled
         assert log.flush_due
@@ -92,21 +92,21 @@ def test_by_default_only_sealed_segments_are_flushed(tmp_path: Path) -> None:
 def test_what_was_flushed_survives_a_power_cut(tmp_path: Path) -> None:
     """S7: and nothing but what was flushed is promised."""
     disk = CrashDisk()
-    with LogFolder(tmp_path, SMALL, disk=disk) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL, disk=disk) as directory:
+        log = directory.open()
         disk.settle()
         fill(log, 25)
-        assert offsets(durable(folder, disk)) == []
+        assert offsets(durable(directory, disk)) == []
         log.flush()
-        assert offsets(durable(folder, disk)) == list(range(25))
+        assert offsets(durable(directory, disk)) == list(range(25))
         fill(log, 10)
-        assert offsets(durable(folder, disk)) == list(range(25))
-        assert offsets(durable(folder, disk, CrashMode.WRITTEN)) == list(range(35))
+        assert offsets(durable(directory, disk)) == list(range(25))
+        assert offsets(durable(directory, disk, CrashMode.WRITTEN)) == list(range(35))
 
 
 def test_a_flush_of_nothing(tmp_path: Path) -> None:
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         assert log.begin_flush() is None
         log.flush()
         assert log.recovery_point == 0
@@ -115,19 +115,19 @@ def test_a_flush_of_nothing(tmp_path: Path) -> None:
 def test_a_failed_flush_stops_the_log(tmp_path: Path) -> None:
     """S7: after a failed fsync the kernel may have dropped the pages; only a restart tells."""
     disk = CrashDisk()
-    with LogFolder(tmp_path, disk=disk) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, disk=disk) as directory:
+        log = directory.open()
         log.append_as_leader(batch(b"a"), 0)
         disk.fail("sync", "*.log", errno.EIO)
         with pytest.raises(KafkaStorageError, match="offline"):
             log.flush()
         disk.heal()
         assert log.recovery_point == 0
-        assert len(folder.failures) == 1
+        assert len(directory.failures) == 1
         with pytest.raises(KafkaStorageError):
             log.append_as_leader(batch(b"b"), 0)
         assert values(log) == [b"a"]
-        folder.close()
+        directory.close()
 
 
 # --- on another thread
@@ -136,8 +136,8 @@ def test_a_failed_flush_stops_the_log(tmp_path: Path) -> None:
 def test_appends_and_reads_go_on_while_a_flush_runs(tmp_path: Path) -> None:
     """S6: the event loop never waits for the disk."""
     disk = GatedDisk()
-    with LogFolder(tmp_path, SMALL, disk=disk) as folder, ThreadPoolExecutor(1) as pool:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL, disk=disk) as directory, ThreadPoolExecutor(1) as pool:
+        log = directory.open()
         fill(log, 15)
         task = log.begin_flush()
         assert task is not None
@@ -161,8 +161,8 @@ def test_appends_and_reads_go_on_while_a_flush_runs(tmp_path: Path) -> None:
 def test_a_log_rolls_while_its_segment_is_flushed(tmp_path: Path) -> None:
     """S6: the flush holds what was active when it began."""
     disk = GatedDisk()
-    with LogFolder(tmp_path, SMALL, disk=disk) as folder, ThreadPoolExecutor(1) as pool:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL, disk=disk) as directory, ThreadPoolExecutor(1) as pool:
+        log = directory.open()
         fill(log, 5)
         task = log.begin_flush()
         assert task is not None
@@ -177,7 +177,7 @@ def test_a_log_rolls_while_its_segment_is_flushed(tmp_path: Path) -> None:
         assert log.recovery_point == 5
         assert log.flush_due, "the segments that were sealed meanwhile are not flushed"
         log.flush()
-        log = folder.reopen(clean=False)
+        log = directory.reopen(clean=False)
         assert offsets(log) == list(range(25))
 
 
@@ -199,8 +199,8 @@ class LateDisk(OsDisk):
 def delete_while_flushing(tmp_path: Path, disk: GatedDisk | LateDisk) -> None:
     """Retention takes two segments at the moment at which `disk` holds up their flush."""
     config = LogConfig(segment_bytes=1000, segment_index_bytes=1200, retention_bytes=1000)
-    with LogFolder(tmp_path, config, disk=disk) as folder, ThreadPoolExecutor(1) as pool:
-        log = folder.open()
+    with LogDirectory(tmp_path, config, disk=disk) as directory, ThreadPoolExecutor(1) as pool:
+        log = directory.open()
         fill(log, 35)
         log.update_high_watermark(35)
         task = log.begin_flush()
@@ -228,8 +228,8 @@ def test_files_are_not_removed_under_a_flush(tmp_path: Path) -> None:
     config = LogConfig(
         segment_bytes=1000, segment_index_bytes=1200, retention_bytes=0, file_delete_delay_ms=0
     )
-    with LogFolder(tmp_path, config, disk=disk) as folder, ThreadPoolExecutor(1) as pool:
-        log = folder.open()
+    with LogDirectory(tmp_path, config, disk=disk) as directory, ThreadPoolExecutor(1) as pool:
+        log = directory.open()
         fill(log, 25)
         log.update_high_watermark(25)
         task = log.begin_flush()
@@ -244,14 +244,14 @@ def test_files_are_not_removed_under_a_flush(tmp_path: Path) -> None:
         running.result(10)
         log.finish_flush(task)
         assert log.purge_deleted() == 3
-        assert folder.names(".deleted") == []
+        assert directory.names(".deleted") == []
         assert log.failure is None
 
 
 def test_an_empty_segment_is_rolled_under_a_flush(tmp_path: Path) -> None:
     disk = GatedDisk()
-    with LogFolder(tmp_path, SMALL, disk=disk) as folder, ThreadPoolExecutor(1) as pool:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL, disk=disk) as directory, ThreadPoolExecutor(1) as pool:
+        log = directory.open()
         fill(log, 5)
         log.roll()
         task = log.begin_flush()
@@ -275,10 +275,10 @@ def test_retention_renames_a_file_that_a_flush_is_about_to_open(tmp_path: Path) 
 
 def test_a_missing_file_of_a_segment_that_stays_is_a_failure(tmp_path: Path) -> None:
     """S7: somebody removed it; what is on disk is not what was promised."""
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         fill(log, 25)
-        folder.file(0, ".index").unlink()
+        directory.file(0, ".index").unlink()
         with pytest.raises(KafkaStorageError, match="offline"):
             log.flush()
         assert log.recovery_point == 0
@@ -286,8 +286,8 @@ def test_a_missing_file_of_a_segment_that_stays_is_a_failure(tmp_path: Path) -> 
 
 def test_a_flush_that_failed_on_its_thread(tmp_path: Path) -> None:
     disk = CrashDisk()
-    with LogFolder(tmp_path, disk=disk) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, disk=disk) as directory:
+        log = directory.open()
         log.append_as_leader(batch(b"a"), 0)
         task = log.begin_flush()
         assert task is not None
@@ -295,22 +295,22 @@ def test_a_flush_that_failed_on_its_thread(tmp_path: Path) -> None:
         with pytest.raises(KafkaStorageError, match="it broke"):
             log.finish_flush(task, error)
         assert log.recovery_point == 0
-        assert folder.failures == [error]
+        assert directory.failures == [error]
         assert log.failure is not None
 
 
 def test_a_flush_here_and_now_while_another_runs(tmp_path: Path) -> None:
     """S6: `flush.messages` promises that what was appended is durable, whoever else flushes."""
     disk = CrashDisk()
-    with LogFolder(tmp_path, disk=disk) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, disk=disk) as directory:
+        log = directory.open()
         disk.settle()
         log.append_as_leader(batch(b"a"), 0)
         background = log.begin_flush()
         assert background is not None
         log.append_as_leader(batch(b"b"), 0)
         log.flush()
-        assert values(durable(folder, disk)) == [b"a", b"b"]
+        assert values(durable(directory, disk)) == [b"a", b"b"]
         background.run()
         log.finish_flush(background)
         assert log.recovery_point == 2
@@ -319,14 +319,14 @@ def test_a_flush_here_and_now_while_another_runs(tmp_path: Path) -> None:
 def test_closing_flushes_and_forgets_nothing(tmp_path: Path) -> None:
     """S7: after a clean stop nothing has to be read again."""
     disk = CrashDisk()
-    with LogFolder(tmp_path, SMALL, disk=disk) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL, disk=disk) as directory:
+        log = directory.open()
         disk.settle()
         fill(log, 25)
         log.append_as_leader(batch(b"p", producer_id=7, sequence=0), 0)
-        folder.close()
+        directory.close()
         assert log.recovery_point == 26
-        again = LogFolder(tmp_path, SMALL, disk=disk.image(CrashMode.DURABLE))
+        again = LogDirectory(tmp_path, SMALL, disk=disk.image(CrashMode.DURABLE))
         opened = again.open(clean=True, recovery_point=26)
         assert offsets(opened) == list(range(26))
         assert opened.recovery_point == 26

@@ -11,7 +11,7 @@ from penstock.storage.log_config import LogConfig
 from penstock.storage.segment.log_segment import TimestampAndOffset
 from tests.support.storage.logs import (
     NOW,
-    LogFolder,
+    LogDirectory,
     batch,
     marker,
     offsets,
@@ -19,25 +19,25 @@ from tests.support.storage.logs import (
 from tests.support.storage.stopped_logs import SMALL, contents, fill, stopped
 
 
-def index_files(folder: LogFolder) -> dict[str, bytes]:
-    return contents(folder, ".index", ".timeindex", ".txnindex")
+def index_files(directory: LogDirectory) -> dict[str, bytes]:
+    return contents(directory, ".index", ".timeindex", ".txnindex")
 
 
 @pytest.mark.parametrize("kind", [".index", ".timeindex"])
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_missing_index_is_rebuilt(tmp_path: Path, kind: str, clean: bool) -> None:
     """S2, S7: of a sealed segment, flushed or not, to the same bytes."""
-    with LogFolder(tmp_path, SMALL) as folder:
-        stopped(folder, 35, clean=True)
-        before = index_files(folder)
-        folder.file(10, kind).unlink()
-        log = folder.open(clean=clean, recovery_point=35)
+    with LogDirectory(tmp_path, SMALL) as directory:
+        stopped(directory, 35, clean=True)
+        before = index_files(directory)
+        directory.file(10, kind).unlink()
+        log = directory.open(clean=clean, recovery_point=35)
         assert offsets(log) == list(range(35))
         for n in range(35):
             found = log.offset_for_timestamp(NOW + 10 * n)
             assert found == TimestampAndOffset(NOW + 10 * n, n, 0)
-        folder.close()
-        assert index_files(folder) == before
+        directory.close()
+        assert index_files(directory) == before
 
 
 @pytest.mark.parametrize("kind", [".index", ".timeindex"])
@@ -46,43 +46,43 @@ def test_a_missing_index_is_rebuilt(tmp_path: Path, kind: str, clean: bool) -> N
 )
 def test_a_corrupt_index_is_rebuilt(tmp_path: Path, kind: str, damage: bytes) -> None:
     """S2, S7: a length or a last entry that cannot be right."""
-    with LogFolder(tmp_path, SMALL) as folder:
-        stopped(folder, 35, clean=True)
-        before = index_files(folder)
-        folder.file(10, kind).write_bytes(damage)
-        log = folder.open(clean=True, recovery_point=35)
+    with LogDirectory(tmp_path, SMALL) as directory:
+        stopped(directory, 35, clean=True)
+        before = index_files(directory)
+        directory.file(10, kind).write_bytes(damage)
+        log = directory.open(clean=True, recovery_point=35)
         assert offsets(log) == list(range(35))
-        folder.close()
-        assert index_files(folder) == before
+        directory.close()
+        assert index_files(directory) == before
 
 
 def test_every_index_is_rebuilt_after_a_crash(tmp_path: Path) -> None:
     """S7: whatever the files hold from the recovery point on."""
-    with LogFolder(tmp_path, SMALL) as folder:
-        stopped(folder, 35, clean=True)
-        before = index_files(folder)
+    with LogDirectory(tmp_path, SMALL) as directory:
+        stopped(directory, 35, clean=True)
+        before = index_files(directory)
         for name in before:
-            (folder.path / name).write_bytes(b"\x7f" * 1200)
-        log = folder.open()
+            (directory.path / name).write_bytes(b"\x7f" * 1200)
+        log = directory.open()
         assert offsets(log) == list(range(35))
-        folder.close()
-        assert index_files(folder) == before
+        directory.close()
+        assert index_files(directory) == before
 
 
 def test_an_index_without_a_log_file_is_removed(tmp_path: Path) -> None:
     """S7: a crash in the middle of a deletion."""
-    with LogFolder(tmp_path, SMALL) as folder:
-        stopped(folder, 15, clean=True)
+    with LogDirectory(tmp_path, SMALL) as directory:
+        stopped(directory, 15, clean=True)
         for kind in (".index", ".timeindex", ".txnindex"):
-            folder.file(77, kind).write_bytes(b"\0" * 40)
-        log = folder.open(clean=True, recovery_point=15)
-        assert list(folder.sizes(".index")) == [0, 10]
-        assert folder.names(".txnindex") == []
+            directory.file(77, kind).write_bytes(b"\0" * 40)
+        log = directory.open(clean=True, recovery_point=15)
+        assert list(directory.sizes(".index")) == [0, 10]
+        assert directory.names(".txnindex") == []
         assert log.log_end_offset == 15
 
 
-def aborted_log(folder: LogFolder) -> Log:
-    log = folder.open()
+def aborted_log(directory: LogDirectory) -> Log:
+    log = directory.open()
     for sequence in range(3):
         sent = batch(b"t", producer_id=7, sequence=sequence, transactional=True)
         log.append_as_leader(sent, 0)
@@ -93,44 +93,44 @@ def aborted_log(folder: LogFolder) -> Log:
 
 def test_a_missing_transaction_index_is_rebuilt_after_a_crash(tmp_path: Path) -> None:
     """P4, S7: aborted records must not be shown as committed."""
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = aborted_log(folder)
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = aborted_log(directory)
         before = log.aborted_transactions(0, 36)
-        files = contents(folder, ".txnindex")
-        folder.crash()
+        files = contents(directory, ".txnindex")
+        directory.crash()
         for name in files:
-            (folder.path / name).unlink()
-        log = folder.open()
+            (directory.path / name).unlink()
+        log = directory.open()
         assert log.aborted_transactions(0, 36) == before
-        assert contents(folder, ".txnindex") == files
+        assert contents(directory, ".txnindex") == files
 
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("damage", [b"\0" * 33, b"\0\7" + b"\0" * 32], ids=["torn", "version"])
 def test_a_corrupt_transaction_index_is_rebuilt(tmp_path: Path, damage: bytes, clean: bool) -> None:
     """P4, S7: a torn entry, a version that is not known."""
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = aborted_log(folder)
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = aborted_log(directory)
         before = log.aborted_transactions(0, 36)
-        files = contents(folder, ".txnindex")
-        folder.close()
+        files = contents(directory, ".txnindex")
+        directory.close()
         for name in files:
-            (folder.path / name).write_bytes(damage)
-        log = folder.open(clean=clean, recovery_point=36)
+            (directory.path / name).write_bytes(damage)
+        log = directory.open(clean=clean, recovery_point=36)
         assert log.aborted_transactions(0, 36) == before
-        assert contents(folder, ".txnindex") == files
+        assert contents(directory, ".txnindex") == files
 
 
 def test_a_rebuild_of_one_segment_keeps_the_producers(tmp_path: Path) -> None:
     """P3, S7: though it starts from an older snapshot, the state is that of the whole log."""
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         for n in range(30):
             log.append_as_leader(batch(b"v" * 40, producer_id=7, sequence=n), 0)
         bases = log.local.segments.base_offsets
-        folder.close()
-        folder.file(bases[1], ".index").unlink()
-        log = folder.open(clean=True, recovery_point=30)
+        directory.close()
+        directory.file(bases[1], ".index").unlink()
+        log = directory.open(clean=True, recovery_point=30)
         assert log.append_as_leader(batch(b"v" * 40, producer_id=7, sequence=29), 0).duplicate
         with pytest.raises(KafkaError):
             log.append_as_leader(batch(b"v", producer_id=7, sequence=31), 0)
@@ -138,13 +138,13 @@ def test_a_rebuild_of_one_segment_keeps_the_producers(tmp_path: Path) -> None:
 
 
 def test_segment_index_bytes_may_be_lowered(tmp_path: Path) -> None:
-    with LogFolder(tmp_path, SMALL) as folder:
-        stopped(folder, 35, clean=True)
-        folder.config = LogConfig(
+    with LogDirectory(tmp_path, SMALL) as directory:
+        stopped(directory, 35, clean=True)
+        directory.config = LogConfig(
             segment_bytes=1000, segment_index_bytes=24, index_interval_bytes=0
         )
         for clean in (True, False):
-            log = folder.open(clean=clean, recovery_point=35 if clean else 0)
+            log = directory.open(clean=clean, recovery_point=35 if clean else 0)
             assert offsets(log)[:35] == list(range(35))
             fill(log, 2)
-            folder.close()
+            directory.close()

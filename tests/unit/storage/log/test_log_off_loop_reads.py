@@ -8,10 +8,10 @@ import pytest
 
 from penstock.core.errors import KafkaStorageError
 from penstock.storage.disk import OsDisk, OsFile
-from penstock.storage.log.results import Isolation
+from penstock.storage.log.results import FetchIsolation
 from penstock.storage.log_config import LogConfig
 from penstock.storage.segment.read_ahead import ReadAhead
-from tests.support.storage.logs import NOW, CountingDisk, LogFolder, batch, filler, offsets
+from tests.support.storage.logs import NOW, CountingDisk, LogDirectory, batch, filler, offsets
 
 SMALL = LogConfig(segment_bytes=1000, segment_index_bytes=1200, file_delete_delay_ms=500)
 
@@ -31,50 +31,50 @@ class ColdDisk(OsDisk):
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[LogFolder]:
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+def directory(tmp_path: Path) -> Iterator[LogDirectory]:
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         for n in range(30):
             log.append_as_leader(filler(100, timestamp=NOW + n), 2)
         log.update_high_watermark(30)
-        yield folder
+        yield directory
 
 
 class TestSearch:
     @pytest.mark.parametrize("timestamp", [0, NOW, NOW + 7, NOW + 29])
-    def test_on_a_thread(self, folder: LogFolder, timestamp: int) -> None:
-        log = folder.log
+    def test_on_a_thread(self, directory: LogDirectory, timestamp: int) -> None:
+        log = directory.log
         search = log.begin_search(timestamp)
         assert search is not None
         with ThreadPoolExecutor(1) as pool:
             pool.submit(search.run).result()
         assert log.finish_search(search) == log.offset_for_timestamp(timestamp)
 
-    def test_nothing_so_late(self, folder: LogFolder) -> None:
-        search = folder.log.begin_search(NOW + 30)
+    def test_nothing_so_late(self, directory: LogDirectory) -> None:
+        search = directory.log.begin_search(NOW + 30)
         assert search is not None
         search.run()
-        assert folder.log.finish_search(search) is None
+        assert directory.log.finish_search(search) is None
 
-    def test_the_largest_timestamp(self, folder: LogFolder) -> None:
-        log = folder.log
+    def test_the_largest_timestamp(self, directory: LogDirectory) -> None:
+        log = directory.log
         search = log.begin_search(None)
         assert search is not None
         search.run()
         assert log.finish_search(search) == log.offset_of_max_timestamp()
 
     def test_no_timestamp_at_all(self, tmp_path: Path) -> None:
-        with LogFolder(tmp_path / "empty", SMALL) as folder:
-            assert folder.open().begin_search(None) is None
+        with LogDirectory(tmp_path / "empty", SMALL) as directory:
+            assert directory.open().begin_search(None) is None
 
-    def test_the_segment_is_deleted_meanwhile(self, folder: LogFolder) -> None:
+    def test_the_segment_is_deleted_meanwhile(self, directory: LogDirectory) -> None:
         """A handle of its own stays open; what is deleted is not found."""
-        log = folder.log
+        log = directory.log
         search = log.begin_search(NOW + 3)
         assert search is not None
         log.increment_log_start_offset(12)
         log.delete_old_segments()
-        folder.clock.advance(1000)
+        directory.clock.advance(1000)
         log.purge_deleted()
         search.run()
         assert search.found is not None
@@ -82,16 +82,16 @@ class TestSearch:
         assert found is not None
         assert (found.offset, found.timestamp) == (12, NOW + 12)
 
-    def test_the_log_is_truncated_meanwhile(self, folder: LogFolder) -> None:
-        log = folder.log
+    def test_the_log_is_truncated_meanwhile(self, directory: LogDirectory) -> None:
+        log = directory.log
         search = log.begin_search(NOW + 25)
         assert search is not None
         log.truncate_to(22)
         search.run()
         assert log.finish_search(search) is None
 
-    def test_appends_go_on(self, folder: LogFolder) -> None:
-        log = folder.log
+    def test_appends_go_on(self, directory: LogDirectory) -> None:
+        log = directory.log
         search = log.begin_search(NOW + 29)
         assert search is not None
         for n in range(30, 50):
@@ -101,10 +101,10 @@ class TestSearch:
         assert found is not None
         assert found.offset == 29
 
-    def test_one_that_never_ran(self, folder: LogFolder) -> None:
-        search = folder.log.begin_search(NOW + 5)
+    def test_one_that_never_ran(self, directory: LogDirectory) -> None:
+        search = directory.log.begin_search(NOW + 5)
         assert search is not None
-        found = folder.log.finish_search(search)
+        found = directory.log.finish_search(search)
         assert found is not None
         assert found.offset == 5
 
@@ -113,39 +113,39 @@ class TestRecent:
     def test_what_was_just_appended_is_found_without_the_file(self, tmp_path: Path) -> None:
         """Q1: a consumer that keeps up costs no read of the log."""
         disk = CountingDisk()
-        with LogFolder(tmp_path, LogConfig(), disk=disk) as folder:
-            log = folder.open()
+        with LogDirectory(tmp_path, LogConfig(), disk=disk) as directory:
+            log = directory.open()
             for n in range(100):
                 log.append_as_leader(batch(b"v%d" % n, b"w"), 0)
                 log.update_high_watermark(log.log_end_offset)
-                found = log.read(2 * n, 1000, Isolation.HIGH_WATERMARK)
+                found = log.read(2 * n, 1000, FetchIsolation.HIGH_WATERMARK)
                 assert found.records is not None
                 assert found.size == len(batch(b"v%d" % n, b"w"))
-            log.read(100, 1 << 20, Isolation.HIGH_WATERMARK)
+            log.read(100, 1 << 20, FetchIsolation.HIGH_WATERMARK)
             assert not any(name.endswith(".log") for name in disk.read)
 
-    def test_a_truncation_forgets_it(self, folder: LogFolder) -> None:
-        log = folder.log
+    def test_a_truncation_forgets_it(self, directory: LogDirectory) -> None:
+        log = directory.log
         log.truncate_to(25)
         for _ in range(3):
             log.append_as_leader(filler(130, timestamp=NOW), 3)
-        found = log.read(26, 10_000, Isolation.LOG_END).records
+        found = log.read(26, 10_000, FetchIsolation.LOG_END).records
         assert found is not None
         assert found.size == 260
         assert offsets(log)[-3:] == [25, 26, 27]
 
     def test_an_offset_within_a_batch(self, tmp_path: Path) -> None:
-        with LogFolder(tmp_path, LogConfig()) as folder:
-            log = folder.open()
+        with LogDirectory(tmp_path, LogConfig()) as directory:
+            log = directory.open()
             log.append_as_leader(batch(b"a", b"b", b"c"), 0)
-            whole = log.read(1, 1000, Isolation.LOG_END)
+            whole = log.read(1, 1000, FetchIsolation.LOG_END)
             assert whole.size == log.size
 
 
 class TestReadAhead:
     def test_cold_records_are_read_on_a_thread(self, tmp_path: Path) -> None:
-        with LogFolder(tmp_path, SMALL, disk=ColdDisk()) as folder:
-            log = folder.open()
+        with LogDirectory(tmp_path, SMALL, disk=ColdDisk()) as directory:
+            log = directory.open()
             for _ in range(30):
                 log.append_as_leader(filler(100), 0)
             assert ReadAhead.of(log, 29, 1000) is None
@@ -154,11 +154,11 @@ class TestReadAhead:
             log.increment_log_start_offset(0)
             with ThreadPoolExecutor(1) as pool:
                 pool.submit(ahead.run).result()
-            assert log.read(3, 10_000, Isolation.LOG_END).size == 700
+            assert log.read(3, 10_000, FetchIsolation.LOG_END).size == 700
 
-    def test_nothing_to_do_for_what_is_in_memory(self, folder: LogFolder) -> None:
-        assert ReadAhead.of(folder.log, 3, 1000) is None
-        assert ReadAhead.of(folder.log, 30, 1000) is None
+    def test_nothing_to_do_for_what_is_in_memory(self, directory: LogDirectory) -> None:
+        assert ReadAhead.of(directory.log, 3, 1000) is None
+        assert ReadAhead.of(directory.log, 30, 1000) is None
 
     def test_the_probe(self, tmp_path: Path) -> None:
         file = OsDisk().open(str(tmp_path / "x"), create=True)
@@ -179,8 +179,8 @@ def test_a_closed_file_has_no_descriptor(tmp_path: Path) -> None:
         file.read_at(0, 1)
 
 
-def test_a_search_in_a_log_that_cannot_be_read(folder: LogFolder) -> None:
-    log = folder.log
+def test_a_search_in_a_log_that_cannot_be_read(directory: LogDirectory) -> None:
+    log = directory.log
     for segment in log.local.segments:
         segment.file.close()
     search = log.begin_search(NOW + 3)

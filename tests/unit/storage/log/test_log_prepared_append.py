@@ -10,7 +10,7 @@ from penstock.records.compress import Compression
 from penstock.records.prepare import PreparedAppend
 from penstock.storage.log.log import Log
 from penstock.storage.log_config import LogConfig
-from tests.support.storage.logs import NOW, LogFolder, batch, headers_of, values
+from tests.support.storage.logs import NOW, LogDirectory, batch, headers_of, values
 
 PACKED = LogConfig(compression_type="zstd")
 TEXT = b"something that can be said in less " * 400
@@ -23,14 +23,14 @@ def prepare(log: Log, data: bytearray) -> PreparedAppend:
 
 
 def test_small_appends_need_no_thread(tmp_path: Path) -> None:
-    with LogFolder(tmp_path, PACKED) as folder:
-        assert folder.open().begin_append(batch(b"small")) is None
+    with LogDirectory(tmp_path, PACKED) as directory:
+        assert directory.open().begin_append(batch(b"small")) is None
 
 
 def test_on_a_thread_while_others_append(tmp_path: Path) -> None:
     """The offset is that of when it is finished; it is stored with the topic's codec."""
-    with LogFolder(tmp_path, PACKED) as folder, ThreadPoolExecutor(1) as pool:
-        log = folder.open()
+    with LogDirectory(tmp_path, PACKED) as directory, ThreadPoolExecutor(1) as pool:
+        log = directory.open()
         prepared = prepare(log, batch(TEXT))
         running = pool.submit(prepared.run)
         log.append_as_leader(batch(b"meanwhile"), 3)
@@ -44,18 +44,18 @@ def test_on_a_thread_while_others_append(tmp_path: Path) -> None:
 
 def test_log_append_time_is_that_of_the_append(tmp_path: Path) -> None:
     config = LogConfig(compression_type="gzip", message_timestamp_type="LogAppendTime")
-    with LogFolder(tmp_path, config) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, config) as directory:
+        log = directory.open()
         prepared = prepare(log, batch(TEXT))
         prepared.run()
-        folder.clock.advance(500)
+        directory.clock.advance(500)
         assert log.finish_append(prepared, 0).log_append_time == NOW + 500
         assert [header.max_timestamp for header in headers_of(log)] == [NOW + 500]
 
 
 def test_a_setting_that_changes_meanwhile_counts(tmp_path: Path) -> None:
-    with LogFolder(tmp_path, PACKED) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, PACKED) as directory:
+        log = directory.open()
         prepared = prepare(log, batch(TEXT))
         prepared.run()
         log.config = LogConfig(compression_type="lz4", message_timestamp_type="LogAppendTime")
@@ -71,8 +71,8 @@ def test_a_setting_that_changes_meanwhile_counts(tmp_path: Path) -> None:
 
 def test_a_duplicate_is_recognised_at_the_end(tmp_path: Path) -> None:
     """P3: both may be prepared at the same time."""
-    with LogFolder(tmp_path, PACKED) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, PACKED) as directory:
+        log = directory.open()
         both = [prepare(log, batch(TEXT, producer_id=7, sequence=0)) for _ in range(2)]
         for prepared in both:
             prepared.run()
@@ -83,8 +83,8 @@ def test_a_duplicate_is_recognised_at_the_end(tmp_path: Path) -> None:
 
 
 def test_a_log_that_has_failed_takes_nothing(tmp_path: Path) -> None:
-    with LogFolder(tmp_path, PACKED) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, PACKED) as directory:
+        log = directory.open()
         prepared = prepare(log, batch(TEXT))
         prepared.run()
         log.failure = KafkaStorageError("gone")

@@ -14,7 +14,7 @@ from penstock.storage.log.log_loader import ProducerLimits
 from penstock.storage.log_config import INT_MAX, LogConfig
 from tests.support.storage.logs import (
     NOW,
-    LogFolder,
+    LogDirectory,
     batch,
     filler,
     marker,
@@ -36,8 +36,8 @@ def send(log: Log, sequence: int, *data: bytes, producer: int = 7, epoch: int = 
 
 def test_a_duplicate_is_answered_with_its_first_offsets(tmp_path: Path) -> None:
     """P3."""
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         log.append_as_leader(batch(b"other"), 0)
         sent = [batch(b"a", b"b", producer_id=7, sequence=0) for _ in range(2)]
         first = log.append_as_leader(sent[0], 0)
@@ -50,8 +50,8 @@ def test_a_duplicate_is_answered_with_its_first_offsets(tmp_path: Path) -> None:
 
 def test_the_last_five_batches_are_known(tmp_path: Path) -> None:
     """P3: as many as a producer may have under way."""
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         for n in range(6):
             assert send(log, n, b"v") == n
         for n in range(1, 6):
@@ -62,10 +62,10 @@ def test_the_last_five_batches_are_known(tmp_path: Path) -> None:
 
 
 def test_a_duplicate_with_log_append_time_tells_the_first_time(tmp_path: Path) -> None:
-    with LogFolder(tmp_path, LogConfig(message_timestamp_type="LogAppendTime")) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, LogConfig(message_timestamp_type="LogAppendTime")) as directory:
+        log = directory.open()
         log.append_as_leader(batch(b"a", producer_id=7, sequence=0), 0)
-        folder.clock.advance(500)
+        directory.clock.advance(500)
         again = log.append_as_leader(batch(b"a", producer_id=7, sequence=0), 0)
         assert again.duplicate
         assert again.log_append_time == NOW
@@ -74,8 +74,8 @@ def test_a_duplicate_with_log_append_time_tells_the_first_time(tmp_path: Path) -
 @pytest.mark.parametrize("sequence", [0, 2, 4, 100])
 def test_a_gap_in_the_sequence_is_refused(tmp_path: Path, sequence: int) -> None:
     """P3."""
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         send(log, 0, b"a", b"b", b"c")
         error = refused(log, batch(b"d", producer_id=7, sequence=sequence))
         assert error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -83,16 +83,16 @@ def test_a_gap_in_the_sequence_is_refused(tmp_path: Path, sequence: int) -> None
 
 
 def test_sequences_wrap(tmp_path: Path) -> None:
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         send(log, INT_MAX - 1, b"a", b"b")
         assert send(log, 0, b"c") == 2
 
 
 def test_an_older_producer_epoch_is_fenced(tmp_path: Path) -> None:
     """P3, P4: a zombie."""
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         send(log, 0, b"a", epoch=3)
         error = refused(log, batch(b"b", producer_id=7, producer_epoch=2, sequence=1))
         assert error.code is ErrorCode.INVALID_PRODUCER_EPOCH
@@ -102,8 +102,8 @@ def test_an_older_producer_epoch_is_fenced(tmp_path: Path) -> None:
 
 
 def test_producers_do_not_mind_each_other(tmp_path: Path) -> None:
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         assert send(log, 0, b"a", producer=1) == 0
         assert send(log, 0, b"b", producer=2) == 1
         assert send(log, 1, b"c", producer=1) == 2
@@ -114,12 +114,12 @@ def test_producers_do_not_mind_each_other(tmp_path: Path) -> None:
 @pytest.mark.parametrize("clean", [True, False])
 def test_duplicates_and_gaps_are_known_after_a_restart(tmp_path: Path, clean: bool) -> None:
     """P3: from the snapshot after a clean stop, from the log after any other."""
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         for n in range(30):
             send(log, 2 * n, b"v" * 30, b"w" * 30)
         assert len(log.local.segments) > 3
-        log = folder.reopen(clean=clean)
+        log = directory.reopen(clean=clean)
         assert send(log, 58, b"v" * 30, b"w" * 30) == 58
         assert log.log_end_offset == 60
         error = refused(log, batch(b"x", producer_id=7, sequence=61))
@@ -129,62 +129,62 @@ def test_duplicates_and_gaps_are_known_after_a_restart(tmp_path: Path, clean: bo
 
 def test_a_lost_snapshot_costs_nothing(tmp_path: Path) -> None:
     """P3, S7: the log tells it all again."""
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         for n in range(30):
             send(log, n, b"v" * 60)
-        folder.close()
-        for name in folder.names(".snapshot"):
-            (folder.path / name).unlink()
-        log = folder.open(clean=True, recovery_point=30)
+        directory.close()
+        for name in directory.names(".snapshot"):
+            (directory.path / name).unlink()
+        log = directory.open(clean=True, recovery_point=30)
         assert send(log, 29, b"v" * 60) == 29
         assert send(log, 30, b"w") == 30
 
 
 def test_a_broken_snapshot_costs_nothing(tmp_path: Path) -> None:
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         for n in range(30):
             send(log, n, b"v" * 60)
-        folder.close()
-        for name in folder.names(".snapshot")[1:]:
-            (folder.path / name).write_bytes(b"torn")
-        log = folder.open(clean=True, recovery_point=30)
+        directory.close()
+        for name in directory.names(".snapshot")[1:]:
+            (directory.path / name).write_bytes(b"torn")
+        log = directory.open(clean=True, recovery_point=30)
         assert send(log, 29, b"v" * 60) == 29
         assert send(log, 30, b"w") == 30
 
 
 def test_snapshots_lie_at_the_starts_of_segments(tmp_path: Path) -> None:
     """S1: and one at the end after a clean stop."""
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         for n in range(20):
             send(log, n, b"v" * 60)
         bases = log.local.segments.base_offsets
-        assert list(folder.sizes(".snapshot")) == bases[1:]
-        folder.close()
-        assert list(folder.sizes(".snapshot")) == [*bases[1:], 20]
+        assert list(directory.sizes(".snapshot")) == bases[1:]
+        directory.close()
+        assert list(directory.sizes(".snapshot")) == [*bases[1:], 20]
 
 
 def test_a_producer_expires(tmp_path: Path) -> None:
     """P3: `producer.id.expiration.ms` after its last record; then any sequence will do."""
     limits = ProducerLimits(producer_id_expiration_ms=1000)
-    with LogFolder(tmp_path, limits=limits) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, limits=limits) as directory:
+        log = directory.open()
         send(log, 0, b"a")
-        folder.clock.advance(999)
-        log.producers.remove_expired(folder.clock.now_ms())
+        directory.clock.advance(999)
+        log.producers.remove_expired(directory.clock.now_ms())
         known = refused(log, batch(b"b", producer_id=7, sequence=5))
         assert known.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        folder.clock.advance(1)
-        log.producers.remove_expired(folder.clock.now_ms())
+        directory.clock.advance(1)
+        log.producers.remove_expired(directory.clock.now_ms())
         assert send(log, 5, b"b") == 1
 
 
 def test_a_follower_learns_the_producers(tmp_path: Path) -> None:
     """P3, R4: it may lead next."""
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         log.append_as_follower(batch(b"a", producer_id=7, sequence=4, leader_epoch=0))
         assert send(log, 4, b"a") == 0
         assert send(log, 5, b"b") == 1
@@ -205,8 +205,8 @@ def end(log: Log, *, commit: bool, producer: int = 7, coordinator_epoch: int = 0
 
 def test_the_last_stable_offset_waits_for_the_marker_to_be_replicated(tmp_path: Path) -> None:
     """P4."""
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         log.append_as_leader(batch(b"before"), 0)
         transact(log, 0, b"a")
         log.append_as_leader(batch(b"after"), 0)
@@ -220,15 +220,15 @@ def test_the_last_stable_offset_waits_for_the_marker_to_be_replicated(tmp_path: 
 
 def test_an_aborted_transaction_is_indexed(tmp_path: Path) -> None:
     """P4, S1."""
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         transact(log, 0, b"a", producer=1)
         transact(log, 0, b"b", producer=2)
         end(log, commit=False, producer=2)
         end(log, commit=True, producer=1)
         transact(log, 1, b"c", producer=1)
         end(log, commit=False, producer=1)
-        assert folder.sizes(".txnindex") == {0: 2 * 34}
+        assert directory.sizes(".txnindex") == {0: 2 * 34}
         aborted = log.aborted_transactions(0, 6)
         assert [(txn.producer_id, txn.first_offset, txn.last_offset) for txn in aborted] == [
             (2, 1, 2),
@@ -239,8 +239,8 @@ def test_an_aborted_transaction_is_indexed(tmp_path: Path) -> None:
 
 def test_a_marker_of_an_older_coordinator_is_fenced(tmp_path: Path) -> None:
     """P4."""
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         transact(log, 0, b"a")
         end(log, commit=True, coordinator_epoch=5)
         with pytest.raises(KafkaError) as error:
@@ -250,8 +250,8 @@ def test_a_marker_of_an_older_coordinator_is_fenced(tmp_path: Path) -> None:
 
 
 def test_no_plain_batch_within_a_transaction(tmp_path: Path) -> None:
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         transact(log, 0, b"a")
         error = refused(log, batch(b"b", producer_id=7, sequence=1))
         assert error.code is ErrorCode.INVALID_TXN_STATE
@@ -259,8 +259,8 @@ def test_no_plain_batch_within_a_transaction(tmp_path: Path) -> None:
 
 def test_a_transaction_has_to_be_verified(tmp_path: Path) -> None:
     """P4: without the coordinator's word a late batch could open a transaction for ever."""
-    with LogFolder(tmp_path, limits=ProducerLimits(verify_transactions=True)) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, limits=ProducerLimits(verify_transactions=True)) as directory:
+        log = directory.open()
         sent = [batch(b"a", producer_id=7, sequence=n, transactional=True) for n in (0, 0, 0, 1)]
         assert refused(log, sent[0]).code is ErrorCode.INVALID_TXN_STATE
         entry = log.producers.maybe_create_verification_state_entry(7, 0, 0, NOW)
@@ -273,15 +273,15 @@ def test_a_transaction_has_to_be_verified(tmp_path: Path) -> None:
 @pytest.mark.parametrize("clean", [True, False])
 def test_an_open_transaction_is_open_after_a_restart(tmp_path: Path, clean: bool) -> None:
     """P4, S7."""
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         for _ in range(12):
             log.append_as_leader(filler(100), 0)
         transact(log, 0, b"a")
         for _ in range(12):
             log.append_as_leader(filler(100), 0)
         log.update_high_watermark(log.log_end_offset)
-        log = folder.reopen(clean=clean)
+        log = directory.reopen(clean=clean)
         assert log.high_watermark == 25
         assert log.last_stable_offset == 12
         end(log, commit=False)

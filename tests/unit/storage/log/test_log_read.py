@@ -11,12 +11,12 @@ from penstock.core.errors import ErrorCode, OffsetOutOfRangeError
 from penstock.records.compress import Compression
 from penstock.records.validate import AppendOrigin
 from penstock.storage.log.log import Log
-from penstock.storage.log.results import FetchData, Isolation, OffsetAndEpoch
+from penstock.storage.log.results import FetchData, FetchIsolation, OffsetAndEpoch
 from penstock.storage.log_config import LogConfig
 from penstock.storage.segment.log_segment import LogSlice, TimestampAndOffset
 from tests.support.storage.logs import (
     NOW,
-    LogFolder,
+    LogDirectory,
     batch,
     batches_in,
     filler,
@@ -29,7 +29,7 @@ from tests.support.storage.logs import (
 )
 
 SMALL = LogConfig(segment_bytes=1000, segment_index_bytes=1200, index_interval_bytes=150)
-EVERYONE = list(Isolation)
+EVERYONE = list(FetchIsolation)
 
 
 def fill(log: Log, count: int, size: int = 100) -> None:
@@ -58,9 +58,9 @@ def sent(records: LogSlice) -> bytes:
 
 
 @pytest.mark.parametrize("isolation", EVERYONE)
-def test_an_empty_log(tmp_path: Path, isolation: Isolation) -> None:
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+def test_an_empty_log(tmp_path: Path, isolation: FetchIsolation) -> None:
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         fetched = log.read(0, 1000, isolation)
         assert (fetched.records, fetched.size) == (None, 0)
         with pytest.raises(OffsetOutOfRangeError):
@@ -68,9 +68,9 @@ def test_an_empty_log(tmp_path: Path, isolation: Isolation) -> None:
 
 
 @pytest.mark.parametrize("isolation", EVERYONE)
-def test_offsets_out_of_range(tmp_path: Path, isolation: Isolation) -> None:
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+def test_offsets_out_of_range(tmp_path: Path, isolation: FetchIsolation) -> None:
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         fill(log, 30)
         log.update_high_watermark(25)
         log.increment_log_start_offset(12)
@@ -78,7 +78,7 @@ def test_offsets_out_of_range(tmp_path: Path, isolation: Isolation) -> None:
             with pytest.raises(OffsetOutOfRangeError, match="12 to 30") as error:
                 log.read(offset, 1000, isolation)
             assert error.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
-        beyond = list(range(25, 30)) if isolation is Isolation.LOG_END else []
+        beyond = list(range(25, 30)) if isolation is FetchIsolation.LOG_END else []
         assert bases(log.read(25, 1000, isolation)) == beyond
         assert bases(log.read(30, 1000, isolation)) == []
         assert bases(log.read(12, 100, isolation)) == [12]
@@ -89,62 +89,62 @@ def test_offsets_out_of_range(tmp_path: Path, isolation: Isolation) -> None:
     [(0, [3]), (1, [3]), (100, [3]), (199, [3]), (200, [3, 4]), (10**9, [3, 4, 5, 6, 7, 8, 9])],
 )
 def test_whole_batches_of_one_segment(tmp_path: Path, max_bytes: int, expected: list[int]) -> None:
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         fill(log, 25)
-        fetched = log.read(3, max_bytes, Isolation.LOG_END)
+        fetched = log.read(3, max_bytes, FetchIsolation.LOG_END)
         assert bases(fetched) == expected
         assert fetched.size == 100 * len(expected)
 
 
 def test_a_batch_larger_than_asked_for(tmp_path: Path) -> None:
     """C1: the first of all partitions gets it, so that the reader gets on; the others wait."""
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         fill(log, 3)
-        assert bases(log.read(1, 50, Isolation.LOG_END, min_one=True)) == [1]
-        fetched = log.read(1, 50, Isolation.LOG_END, min_one=False)
+        assert bases(log.read(1, 50, FetchIsolation.LOG_END, min_one=True)) == [1]
+        fetched = log.read(1, 50, FetchIsolation.LOG_END, min_one=False)
         assert bases(fetched) == []
         assert fetched.size == 0
 
 
 def test_from_the_middle_of_a_batch(tmp_path: Path) -> None:
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         log.append_as_leader(batch(*[b"v"] * 10, compression=Compression.SNAPPY), 0)
         log.append_as_leader(batch(*[b"w"] * 10), 0)
-        assert bases(log.read(7, 10**6, Isolation.LOG_END)) == [0, 10]
-        assert bases(log.read(17, 10**6, Isolation.LOG_END)) == [10]
+        assert bases(log.read(7, 10**6, FetchIsolation.LOG_END)) == [0, 10]
+        assert bases(log.read(17, 10**6, FetchIsolation.LOG_END)) == [10]
 
 
 @pytest.mark.parametrize("high_watermark", [0, 1, 7, 10, 13, 20, 29, 30])
 def test_consumers_see_up_to_the_high_watermark(tmp_path: Path, high_watermark: int) -> None:
     """R2: wherever it lies, in a sealed segment, at its end, in the active one."""
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         fill(log, 30)
         log.update_high_watermark(high_watermark)
-        assert offsets(log, Isolation.LOG_END) == list(range(30))
-        assert offsets(log, Isolation.HIGH_WATERMARK) == list(range(high_watermark))
-        assert offsets(log, Isolation.TXN_COMMITTED) == list(range(high_watermark))
+        assert offsets(log, FetchIsolation.LOG_END) == list(range(30))
+        assert offsets(log, FetchIsolation.HIGH_WATERMARK) == list(range(high_watermark))
+        assert offsets(log, FetchIsolation.TXN_COMMITTED) == list(range(high_watermark))
 
 
 def test_a_batch_across_the_high_watermark_waits(tmp_path: Path) -> None:
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         for _ in range(3):
             log.append_as_leader(batch(*[b"v"] * 5), 0)
         log.update_high_watermark(7)
-        assert bases(log.read(0, 10**6, Isolation.HIGH_WATERMARK)) == [0]
-        fetched = log.read(6, 10**6, Isolation.HIGH_WATERMARK)
+        assert bases(log.read(0, 10**6, FetchIsolation.HIGH_WATERMARK)) == [0]
+        fetched = log.read(6, 10**6, FetchIsolation.HIGH_WATERMARK)
         assert bases(fetched) == []
         assert fetched.size == 0
 
 
 def test_holes_of_compaction(tmp_path: Path) -> None:
     """S5: a read goes on with the next record there is, in its segment or a later one."""
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         for offset in (3, 9, 20):
             log.append_as_follower(filler(300, base_offset=offset))
         log.append_as_follower(filler(300, base_offset=40))
@@ -152,57 +152,57 @@ def test_holes_of_compaction(tmp_path: Path) -> None:
         assert log.local.segments.base_offsets == [0, 21]
         wanted = {0: 3, 3: 3, 4: 9, 10: 20, 20: 20, 21: 40, 39: 40, 41: 41}
         for offset, found in wanted.items():
-            assert bases(log.read(offset, 1, Isolation.LOG_END)) == [found]
+            assert bases(log.read(offset, 1, FetchIsolation.LOG_END)) == [found]
         log.update_high_watermark(30)
-        assert bases(log.read(21, 1000, Isolation.HIGH_WATERMARK)) == []
-        assert bases(log.read(10, 1000, Isolation.HIGH_WATERMARK)) == [20]
+        assert bases(log.read(21, 1000, FetchIsolation.HIGH_WATERMARK)) == []
+        assert bases(log.read(10, 1000, FetchIsolation.HIGH_WATERMARK)) == [20]
 
 
 def test_the_answer_is_a_range_of_a_file(tmp_path: Path) -> None:
     """S6: for sendfile; it stays readable while the log goes on and the segment is deleted."""
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         fill(log, 25)
-        fetched = log.read(12, 250, Isolation.LOG_END)
+        fetched = log.read(12, 250, FetchIsolation.LOG_END)
         assert fetched.records is not None
-        content = folder.file(10).read_bytes()[200:400]
+        content = directory.file(10).read_bytes()[200:400]
         assert fetched.records.position == 200
         assert fetched.records.read() == content
         log.update_high_watermark(25)
         log.increment_log_start_offset(25)
         log.delete_old_segments()
-        assert folder.names(".log.deleted") != []
+        assert directory.names(".log.deleted") != []
         assert fetched.records.read() == content
         assert sent(fetched.records) == content
 
 
 def test_a_range_survives_a_truncation_that_takes_its_segment(tmp_path: Path) -> None:
     """S6, R4: whoever is sending from it gets to the end."""
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         fill(log, 25)
-        fetched = log.read(22, 100, Isolation.LOG_END)
+        fetched = log.read(22, 100, FetchIsolation.LOG_END)
         assert fetched.records is not None
-        content = folder.file(20).read_bytes()[200:300]
+        content = directory.file(20).read_bytes()[200:300]
         log.truncate_to(15)
         assert sent(fetched.records) == content
 
 
 def test_old_formats_are_read(tmp_path: Path) -> None:
     """S1: segments that a broker before 0.11 wrote, and what is appended to them now."""
-    with LogFolder(tmp_path) as folder:
-        folder.path.mkdir()
-        folder.file(0).write_bytes(
+    with LogDirectory(tmp_path) as directory:
+        directory.path.mkdir()
+        directory.file(0).write_bytes(
             old_message(0, b"a", magic=0) + old_message(1, b"b", magic=1, timestamp=NOW - 9)
         )
-        log = folder.open(clean=True, recovery_point=2)
+        log = directory.open(clean=True, recovery_point=2)
         assert log.log_end_offset == 2
         log.append_as_leader(batch(b"c"), 1)
         assert values(log) == [b"a", b"b", b"c"]
         assert [record.timestamp for record in read_all(log)] == [-1, NOW - 9, NOW]
-        assert bases(log.read(1, 1, Isolation.LOG_END)) == [1]
+        assert bases(log.read(1, 1, FetchIsolation.LOG_END)) == [1]
         assert log.offset_for_timestamp(NOW - 10) == TimestampAndOffset(NOW - 9, 1, -1)
-        log = folder.reopen(clean=False)
+        log = directory.reopen(clean=False)
         assert values(log) == [b"a", b"b", b"c"]
 
 
@@ -219,13 +219,13 @@ def wrapped(magic: int, *members: int) -> bytes:
 @pytest.mark.parametrize("clean", [True, False])
 def test_old_formats_are_read_compressed(tmp_path: Path, magic: int, clean: bool) -> None:
     """S1: any record of a wrapper is found by its offset."""
-    with LogFolder(tmp_path) as folder:
-        folder.path.mkdir()
-        folder.file(0).write_bytes(wrapped(magic, 0, 1, 2) + wrapped(magic, 3, 4, 5, 6))
-        log = folder.open(clean=clean, recovery_point=7 if clean else 0)
+    with LogDirectory(tmp_path) as directory:
+        directory.path.mkdir()
+        directory.file(0).write_bytes(wrapped(magic, 0, 1, 2) + wrapped(magic, 3, 4, 5, 6))
+        log = directory.open(clean=clean, recovery_point=7 if clean else 0)
         assert log.log_end_offset == 7
         for offset in range(7):
-            fetched = log.read(offset, 1, Isolation.LOG_END)
+            fetched = log.read(offset, 1, FetchIsolation.LOG_END)
             assert fetched.records is not None
             held = [record.offset for record in records_in(fetched.records)]
             assert held == ([0, 1, 2] if offset < 3 else [3, 4, 5, 6])
@@ -251,7 +251,7 @@ def committed(log: Log) -> list[bytes | None]:
     shown: list[bytes | None] = []
     offset = log.log_start_offset
     while True:
-        fetched = log.read(offset, 300, Isolation.TXN_COMMITTED)
+        fetched = log.read(offset, 300, FetchIsolation.TXN_COMMITTED)
         assert fetched.aborted_transactions is not None
         if fetched.records is None:
             return shown
@@ -271,16 +271,16 @@ def committed(log: Log) -> list[bytes | None]:
 
 def test_committed_reads_end_before_an_open_transaction(tmp_path: Path) -> None:
     """P4: up to the last stable offset, even if what follows is decided."""
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         log.append_as_leader(batch(b"plain"), 0)
         transact(log, 1, 0, b"open")
         transact(log, 2, 0, b"done")
         end(log, 2, commit=True)
         log.update_high_watermark(4)
         assert log.last_stable_offset == 1
-        assert offsets(log, Isolation.TXN_COMMITTED) == [0]
-        assert offsets(log, Isolation.HIGH_WATERMARK) == [0, 1, 2, 3]
+        assert offsets(log, FetchIsolation.TXN_COMMITTED) == [0]
+        assert offsets(log, FetchIsolation.HIGH_WATERMARK) == [0, 1, 2, 3]
         end(log, 1, commit=True)
         log.update_high_watermark(5)
         assert committed(log) == [b"plain", b"open", b"done"]
@@ -288,8 +288,8 @@ def test_committed_reads_end_before_an_open_transaction(tmp_path: Path) -> None:
 
 def test_aborted_transactions_come_with_the_records(tmp_path: Path) -> None:
     """P4: over several segments, and whatever part of a transaction is read."""
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         pending: dict[int, list[tuple[int, bytes]]] = {1: [], 2: []}
         kept: list[tuple[int, bytes]] = []
 
@@ -316,23 +316,23 @@ def test_aborted_transactions_come_with_the_records(tmp_path: Path) -> None:
         assert len(log.local.segments) > 5
         assert log.last_stable_offset == log.log_end_offset
         assert committed(log) == expected
-        log = folder.reopen(clean=False)
+        log = directory.reopen(clean=False)
         assert committed(log) == expected
 
 
 def test_only_committed_reads_ask_for_aborted_transactions(tmp_path: Path) -> None:
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         transact(log, 1, 0, b"a")
         end(log, 1, commit=False)
         log.update_high_watermark(2)
-        for isolation in (Isolation.LOG_END, Isolation.HIGH_WATERMARK):
+        for isolation in (FetchIsolation.LOG_END, FetchIsolation.HIGH_WATERMARK):
             assert log.read(0, 1000, isolation).aborted_transactions is None
             assert log.read(2, 1000, isolation).aborted_transactions is None
-        fetched = log.read(0, 1000, Isolation.TXN_COMMITTED).aborted_transactions
+        fetched = log.read(0, 1000, FetchIsolation.TXN_COMMITTED).aborted_transactions
         assert fetched is not None
         assert [txn.producer_id for txn in fetched] == [1]
-        assert log.read(2, 1000, Isolation.TXN_COMMITTED).aborted_transactions == []
+        assert log.read(2, 1000, FetchIsolation.TXN_COMMITTED).aborted_transactions == []
 
 
 # --- time
@@ -344,21 +344,21 @@ def at(timestamp: int, offset: int, epoch: int = 0) -> TimestampAndOffset:
 
 def test_the_first_record_at_or_after_a_time(tmp_path: Path) -> None:
     """Q5: over segments."""
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         fill(log, 35)
         for clean in (True, False, False):
             for n in range(35):
                 assert log.offset_for_timestamp(NOW + 10 * n - 3) == at(NOW + 10 * n, n)
             assert log.offset_for_timestamp(NOW + 341) is None
             assert log.offset_for_timestamp(0) == at(NOW, 0)
-            log = folder.reopen(clean=clean)
+            log = directory.reopen(clean=clean)
 
 
 def test_times_that_are_not_in_order(tmp_path: Path) -> None:
     """Q5: the first by offset, not the nearest by time."""
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         times = [50, 10, 90, 20, 30, 80, 40, 95, 5]
         for shift in times:
             log.append_as_leader(filler(300, timestamp=NOW + shift), 0)
@@ -371,8 +371,8 @@ def test_times_that_are_not_in_order(tmp_path: Path) -> None:
 
 def test_a_time_before_the_log_start_offset(tmp_path: Path) -> None:
     """Q5, S4: records below it are deleted, even while their segment is there."""
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         fill(log, 25)
         log.update_high_watermark(25)
         log.increment_log_start_offset(12)
@@ -382,8 +382,8 @@ def test_a_time_before_the_log_start_offset(tmp_path: Path) -> None:
 
 
 def test_records_without_time_are_not_found(tmp_path: Path) -> None:
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         for _ in range(12):
             log.append_as_leader(filler(100, timestamp=-1), 0)
         assert log.offset_for_timestamp(0) is None
@@ -394,25 +394,25 @@ def test_records_without_time_are_not_found(tmp_path: Path) -> None:
 
 def test_log_append_time_is_searched_too(tmp_path: Path) -> None:
     config = LogConfig(message_timestamp_type="LogAppendTime")
-    with LogFolder(tmp_path, config) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, config) as directory:
+        log = directory.open()
         for _ in range(3):
             log.append_as_leader(batch(b"a", b"b", timestamp=5), 0)
-            folder.clock.advance(10)
+            directory.clock.advance(10)
         assert log.offset_for_timestamp(NOW + 1) == at(NOW + 10, 2)
         assert log.offset_of_max_timestamp() == at(NOW + 20, 4)
 
 
 def test_the_record_with_the_largest_timestamp(tmp_path: Path) -> None:
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         assert log.offset_of_max_timestamp() is None
         for n, shift in enumerate([5, 70, 3, 70, 8, 6, 70, 1, 2]):
             times = (NOW + shift, NOW + shift - 1, NOW + shift)
             log.append_as_leader(batch(*[b"v" * 80] * 3, timestamps=times), n)
         assert len(log.local.segments) > 2
         assert log.offset_of_max_timestamp() == at(NOW + 70, 3, 1)
-        log = folder.reopen(clean=True)
+        log = directory.reopen(clean=True)
         assert log.offset_of_max_timestamp() == at(NOW + 70, 3, 1)
 
 
@@ -421,8 +421,8 @@ def test_the_record_with_the_largest_timestamp(tmp_path: Path) -> None:
 
 def test_where_an_epoch_ends(tmp_path: Path) -> None:
     """R4: what a returning follower asks."""
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         assert log.end_offset_for_epoch(0) is None
         for epoch in (1, 1, 4, 6):
             log.append_as_leader(batch(b"a", b"b"), epoch)
@@ -436,9 +436,9 @@ def test_where_an_epoch_ends(tmp_path: Path) -> None:
 
 
 def test_it_says_what_it_is(tmp_path: Path) -> None:
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         fill(log, 3)
         assert repr(log) == "Log(orders-3, 0..3)"
         assert log.size == 300
-        assert log.folder == str(folder.path)
+        assert log.directory == str(directory.path)

@@ -9,17 +9,17 @@ from penstock.records.batch import read_header
 from penstock.storage.checkpoint.leader_epoch_cache import EpochEntry
 from penstock.storage.disk import OsDisk
 from penstock.storage.log.log import Log
-from penstock.storage.log.results import Isolation
+from penstock.storage.log.results import FetchIsolation
 from penstock.storage.log_config import LogConfig
-from penstock.storage.segment.log_segment import Segment
-from tests.support.storage.logs import NOW, LogFolder, batch, filler, offsets, values
+from penstock.storage.segment.log_segment import LogSegment
+from tests.support.storage.logs import NOW, LogDirectory, batch, filler, offsets, values
 
 HOUR = 60 * 60 * 1000
 KEEP = LogConfig(segment_bytes=1000, segment_index_bytes=1200, retention_ms=-1)
 
 
 def config(**changes: int | frozenset[str]) -> LogConfig:
-    """Segments of 1000 bytes, no retention but what is given."""
+    """LogSegments of 1000 bytes, no retention but what is given."""
     settings = {"segment_bytes": 1000, "segment_index_bytes": 1200, "retention_ms": -1, **changes}
     return LogConfig(**settings)  # type: ignore[arg-type]
 
@@ -46,16 +46,16 @@ def bases(log: Log) -> list[int]:
 
 def test_segments_go_when_their_last_record_is_too_old(tmp_path: Path) -> None:
     """S4: `retention.ms`, by the largest timestamp in a segment."""
-    with LogFolder(tmp_path, config(retention_ms=HOUR)) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, config(retention_ms=HOUR)) as directory:
+        log = directory.open()
         fill(log, 25, step_ms=1000)
-        folder.clock.advance(HOUR + 9000)
+        directory.clock.advance(HOUR + 9000)
         assert deleted(log) == []
-        folder.clock.advance(1)
+        directory.clock.advance(1)
         assert deleted(log) == [0]
         assert (log.log_start_offset, bases(log)) == (10, [10, 20])
         assert offsets(log) == list(range(10, 25))
-        folder.clock.advance(10_000)
+        directory.clock.advance(10_000)
         reasons = log.delete_old_segments()
         assert [(each.segment.base_offset, each.reason) for each in reasons] == [
             (10, "older than retention.ms 3600000")
@@ -64,23 +64,23 @@ def test_segments_go_when_their_last_record_is_too_old(tmp_path: Path) -> None:
 
 def test_one_late_record_keeps_its_segment_and_those_after_it(tmp_path: Path) -> None:
     """S4: from the oldest on; a young segment keeps the old ones behind it."""
-    with LogFolder(tmp_path, config(retention_ms=HOUR)) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, config(retention_ms=HOUR)) as directory:
+        log = directory.open()
         fill(log, 5)
         log.append_as_leader(filler(100, timestamp=NOW + HOUR), 0)
         fill(log, 20)
-        folder.clock.advance(HOUR + 1)
+        directory.clock.advance(HOUR + 1)
         assert deleted(log) == []
-        folder.clock.advance(HOUR)
+        directory.clock.advance(HOUR)
         assert deleted(log) == [0, 10, 20]
 
 
 def test_the_active_segment_goes_too_when_all_of_it_is_old(tmp_path: Path) -> None:
     """S4: the log rolls first, so that there is always one to append to."""
-    with LogFolder(tmp_path, config(retention_ms=HOUR)) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, config(retention_ms=HOUR)) as directory:
+        log = directory.open()
         fill(log, 15)
-        folder.clock.advance(HOUR + 1)
+        directory.clock.advance(HOUR + 1)
         assert deleted(log) == [0, 10]
         assert bases(log) == [15]
         assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (15, 15, 15)
@@ -90,35 +90,35 @@ def test_the_active_segment_goes_too_when_all_of_it_is_old(tmp_path: Path) -> No
 
 
 def test_records_without_time_go_by_the_files_time(tmp_path: Path) -> None:
-    with LogFolder(tmp_path, config(retention_ms=HOUR)) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, config(retention_ms=HOUR)) as directory:
+        log = directory.open()
         for _ in range(12):
             log.append_as_leader(filler(100, timestamp=-1), 0)
         log.update_high_watermark(12)
         log.local.segments.first.set_modified_ms(NOW)
         log.local.segments.active.set_modified_ms(NOW + HOUR)
-        folder.clock.advance(HOUR)
+        directory.clock.advance(HOUR)
         assert deleted(log) == []
-        folder.clock.advance(1)
+        directory.clock.advance(1)
         assert deleted(log) == [0]
 
 
 def test_retention_ms_of_minus_1_keeps_for_ever_and_0_keeps_nothing_old(tmp_path: Path) -> None:
-    with LogFolder(tmp_path, KEEP) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, KEEP) as directory:
+        log = directory.open()
         fill(log, 15)
-        folder.clock.advance(10**12)
+        directory.clock.advance(10**12)
         assert deleted(log) == []
         log.config = config(retention_ms=0)
         assert deleted(log) == [0, 10]
 
 
 def test_timestamps_in_the_future_are_kept(tmp_path: Path) -> None:
-    with LogFolder(tmp_path, config(retention_ms=HOUR)) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, config(retention_ms=HOUR)) as directory:
+        log = directory.open()
         log.append_as_follower(filler(100, timestamp=NOW + 10**11))
         fill(log, 12)
-        folder.clock.advance(10 * HOUR)
+        directory.clock.advance(10 * HOUR)
         assert deleted(log) == []
 
 
@@ -133,16 +133,16 @@ def test_segments_go_while_the_rest_is_large_enough(
     tmp_path: Path, limit: int, expected: list[int]
 ) -> None:
     """S4: `retention.bytes` is what must stay, never less."""
-    with LogFolder(tmp_path, config(retention_bytes=limit)) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, config(retention_bytes=limit)) as directory:
+        log = directory.open()
         fill(log, 35)
         assert deleted(log) == expected
         assert log.size >= limit
 
 
 def test_by_size_even_the_active_segment_goes(tmp_path: Path) -> None:
-    with LogFolder(tmp_path, config(retention_bytes=0)) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, config(retention_bytes=0)) as directory:
+        log = directory.open()
         fill(log, 15)
         assert deleted(log) == [0, 10]
         assert bases(log) == [15]
@@ -150,10 +150,10 @@ def test_by_size_even_the_active_segment_goes(tmp_path: Path) -> None:
 
 def test_size_and_time_together(tmp_path: Path) -> None:
     settings = config(retention_bytes=3000, retention_ms=HOUR)
-    with LogFolder(tmp_path, settings) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, settings) as directory:
+        log = directory.open()
         fill(log, 45, step_ms=60_000)
-        folder.clock.advance(HOUR + 20 * 60_000)
+        directory.clock.advance(HOUR + 20 * 60_000)
         reasons = [deletion.reason for deletion in log.delete_old_segments()]
         assert reasons == ["beyond retention.bytes 3000", "older than retention.ms 3600000"]
         assert bases(log) == [20, 30, 40]
@@ -169,8 +169,8 @@ def test_never_above_the_high_watermark(
     tmp_path: Path, high_watermark: int, expected: list[int]
 ) -> None:
     """R2: what followers may still ask for stays."""
-    with LogFolder(tmp_path, config(retention_bytes=0)) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, config(retention_bytes=0)) as directory:
+        log = directory.open()
         fill(log, 25)
         log.update_high_watermark(high_watermark)
         assert deleted(log) == expected
@@ -182,19 +182,19 @@ def test_without_delete_in_its_policy_only_the_start_offset_counts(
     tmp_path: Path, policy: frozenset[str]
 ) -> None:
     """S4, S5."""
-    with LogFolder(tmp_path, KEEP) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, KEEP) as directory:
+        log = directory.open()
         fill(log, 25)
         log.config = config(retention_bytes=0, retention_ms=0, cleanup_policy=policy)
-        folder.clock.advance(10 * HOUR)
+        directory.clock.advance(10 * HOUR)
         assert deleted(log) == []
         log.increment_log_start_offset(11)
         assert deleted(log) == [0]
 
 
 def test_compact_and_delete_does_both(tmp_path: Path) -> None:
-    with LogFolder(tmp_path, KEEP) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, KEEP) as directory:
+        log = directory.open()
         fill(log, 25)
         log.config = config(retention_bytes=0, cleanup_policy=frozenset({"compact", "delete"}))
         assert deleted(log) == [0, 10, 20]
@@ -205,14 +205,14 @@ def test_compact_and_delete_does_both(tmp_path: Path) -> None:
 
 def test_the_log_start_offset_rises(tmp_path: Path) -> None:
     """S4: at once for readers; whole segments below it go with the next check."""
-    with LogFolder(tmp_path, KEEP) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, KEEP) as directory:
+        log = directory.open()
         fill(log, 25)
         assert log.increment_log_start_offset(13)
         assert log.log_start_offset == 13
         assert offsets(log) == list(range(13, 25))
         with pytest.raises(OffsetOutOfRangeError):
-            log.read(12, 1000, Isolation.LOG_END)
+            log.read(12, 1000, FetchIsolation.LOG_END)
         assert bases(log) == [0, 10, 20]
         (deletion,) = log.delete_old_segments()
         assert deletion.reason == "below the log start offset 13"
@@ -221,8 +221,8 @@ def test_the_log_start_offset_rises(tmp_path: Path) -> None:
 
 
 def test_the_log_start_offset_never_falls(tmp_path: Path) -> None:
-    with LogFolder(tmp_path, KEEP) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, KEEP) as directory:
+        log = directory.open()
         fill(log, 25)
         log.increment_log_start_offset(13)
         assert not log.increment_log_start_offset(13)
@@ -232,8 +232,8 @@ def test_the_log_start_offset_never_falls(tmp_path: Path) -> None:
 
 def test_not_above_the_high_watermark(tmp_path: Path) -> None:
     """S4: OFFSET_OUT_OF_RANGE, as Kafka answers DeleteRecords."""
-    with LogFolder(tmp_path, KEEP) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, KEEP) as directory:
+        log = directory.open()
         fill(log, 25)
         log.update_high_watermark(20)
         with pytest.raises(OffsetOutOfRangeError, match="high watermark is 20") as error:
@@ -244,8 +244,8 @@ def test_not_above_the_high_watermark(tmp_path: Path) -> None:
 
 
 def test_everything_can_be_deleted(tmp_path: Path) -> None:
-    with LogFolder(tmp_path, KEEP) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, KEEP) as directory:
+        log = directory.open()
         fill(log, 25)
         log.increment_log_start_offset(25)
         assert deleted(log) == [0, 10]
@@ -258,19 +258,19 @@ def test_everything_can_be_deleted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_log_start_offset_survives_a_restart(tmp_path: Path, clean: bool) -> None:
     """S4, S7: from its checkpoint, within a segment."""
-    with LogFolder(tmp_path, KEEP) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, KEEP) as directory:
+        log = directory.open()
         fill(log, 25)
         log.increment_log_start_offset(13)
-        log = folder.reopen(clean=clean)
+        log = directory.reopen(clean=clean)
         assert log.log_start_offset == 13
         assert offsets(log) == list(range(13, 25))
 
 
 def test_epochs_follow_the_log_start_offset(tmp_path: Path) -> None:
     """R4: an epoch that lost all its records is gone, one that lost some starts later."""
-    with LogFolder(tmp_path, KEEP) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, KEEP) as directory:
+        log = directory.open()
         for epoch in (1, 2, 3):
             for _ in range(5):
                 log.append_as_leader(filler(100), epoch)
@@ -284,15 +284,15 @@ def test_epochs_follow_the_log_start_offset(tmp_path: Path) -> None:
 
 def test_a_producer_is_known_after_its_records_went(tmp_path: Path) -> None:
     """P3: retention must not make a producer's next batch look wrong."""
-    with LogFolder(tmp_path, KEEP) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, KEEP) as directory:
+        log = directory.open()
         log.append_as_leader(batch(b"a", b"b", producer_id=7, sequence=0), 0)
         fill(log, 25)
         log.increment_log_start_offset(21)
         assert deleted(log) != []
         for clean in (True, False):
             assert log.append_as_leader(batch(b"a", b"b", producer_id=7, sequence=0), 0).duplicate
-            log = folder.reopen(clean=clean)
+            log = directory.reopen(clean=clean)
 
 
 # --- files
@@ -300,51 +300,53 @@ def test_a_producer_is_known_after_its_records_went(tmp_path: Path) -> None:
 
 def test_replaced_segments_go_with_their_snapshots(tmp_path: Path) -> None:
     """S5: that of a segment which has a successor stays."""
-    with LogFolder(tmp_path, KEEP) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, KEEP) as directory:
+        log = directory.open()
         fill(log, 35)
-        new = Segment(OsDisk(), str(folder.path), 10, KEEP, NOW, create=True, suffix=".cleaned")
+        new = LogSegment(
+            OsDisk(), str(directory.path), 10, KEEP, NOW, create=True, suffix=".cleaned"
+        )
         data = filler(100, base_offset=14)
         new.append(data, [read_header(data)])
         new.seal()
         log.replace_segments([new], log.local.segments.between(10, 30))
         assert bases(log) == [0, 10, 30]
         assert offsets(log) == [*range(10), 14, *range(30, 35)]
-        assert list(folder.sizes(".snapshot")) == [10, 30]
-        folder.clock.advance(60_000)
+        assert list(directory.sizes(".snapshot")) == [10, 30]
+        directory.clock.advance(60_000)
         assert log.purge_deleted() == 2
 
 
 def test_files_go_after_their_delay(tmp_path: Path) -> None:
     """S4: `file.delete.delay.ms`; the snapshot of a segment goes with it."""
     settings = config(retention_bytes=1000, file_delete_delay_ms=500)
-    with LogFolder(tmp_path, settings) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, settings) as directory:
+        log = directory.open()
         fill(log, 35)
         assert deleted(log) == [0, 10]
-        assert list(folder.sizes()) == [20, 30]
-        assert list(folder.sizes(".log.deleted")) == [0, 10]
-        assert list(folder.sizes(".snapshot")) == [20, 30]
-        folder.clock.advance(499)
+        assert list(directory.sizes()) == [20, 30]
+        assert list(directory.sizes(".log.deleted")) == [0, 10]
+        assert list(directory.sizes(".snapshot")) == [20, 30]
+        directory.clock.advance(499)
         assert log.purge_deleted() == 0
-        folder.clock.advance(1)
+        directory.clock.advance(1)
         assert log.purge_deleted() == 2
-        assert folder.names(".deleted") == []
+        assert directory.names(".deleted") == []
 
 
 def test_files_that_wait_are_removed_by_a_restart(tmp_path: Path) -> None:
-    with LogFolder(tmp_path, config(retention_bytes=1000)) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, config(retention_bytes=1000)) as directory:
+        log = directory.open()
         fill(log, 35)
         assert deleted(log) == [0, 10]
-        log = folder.reopen(clean=False)
-        assert folder.names(".deleted") == []
+        log = directory.reopen(clean=False)
+        assert directory.names(".deleted") == []
         assert (log.log_start_offset, log.log_end_offset) == (20, 35)
 
 
 def test_a_failed_log_deletes_nothing(tmp_path: Path) -> None:
-    with LogFolder(tmp_path, config(retention_bytes=0)) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, config(retention_bytes=0)) as directory:
+        log = directory.open()
         fill(log, 25)
         log.failure = KafkaStorageError("the disk is gone")
         with pytest.raises(KafkaStorageError, match="gone"):

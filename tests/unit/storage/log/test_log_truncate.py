@@ -10,7 +10,7 @@ from penstock.storage.checkpoint.leader_epoch_cache import EpochEntry
 from penstock.storage.log.log import Log
 from penstock.storage.log_config import LogConfig
 from penstock.storage.segment.log_segment import TimestampAndOffset
-from tests.support.storage.logs import NOW, LogFolder, batch, filler, marker, offsets, values
+from tests.support.storage.logs import NOW, LogDirectory, batch, filler, marker, offsets, values
 
 SMALL = LogConfig(segment_bytes=1000, segment_index_bytes=1200, index_interval_bytes=150)
 
@@ -24,23 +24,23 @@ def fill(log: Log, count: int, epoch: int = 0) -> None:
 @pytest.mark.parametrize("clean", [True, False])
 def test_everything_from_the_offset_on_is_gone(tmp_path: Path, offset: int, clean: bool) -> None:
     """In the middle of a segment, at its start, in the active one; and after a restart."""
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         fill(log, 25)
         log.update_high_watermark(25)
         assert log.truncate_to(offset)
         for _ in range(2):
             assert log.log_end_offset == log.high_watermark == offset
             assert offsets(log) == list(range(offset))
-            assert sum(folder.sizes().values()) == log.size == 100 * offset
-            log = folder.reopen(clean=clean)
+            assert sum(directory.sizes().values()) == log.size == 100 * offset
+            log = directory.reopen(clean=clean)
         fill(log, 25 - offset)
         assert offsets(log) == list(range(25))
 
 
 def test_at_or_beyond_the_end_nothing_happens(tmp_path: Path) -> None:
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         fill(log, 15)
         log.update_high_watermark(12)
         for offset in (15, 16, 10**9):
@@ -53,8 +53,8 @@ def test_at_or_beyond_the_end_nothing_happens(tmp_path: Path) -> None:
 
 def test_within_a_batch_the_whole_batch_goes(tmp_path: Path) -> None:
     """The end is what was asked for, so that the leader's next batch fits."""
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         for _ in range(3):
             log.append_as_leader(batch(*[b"v"] * 5), 0)
         assert log.truncate_to(7)
@@ -65,8 +65,8 @@ def test_within_a_batch_the_whole_batch_goes(tmp_path: Path) -> None:
 
 
 def test_the_high_watermark_stays_where_it_can(tmp_path: Path) -> None:
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         fill(log, 25)
         log.update_high_watermark(8)
         log.truncate_to(20)
@@ -77,24 +77,24 @@ def test_the_high_watermark_stays_where_it_can(tmp_path: Path) -> None:
 
 def test_below_the_first_segment_the_log_starts_anew(tmp_path: Path) -> None:
     """A follower that was down for longer than its leader keeps records."""
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         log.truncate_fully_and_start_at(100)
         fill(log, 15, epoch=3)
         log.update_high_watermark(115)
         assert log.truncate_to(50)
         assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (50, 50, 50)
         assert log.epochs.entries() == []
-        assert folder.sizes() == {50: 0}
+        assert directory.sizes() == {50: 0}
         fill(log, 2, epoch=4)
         assert offsets(log) == [50, 51]
-        log = folder.reopen(clean=False)
+        log = directory.reopen(clean=False)
         assert (log.log_start_offset, log.log_end_offset) == (50, 52)
 
 
 def test_below_the_log_start_offset_within_the_first_segment(tmp_path: Path) -> None:
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         fill(log, 15)
         log.update_high_watermark(15)
         log.increment_log_start_offset(8)
@@ -106,19 +106,19 @@ def test_below_the_log_start_offset_within_the_first_segment(tmp_path: Path) -> 
 
 
 def test_fully(tmp_path: Path) -> None:
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         fill(log, 25, epoch=2)
         log.append_as_leader(batch(b"a", producer_id=7, sequence=0), 2)
         log.truncate_fully_and_start_at(1000)
         assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (1000,) * 3
         assert log.recovery_point <= 1000
-        assert folder.sizes() == {1000: 0}
-        assert folder.names(".snapshot") == []
+        assert directory.sizes() == {1000: 0}
+        assert directory.names(".snapshot") == []
         assert log.epochs.entries() == []
         assert log.producers.is_empty
         assert log.append_as_leader(batch(b"a"), 5).first_offset == 1000
-        log = folder.reopen(clean=True)
+        log = directory.reopen(clean=True)
         assert offsets(log) == [1000]
         assert log.epochs.entries() == [EpochEntry(5, 1000)]
 
@@ -128,8 +128,8 @@ def test_fully(tmp_path: Path) -> None:
 
 def test_epochs_after_truncation(tmp_path: Path) -> None:
     """R4: an epoch whose first record went is gone, on disk too."""
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         for epoch in (1, 2, 5):
             fill(log, 5, epoch)
         assert log.epochs.entries() == [EpochEntry(1, 0), EpochEntry(2, 5), EpochEntry(5, 10)]
@@ -137,16 +137,16 @@ def test_epochs_after_truncation(tmp_path: Path) -> None:
         assert log.epochs.entries() == [EpochEntry(1, 0), EpochEntry(2, 5)]
         log.truncate_to(7)
         assert log.epochs.entries() == [EpochEntry(1, 0), EpochEntry(2, 5)]
-        assert (folder.path / "leader-epoch-checkpoint").read_text() == "0\n2\n1 0\n2 5\n"
+        assert (directory.path / "leader-epoch-checkpoint").read_text() == "0\n2\n1 0\n2 5\n"
         log.append_as_follower(batch(b"v", base_offset=7, leader_epoch=3))
-        log = folder.reopen(clean=False)
+        log = directory.reopen(clean=False)
         assert log.epochs.entries() == [EpochEntry(1, 0), EpochEntry(2, 5), EpochEntry(3, 7)]
 
 
 def test_an_epoch_at_the_very_end_goes_without_truncation(tmp_path: Path) -> None:
     """R4: a leader that never appended may have left one behind."""
-    with LogFolder(tmp_path) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
         fill(log, 5, epoch=1)
         log.epochs.assign(2, 5)
         assert not log.truncate_to(5)
@@ -156,8 +156,8 @@ def test_an_epoch_at_the_very_end_goes_without_truncation(tmp_path: Path) -> Non
 def test_two_replicas_that_diverged_agree_again(tmp_path: Path) -> None:
     """R4: truncate by epoch, then follow; nothing that both had is lost."""
     with (
-        LogFolder(tmp_path / "a", SMALL) as one,
-        LogFolder(tmp_path / "b", SMALL) as two,
+        LogDirectory(tmp_path / "a", SMALL) as one,
+        LogDirectory(tmp_path / "b", SMALL) as two,
     ):
         leader, follower = one.open(), two.open()
         for n in range(12):
@@ -187,8 +187,8 @@ def test_two_replicas_that_diverged_agree_again(tmp_path: Path) -> None:
 
 def test_producers_are_what_the_rest_of_the_log_implies(tmp_path: Path) -> None:
     """P3: what was truncated may be sent again, what was not is a duplicate."""
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         for n in range(25):
             log.append_as_leader(batch(b"v" * 40, producer_id=7, sequence=n), 0)
         log.truncate_to(13)
@@ -198,12 +198,12 @@ def test_producers_are_what_the_rest_of_the_log_implies(tmp_path: Path) -> None:
         assert gap.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         again = log.append_as_leader(batch(b"w", producer_id=7, sequence=13), 0)
         assert (again.first_offset, again.duplicate) == (13, False)
-        assert all(offset <= 13 for offset in folder.sizes(".snapshot"))
+        assert all(offset <= 13 for offset in directory.sizes(".snapshot"))
 
 
 def test_a_producer_that_wrote_only_what_went_is_unknown(tmp_path: Path) -> None:
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         fill(log, 15)
         log.append_as_leader(batch(b"v", producer_id=7, sequence=0), 0)
         log.truncate_to(15)
@@ -213,8 +213,8 @@ def test_a_producer_that_wrote_only_what_went_is_unknown(tmp_path: Path) -> None
 
 def test_a_transaction_whose_marker_went_is_open_again(tmp_path: Path) -> None:
     """P4."""
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         fill(log, 12)
         log.append_as_leader(batch(b"t", producer_id=7, sequence=0, transactional=True), 0)
         fill(log, 12)
@@ -236,8 +236,8 @@ def test_a_transaction_whose_marker_went_is_open_again(tmp_path: Path) -> None:
 
 def test_times_after_truncation(tmp_path: Path) -> None:
     """Q5: a record that went is not found, nor its time held against later ones."""
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         fill(log, 25)
         log.append_as_leader(filler(100, timestamp=NOW + 9999), 0)
         log.truncate_to(14)
@@ -249,8 +249,8 @@ def test_times_after_truncation(tmp_path: Path) -> None:
 
 def test_the_recovery_point_goes_back(tmp_path: Path) -> None:
     """S7: what is appended next was never flushed."""
-    with LogFolder(tmp_path, SMALL) as folder:
-        log = folder.open()
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
         fill(log, 15)
         log.flush()
         assert log.recovery_point == 15

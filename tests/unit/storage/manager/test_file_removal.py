@@ -11,17 +11,17 @@ from penstock.core.errors import KafkaStorageError
 from penstock.storage.checkpoint.checkpoint_files import RECOVERY_POINT_CHECKPOINT, load_offsets
 from penstock.storage.checkpoint.leader_epoch_cache import LeaderEpochCache
 from penstock.storage.disk import OsDisk
-from penstock.storage.log.results import Isolation
-from penstock.storage.manager.log_manager import ChoreIntervals, LogManager
+from penstock.storage.log.results import FetchIsolation
+from penstock.storage.manager.log_manager import LogManager, MaintenanceIntervals
 from tests.support.broker.two_log_dirs import SMALL, TP
 from tests.support.storage.crash_disk import CrashDisk
 from tests.support.storage.logs import NOW, filler
 
-INTERVALS = ChoreIntervals(log_flush_offset_checkpoint_interval_ms=300)
+INTERVALS = MaintenanceIntervals(log_flush_offset_checkpoint_interval_ms=300)
 
 
 class Broker:
-    """One folder on a disk in memory, with 25 records that are flushed."""
+    """One directory on a disk in memory, with 25 records that are flushed."""
 
     def __init__(self) -> None:
         self.disk = CrashDisk()
@@ -65,7 +65,7 @@ class TestCheckpoints:
         assert broker.stored() == 7
         broker.manager.shutdown()
 
-    def test_an_error_takes_the_folder_offline(self) -> None:
+    def test_an_error_takes_the_directory_offline(self) -> None:
         broker = Broker()
         log_dir = broker.manager.dirs[0]
         task = log_dir.begin_checkpoint()
@@ -97,7 +97,7 @@ class TestRemovals:
         with ThreadPoolExecutor(1) as pool:
             pool.submit(task.run).result()
         log_dir.finish_removal(task)
-        assert list(Path(log.folder).glob("*.deleted")) == []
+        assert list(Path(log.directory).glob("*.deleted")) == []
         manager.delete(TP)
         clock.advance(500)
         [(log_dir, task)] = manager.begin_removals()
@@ -107,7 +107,7 @@ class TestRemovals:
         assert manager.begin_removals() == []
         manager.shutdown()
 
-    def test_an_error_takes_the_folder_offline(self) -> None:
+    def test_an_error_takes_the_directory_offline(self) -> None:
         broker = Broker()
         broker.manager.delete(TP)
         broker.clock.advance(500)
@@ -129,8 +129,8 @@ class TestTruncation:
         turns = 0
         while not stages.advance():
             turns += 1
-            assert log.read(2, 100, Isolation.LOG_END).records is not None
-            if log.local.is_held:
+            assert log.read(2, 100, FetchIsolation.LOG_END).records is not None
+            if log.local.are_files_locked:
                 assert log.begin_flush() is None
                 assert log.delete_old_segments() == []
             with ThreadPoolExecutor(1) as pool:
@@ -138,19 +138,19 @@ class TestTruncation:
         assert stages.result
         assert turns >= 4
         assert (log.log_end_offset, log.recovery_point, broker.stored()) == (7, 7, 7)
-        assert LeaderEpochCache(broker.disk, log.folder).entries() == [(0, 0)]
+        assert LeaderEpochCache(broker.disk, log.directory).entries() == [(0, 0)]
         assert log.append_as_leader(filler(100), 4).first_offset == 7
         manager.shutdown()
 
     def test_an_error_in_the_middle_stops_the_log(self) -> None:
         broker = Broker()
         stages = broker.manager.begin_truncation(TP, 7)
-        broker.disk.fail("sync_folder", "/a/orders-0", errno.EIO)
+        broker.disk.fail("sync_directory", "/a/orders-0", errno.EIO)
         assert not stages.advance()
         stages.run()
         with pytest.raises(KafkaStorageError):
             stages.advance()
-        assert not broker.log.local.is_held
+        assert not broker.log.local.are_files_locked
         assert not broker.manager.dirs[0].online
         broker.manager.shutdown()
 
@@ -166,7 +166,7 @@ class TestTruncation:
 
 
 class TestDeletion:
-    def test_the_log_is_gone_at_once_and_its_folder_when_that_is_durable(self) -> None:
+    def test_the_log_is_gone_at_once_and_its_directory_when_that_is_durable(self) -> None:
         broker = Broker()
         stages = broker.manager.begin_deletion([TP])
         assert not stages.advance()

@@ -1,4 +1,4 @@
-"""One folder of `log.dirs`: lock, identity, checkpoints, partitions (S1, S7)."""
+"""One directory of `log.dirs`: lock, identity, checkpoints, partitions (S1, S7)."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ from tests.support.storage.log_dirs import (
     TOPIC_ID,
     A,
     B,
-    Folder,
+    Directory,
     crash,
     fill,
 )
@@ -26,46 +26,46 @@ from tests.support.storage.logs import offsets
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    return Folder(str(tmp_path / "logs"))
+def directory(tmp_path: Path) -> Directory:
+    return Directory(str(tmp_path / "logs"))
 
 
-# --- folder, lock, identity
+# --- directory, lock, identity
 
 
-def test_a_new_folder(folder: Folder) -> None:
+def test_a_new_directory(directory: Directory) -> None:
     """S1: it is made, locked, and says whose it is."""
-    with folder.opened() as log_dir:
+    with directory.opened() as log_dir:
         assert log_dir.online
         assert log_dir.logs == {}
-        assert folder.file(".lock").exists()
-        assert not folder.file(CLEAN).exists()
-        lines = folder.file("meta.properties").read_text().splitlines()
+        assert directory.file(".lock").exists()
+        assert not directory.file(CLEAN).exists()
+        lines = directory.file("meta.properties").read_text().splitlines()
         assert {"version=1", "cluster.id=the-cluster", "node.id=1"} <= set(lines)
         directory_id = log_dir.directory_id
         assert directory_id is not None
-        assert repr(log_dir) == f"LogDir({folder.path!r}, online, 0 logs)"
-    with folder.opened() as log_dir:
+        assert repr(log_dir) == f"LogDir({directory.path!r}, online, 0 logs)"
+    with directory.opened() as log_dir:
         assert log_dir.directory_id == directory_id
 
 
-def test_the_name_of_a_new_folder_is_durable() -> None:
+def test_the_name_of_a_new_directory_is_durable() -> None:
     """S7: with it everything in it would go."""
     disk = CrashDisk()
-    with Folder("/data/deep/logs", disk).opened() as log_dir:
+    with Directory("/data/deep/logs", disk).opened() as log_dir:
         log = log_dir.create(A, SMALL, TOPIC_ID)
         fill(log, 1)
         log.flush()
         log_dir.checkpoint()
-        again = Folder("/data/deep/logs", disk.image(CrashMode.DURABLE)).open()
+        again = Directory("/data/deep/logs", disk.image(CrashMode.DURABLE)).open()
         assert offsets(again.logs[A]) == [0]
         assert again.logs[A].topic_id == TOPIC_ID
 
 
-def test_a_folder_is_used_once(folder: Folder) -> None:
-    with folder.opened(), pytest.raises(KafkaStorageError, match="in use by another process"):
-        folder.open()
-    with folder.opened() as log_dir:
+def test_a_directory_is_used_once(directory: Directory) -> None:
+    with directory.opened(), pytest.raises(KafkaStorageError, match="in use by another process"):
+        directory.open()
+    with directory.opened() as log_dir:
         assert log_dir.online
 
 
@@ -78,12 +78,12 @@ sys.stdin.read()
 """
 
 
-def test_a_folder_in_use_by_another_process(folder: Folder) -> None:
+def test_a_directory_in_use_by_another_process(directory: Directory) -> None:
     """S1: and free again as soon as that process is gone, however it went."""
-    with folder.opened():
+    with directory.opened():
         pass
     other = subprocess.Popen(
-        [sys.executable, "-c", LOCK_IT, str(folder.file(".lock"))],
+        [sys.executable, "-c", LOCK_IT, str(directory.file(".lock"))],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -91,79 +91,81 @@ def test_a_folder_in_use_by_another_process(folder: Folder) -> None:
     with other:
         assert other.stdout is not None
         assert other.stdout.readline() == "locked\n"
-        with pytest.raises(KafkaStorageError, match="stop that process, or name another folder"):
-            folder.open()
+        with pytest.raises(KafkaStorageError, match="stop that process, or name another directory"):
+            directory.open()
         other.kill()
         other.wait(10)
-    with folder.opened() as log_dir:
+    with directory.opened() as log_dir:
         assert log_dir.online
 
 
-def test_closing_what_another_process_uses_changes_nothing(folder: Folder) -> None:
-    """S7: a broker that failed to start must not mark the folder of the one that runs clean."""
-    with folder.opened() as log_dir:
+def test_closing_what_another_process_uses_changes_nothing(directory: Directory) -> None:
+    """S7: a broker that failed to start must not mark the directory of the one that runs clean."""
+    with directory.opened() as log_dir:
         fill(log_dir.create(A, SMALL, None), 15)
         log_dir.checkpoint()
-        before = folder.checkpoint(REPLICATION)
-        refused = folder.make()
+        before = directory.checkpoint(REPLICATION)
+        refused = directory.make()
         with pytest.raises(KafkaStorageError):
             refused.open(cluster_id="the-cluster", node_id=1)
         refused.close()
-        assert folder.checkpoint(REPLICATION) == before == {"a-0": 15}
-        assert not folder.file(CLEAN).exists()
+        assert directory.checkpoint(REPLICATION) == before == {"a-0": 15}
+        assert not directory.file(CLEAN).exists()
 
 
-def test_the_folder_of_another_node(folder: Folder) -> None:
-    with folder.opened() as log_dir:
+def test_the_directory_of_another_node(directory: Directory) -> None:
+    with directory.opened() as log_dir:
         fill(log_dir.create(A, SMALL, None), 15)
     before = {
-        path.name: path.read_bytes() for path in Path(folder.path).iterdir() if path.is_file()
+        path.name: path.read_bytes() for path in Path(directory.path).iterdir() if path.is_file()
     }
-    wrong = folder.make()
+    wrong = directory.make()
     with pytest.raises(KafkaStorageError, match=r"node 1, this is node 2.*node\.id=1"):
         wrong.open(cluster_id="the-cluster", node_id=2)
     wrong.close()
-    after = {path.name: path.read_bytes() for path in Path(folder.path).iterdir() if path.is_file()}
+    after = {
+        path.name: path.read_bytes() for path in Path(directory.path).iterdir() if path.is_file()
+    }
     assert after == before, "it is not ours to change"
-    with folder.opened() as log_dir:
+    with directory.opened() as log_dir:
         assert log_dir.logs[A].high_watermark == 15
 
 
-def test_the_folder_of_another_cluster(folder: Folder) -> None:
-    with folder.opened():
+def test_the_directory_of_another_cluster(directory: Directory) -> None:
+    with directory.opened():
         pass
-    wrong = folder.make()
+    wrong = directory.make()
     with pytest.raises(KafkaStorageError, match="cluster the-cluster, this is cluster other"):
         wrong.open(cluster_id="other", node_id=1)
     wrong.close()
-    assert folder.file(CLEAN).exists()
+    assert directory.file(CLEAN).exists()
 
 
-def test_a_cluster_without_an_id(folder: Folder) -> None:
-    """A folder that was made before its cluster had an id opens with one, and without."""
+def test_a_cluster_without_an_id(directory: Directory) -> None:
+    """A directory that was made before its cluster had an id opens with one, and without."""
     for cluster_id in (None, None, "later"):
-        log_dir = folder.open(cluster_id=cluster_id)
+        log_dir = directory.open(cluster_id=cluster_id)
         assert log_dir.online
         log_dir.close()
-    lines = folder.file("meta.properties").read_text().splitlines()
+    lines = directory.file("meta.properties").read_text().splitlines()
     assert {"version=0", "broker.id=1"} <= set(lines)
 
 
-def test_a_folder_that_zookeepers_kafka_wrote(folder: Folder) -> None:
-    Path(folder.path).mkdir()
-    folder.file("meta.properties").write_text("version=0\nbroker.id=1\ncluster.id=the-cluster\n")
-    with folder.opened() as log_dir:
+def test_a_directory_that_zookeepers_kafka_wrote(directory: Directory) -> None:
+    Path(directory.path).mkdir()
+    directory.file("meta.properties").write_text("version=0\nbroker.id=1\ncluster.id=the-cluster\n")
+    with directory.opened() as log_dir:
         assert log_dir.online
-    wrong = folder.make()
+    wrong = directory.make()
     with pytest.raises(KafkaStorageError, match="node 1"):
         wrong.open(cluster_id="the-cluster", node_id=2)
     wrong.close()
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     """S1: offline, with the reason."""
-    (tmp_path / "file").write_text("no folder")
-    log_dir = Folder(str(tmp_path / "file" / "logs")).open()
+    (tmp_path / "file").write_text("no directory")
+    log_dir = Directory(str(tmp_path / "file" / "logs")).open()
     assert not log_dir.online
     assert log_dir.error is not None
     assert "offline" in log_dir.error.message
@@ -175,46 +177,46 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 # --- partitions
 
 
-def test_partitions_are_found_again(folder: Folder) -> None:
-    """S1: one folder `topic-partition` each, with the topic's id."""
-    with folder.opened() as log_dir:
+def test_partitions_are_found_again(directory: Directory) -> None:
+    """S1: one directory `topic-partition` each, with the topic's id."""
+    with directory.opened() as log_dir:
         fill(log_dir.create(A, SMALL, TOPIC_ID), 15)
         fill(log_dir.create(B, SMALL, None), 3)
         log_dir.logs[B].flush()
-        assert folder.file("a-0", "partition.metadata").exists()
-        assert not folder.file("b-11", "partition.metadata").exists()
-        assert sorted(path.name for path in folder.file("b-11").iterdir()) == [
+        assert directory.file("a-0", "partition.metadata").exists()
+        assert not directory.file("b-11", "partition.metadata").exists()
+        assert sorted(path.name for path in directory.file("b-11").iterdir()) == [
             f"{0:020d}.index",
             f"{0:020d}.log",
             f"{0:020d}.timeindex",
             "leader-epoch-checkpoint",
         ]
-    with folder.opened() as log_dir:
+    with directory.opened() as log_dir:
         assert {tp: log.log_end_offset for tp, log in log_dir.logs.items()} == {A: 15, B: 3}
         assert (log_dir.logs[A].topic_id, log_dir.logs[B].topic_id) == (TOPIC_ID, None)
 
 
-def test_each_topic_has_its_own_settings(folder: Folder) -> None:
+def test_each_topic_has_its_own_settings(directory: Directory) -> None:
     """S4."""
     other = LogConfig(segment_bytes=5000, segment_index_bytes=1200)
-    with folder.opened() as log_dir:
+    with directory.opened() as log_dir:
         log_dir.create(A, SMALL, None)
         log_dir.create(B, other, None)
-    folder.config_of = lambda topic: other if topic == "b" else SMALL
-    with folder.opened() as log_dir:
+    directory.config_of = lambda topic: other if topic == "b" else SMALL
+    with directory.opened() as log_dir:
         assert (log_dir.logs[A].config, log_dir.logs[B].config) == (SMALL, other)
 
 
-def test_other_folders_are_left_alone(folder: Folder) -> None:
+def test_other_folders_are_left_alone(directory: Directory) -> None:
     names = ["lost+found", "a-0.abc-future", "a-0.abc-stray", "notes", "__cluster_metadata-0"]
     for name in names:
-        folder.file(name).mkdir(parents=True)
-        folder.file(name, "file").write_text("keep me")
-    with folder.opened() as log_dir:
+        directory.file(name).mkdir(parents=True)
+        directory.file(name, "file").write_text("keep me")
+    with directory.opened() as log_dir:
         assert log_dir.logs == {}
         assert log_dir.broken == {}
     for name in names:
-        assert [path.name for path in folder.file(name).iterdir()] == ["file"]
+        assert [path.name for path in directory.file(name).iterdir()] == ["file"]
 
 
 @pytest.mark.parametrize(
@@ -226,49 +228,49 @@ def test_other_folders_are_left_alone(folder: Folder) -> None:
     ],
 )
 def test_files_that_make_no_sense_take_only_their_partition_offline(
-    folder: Folder, name: str, content: bytes
+    directory: Directory, name: str, content: bytes
 ) -> None:
     """S1: the message names the file and says what to do."""
-    with folder.opened() as log_dir:
+    with directory.opened() as log_dir:
         for partition in (A, B):
             fill(log_dir.create(partition, SMALL, None), 3)
-    folder.file("a-0", name).write_bytes(content)
-    with folder.opened() as log_dir:
+    directory.file("a-0", name).write_bytes(content)
+    with directory.opened() as log_dir:
         assert log_dir.online
         assert list(log_dir.logs) == [B]
         assert name in log_dir.broken[A].message
         fill(log_dir.logs[B], 2)
 
 
-def test_records_that_make_no_sense_take_only_their_partition_offline(folder: Folder) -> None:
+def test_records_that_make_no_sense_take_only_their_partition_offline(directory: Directory) -> None:
     """S7: after a clean stop nothing is recovered; a broken end there is no crash's work."""
-    with folder.opened() as log_dir:
+    with directory.opened() as log_dir:
         for partition in (A, B):
             fill(log_dir.create(partition, SMALL, None), 15)
-    with folder.file("a-0", f"{10:020d}.log").open("ab") as file:
+    with directory.file("a-0", f"{10:020d}.log").open("ab") as file:
         file.write(b"garbage" * 20)
-    with folder.opened() as log_dir:
+    with directory.opened() as log_dir:
         assert list(log_dir.logs) == [B]
         assert isinstance(log_dir.broken[A], KafkaStorageError)
         assert "a-0" in log_dir.broken[A].message
 
 
-def test_a_broken_partition_keeps_its_checkpoints(folder: Folder) -> None:
+def test_a_broken_partition_keeps_its_checkpoints(directory: Directory) -> None:
     """S4, S7: mended, it goes on where it was; records that were deleted do not come back."""
-    with folder.opened() as log_dir:
+    with directory.opened() as log_dir:
         for partition in (A, B):
             log = log_dir.create(partition, SMALL, None)
             fill(log, 15)
             log.increment_log_start_offset(7)
-    broken = folder.file("a-0", "leader-epoch-checkpoint")
+    broken = directory.file("a-0", "leader-epoch-checkpoint")
     content = broken.read_bytes()
     broken.write_bytes(b"0\n1\nnonsense\n")
-    with folder.opened() as log_dir:
+    with directory.opened() as log_dir:
         assert list(log_dir.broken) == [A]
         log_dir.checkpoint()
-    assert not folder.file(CLEAN).exists(), "what was not opened was not closed either"
+    assert not directory.file(CLEAN).exists(), "what was not opened was not closed either"
     broken.write_bytes(content)
-    with folder.opened() as log_dir:
+    with directory.opened() as log_dir:
         log = log_dir.logs[A]
         assert (log.log_start_offset, log.high_watermark, log.recovery_point) == (7, 15, 15)
 
@@ -276,19 +278,19 @@ def test_a_broken_partition_keeps_its_checkpoints(folder: Folder) -> None:
 def test_create_is_durable() -> None:
     """S7: a partition that was acknowledged is there after a power cut."""
     disk = CrashDisk()
-    folder = Folder("/logs", disk)
-    log_dir = folder.open()
+    directory = Directory("/logs", disk)
+    log_dir = directory.open()
     log_dir.create(A, SMALL, TOPIC_ID)
-    again = Folder("/logs", disk.image(CrashMode.DURABLE)).open()
+    again = Directory("/logs", disk.image(CrashMode.DURABLE)).open()
     assert again.logs[A].topic_id == TOPIC_ID
 
 
 # --- checkpoints and the clean-shutdown marker
 
 
-def test_checkpoints(folder: Folder) -> None:
+def test_checkpoints(directory: Directory) -> None:
     """S1: in Kafka's format."""
-    with folder.opened() as log_dir:
+    with directory.opened() as log_dir:
         a = log_dir.create(A, SMALL, None)
         b = log_dir.create(B, SMALL, None)
         fill(a, 25)
@@ -298,43 +300,43 @@ def test_checkpoints(folder: Folder) -> None:
         a.increment_log_start_offset(13)
         fill(b, 3)
         log_dir.checkpoint()
-        assert folder.file(RECOVERY).read_text() == "0\n2\na 0 25\nb 11 0\n"
-        assert folder.checkpoint(REPLICATION) == {"a-0": 28, "b-11": 3}
-        assert folder.checkpoint(STARTS) == {"a-0": 13}
-    assert folder.checkpoint(RECOVERY) == {"a-0": 30, "b-11": 3}
+        assert directory.file(RECOVERY).read_text() == "0\n2\na 0 25\nb 11 0\n"
+        assert directory.checkpoint(REPLICATION) == {"a-0": 28, "b-11": 3}
+        assert directory.checkpoint(STARTS) == {"a-0": 13}
+    assert directory.checkpoint(RECOVERY) == {"a-0": 30, "b-11": 3}
 
 
-def test_the_mark_of_a_clean_stop(folder: Folder) -> None:
+def test_the_mark_of_a_clean_stop(directory: Directory) -> None:
     """S7: written at the very end, gone at the next start before anything is changed."""
-    with folder.opened() as log_dir:
+    with directory.opened() as log_dir:
         fill(log_dir.create(A, SMALL, None), 15)
-        assert not folder.file(CLEAN).exists()
-    assert folder.file(CLEAN).read_text() == '{"version":0,"brokerEpoch":-1}'
-    log_dir = folder.open()
-    assert not folder.file(CLEAN).exists()
+        assert not directory.file(CLEAN).exists()
+    assert directory.file(CLEAN).read_text() == '{"version":0,"brokerEpoch":-1}'
+    log_dir = directory.open()
+    assert not directory.file(CLEAN).exists()
     log_dir.close()
-    assert folder.file(CLEAN).exists()
+    assert directory.file(CLEAN).exists()
 
 
-def test_after_a_clean_stop_nothing_is_recovered(folder: Folder) -> None:
+def test_after_a_clean_stop_nothing_is_recovered(directory: Directory) -> None:
     """S7: damage that recovery would find is not looked for."""
-    with folder.opened() as log_dir:
+    with directory.opened() as log_dir:
         fill(log_dir.create(A, SMALL, None), 15)
-    path = folder.file("a-0", f"{10:020d}.log")
+    path = directory.file("a-0", f"{10:020d}.log")
     data = bytearray(path.read_bytes())
     data[150] ^= 1
     path.write_bytes(data)
-    with folder.opened() as log_dir:
+    with directory.opened() as log_dir:
         assert log_dir.logs[A].log_end_offset == 15
-    folder.file(CLEAN).unlink()
-    folder.file(RECOVERY).unlink()
-    with folder.opened() as log_dir:
+    directory.file(CLEAN).unlink()
+    directory.file(RECOVERY).unlink()
+    with directory.opened() as log_dir:
         assert log_dir.logs[A].log_end_offset == 11
 
 
-def test_after_a_crash_the_checkpoints_count(folder: Folder) -> None:
+def test_after_a_crash_the_checkpoints_count(directory: Directory) -> None:
     """S7: what was flushed is not read, the rest is, and the log start offset is kept."""
-    log_dir = folder.open()
+    log_dir = directory.open()
     log = log_dir.create(A, SMALL, None)
     fill(log, 25)
     log.flush()
@@ -342,25 +344,25 @@ def test_after_a_crash_the_checkpoints_count(folder: Folder) -> None:
     log_dir.checkpoint()
     fill(log, 10)
     crash(log_dir)
-    data = bytearray(folder.file("a-0", f"{0:020d}.log").read_bytes())
+    data = bytearray(directory.file("a-0", f"{0:020d}.log").read_bytes())
     data[450] ^= 1
-    folder.file("a-0", f"{0:020d}.log").write_bytes(data)
-    with folder.opened() as log_dir:
+    directory.file("a-0", f"{0:020d}.log").write_bytes(data)
+    with directory.opened() as log_dir:
         log = log_dir.logs[A]
         assert (log.log_start_offset, log.log_end_offset) == (3, 35)
         assert (log.recovery_point, log.high_watermark) == (25, 25)
 
 
 @pytest.mark.parametrize("name", [RECOVERY, REPLICATION, STARTS])
-def test_a_broken_checkpoint_is_done_without(folder: Folder, name: str) -> None:
+def test_a_broken_checkpoint_is_done_without(directory: Directory, name: str) -> None:
     """S7: more is recovered, less is shown, nothing is lost."""
-    log_dir = folder.open()
+    log_dir = directory.open()
     fill(log_dir.create(A, SMALL, None), 25)
     log_dir.logs[A].increment_log_start_offset(4)
     log_dir.checkpoint()
     crash(log_dir)
-    folder.file(name).write_text("0\nnonsense\n")
-    with folder.opened() as log_dir:
+    directory.file(name).write_text("0\nnonsense\n")
+    with directory.opened() as log_dir:
         log = log_dir.logs[A]
         start = 0 if name == STARTS else 4
         assert offsets(log) == list(range(start, 25))

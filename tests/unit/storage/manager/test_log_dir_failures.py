@@ -1,4 +1,4 @@
-"""Partitions that are deleted, and folders that fail (S1, S4)."""
+"""Partitions that are deleted, and directories that fail (S1, S4)."""
 
 import errno
 from concurrent.futures import ThreadPoolExecutor
@@ -19,81 +19,81 @@ from tests.support.storage.log_dirs import (
     TOPIC_ID,
     A,
     B,
-    Folder,
+    Directory,
     fill,
 )
 from tests.support.storage.logs import batch, offsets
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    return Folder(str(tmp_path / "logs"))
+def directory(tmp_path: Path) -> Directory:
+    return Directory(str(tmp_path / "logs"))
 
 
 # --- deleting
 
 
-def test_a_deleted_partition_goes_after_the_delay(folder: Folder) -> None:
+def test_a_deleted_partition_goes_after_the_delay(directory: Directory) -> None:
     """S4: out of sight at once, on disk for whoever is still reading."""
-    with folder.opened() as log_dir:
+    with directory.opened() as log_dir:
         fill(log_dir.create(A, SMALL, None), 15)
         fill(log_dir.create(B, SMALL, None), 1)
         log_dir.delete(A)
         assert list(log_dir.logs) == [B]
-        assert not folder.file("a-0").exists()
-        (condemned,) = Path(folder.path).glob("a-0.*-delete")
+        assert not directory.file("a-0").exists()
+        (condemned,) = Path(directory.path).glob("a-0.*-delete")
         assert len(condemned.name) == len("a-0.") + 32 + len("-delete")
-        assert folder.checkpoint(REPLICATION) == {"b-11": 1}
-        folder.clock.advance(499)
+        assert directory.checkpoint(REPLICATION) == {"b-11": 1}
+        directory.clock.advance(499)
         log_dir.purge()
         assert condemned.exists()
-        folder.clock.advance(1)
+        directory.clock.advance(1)
         log_dir.purge()
         assert not condemned.exists()
         log_dir.purge()
 
 
-def test_a_deleted_partition_can_be_made_again(folder: Folder) -> None:
-    with folder.opened() as log_dir:
+def test_a_deleted_partition_can_be_made_again(directory: Directory) -> None:
+    with directory.opened() as log_dir:
         fill(log_dir.create(A, SMALL, None), 15)
         log_dir.delete(A)
         log = log_dir.create(A, SMALL, TOPIC_ID)
         assert log.log_end_offset == 0
         fill(log, 1)
-        folder.clock.advance(500)
+        directory.clock.advance(500)
         log_dir.purge()
         assert offsets(log) == [0]
-    with folder.opened() as log_dir:
+    with directory.opened() as log_dir:
         assert log_dir.logs[A].topic_id == TOPIC_ID
 
 
-def test_what_was_to_be_deleted_goes_at_the_next_start(folder: Folder) -> None:
-    with folder.opened() as log_dir:
+def test_what_was_to_be_deleted_goes_at_the_next_start(directory: Directory) -> None:
+    with directory.opened() as log_dir:
         fill(log_dir.create(A, SMALL, None), 15)
         log_dir.delete(A)
-    assert len(list(Path(folder.path).glob("*-delete"))) == 1
-    with folder.opened() as log_dir:
+    assert len(list(Path(directory.path).glob("*-delete"))) == 1
+    with directory.opened() as log_dir:
         assert log_dir.logs == {}
-        assert list(Path(folder.path).glob("*-delete")) == []
+        assert list(Path(directory.path).glob("*-delete")) == []
 
 
-def test_a_topic_with_the_longest_name(folder: Folder) -> None:
-    """The folder's new name must fit too: a file system takes 255 bytes."""
+def test_a_topic_with_the_longest_name(directory: Directory) -> None:
+    """The directory's new name must fit too: a file system takes 255 bytes."""
     longest = TopicPartition("t" * 249, 12)
-    with folder.opened() as log_dir:
+    with directory.opened() as log_dir:
         fill(log_dir.create(longest, SMALL, None), 1)
         log_dir.delete(longest)
         assert log_dir.online
-        (condemned,) = Path(folder.path).glob("*-delete")
+        (condemned,) = Path(directory.path).glob("*-delete")
         assert len(condemned.name) <= 255
-        folder.clock.advance(500)
+        directory.clock.advance(500)
         log_dir.purge()
-        assert list(Path(folder.path).glob("t*")) == []
+        assert list(Path(directory.path).glob("t*")) == []
 
 
-def test_a_deleted_log_takes_no_more_records(folder: Folder) -> None:
+def test_a_deleted_log_takes_no_more_records(directory: Directory) -> None:
     """Whoever still holds it would write into files that are about to go."""
-    with folder.opened() as log_dir:
+    with directory.opened() as log_dir:
         log = log_dir.create(A, SMALL, None)
         fill(log, 3)
         log_dir.delete(A)
@@ -104,10 +104,10 @@ def test_a_deleted_log_takes_no_more_records(folder: Folder) -> None:
 
 
 def test_a_partition_that_is_deleted_while_it_is_flushed(tmp_path: Path) -> None:
-    """S1: the flush finds no folder any more; that is no failure of the disk."""
+    """S1: the flush finds no directory any more; that is no failure of the disk."""
     disk = GatedDisk()
-    folder = Folder(str(tmp_path / "logs"), disk)
-    with folder.opened() as log_dir, ThreadPoolExecutor(1) as pool:
+    directory = Directory(str(tmp_path / "logs"), disk)
+    with directory.opened() as log_dir, ThreadPoolExecutor(1) as pool:
         log = log_dir.create(A, SMALL, None)
         other = log_dir.create(B, SMALL, None)
         fill(log, 25)
@@ -130,10 +130,10 @@ def test_a_partition_that_is_deleted_while_it_is_flushed(tmp_path: Path) -> None
 # --- failure
 
 
-def test_a_failure_takes_the_whole_folder_offline() -> None:
+def test_a_failure_takes_the_whole_directory_offline() -> None:
     """S1: all partitions share the disk; what was acknowledged stays readable."""
     disk = CrashDisk()
-    log_dir = Folder("/logs", disk).open()
+    log_dir = Directory("/logs", disk).open()
     a, b = (log_dir.create(partition, SMALL, None) for partition in (A, B))
     fill(a, 3)
     fill(b, 3)
@@ -159,24 +159,24 @@ def test_a_failure_takes_the_whole_folder_offline() -> None:
 
 def test_a_failure_while_opening(tmp_path: Path) -> None:
     disk = CrashDisk()
-    with Folder("/logs", disk).opened() as log_dir:
+    with Directory("/logs", disk).opened() as log_dir:
         for partition in (A, B):
             fill(log_dir.create(partition, SMALL, None), 3)
     disk.fail("read", "/logs/b-11/*", errno.EIO)
-    log_dir = Folder("/logs", disk).open()
+    log_dir = Directory("/logs", disk).open()
     assert not log_dir.online
     disk.heal()
     with pytest.raises(KafkaStorageError):
         fill(log_dir.logs[A], 1)
     log_dir.close()
-    with Folder("/logs", disk).opened() as log_dir:
+    with Directory("/logs", disk).opened() as log_dir:
         assert [log.log_end_offset for log in log_dir.logs.values()] == [3, 3]
 
 
 @pytest.mark.parametrize("name", [RECOVERY, REPLICATION, STARTS])
 def test_a_checkpoint_that_cannot_be_written(name: str) -> None:
     disk = CrashDisk()
-    log_dir = Folder("/logs", disk).open()
+    log_dir = Directory("/logs", disk).open()
     fill(log_dir.create(A, SMALL, None), 3)
     disk.fail("write", f"/logs/{name}*", errno.ENOSPC)
     log_dir.checkpoint()
@@ -188,7 +188,7 @@ def test_a_checkpoint_that_cannot_be_written(name: str) -> None:
 
 def test_a_create_that_fails(tmp_path: Path) -> None:
     disk = CrashDisk()
-    log_dir = Folder("/logs", disk).open()
+    log_dir = Directory("/logs", disk).open()
     disk.fail("create", "/logs/a-0*", errno.ENOSPC)
     with pytest.raises(KafkaStorageError, match="free space"):
         log_dir.create(A, SMALL, None)
@@ -198,9 +198,9 @@ def test_a_create_that_fails(tmp_path: Path) -> None:
 
 
 def test_a_delete_that_fails() -> None:
-    """Nobody sees the log any more, but its folder is there: it is found after a restart."""
+    """Nobody sees the log any more, but its directory is there: it is found after a restart."""
     disk = CrashDisk()
-    log_dir = Folder("/logs", disk).open()
+    log_dir = Directory("/logs", disk).open()
     log = log_dir.create(A, SMALL, None)
     fill(log, 3)
     disk.fail("rename", "/logs/a-0", errno.EIO)
@@ -210,14 +210,14 @@ def test_a_delete_that_fails() -> None:
     assert offsets(log) == [0, 1, 2]
     log_dir.close()
     disk.heal()
-    with Folder("/logs", disk).opened() as again:
+    with Directory("/logs", disk).opened() as again:
         assert offsets(again.logs[A]) == [0, 1, 2]
 
 
 def test_a_stop_that_fails() -> None:
     """S7: what could not be flushed makes the stop unclean; the other logs are closed too."""
     disk = CrashDisk()
-    log_dir = Folder("/logs", disk).open()
+    log_dir = Directory("/logs", disk).open()
     for partition in (A, B):
         fill(log_dir.create(partition, SMALL, None), 3)
     disk.fail("sync", "/logs/a-0/*.log", errno.EIO)
@@ -225,23 +225,23 @@ def test_a_stop_that_fails() -> None:
     assert not log_dir.online
     assert not disk.exists(f"/logs/{CLEAN}")
     disk.heal()
-    with Folder("/logs", disk).opened() as again:
+    with Directory("/logs", disk).opened() as again:
         assert [log.log_end_offset for log in again.logs.values()] == [3, 3]
 
 
 @pytest.mark.parametrize("pattern", ["/logs/a-0.*", "/logs/b-11/*.deleted"])
 def test_a_purge_that_fails(pattern: str) -> None:
-    """S1: it stops the folder, and not whoever does the chores."""
+    """S1: it stops the directory, and not whoever does the chores."""
     disk = CrashDisk()
-    folder = Folder("/logs", disk)
-    log_dir = folder.open()
+    directory = Directory("/logs", disk)
+    log_dir = directory.open()
     fill(log_dir.create(A, SMALL, None), 1)
     b = log_dir.create(B, SMALL, None)
     fill(b, 25)
     b.increment_log_start_offset(12)
     b.delete_old_segments()
     log_dir.delete(A)
-    folder.clock.advance(500)
+    directory.clock.advance(500)
     disk.fail("remove", pattern, errno.EIO)
     log_dir.purge()
     assert not log_dir.online
@@ -250,7 +250,7 @@ def test_a_purge_that_fails(pattern: str) -> None:
 
 def test_a_marker_that_cannot_be_written() -> None:
     disk = CrashDisk()
-    log_dir = Folder("/logs", disk).open()
+    log_dir = Directory("/logs", disk).open()
     log_dir.create(A, SMALL, None)
     disk.fail("create", f"/logs/{CLEAN}*", errno.EIO)
     log_dir.close()
@@ -258,12 +258,12 @@ def test_a_marker_that_cannot_be_written() -> None:
     assert not disk.exists(f"/logs/{CLEAN}")
 
 
-def test_closing_twice(folder: Folder) -> None:
-    log_dir = folder.open()
+def test_closing_twice(directory: Directory) -> None:
+    log_dir = directory.open()
     fill(log_dir.create(A, SMALL, None), 3)
     log_dir.close()
-    other = folder.open()
+    other = directory.open()
     log_dir.close()
-    assert not folder.file(CLEAN).exists(), "the other one has it now"
+    assert not directory.file(CLEAN).exists(), "the other one has it now"
     other.close()
-    assert folder.file(CLEAN).exists()
+    assert directory.file(CLEAN).exists()

@@ -15,7 +15,7 @@ from penstock.storage.disk import Disk, OsDisk
 from penstock.storage.log.log import Log
 from penstock.storage.log.log_loader import ProducerLimits
 from penstock.storage.log_config import LogConfig
-from penstock.storage.manager.log_manager import ChoreIntervals, LogManager
+from penstock.storage.manager.log_manager import LogManager, MaintenanceIntervals
 from tests.support.storage.crash_disk import CrashDisk, CrashMode
 from tests.support.storage.logs import NOW, batch, filler, offsets, values
 
@@ -30,12 +30,12 @@ class Broker:
 
     def __init__(
         self,
-        *folders: str | Path,
+        *directories: str | Path,
         disk: Disk | None = None,
         limits: ProducerLimits | None = None,
         config_of: Callable[[str], LogConfig] = lambda topic: SMALL,
     ) -> None:
-        self.folders = [str(folder) for folder in folders]
+        self.directories = [str(directory) for directory in directories]
         self.disk = disk or OsDisk()
         self.clock = ManualClock(NOW)
         self._limits = limits or ProducerLimits()
@@ -44,10 +44,10 @@ class Broker:
     def make(self) -> LogManager:
         return LogManager(
             self.disk,
-            self.folders,
+            self.directories,
             self.clock,
             limits=self._limits,
-            intervals=ChoreIntervals(1000, 300, 700),
+            intervals=MaintenanceIntervals(1000, 300, 700),
         )
 
     @contextmanager
@@ -84,7 +84,7 @@ def homes(manager: LogManager) -> list[list[str]]:
     return [sorted(map(str, log_dir.logs)) for log_dir in manager.dirs]
 
 
-# --- several folders
+# --- several directories
 
 
 def test_new_logs_go_where_the_fewest_are(broker: Broker) -> None:
@@ -99,7 +99,7 @@ def test_new_logs_go_where_the_fewest_are(broker: Broker) -> None:
         assert homes(manager) == [["a-0", "c-0"], ["e-0"]]
 
 
-def test_logs_are_found_in_any_folder(broker: Broker) -> None:
+def test_logs_are_found_in_any_directory(broker: Broker) -> None:
     with broker.running() as manager:
         for partition in (A, B, C):
             fill(manager.get_or_create(partition, SMALL), 3)
@@ -119,7 +119,7 @@ def test_the_id_of_a_topic(broker: Broker) -> None:
         log = manager.get_or_create(A, SMALL, TOPIC_ID)
         assert manager.get_or_create(A, SMALL, TOPIC_ID) is log
         assert manager.get_or_create(A, SMALL) is log
-        with pytest.raises(KafkaError, match="delete the old folder") as refused:
+        with pytest.raises(KafkaError, match="delete the old directory") as refused:
             manager.get_or_create(A, SMALL, OTHER_ID)
         assert refused.value.code is ErrorCode.INCONSISTENT_TOPIC_ID
     with broker.running() as manager, pytest.raises(KafkaError):
@@ -137,17 +137,17 @@ def test_settings_of_each_topic(tmp_path: Path) -> None:
         assert [log.config for log in manager] == [SMALL, large]
 
 
-def test_no_folder_at_all() -> None:
+def test_no_directory_at_all() -> None:
     with pytest.raises(KafkaStorageError, match=r"log\.dirs"):
         Broker().make().startup(lambda topic: SMALL, node_id=1)
 
 
-# --- one folder fails
+# --- one directory fails
 
 
-def test_a_folder_that_cannot_be_opened(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_opened(tmp_path: Path) -> None:
     """S1: the others serve."""
-    (tmp_path / "bad").write_text("no folder")
+    (tmp_path / "bad").write_text("no directory")
     broker = Broker(tmp_path / "bad", tmp_path / "good")
     with broker.running() as manager:
         assert [log_dir.online for log_dir in manager.dirs] == [False, True]
@@ -155,15 +155,15 @@ def test_a_folder_that_cannot_be_opened(tmp_path: Path) -> None:
         assert homes(manager) == [[], ["a-0"]]
 
 
-def test_no_folder_can_be_opened(tmp_path: Path) -> None:
-    (tmp_path / "bad").write_text("no folder")
+def test_no_directory_can_be_opened(tmp_path: Path) -> None:
+    (tmp_path / "bad").write_text("no directory")
     manager = Broker(tmp_path / "bad").make()
     with pytest.raises(KafkaStorageError, match="bad is offline"):
         manager.startup(lambda topic: SMALL, node_id=1)
     manager.shutdown()
 
 
-def test_a_log_is_not_made_anew_while_it_may_be_in_a_folder_that_is_offline() -> None:
+def test_a_log_is_not_made_anew_while_it_may_be_in_a_directory_that_is_offline() -> None:
     """S7: an empty log in its place would have the whole partition forgotten. Only who knows
     that it never was on this broker may have it made."""
     disk = CrashDisk()
@@ -185,7 +185,7 @@ def test_a_log_is_not_made_anew_while_it_may_be_in_a_folder_that_is_offline() ->
         assert manager.get_or_create(A, SMALL).log_end_offset == 3
 
 
-def test_a_folder_that_fails_later_takes_only_its_own_partitions_offline() -> None:
+def test_a_directory_that_fails_later_takes_only_its_own_partitions_offline() -> None:
     """S1: new ones go to the other, and the chores go on."""
     disk = CrashDisk()
     broker = Broker("/one", "/two", disk=disk)
@@ -200,7 +200,9 @@ def test_a_folder_that_fails_later_takes_only_its_own_partitions_offline() -> No
         assert [log_dir.path for log_dir in manager.live_dirs] == ["/two"]
         assert manager.get(A) is a
         assert offsets(a) == [0, 1, 2]
-        assert manager.get_or_create(C, SMALL).folder == "/two/c-0", "nobody has it, that is known"
+        assert manager.get_or_create(C, SMALL).directory == "/two/c-0", (
+            "nobody has it, that is known"
+        )
         with pytest.raises(KafkaStorageError):
             manager.delete(A)
         broker.clock.advance(10_000)
@@ -213,7 +215,7 @@ def test_a_folder_that_fails_later_takes_only_its_own_partitions_offline() -> No
         assert found == {"a-0": 3, "b-0": 4, "c-0": 0}
 
 
-def test_when_every_folder_has_failed() -> None:
+def test_when_every_directory_has_failed() -> None:
     disk = CrashDisk()
     broker = Broker("/one", disk=disk)
     with broker.running() as manager:
@@ -221,7 +223,7 @@ def test_when_every_folder_has_failed() -> None:
         disk.fail("write", "*.log", errno.EIO)
         with pytest.raises(KafkaStorageError):
             fill(a, 1)
-        with pytest.raises(KafkaStorageError, match="every folder"):
+        with pytest.raises(KafkaStorageError, match="every directory"):
             manager.get_or_create(B, SMALL, is_new=True)
         assert manager.live_dirs == []
         assert manager.tick() == []
@@ -232,7 +234,7 @@ def test_a_broken_partition_is_told_when_it_is_asked_for(broker: Broker) -> None
     with broker.running() as manager:
         for partition in (A, B):
             fill(manager.get_or_create(partition, SMALL), 3)
-    Path(broker.folders[0], "a-0", "leader-epoch-checkpoint").write_text("nonsense\n")
+    Path(broker.directories[0], "a-0", "leader-epoch-checkpoint").write_text("nonsense\n")
     with broker.running() as manager:
         for ask in (manager.get, lambda partition: manager.get_or_create(partition, SMALL)):
             with pytest.raises(KafkaStorageError, match="leader-epoch-checkpoint"):
@@ -244,7 +246,7 @@ def test_a_broken_partition_can_be_deleted(broker: Broker) -> None:
     """S1: and then made anew."""
     with broker.running() as manager:
         fill(manager.get_or_create(A, SMALL), 3)
-    Path(broker.folders[0], "a-0", "leader-epoch-checkpoint").write_text("nonsense\n")
+    Path(broker.directories[0], "a-0", "leader-epoch-checkpoint").write_text("nonsense\n")
     with broker.running() as manager:
         with pytest.raises(KafkaStorageError):
             manager.truncate_to(A, 0)
@@ -252,13 +254,13 @@ def test_a_broken_partition_can_be_deleted(broker: Broker) -> None:
         assert manager.get(A) is None
         assert manager.get_or_create(A, SMALL).log_end_offset == 0
         manager.tick()
-        assert list(Path(broker.folders[0]).glob("*-delete")) == []
+        assert list(Path(broker.directories[0]).glob("*-delete")) == []
 
 
-# --- folders that cannot be used
+# --- directories that cannot be used
 
 
-def test_the_same_folder_twice(tmp_path: Path) -> None:
+def test_the_same_directory_twice(tmp_path: Path) -> None:
     """S1: whatever way it is written."""
     (tmp_path / "logs").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "logs")
@@ -272,33 +274,33 @@ def test_the_same_folder_twice(tmp_path: Path) -> None:
         assert len(manager.live_dirs) == 1
 
 
-def test_a_start_that_is_refused_lets_go_of_every_folder(broker: Broker) -> None:
+def test_a_start_that_is_refused_lets_go_of_every_directory(broker: Broker) -> None:
     """S1: the one that was opened first is free again, and as clean as it was."""
     with broker.running() as manager:
         for partition in (A, B):
             fill(manager.get_or_create(partition, SMALL), 3)
-    meta = Path(broker.folders[1], "meta.properties")
+    meta = Path(broker.directories[1], "meta.properties")
     content = meta.read_text()
     meta.write_text(content.replace("node.id=1", "node.id=9"))
     with pytest.raises(KafkaStorageError, match="node 9"):
         broker.make().startup(lambda topic: SMALL, node_id=1, cluster_id="c")
     meta.write_text(content)
-    for folder in broker.folders:
-        assert Path(folder, ".kafka_cleanshutdown").exists()
+    for directory in broker.directories:
+        assert Path(directory, ".kafka_cleanshutdown").exists()
     with broker.running() as manager:
         assert [log.log_end_offset for log in manager] == [3, 3]
 
 
-def test_a_partition_in_two_folders(broker: Broker) -> None:
+def test_a_partition_in_two_directories(broker: Broker) -> None:
     """S1: nobody can tell which is right."""
     with broker.running() as manager:
         fill(manager.get_or_create(A, SMALL), 3)
         fill(manager.get_or_create(B, SMALL), 3)
-    Path(broker.folders[1], "b-0").rename(Path(broker.folders[1], "a-0"))
+    Path(broker.directories[1], "b-0").rename(Path(broker.directories[1], "a-0"))
     with pytest.raises(KafkaStorageError, match=r"one.*two.*move one of the two") as refused:
         broker.make().startup(lambda topic: SMALL, node_id=1, cluster_id="c")
     assert "a-0" in refused.value.message
-    Path(broker.folders[1], "a-0").rename(Path(broker.folders[1], "b-0"))
+    Path(broker.directories[1], "a-0").rename(Path(broker.directories[1], "b-0"))
     with broker.running() as manager:
         assert homes(manager) == [["a-0"], ["b-0"]]
 
@@ -320,20 +322,20 @@ def test_deleting_a_partition(broker: Broker) -> None:
         assert again.log_end_offset == 0
         broker.clock.advance(500)
         manager.tick()
-        left = sorted(path.name for path in Path(broker.folders[0]).iterdir() if path.is_dir())
+        left = sorted(path.name for path in Path(broker.directories[0]).iterdir() if path.is_dir())
         assert left == ["a-0"]
 
 
 class CountingDisk(OsDisk):
-    """Counts how often a folder is synced."""
+    """Counts how often a directory is synced."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder_syncs = 0
+        self.directory_syncs = 0
 
-    def sync_folder(self, path: str) -> None:
-        self.folder_syncs += 1
-        super().sync_folder(path)
+    def sync_directory(self, path: str) -> None:
+        self.directory_syncs += 1
+        super().sync_directory(path)
 
 
 def test_many_partitions_are_deleted_with_one_wait(tmp_path: Path) -> None:
@@ -345,10 +347,10 @@ def test_many_partitions_are_deleted_with_one_wait(tmp_path: Path) -> None:
         for key in keys:
             fill(manager.get_or_create(key, SMALL), 5)
         kept = manager.get_or_create(TopicPartition("b", 0), SMALL)
-        disk.folder_syncs = 0
+        disk.directory_syncs = 0
         missing = TopicPartition("missing", 0)
         errors = manager.delete_all([*keys, missing])
-        assert disk.folder_syncs < len(keys)
+        assert disk.directory_syncs < len(keys)
         assert [error.code for error in errors] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
         assert list(manager) == [kept]
     with broker.running() as manager:
@@ -415,7 +417,7 @@ def test_retention_is_checked_in_its_interval(broker: Broker) -> None:
 
 def test_checkpoints_are_stored_in_their_interval(broker: Broker) -> None:
     """S1."""
-    path = Path(broker.folders[0], "replication-offset-checkpoint")
+    path = Path(broker.directories[0], "replication-offset-checkpoint")
     with broker.running() as manager:
         fill(manager.get_or_create(A, SMALL), 3)
         broker.clock.advance(299)
@@ -474,14 +476,14 @@ def test_files_are_purged(broker: Broker) -> None:
         fill(log, 35)
         broker.clock.advance(1000)
         flush_all(manager)
-        folder = Path(log.folder)
-        assert len(list(folder.glob("*.log.deleted"))) == 2
+        directory = Path(log.directory)
+        assert len(list(directory.glob("*.log.deleted"))) == 2
         broker.clock.advance(400)
         manager.tick()
-        assert list(folder.glob("*.deleted")) == []
+        assert list(directory.glob("*.deleted")) == []
 
 
-def test_a_chore_that_fails_stops_its_folder_only() -> None:
+def test_a_chore_that_fails_stops_its_directory_only() -> None:
     """S1."""
     disk = CrashDisk()
     broker = Broker("/one", "/two", disk=disk)
@@ -502,15 +504,15 @@ def test_a_chore_that_fails_stops_its_folder_only() -> None:
 
 
 def test_a_clean_stop_and_start(broker: Broker) -> None:
-    """S7: every folder is marked, everything is flushed, nothing is lost."""
+    """S7: every directory is marked, everything is flushed, nothing is lost."""
     with broker.running() as manager:
         for n, partition in enumerate((A, B, C)):
             log = manager.get_or_create(partition, SMALL, TOPIC_ID)
             for m in range(5):
                 log.append_as_leader(batch(b"%d/%d" % (n, m)), 2)
             log.update_high_watermark(4)
-    for folder in broker.folders:
-        assert Path(folder, ".kafka_cleanshutdown").exists()
+    for directory in broker.directories:
+        assert Path(directory, ".kafka_cleanshutdown").exists()
     with broker.running() as manager:
         for n, partition in enumerate((A, B, C)):
             found = manager.get(partition)
@@ -521,7 +523,7 @@ def test_a_clean_stop_and_start(broker: Broker) -> None:
 
 
 def test_a_power_cut() -> None:
-    """S7: what was flushed is there, of every partition, in every folder."""
+    """S7: what was flushed is there, of every partition, in every directory."""
     disk = CrashDisk()
     broker = Broker("/one", "/two", disk=disk)
     manager = broker.make()

@@ -1,4 +1,4 @@
-"""Moves of partitions between folders of `log.dirs` (AlterReplicaLogDirs; S1)."""
+"""Moves of partitions between directories of `log.dirs` (AlterReplicaLogDirs; S1)."""
 
 import errno
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from penstock.storage.cleaner.log_cleaner import LogCleaner
 from penstock.storage.disk import OsDisk
 from penstock.storage.manager import log_move
 from penstock.storage.manager.log_manager import LogManager
-from tests.support.broker.two_log_dirs import OTHER, SMALL, TP, A, B, TwoFolders
+from tests.support.broker.two_log_dirs import OTHER, SMALL, TP, A, B, TwoLogDirs
 from tests.support.storage.cleaning import TP as COMPACTED
 from tests.support.storage.cleaning import Broker
 from tests.support.storage.cleaning import fill as fill_compacted
@@ -32,14 +32,14 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def broker() -> Iterator[TwoFolders]:
-    broker = TwoFolders()
+def broker() -> Iterator[TwoLogDirs]:
+    broker = TwoLogDirs()
     yield broker
     broker.manager.shutdown()
 
 
 class TestMove:
-    def test_the_partition_is_in_its_new_folder(self, broker: TwoFolders) -> None:
+    def test_the_partition_is_in_its_new_directory(self, broker: TwoLogDirs) -> None:
         broker.fill(25)
         old = broker.log
         move = broker.begin()
@@ -48,13 +48,13 @@ class TestMove:
         assert broker.home() == B
         assert broker.manager.get(TP) is move.log is not old
         assert offsets(broker.log) == list(range(25))
-        assert broker.folders(B) == ["orders-0"]
-        assert [name.endswith("-delete") for name in broker.folders(A)] == [True]
+        assert broker.directories(B) == ["orders-0"]
+        assert [name.endswith("-delete") for name in broker.directories(A)] == [True]
         broker.fill(5)
         assert broker.log.log_end_offset == 30
 
     def test_the_old_log_can_be_read_for_a_while_and_takes_nothing(
-        self, broker: TwoFolders
+        self, broker: TwoLogDirs
     ) -> None:
         """A consumer that is being served from it is served to the end."""
         broker.fill(3)
@@ -65,16 +65,16 @@ class TestMove:
             old.append_as_leader(filler(100), 0)
         broker.clock.advance(600)
         broker.manager.tick()
-        assert broker.folders(A) == []
+        assert broker.directories(A) == []
 
-    def test_appends_go_on(self, broker: TwoFolders) -> None:
+    def test_appends_go_on(self, broker: TwoLogDirs) -> None:
         broker.fill(20)
         steps = iter(range(10))
         broker.finish(broker.begin(), lambda: broker.fill(1) if next(steps, None) else None)
         assert broker.log.log_end_offset > 20
         assert offsets(broker.log) == list(range(broker.log.log_end_offset))
 
-    def test_what_is_known_of_the_log_moves_too(self, broker: TwoFolders) -> None:
+    def test_what_is_known_of_the_log_moves_too(self, broker: TwoLogDirs) -> None:
         """P3, P4: producers, open transactions, epochs, watermark and start offset."""
         log = broker.log
         log.append_as_leader(batch(b"1", producer_id=1, sequence=0), 2)
@@ -93,7 +93,7 @@ class TestMove:
         assert (broker.log.log_start_offset, broker.log.last_stable_offset) == (1, 1)
         assert offsets(broker.log)[0] == 1
 
-    def test_aborted_transactions(self, broker: TwoFolders) -> None:
+    def test_aborted_transactions(self, broker: TwoLogDirs) -> None:
         log = broker.log
         log.append_as_leader(batch(b"2", producer_id=2, sequence=0, transactional=True), 0)
         log.append_as_follower(marker(2, commit=False, base_offset=1, leader_epoch=0))
@@ -102,14 +102,14 @@ class TestMove:
         broker.finish(broker.begin())
         assert broker.log.aborted_transactions(0, 2) == aborted
 
-    def test_an_empty_log(self, broker: TwoFolders) -> None:
+    def test_an_empty_log(self, broker: TwoLogDirs) -> None:
         assert broker.log.log_end_offset == 0
         broker.finish(broker.begin())
         assert broker.home() == B
         broker.fill(1)
         assert offsets(broker.log) == [0]
 
-    def test_a_log_whose_records_were_all_deleted(self, broker: TwoFolders) -> None:
+    def test_a_log_whose_records_were_all_deleted(self, broker: TwoLogDirs) -> None:
         broker.fill(25)
         broker.log.increment_log_start_offset(25)
         broker.log.delete_old_segments()
@@ -119,7 +119,7 @@ class TestMove:
         broker.start()
         assert (broker.log.log_start_offset, broker.log.log_end_offset) == (25, 25)
 
-    def test_records_that_are_deleted_before_they_are_copied(self, broker: TwoFolders) -> None:
+    def test_records_that_are_deleted_before_they_are_copied(self, broker: TwoLogDirs) -> None:
         broker.fill(30)
         move = broker.begin()
         broker.step(move)
@@ -128,15 +128,15 @@ class TestMove:
         broker.finish(move)
         assert offsets(broker.log) == [25, 26, 27, 28, 29]
 
-    def test_a_batch_larger_than_a_segment_may_be_now(self, broker: TwoFolders) -> None:
+    def test_a_batch_larger_than_a_segment_may_be_now(self, broker: TwoLogDirs) -> None:
         broker.log.append_as_leader(filler(900), 0)
         broker.log.config = replace(SMALL, segment_bytes=500)
         broker.fill(3)
         broker.finish(broker.begin())
         assert offsets(broker.log) == [0, 1, 2, 3]
 
-    def test_it_waits_for_a_flush(self, broker: TwoFolders) -> None:
-        """The flush would not find the folder that it makes durable."""
+    def test_it_waits_for_a_flush(self, broker: TwoLogDirs) -> None:
+        """The flush would not find the directory that it makes durable."""
         broker.fill(3)
         flush = broker.log.begin_flush()
         assert flush is not None
@@ -148,8 +148,8 @@ class TestMove:
         broker.finish(move)
         assert move.done
 
-    def test_a_log_that_is_flushed_all_the_time(self, broker: TwoFolders) -> None:
-        """What is durable in the old folder is durable in the new one."""
+    def test_a_log_that_is_flushed_all_the_time(self, broker: TwoLogDirs) -> None:
+        """What is durable in the old directory is durable in the new one."""
 
         def flushed_append() -> None:
             if broker.log.log_end_offset < 60:
@@ -169,15 +169,15 @@ class TestMove:
     def test_on_a_thread(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Off the event loop: the log is used while it is copied."""
         monkeypatch.setattr(log_move, "CHUNK_BYTES", 20_000)
-        folders = [str(tmp_path / "a"), str(tmp_path / "b")]
-        manager = LogManager(OsDisk(), folders, ManualClock())
+        directories = [str(tmp_path / "a"), str(tmp_path / "b")]
+        manager = LogManager(OsDisk(), directories, ManualClock())
         manager.startup(lambda topic: SMALL, node_id=1)
         log = manager.get_or_create(TP, SMALL)
         with ThreadPoolExecutor(1) as pool:
             for target in (1, 0, 1):
                 for n in range(300):
                     log.append_as_leader(batch(b"%d" % n), 0)
-                move = manager.begin_move(TP, folders[target])
+                move = manager.begin_move(TP, directories[target])
                 assert move is not None
                 while not manager.advance_move(move):
                     running = pool.submit(move.run)
@@ -190,7 +190,7 @@ class TestMove:
                 log = move.log
         assert offsets(log) == list(range(log.log_end_offset))
         manager.shutdown()
-        manager = LogManager(OsDisk(), folders, ManualClock())
+        manager = LogManager(OsDisk(), directories, ManualClock())
         manager.startup(lambda topic: SMALL, node_id=1)
         again = manager.get(TP)
         assert again is not None
@@ -200,13 +200,13 @@ class TestMove:
 
 
 class TestRequests:
-    def test_a_folder_that_there_is_not(self, broker: TwoFolders) -> None:
+    def test_a_directory_that_there_is_not(self, broker: TwoLogDirs) -> None:
         for ask in (broker.manager.begin_move, broker.manager.prefer_dir):
             with pytest.raises(KafkaError, match=r"/a, /b") as error:
                 ask(TP, "/c")
             assert error.value.code is ErrorCode.LOG_DIR_NOT_FOUND
 
-    def test_a_folder_that_is_offline(self, broker: TwoFolders) -> None:
+    def test_a_directory_that_is_offline(self, broker: TwoLogDirs) -> None:
         broker.fill(1)
         broker.manager.dirs[1].fail(OSError(errno.EIO, "broken"))
         for ask in (broker.manager.begin_move, broker.manager.prefer_dir):
@@ -214,45 +214,45 @@ class TestRequests:
                 ask(TP, B)
             assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 
-    def test_a_partition_that_has_no_log_is_made_there(self, broker: TwoFolders) -> None:
+    def test_a_partition_that_has_no_log_is_made_there(self, broker: TwoLogDirs) -> None:
         with pytest.raises(KafkaError) as error:
             broker.manager.begin_move(OTHER, B)
         assert error.value.code is ErrorCode.REPLICA_NOT_AVAILABLE
-        assert broker.manager.get_or_create(OTHER, SMALL).folder == "/b/bills-0"
+        assert broker.manager.get_or_create(OTHER, SMALL).directory == "/b/bills-0"
 
-    def test_a_name_that_is_too_long(self, broker: TwoFolders) -> None:
+    def test_a_name_that_is_too_long(self, broker: TwoLogDirs) -> None:
         with pytest.raises(KafkaError) as error:
             broker.manager.begin_move(TopicPartition("t" * 249, 0), B)
         assert error.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
 
-    def test_where_it_is_already(self, broker: TwoFolders) -> None:
+    def test_where_it_is_already(self, broker: TwoLogDirs) -> None:
         broker.fill(1)
         assert broker.manager.begin_move(TP, A) is None
         broker.begin()
         assert broker.manager.begin_move(TP, B) is None
 
-    def test_the_current_folder_cancels(self, broker: TwoFolders) -> None:
+    def test_the_current_directory_cancels(self, broker: TwoLogDirs) -> None:
         broker.fill(20)
         move = broker.begin()
         broker.step(move)
         assert broker.manager.begin_move(TP, A) is None
         broker.finish(move)
         assert (move.done, move.error) == (False, None)
-        assert broker.folders(B) == []
+        assert broker.directories(B) == []
         broker.finish(broker.begin())
         assert broker.home() == B
 
-    def test_deleting_the_topic_cancels(self, broker: TwoFolders) -> None:
+    def test_deleting_the_topic_cancels(self, broker: TwoLogDirs) -> None:
         broker.fill(20)
         move = broker.begin()
         broker.step(move)
         broker.manager.delete(TP)
         broker.finish(move)
         assert not move.done
-        assert broker.folders(B) == []
+        assert broker.directories(B) == []
         assert broker.manager.get(TP) is None
 
-    def test_sizes_while_it_is_copied(self, broker: TwoFolders) -> None:
+    def test_sizes_while_it_is_copied(self, broker: TwoLogDirs) -> None:
         broker.fill(20)
         move = broker.begin()
         broker.step(move)
@@ -271,7 +271,7 @@ class TestRequests:
 
 
 class TestTrouble:
-    def test_a_full_disk_ends_the_move_only(self, broker: TwoFolders) -> None:
+    def test_a_full_disk_ends_the_move_only(self, broker: TwoLogDirs) -> None:
         broker.fill(20)
         move = broker.begin()
         broker.step(move)
@@ -281,11 +281,11 @@ class TestTrouble:
         assert move.error is not None
         assert "stays in /a" in move.error.message
         assert [log_dir.online for log_dir in broker.manager.dirs] == [True, True]
-        assert broker.folders(B) == []
+        assert broker.directories(B) == []
         broker.fill(1)
         assert broker.home() == A
 
-    def test_a_broken_target(self, broker: TwoFolders) -> None:
+    def test_a_broken_target(self, broker: TwoLogDirs) -> None:
         broker.fill(20)
         move = broker.begin()
         broker.step(move)
@@ -295,7 +295,7 @@ class TestTrouble:
         assert [log_dir.online for log_dir in broker.manager.dirs] == [True, False]
         broker.fill(1)
 
-    def test_a_broken_source(self, broker: TwoFolders) -> None:
+    def test_a_broken_source(self, broker: TwoLogDirs) -> None:
         broker.fill(20)
         move = broker.begin()
         broker.step(move)
@@ -304,10 +304,12 @@ class TestTrouble:
         broker.disk.heal()
         assert move.error is not None
         assert [log_dir.online for log_dir in broker.manager.dirs] == [False, True]
-        assert broker.folders(B) == []
+        assert broker.directories(B) == []
 
-    @pytest.mark.parametrize(("operation", "path"), [("rename", "/b/*-future"), ("sync_folder", B)])
-    def test_a_swap_that_fails(self, broker: TwoFolders, operation: str, path: str) -> None:
+    @pytest.mark.parametrize(
+        ("operation", "path"), [("rename", "/b/*-future"), ("sync_directory", B)]
+    )
+    def test_a_swap_that_fails(self, broker: TwoLogDirs, operation: str, path: str) -> None:
         """The partition goes on where it was, and a start finds out which log has more."""
         broker.fill(5)
         move = broker.begin()
@@ -323,7 +325,7 @@ class TestTrouble:
         assert broker.home() == A
         assert offsets(broker.log) == list(range(8))
 
-    def test_an_old_folder_that_cannot_be_renamed(self, broker: TwoFolders) -> None:
+    def test_an_old_directory_that_cannot_be_renamed(self, broker: TwoLogDirs) -> None:
         broker.fill(5)
         move = broker.begin()
         broker.disk.fail("rename", "/a/orders-0", errno.EIO)
@@ -335,10 +337,10 @@ class TestTrouble:
         broker.start()
         assert broker.home() == B
         assert offsets(broker.log) == list(range(8))
-        assert broker.folders(B) == ["orders-0"]
+        assert broker.directories(B) == ["orders-0"]
         assert not broker.disk.exists("/b/orders-0/.penstock_moved")
 
-    def test_a_stop_in_the_middle(self, broker: TwoFolders) -> None:
+    def test_a_stop_in_the_middle(self, broker: TwoLogDirs) -> None:
         broker.fill(20)
         broker.step(broker.begin())
         broker.manager.shutdown()
@@ -347,10 +349,10 @@ class TestTrouble:
         assert broker.home() == A
         move = broker.begin()
         broker.finish(move)
-        assert broker.folders(B) == ["orders-0"]
+        assert broker.directories(B) == ["orders-0"]
         assert offsets(broker.log) == list(range(20))
 
-    def test_a_truncation_in_the_middle(self, broker: TwoFolders) -> None:
+    def test_a_truncation_in_the_middle(self, broker: TwoLogDirs) -> None:
         """R4: the copy has nothing that the log has lost."""
         broker.fill(20)
         move = broker.begin()
@@ -362,20 +364,20 @@ class TestTrouble:
         assert offsets(broker.log) == [0, 1, 2, 3]
         assert values(broker.log)[-1] == b"other"
 
-    def test_two_folders_without_a_move_are_refused(self, broker: TwoFolders) -> None:
+    def test_two_folders_without_a_move_are_refused(self, broker: TwoLogDirs) -> None:
         broker.fill(1)
-        broker.disk.make_folder("/b/orders-0")
+        broker.disk.make_directory("/b/orders-0")
         broker.manager.shutdown()
         with pytest.raises(KafkaStorageError, match="move one of the two"):
             broker.start()
-        broker.disk.remove_folder("/b/orders-0")
+        broker.disk.remove_directory("/b/orders-0")
         broker.start()
 
 
 class TestCleaner:
     def test_the_cleaner_rests_and_goes_on(self) -> None:
         """S5: how far the log was cleaned moves with it."""
-        broker = Broker(folders=("/a", "/b"))
+        broker = Broker(directories=("/a", "/b"))
         fill_compacted(broker)
         assert broker.clean() == 1
         cleaned = broker.cleaner.first_dirty_offset(COMPACTED)

@@ -1,4 +1,4 @@
-"""What a start finds in the folders, and logs that are made many at a time (S1)."""
+"""What a start finds in the directories, and logs that are made many at a time (S1)."""
 
 import errno
 from concurrent.futures import ThreadPoolExecutor
@@ -13,18 +13,18 @@ from penstock.core.ids import TopicId, TopicPartition
 from penstock.storage.disk import OsDisk
 from penstock.storage.log.log import Log
 from penstock.storage.manager.log_creation import NewLog
-from penstock.storage.manager.log_discovery import FoundLog
+from penstock.storage.manager.log_discovery import DiscoveredLog
 from penstock.storage.manager.log_manager import LogManager
-from tests.support.broker.two_log_dirs import OTHER, SMALL, TP, A, B, TwoFolders
+from tests.support.broker.two_log_dirs import OTHER, SMALL, TP, A, B, TwoLogDirs
 from tests.support.storage.logs import filler, offsets
 
 ID = UUID("5c8f2f5e-7d9b-4f0a-9d0e-0a1b2c3d4e5f")
 OTHER_ID = UUID("11111111-2222-3333-4444-555555555555")
 
 
-def stopped() -> TwoFolders:
-    """A broker with a partition in each folder, after a clean stop."""
-    broker = TwoFolders()
+def stopped() -> TwoLogDirs:
+    """A broker with a partition in each directory, after a clean stop."""
+    broker = TwoLogDirs()
     broker.fill(3, broker.manager.get_or_create(TP, SMALL, ID))
     broker.fill(2, broker.manager.get_or_create(OTHER, SMALL))
     broker.manager.shutdown()
@@ -33,23 +33,23 @@ def stopped() -> TwoFolders:
 
 class TestFound:
     def test_partitions_and_topic_ids_before_anything_is_loaded(self) -> None:
-        """A data folder whose cluster has no metadata yet can be adopted."""
+        """A data directory whose cluster has no metadata yet can be adopted."""
         broker = stopped()
-        broker.disk.make_folder("/a/__cluster_metadata-0")
-        broker.disk.make_folder("/a/no partition")
-        broker.disk.make_folder("/b/gone-0.0123456789abcdef0123456789abcdef-stray")
+        broker.disk.make_directory("/a/__cluster_metadata-0")
+        broker.disk.make_directory("/a/no partition")
+        broker.disk.make_directory("/b/gone-0.0123456789abcdef0123456789abcdef-stray")
         manager = LogManager(broker.disk, [A, B], broker.clock)
         manager.open(node_id=1)
-        assert manager.found() == [FoundLog(A, TP, ID), FoundLog(B, OTHER, None)]
+        assert manager.found() == [DiscoveredLog(A, TP, ID), DiscoveredLog(B, OTHER, None)]
         assert list(manager) == []
         assert manager.load(lambda topic: SMALL) == []
         assert {log.partition for log in manager} == {TP, OTHER}
         manager.shutdown()
 
-    def test_a_folder_that_cannot_be_opened_has_none(self) -> None:
+    def test_a_directory_that_cannot_be_opened_has_none(self) -> None:
         broker = stopped()
         broker.disk.fail("create", "/b/.lock", errno.EIO)
-        broker.disk.fail("sync_folder", "/b*", errno.EIO)
+        broker.disk.fail("sync_directory", "/b*", errno.EIO)
         broker.disk.remove("/b/.lock")
         manager = LogManager(broker.disk, [A, B], broker.clock)
         manager.open(node_id=1)
@@ -88,10 +88,10 @@ class TestStrays:
             manager.load(lambda topic: SMALL, lambda partition, topic_id: False)
             assert list(manager) == []
             manager.shutdown()
-        assert len(broker.folders(A)) == len(broker.folders(B)) == 1
+        assert len(broker.directories(A)) == len(broker.directories(B)) == 1
 
     def test_the_copy_of_a_move_too(self) -> None:
-        broker = TwoFolders()
+        broker = TwoLogDirs()
         broker.fill(3)
         broker.step(broker.begin())
         broker.manager.shutdown()
@@ -105,8 +105,8 @@ class TestStrays:
 
 class TestCreation:
     def test_many_at_once_on_a_thread(self, tmp_path: Path) -> None:
-        folders = [str(tmp_path / "a"), str(tmp_path / "b")]
-        manager = LogManager(OsDisk(), folders, ManualClock())
+        directories = [str(tmp_path / "a"), str(tmp_path / "b")]
+        manager = LogManager(OsDisk(), directories, ManualClock())
         manager.startup(lambda topic: SMALL, node_id=1)
         new = [NewLog(TopicPartition("t", n), SMALL, ID, 4) for n in range(10)]
         creation = manager.begin_create(new)
@@ -121,13 +121,13 @@ class TestCreation:
             assert (log.topic_id, log.epochs.latest_epoch) == (ID, 4)
             log.append_as_leader(filler(100), 4)
         manager.shutdown()
-        manager = LogManager(OsDisk(), folders, ManualClock())
+        manager = LogManager(OsDisk(), directories, ManualClock())
         manager.startup(lambda topic: SMALL, node_id=1)
         assert [offsets(log) for log in manager] == [[0]] * 10
         manager.shutdown()
 
     def test_what_is_there_is_given_back(self) -> None:
-        broker = TwoFolders()
+        broker = TwoLogDirs()
         log = broker.manager.get_or_create(TP, SMALL, ID)
         broker.manager.prefer_dir(OTHER, A)
         creation = broker.manager.begin_create([NewLog(TP, SMALL), NewLog(OTHER, SMALL)])
@@ -140,9 +140,11 @@ class TestCreation:
         assert error.value.code is ErrorCode.INCONSISTENT_TOPIC_ID
         broker.manager.shutdown()
 
-    @pytest.mark.parametrize(("operation", "path"), [("create", "/b/*.log"), ("sync_folder", "/b")])
-    def test_a_folder_that_fails(self, operation: str, path: str) -> None:
-        broker = TwoFolders()
+    @pytest.mark.parametrize(
+        ("operation", "path"), [("create", "/b/*.log"), ("sync_directory", "/b")]
+    )
+    def test_a_directory_that_fails(self, operation: str, path: str) -> None:
+        broker = TwoLogDirs()
         broker.disk.fail(operation, path, errno.EIO)
         partitions = [TopicPartition("t", n) for n in range(6)]
         creation = broker.manager.begin_create([NewLog(each, SMALL) for each in partitions])

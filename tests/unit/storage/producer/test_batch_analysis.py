@@ -13,13 +13,13 @@ from penstock.storage.index.transaction_index import AbortedTxn
 from penstock.storage.log_config import LogConfig
 from penstock.storage.producer.append_info import VerificationGuard
 from penstock.storage.producer.batch_analysis import (
-    Analysis,
+    BatchAnalysis,
     analyze_batches,
     rebuild_producer_state,
 )
 from penstock.storage.producer.state_manager import ProducerStateManager
-from penstock.storage.segment.log_segment import Segment
-from penstock.storage.segment.log_segments import Segments
+from penstock.storage.segment.log_segment import LogSegment
+from penstock.storage.segment.log_segments import LogSegments
 from tests.support.storage.logs import NOW, PARTITION, CountingDisk, batch, filler, marker
 
 CONFIG = LogConfig(segment_index_bytes=1200, index_interval_bytes=150)
@@ -28,10 +28,10 @@ CONFIG = LogConfig(segment_index_bytes=1200, index_interval_bytes=150)
 class Bench:
     """Producer state and the segments of a log, without the log."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, directory: Path) -> None:
         self.disk = CountingDisk()
-        self.folder = str(folder)
-        self.segments = Segments()
+        self.directory = str(directory)
+        self.segments = LogSegments()
         self.next_offset = 0
         self.producers = self.fresh()
         self.roll()
@@ -40,7 +40,7 @@ class Bench:
         """State as a restart begins with it."""
         return ProducerStateManager(
             self.disk,
-            self.folder,
+            self.directory,
             PARTITION,
             max_transaction_timeout_ms=900_000,
             producer_id_expiration_ms=86_400_000,
@@ -48,7 +48,7 @@ class Bench:
 
     def roll(self) -> None:
         offset = self.next_offset
-        self.segments.add(Segment(self.disk, self.folder, offset, CONFIG, NOW, create=True))
+        self.segments.add(LogSegment(self.disk, self.directory, offset, CONFIG, NOW, create=True))
 
     def analyze(
         self,
@@ -57,7 +57,7 @@ class Bench:
         origin: AppendOrigin = AppendOrigin.CLIENT,
         verify: bool = False,
         guard: VerificationGuard | None = None,
-    ) -> Analysis | None:
+    ) -> BatchAnalysis | None:
         headers = [header for _, header in split(data)]
         return analyze_batches(self.producers, data, headers, origin, verify=verify, guard=guard)
 
@@ -97,7 +97,7 @@ class Bench:
         return producers
 
     def snapshots(self) -> list[int]:
-        names = (path.name for path in Path(self.folder).iterdir())
+        names = (path.name for path in Path(self.directory).iterdir())
         return sorted(int(name[:20]) for name in names if name.endswith(".snapshot"))
 
 
@@ -332,6 +332,6 @@ def test_an_empty_log(tmp_path: Path) -> None:
         max_transaction_timeout_ms=1,
         producer_id_expiration_ms=1,
     )
-    rebuild_producer_state(producers, Segments(), 0, 0, NOW)
+    rebuild_producer_state(producers, LogSegments(), 0, 0, NOW)
     assert producers.is_empty
     assert producers.map_end_offset == 0

@@ -17,7 +17,7 @@ from penstock.storage.producer.append_info import CompletedTxn, ProducerStateEnt
 from penstock.storage.producer.state_manager import LATE_TRANSACTION_BUFFER_MS, ProducerStateManager
 from tests.support.storage.crash_disk import CrashDisk, CrashMode, SimulatedCrash
 
-FOLDER = "/orders-3"
+DIRECTORY = "/orders-3"
 EXPIRATION_MS = 1000
 TIMEOUT_MS = 100
 NOW = 10_000
@@ -25,7 +25,7 @@ NOW = 10_000
 
 def new_disk() -> CrashDisk:
     disk = CrashDisk()
-    disk.make_folder(FOLDER)
+    disk.make_directory(DIRECTORY)
     disk.settle()
     return disk
 
@@ -37,7 +37,7 @@ class Log:
         self.disk = disk or new_disk()
         self.state = ProducerStateManager(
             self.disk,
-            FOLDER,
+            DIRECTORY,
             TopicPartition("orders", 3),
             max_transaction_timeout_ms=TIMEOUT_MS,
             producer_id_expiration_ms=EXPIRATION_MS,
@@ -76,7 +76,7 @@ class Log:
         return completed, stable
 
     def snapshots(self) -> list[int]:
-        return [int(name[:20]) for name in self.disk.names(FOLDER) if name.endswith(".snapshot")]
+        return [int(name[:20]) for name in self.disk.names(DIRECTORY) if name.endswith(".snapshot")]
 
 
 def data(
@@ -254,7 +254,7 @@ def test_a_restart_reads_the_last_snapshot() -> None:
     log.append(1, 0, 3)
     log.append(1, 3, 2)
     log.append(2, 0, txn=True)
-    assert log.state.take_snapshot() == f"{FOLDER}/00000000000000000006.snapshot"
+    assert log.state.take_snapshot() == f"{DIRECTORY}/00000000000000000006.snapshot"
     assert log.state.take_snapshot() is None, "nothing new"
     log = log.reopened()
     log.state.truncate_and_reload(0, 6, NOW)
@@ -347,7 +347,7 @@ def test_a_corrupt_snapshot_is_skipped_for_the_next_older_one(
     """S7."""
     log = three_snapshots()
     for offset, content in [(3, b""), (2, b"\0\1 torn")]:
-        file = log.disk.open(f"{FOLDER}/{offset:020d}.snapshot")
+        file = log.disk.open(f"{DIRECTORY}/{offset:020d}.snapshot")
         file.truncate(0)
         file.write_at(content, 0)
     log = log.reopened()
@@ -363,7 +363,7 @@ def test_a_corrupt_snapshot_is_skipped_for_the_next_older_one(
 
 def test_a_snapshot_replaces_a_longer_file_of_its_name() -> None:
     log = Log()
-    path = f"{FOLDER}/00000000000000000001.snapshot"
+    path = f"{DIRECTORY}/00000000000000000001.snapshot"
     log.disk.open(path, create=True).write_at(b"x" * 1000, 0)
     log.append(1, 0)
     log.state.take_snapshot()
@@ -372,7 +372,7 @@ def test_a_snapshot_replaces_a_longer_file_of_its_name() -> None:
 
 
 def test_a_synced_snapshot_is_durable() -> None:
-    """S7: with its name. Without sync it is after `flush_snapshot` and a sync of the folder."""
+    """S7: with its name. Without sync it is after `flush_snapshot` and a sync of the directory."""
     log = Log()
     log.append(1, 0)
     log.state.take_snapshot()
@@ -384,7 +384,7 @@ def test_a_synced_snapshot_is_durable() -> None:
     assert image.state.map_end_offset == 1
     log.state.flush_snapshot(2)
     log.state.flush_snapshot(77)
-    log.disk.sync_folder(FOLDER)
+    log.disk.sync_directory(DIRECTORY)
     image = Log(log.disk.image(CrashMode.DURABLE))
     image.state.truncate_and_reload(0, 5, NOW)
     assert image.state.map_end_offset == 2
@@ -432,13 +432,13 @@ def test_snapshots_are_found_fetched_and_deleted() -> None:
     log = three_snapshots()
     state = log.state
     assert (log.snapshots(), state.latest_snapshot_offset) == ([1, 2, 3], 3)
-    assert state.fetch_snapshot(2) == f"{FOLDER}/00000000000000000002.snapshot"
+    assert state.fetch_snapshot(2) == f"{DIRECTORY}/00000000000000000002.snapshot"
     assert state.fetch_snapshot(7) is None
     state.delete_snapshot(7)
     for offset in (1, 2):
         state.delete_snapshot(offset)
     assert (log.snapshots(), state.latest_snapshot_offset) == ([3], 3)
-    log.disk.remove(f"{FOLDER}/00000000000000000003.snapshot")
+    log.disk.remove(f"{DIRECTORY}/00000000000000000003.snapshot")
     state.delete_snapshot(3)
     assert state.latest_snapshot_offset is None
 
@@ -469,9 +469,9 @@ def test_snapshots_of_no_segment_go_but_for_the_one_above_all(
 def test_other_files_are_no_snapshots() -> None:
     disk = new_disk()
     for name in ("x.snapshot", "00000000000000000005.snapshot.deleted", "00000000000000000005.log"):
-        disk.open(f"{FOLDER}/{name}", create=True)
+        disk.open(f"{DIRECTORY}/{name}", create=True)
     assert Log(disk).state.latest_snapshot_offset is None
-    disk.remove_folder(FOLDER)
+    disk.remove_directory(DIRECTORY)
     assert Log(disk).state.latest_snapshot_offset is None
 
 

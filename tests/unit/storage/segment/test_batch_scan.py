@@ -10,12 +10,12 @@ from penstock.core.errors import CorruptRecordError
 from penstock.storage.disk import File, OsDisk
 from penstock.storage.segment.batch_scan import (
     HOP_BLOCK,
-    Found,
-    Scanned,
+    BatchLocation,
+    ScannedBatch,
     find_batch,
     header_at,
     last_whole_batch_end,
-    scan,
+    scan_batches,
     verify_at,
 )
 from tests.support.storage.logs import CountingDisk, batch, filler, old_message
@@ -32,13 +32,13 @@ def file_of(path: Path, *parts: bytes | bytearray) -> Iterator[File]:
         file.close()
 
 
-def spans(found: list[Scanned]) -> list[tuple[int, int, int]]:
+def spans(found: list[ScannedBatch]) -> list[tuple[int, int, int]]:
     return [(each.position, each.header.base_offset, each.header.last_offset) for each in found]
 
 
-def before_corruption(batches: Iterator[Scanned]) -> list[Scanned]:
+def before_corruption(batches: Iterator[ScannedBatch]) -> list[ScannedBatch]:
     """What is found before the corruption that must come."""
-    found: list[Scanned] = []
+    found: list[ScannedBatch] = []
     try:
         for each in batches:
             found.append(each)
@@ -56,15 +56,15 @@ STARTS = [sum(SIZES[:n]) for n in range(len(SIZES) + 1)]
 def test_scan_finds_every_batch_whatever_the_block(tmp_path: Path, block: int) -> None:
     """Headers and batches that lie across the end of a block are read again."""
     with file_of(tmp_path, *BATCHES) as file:
-        found = list(scan(file, 0, file.size(), check=True, block=block))
+        found = list(scan_batches(file, 0, file.size(), check=True, block=block))
     assert [each.position for each in found] == STARTS[:-1]
     assert [bytes(each.bytes) for each in found] == [bytes(data) for data in BATCHES]
 
 
 def test_scan_within_a_file(tmp_path: Path) -> None:
     with file_of(tmp_path, *BATCHES) as file:
-        found = list(scan(file, STARTS[1], STARTS[3]))
-        nothing = list(scan(file, STARTS[2], STARTS[2]))
+        found = list(scan_batches(file, STARTS[1], STARTS[3]))
+        nothing = list(scan_batches(file, STARTS[2], STARTS[2]))
     assert spans(found) == [(STARTS[1], 10, 10), (STARTS[2], 20, 20)]
     assert nothing == []
 
@@ -76,7 +76,7 @@ def test_scan_gives_what_is_whole_before_a_torn_batch(
 ) -> None:
     """S7: wherever a write was torn, the batches before it are found."""
     with file_of(tmp_path, *BATCHES[:-1], BATCHES[-1][:kept]) as file:
-        found = before_corruption(scan(file, 0, file.size(), block=block))
+        found = before_corruption(scan_batches(file, 0, file.size(), block=block))
     assert [each.position for each in found] == STARTS[:-2]
 
 
@@ -88,7 +88,7 @@ def test_scan_gives_what_is_whole_before_a_torn_batch(
 def test_scan_refuses_what_is_no_batch(tmp_path: Path, rest: bytes) -> None:
     """S7: zeros of a preallocated file, or anything else."""
     with file_of(tmp_path, BATCHES[0], rest) as file:
-        found = before_corruption(scan(file, 0, file.size(), check=True))
+        found = before_corruption(scan_batches(file, 0, file.size(), check=True))
     assert [each.position for each in found] == [0]
 
 
@@ -96,8 +96,8 @@ def test_scan_checks_the_crc_only_when_asked(tmp_path: Path) -> None:
     broken = bytearray(BATCHES[1])
     broken[-1] ^= 1
     with file_of(tmp_path, BATCHES[0], broken, BATCHES[2]) as file:
-        assert len(list(scan(file, 0, file.size()))) == 3
-        checked = scan(file, 0, file.size(), check=True)
+        assert len(list(scan_batches(file, 0, file.size()))) == 3
+        checked = scan_batches(file, 0, file.size(), check=True)
         assert next(checked).position == 0
         with pytest.raises(CorruptRecordError, match="CRC"):
             next(checked)
@@ -105,7 +105,7 @@ def test_scan_checks_the_crc_only_when_asked(tmp_path: Path) -> None:
 
 def test_scan_of_a_file_that_is_shorter_than_said(tmp_path: Path) -> None:
     with file_of(tmp_path, BATCHES[0]) as file:
-        found = scan(file, 0, file.size() + 100)
+        found = scan_batches(file, 0, file.size() + 100)
         with pytest.raises(CorruptRecordError):
             list(found)
 
@@ -114,7 +114,7 @@ def test_a_batch_without_records_is_a_batch(tmp_path: Path) -> None:
     """S5: compaction leaves them to say how far a producer had come."""
     empty = batch(base_offset=4, last_offset=9, producer_id=1, sequence=0)
     with file_of(tmp_path, empty, batch(b"a", base_offset=10)) as file:
-        found = list(scan(file, 0, file.size(), check=True))
+        found = list(scan_batches(file, 0, file.size(), check=True))
     assert spans(found) == [(0, 4, 9), (len(empty), 10, 10)]
 
 
@@ -127,7 +127,7 @@ def test_messages_of_old_formats_are_scanned(tmp_path: Path) -> None:
         old_message(3, None, magic=0, key=b""),
     ]
     with file_of(tmp_path, *parts) as file:
-        found = list(scan(file, 0, file.size(), check=True, block=64))
+        found = list(scan_batches(file, 0, file.size(), check=True, block=64))
     assert [each.header.magic for each in found] == [0, 1, 2, 0]
     assert [each.header.last_offset for each in found] == [0, 1, 2, 3]
     assert [each.header.max_timestamp for each in found][:2] == [-1, 77]
@@ -157,7 +157,7 @@ def test_find_batch(tmp_path: Path, offset: int, expected: int) -> None:
     """The batch that holds the offset, or the first one after it where there is a hole."""
     with file_of(tmp_path, *BATCHES) as file:
         found = find_batch(file, 0, file.size(), offset)
-    assert found == Found(STARTS[expected], SIZES[expected], 10 * expected)
+    assert found == BatchLocation(STARTS[expected], SIZES[expected], 10 * expected)
 
 
 def test_find_batch_beyond_the_end(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_find_batch_in_the_middle_of_a_batch(tmp_path: Path) -> None:
     data = batch(*[b"v"] * 10, base_offset=100)
     with file_of(tmp_path, data) as file:
         for offset in (0, 100, 105, 109):
-            assert find_batch(file, 0, file.size(), offset) == Found(0, len(data), 109)
+            assert find_batch(file, 0, file.size(), offset) == BatchLocation(0, len(data), 109)
         assert find_batch(file, 0, file.size(), 110) is None
 
 
@@ -182,7 +182,7 @@ def test_find_batch_hops_over_large_batches_without_reading_them(tmp_path: Path)
     path.write_bytes(b"".join(filler(100_000, base_offset=n) for n in range(10)))
     file = disk.open(str(path))
     try:
-        assert find_batch(file, 0, file.size(), 9) == Found(900_000, 100_000, 9)
+        assert find_batch(file, 0, file.size(), 9) == BatchLocation(900_000, 100_000, 9)
         assert disk.read["large.log"] <= 10 * HOP_BLOCK
     finally:
         file.close()
@@ -192,7 +192,7 @@ def test_find_batch_hops_over_large_batches_without_reading_them(tmp_path: Path)
 def test_find_batch_across_the_end_of_a_block(tmp_path: Path, shift: int) -> None:
     first = filler(HOP_BLOCK - shift, base_offset=0)
     with file_of(tmp_path, first, filler(90, base_offset=1), filler(90, base_offset=2)) as file:
-        assert find_batch(file, 0, file.size(), 2) == Found(len(first) + 90, 90, 2)
+        assert find_batch(file, 0, file.size(), 2) == BatchLocation(len(first) + 90, 90, 2)
 
 
 def test_find_batch_among_the_smallest_old_messages(tmp_path: Path) -> None:
@@ -202,7 +202,9 @@ def test_find_batch_among_the_smallest_old_messages(tmp_path: Path) -> None:
     assert size == 26
     with file_of(tmp_path, *messages) as file:
         for offset in (0, 1, 157, 158, 399):
-            assert find_batch(file, 0, file.size(), offset) == Found(offset * size, size, offset)
+            assert find_batch(file, 0, file.size(), offset) == BatchLocation(
+                offset * size, size, offset
+            )
         assert find_batch(file, 0, file.size(), 400) is None
 
 

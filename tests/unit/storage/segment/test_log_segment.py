@@ -10,22 +10,22 @@ from penstock.storage.index.transaction_index import AbortedTxn
 from penstock.storage.log_config import INT_MAX, LONG_MAX, LogConfig
 from penstock.storage.segment.log_segment import LogSlice
 from tests.support.storage.logs import NOW, batch, filler, records_in
-from tests.support.storage.segments import CONFIG, SegmentFolder, append, fill, offsets_of, read
+from tests.support.storage.segments import CONFIG, SegmentDirectory, append, fill, offsets_of, read
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Iterator[SegmentFolder]:
-    with SegmentFolder(tmp_path) as folder:
-        yield folder
+def make(tmp_path: Path) -> Iterator[SegmentDirectory]:
+    with SegmentDirectory(tmp_path) as directory:
+        yield directory
 
 
 # --- files
 
 
-def test_a_new_segment_has_three_files(make: SegmentFolder) -> None:
+def test_a_new_segment_has_three_files(make: SegmentDirectory) -> None:
     """S1: the transaction index is made by the first aborted transaction."""
     segment = make(42)
-    assert sorted(path.name for path in make.folder.iterdir()) == [
+    assert sorted(path.name for path in make.directory.iterdir()) == [
         "00000000000000000042.index",
         "00000000000000000042.log",
         "00000000000000000042.timeindex",
@@ -36,7 +36,7 @@ def test_a_new_segment_has_three_files(make: SegmentFolder) -> None:
     assert make.size(42, ".timeindex") == 1200
 
 
-def test_what_is_appended_is_in_the_file_as_it_is(make: SegmentFolder) -> None:
+def test_what_is_appended_is_in_the_file_as_it_is(make: SegmentDirectory) -> None:
     segment = make()
     parts = [batch(b"a"), batch(b"b", b"c", base_offset=1)]
     append(segment, *parts)
@@ -45,7 +45,7 @@ def test_what_is_appended_is_in_the_file_as_it_is(make: SegmentFolder) -> None:
     assert segment.next_offset() == 3
 
 
-def test_sealing_cuts_the_files_to_their_content(make: SegmentFolder) -> None:
+def test_sealing_cuts_the_files_to_their_content(make: SegmentDirectory) -> None:
     """S2: an index has its full size only while it grows."""
     segment = make()
     fill(segment)
@@ -58,7 +58,7 @@ def test_sealing_cuts_the_files_to_their_content(make: SegmentFolder) -> None:
     assert segment.offset_index.entries == entries
 
 
-def test_a_preallocated_file_is_trimmed_when_sealed(make: SegmentFolder) -> None:
+def test_a_preallocated_file_is_trimmed_when_sealed(make: SegmentDirectory) -> None:
     config = LogConfig(
         segment_bytes=100_000, segment_index_bytes=1200, index_interval_bytes=150, preallocate=True
     )
@@ -73,7 +73,7 @@ def test_a_preallocated_file_is_trimmed_when_sealed(make: SegmentFolder) -> None
     assert make.size(0, ".log") == 300
 
 
-def test_reopening_finds_everything(make: SegmentFolder) -> None:
+def test_reopening_finds_everything(make: SegmentDirectory) -> None:
     segment = make(100)
     fill(segment)
     segment.close()
@@ -85,35 +85,35 @@ def test_reopening_finds_everything(make: SegmentFolder) -> None:
     assert offsets_of(read(again, 117, 10_000)) == [117, 118, 119]
 
 
-def test_opening_a_segment_without_a_log_file_fails(make: SegmentFolder) -> None:
+def test_opening_a_segment_without_a_log_file_fails(make: SegmentDirectory) -> None:
     with pytest.raises(FileNotFoundError):
         make(7, create=False)
 
 
-def test_suffixes_are_changed_on_every_file(make: SegmentFolder) -> None:
+def test_suffixes_are_changed_on_every_file(make: SegmentDirectory) -> None:
     segment = make(5)
     append(segment, batch(b"a", base_offset=5))
     segment.txn_index.append(AbortedTxn(1, 5, 6, 7))
     segment.change_suffix(".deleted")
-    assert sorted(path.name for path in make.folder.iterdir()) == [
+    assert sorted(path.name for path in make.directory.iterdir()) == [
         f"00000000000000000005{kind}.deleted"
         for kind in (".index", ".log", ".timeindex", ".txnindex")
     ]
     assert records_in(LogSlice(segment.file, 0, segment.size))[0].value == b"a"
     segment.delete()
-    assert list(make.folder.iterdir()) == []
+    assert list(make.directory.iterdir()) == []
 
 
-def test_deleting_a_segment_removes_every_file_and_no_other(make: SegmentFolder) -> None:
+def test_deleting_a_segment_removes_every_file_and_no_other(make: SegmentDirectory) -> None:
     segment = make(5)
     segment.txn_index.append(AbortedTxn(1, 5, 6, 7))
     other = make(50)
     segment.delete()
-    assert sorted(path.name[:20] for path in make.folder.iterdir()) == [f"{50:020d}"] * 3
+    assert sorted(path.name[:20] for path in make.directory.iterdir()) == [f"{50:020d}"] * 3
     assert other.size == 0
 
 
-def test_a_segment_of_another_suffix(make: SegmentFolder) -> None:
+def test_a_segment_of_another_suffix(make: SegmentDirectory) -> None:
     segment = make(0, suffix=".cleaned")
     append(segment, batch(b"a"))
     segment.change_suffix(".swap")
@@ -125,7 +125,7 @@ def test_a_segment_of_another_suffix(make: SegmentFolder) -> None:
 # --- indexes
 
 
-def test_index_entries_come_every_interval(make: SegmentFolder) -> None:
+def test_index_entries_come_every_interval(make: SegmentDirectory) -> None:
     """S2: an entry for the batch that follows more than `index.interval.bytes` of others; its
     offset is the batch's last one, its position where the batch starts."""
     segment = make()
@@ -142,7 +142,7 @@ def test_index_entries_come_every_interval(make: SegmentFolder) -> None:
     assert times[: len(expected)] == [(NOW + n, 2 * n + 1) for n in range(every, 10, every)]
 
 
-def test_each_batch_of_an_append_is_indexed_by_itself(make: SegmentFolder) -> None:
+def test_each_batch_of_an_append_is_indexed_by_itself(make: SegmentDirectory) -> None:
     """S2: a follower appends many at once, and gets the same index as one at a time."""
     parts = [filler(200, base_offset=n, timestamp=NOW + n) for n in range(10)]
     one_by_one = make(0)
@@ -157,7 +157,7 @@ def test_each_batch_of_an_append_is_indexed_by_itself(make: SegmentFolder) -> No
         )
 
 
-def test_many_batches_in_one_append_may_fill_the_index(make: SegmentFolder) -> None:
+def test_many_batches_in_one_append_may_fill_the_index(make: SegmentDirectory) -> None:
     """The entries that find no room are left out; the batches are there and are found."""
     config = LogConfig(segment_index_bytes=24, index_interval_bytes=0)
     segment = make(config=config)
@@ -171,7 +171,7 @@ def test_many_batches_in_one_append_may_fill_the_index(make: SegmentFolder) -> N
     assert segment.time_index.last_entry == (NOW + 19, 19)
 
 
-def test_the_largest_timestamp_is_indexed_when_sealed(make: SegmentFolder) -> None:
+def test_the_largest_timestamp_is_indexed_when_sealed(make: SegmentDirectory) -> None:
     """S2: with the last offset of the first batch that has it."""
     segment = make()
     append(
@@ -187,7 +187,7 @@ def test_the_largest_timestamp_is_indexed_when_sealed(make: SegmentFolder) -> No
     )
 
 
-def test_records_without_timestamps_leave_the_time_index_empty(make: SegmentFolder) -> None:
+def test_records_without_timestamps_leave_the_time_index_empty(make: SegmentDirectory) -> None:
     segment = make()
     for n in range(10):
         append(segment, batch(b"v", base_offset=n, timestamp=-1))
@@ -201,7 +201,7 @@ def test_records_without_timestamps_leave_the_time_index_empty(make: SegmentFold
 # --- when to roll
 
 
-def test_rolls_when_the_batch_would_not_fit(make: SegmentFolder) -> None:
+def test_rolls_when_the_batch_would_not_fit(make: SegmentDirectory) -> None:
     """S3: `segment.bytes`."""
     config = LogConfig(segment_bytes=1000)
     segment = make(config=config)
@@ -210,13 +210,13 @@ def test_rolls_when_the_batch_would_not_fit(make: SegmentFolder) -> None:
     assert segment.should_roll(config, 401, NOW, 1, NOW)
 
 
-def test_an_empty_segment_takes_any_batch_that_fits(make: SegmentFolder) -> None:
+def test_an_empty_segment_takes_any_batch_that_fits(make: SegmentDirectory) -> None:
     config = LogConfig(segment_bytes=1000, segment_ms=1)
     segment = make(config=config, now_ms=NOW)
     assert not segment.should_roll(config, 1000, NOW + 10**9, 0, NOW + 10**9)
 
 
-def test_rolls_by_the_time_of_the_records(make: SegmentFolder) -> None:
+def test_rolls_by_the_time_of_the_records(make: SegmentDirectory) -> None:
     """S3: `segment.ms` counts from the first batch's largest timestamp to the new batch's."""
     config = LogConfig(segment_ms=1000)
     segment = make(config=config)
@@ -227,7 +227,7 @@ def test_rolls_by_the_time_of_the_records(make: SegmentFolder) -> None:
     assert not segment.should_roll(config, 100, -1, 3, NOW + 10**9)
 
 
-def test_rolls_by_the_clock_where_records_have_no_time(make: SegmentFolder) -> None:
+def test_rolls_by_the_clock_where_records_have_no_time(make: SegmentDirectory) -> None:
     config = LogConfig(segment_ms=1000)
     segment = make(config=config, now_ms=NOW)
     append(segment, batch(b"a", timestamp=-1))
@@ -235,7 +235,7 @@ def test_rolls_by_the_clock_where_records_have_no_time(make: SegmentFolder) -> N
     assert segment.should_roll(config, 100, -1, 1, NOW + 1001)
 
 
-def test_jitter_rolls_earlier(make: SegmentFolder) -> None:
+def test_jitter_rolls_earlier(make: SegmentDirectory) -> None:
     """S3: `segment.jitter.ms` keeps the segments of many partitions from rolling at once."""
     config = LogConfig(segment_ms=1000, segment_jitter_ms=300)
     segment = make(config=config, roll_jitter_ms=300)
@@ -244,14 +244,14 @@ def test_jitter_rolls_earlier(make: SegmentFolder) -> None:
     assert segment.should_roll(config, 100, NOW + 701, 1, NOW)
 
 
-def test_the_longest_time_never_rolls(make: SegmentFolder) -> None:
+def test_the_longest_time_never_rolls(make: SegmentDirectory) -> None:
     config = LogConfig(segment_ms=LONG_MAX)
     segment = make(config=config)
     append(segment, batch(b"a", timestamp=0))
     assert not segment.should_roll(config, 100, LONG_MAX, 1, NOW)
 
 
-def test_rolls_when_an_index_is_full(make: SegmentFolder) -> None:
+def test_rolls_when_an_index_is_full(make: SegmentDirectory) -> None:
     """S3: the offset index, or the time index but for the slot that the roll itself needs."""
     config = LogConfig(segment_index_bytes=48, index_interval_bytes=0)
     segment = make(config=config)
@@ -265,7 +265,7 @@ def test_rolls_when_an_index_is_full(make: SegmentFolder) -> None:
     assert segment.time_index.last_entry == (NOW + appended - 1, appended - 1)
 
 
-def test_rolls_by_a_full_offset_index(make: SegmentFolder) -> None:
+def test_rolls_by_a_full_offset_index(make: SegmentDirectory) -> None:
     config = LogConfig(segment_index_bytes=48, index_interval_bytes=0)
     segment = make(config=config)
     appended = 0
@@ -276,14 +276,14 @@ def test_rolls_by_a_full_offset_index(make: SegmentFolder) -> None:
     assert segment.time_index.entries == 1
 
 
-def test_rolls_before_an_offset_too_far_for_an_index(make: SegmentFolder) -> None:
+def test_rolls_before_an_offset_too_far_for_an_index(make: SegmentDirectory) -> None:
     """S3: offsets in an index are relative, in 4 bytes."""
     segment = make(1000)
     assert not segment.should_roll(CONFIG, 100, NOW, 1000 + INT_MAX, NOW)
     assert segment.should_roll(CONFIG, 100, NOW, 1000 + INT_MAX + 1, NOW)
 
 
-def test_a_reopened_segment_rolls_by_its_first_batch(make: SegmentFolder) -> None:
+def test_a_reopened_segment_rolls_by_its_first_batch(make: SegmentDirectory) -> None:
     config = LogConfig(segment_ms=1000)
     segment = make(config=config)
     append(segment, batch(b"a", timestamp=NOW), batch(b"b", base_offset=1, timestamp=NOW + 900))

@@ -6,19 +6,19 @@ from pathlib import Path
 import pytest
 
 from tests.support.storage.logs import NOW, batch, filler, old_message
-from tests.support.storage.segments import SegmentFolder, append, at, fill, offsets_of, read
+from tests.support.storage.segments import SegmentDirectory, append, at, fill, offsets_of, read
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Iterator[SegmentFolder]:
-    with SegmentFolder(tmp_path) as folder:
-        yield folder
+def make(tmp_path: Path) -> Iterator[SegmentDirectory]:
+    with SegmentDirectory(tmp_path) as directory:
+        yield directory
 
 
 # --- reading
 
 
-def test_read_gives_whole_batches_up_to_the_limit(make: SegmentFolder) -> None:
+def test_read_gives_whole_batches_up_to_the_limit(make: SegmentDirectory) -> None:
     segment = make()
     fill(segment, count=10)
     assert offsets_of(read(segment, 3, 300)) == [3, 4, 5]
@@ -29,7 +29,7 @@ def test_read_gives_whole_batches_up_to_the_limit(make: SegmentFolder) -> None:
 
 
 @pytest.mark.parametrize("max_bytes", [0, 1, 99])
-def test_read_of_less_than_a_batch(make: SegmentFolder, max_bytes: int) -> None:
+def test_read_of_less_than_a_batch(make: SegmentDirectory, max_bytes: int) -> None:
     segment = make()
     fill(segment, count=5)
     assert offsets_of(read(segment, 2, max_bytes, min_one=True)) == [2]
@@ -38,14 +38,14 @@ def test_read_of_less_than_a_batch(make: SegmentFolder, max_bytes: int) -> None:
     assert found.size == 0
 
 
-def test_read_past_the_end(make: SegmentFolder) -> None:
+def test_read_past_the_end(make: SegmentDirectory) -> None:
     segment = make()
     assert read(segment, 0, 100) is None
     fill(segment, count=5)
     assert read(segment, 5, 100) is None
 
 
-def test_read_from_the_middle_of_a_batch(make: SegmentFolder) -> None:
+def test_read_from_the_middle_of_a_batch(make: SegmentDirectory) -> None:
     """The batch that holds the offset comes whole: nothing is decoded."""
     segment = make()
     append(segment, batch(*[b"v"] * 10), batch(*[b"w"] * 10, base_offset=10))
@@ -53,7 +53,7 @@ def test_read_from_the_middle_of_a_batch(make: SegmentFolder) -> None:
     assert offsets_of(read(segment, 10, 1)) == [10]
 
 
-def test_read_over_a_hole_gives_what_follows(make: SegmentFolder) -> None:
+def test_read_over_a_hole_gives_what_follows(make: SegmentDirectory) -> None:
     """S5: compaction leaves offsets that nobody has."""
     segment = make()
     append(segment, batch(b"a"), batch(b"b", base_offset=50), batch(b"c", base_offset=70))
@@ -63,7 +63,7 @@ def test_read_over_a_hole_gives_what_follows(make: SegmentFolder) -> None:
     assert read(segment, 71, 1) is None
 
 
-def test_read_up_to_a_position(make: SegmentFolder) -> None:
+def test_read_up_to_a_position(make: SegmentDirectory) -> None:
     """Where the high watermark or the last stable offset lies in the segment."""
     segment = make()
     fill(segment, count=10)
@@ -75,7 +75,7 @@ def test_read_up_to_a_position(make: SegmentFolder) -> None:
     assert nothing.size == 0
 
 
-def test_every_read_agrees_with_the_batches(make: SegmentFolder) -> None:
+def test_every_read_agrees_with_the_batches(make: SegmentDirectory) -> None:
     """Every offset and limit, over batches of many sizes, with index entries between them."""
     segment = make()
     sizes = [80, 95, 200, 81, 400, 90, 150, 80, 3000, 85, 120, 99]
@@ -100,7 +100,7 @@ def test_every_read_agrees_with_the_batches(make: SegmentFolder) -> None:
             assert (exact.position, exact.size) == (start, sum(whole))
 
 
-def test_the_smallest_old_messages_are_read_one_by_one(make: SegmentFolder) -> None:
+def test_the_smallest_old_messages_are_read_one_by_one(make: SegmentDirectory) -> None:
     """S1: a v0 message of 26 bytes."""
     make.path(0, ".log").write_bytes(
         b"".join(old_message(n, None, magic=0, key=b"") for n in range(10))
@@ -115,7 +115,7 @@ def test_the_smallest_old_messages_are_read_one_by_one(make: SegmentFolder) -> N
 # --- timestamps
 
 
-def test_find_timestamp(make: SegmentFolder) -> None:
+def test_find_timestamp(make: SegmentDirectory) -> None:
     """Q5: the first record at or after a time, whatever the index has."""
     segment = make()
     fill(segment, count=30, step_ms=10)
@@ -126,7 +126,7 @@ def test_find_timestamp(make: SegmentFolder) -> None:
     assert segment.find_timestamp(NOW + 291, 0) is None
 
 
-def test_find_timestamp_within_a_batch(make: SegmentFolder) -> None:
+def test_find_timestamp_within_a_batch(make: SegmentDirectory) -> None:
     segment = make()
     append(
         segment,
@@ -142,7 +142,7 @@ def test_find_timestamp_within_a_batch(make: SegmentFolder) -> None:
     assert segment.find_timestamp(NOW, 5) is None
 
 
-def test_find_max_timestamp(make: SegmentFolder) -> None:
+def test_find_max_timestamp(make: SegmentDirectory) -> None:
     """The first record that has it, not the batch's last one."""
     segment = make()
     assert segment.find_max_timestamp() is None
@@ -160,7 +160,7 @@ def test_find_max_timestamp(make: SegmentFolder) -> None:
     assert make(create=False).find_max_timestamp() == at(NOW + 500, 11)
 
 
-def test_old_messages_are_found_by_time(make: SegmentFolder) -> None:
+def test_old_messages_are_found_by_time(make: SegmentDirectory) -> None:
     """S1: v1 messages have a timestamp."""
     make.path(0, ".log").write_bytes(
         b"".join(old_message(n, b"v", timestamp=NOW + n) for n in range(10))

@@ -1,4 +1,4 @@
-"""Segments that are truncated, and rebuilt after a crash (R4, S7)."""
+"""LogSegments that are truncated, and rebuilt after a crash (R4, S7)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,11 +8,11 @@ import pytest
 from penstock.core.errors import CorruptRecordError
 from penstock.storage.index.transaction_index import AbortedTxn
 from penstock.storage.log_config import INT_MAX, LogConfig
-from penstock.storage.segment.batch_scan import scan
-from penstock.storage.segment.log_segment import Segment
+from penstock.storage.segment.batch_scan import scan_batches
+from penstock.storage.segment.log_segment import LogSegment
 from tests.support.storage.logs import NOW, batch, filler
 from tests.support.storage.segments import (
-    SegmentFolder,
+    SegmentDirectory,
     append,
     at,
     fill,
@@ -23,15 +23,15 @@ from tests.support.storage.segments import (
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Iterator[SegmentFolder]:
-    with SegmentFolder(tmp_path) as folder:
-        yield folder
+def make(tmp_path: Path) -> Iterator[SegmentDirectory]:
+    with SegmentDirectory(tmp_path) as directory:
+        yield directory
 
 
 # --- truncation
 
 
-def test_truncate_at_the_start_of_a_batch(make: SegmentFolder) -> None:
+def test_truncate_at_the_start_of_a_batch(make: SegmentDirectory) -> None:
     segment = make()
     fill(segment, count=10)
     assert segment.truncate_to(4, NOW) == 600
@@ -41,7 +41,7 @@ def test_truncate_at_the_start_of_a_batch(make: SegmentFolder) -> None:
     assert all(entry < 4 for entry in index_offsets(segment))
 
 
-def test_truncate_within_a_batch_drops_the_whole_batch(make: SegmentFolder) -> None:
+def test_truncate_within_a_batch_drops_the_whole_batch(make: SegmentDirectory) -> None:
     segment = make()
     append(segment, batch(*[b"v"] * 5), batch(*[b"w"] * 5, base_offset=5))
     first = len(batch(*[b"v"] * 5))
@@ -50,7 +50,7 @@ def test_truncate_within_a_batch_drops_the_whole_batch(make: SegmentFolder) -> N
     assert segment.next_offset() == 5
 
 
-def test_truncate_beyond_the_end_cuts_nothing(make: SegmentFolder) -> None:
+def test_truncate_beyond_the_end_cuts_nothing(make: SegmentDirectory) -> None:
     segment = make()
     fill(segment, count=10)
     assert segment.truncate_to(10, NOW) == 0
@@ -59,7 +59,7 @@ def test_truncate_beyond_the_end_cuts_nothing(make: SegmentFolder) -> None:
     assert segment.max_timestamp == NOW + 90
 
 
-def test_truncate_everything_starts_the_clock_anew(make: SegmentFolder) -> None:
+def test_truncate_everything_starts_the_clock_anew(make: SegmentDirectory) -> None:
     """S3: `segment.ms` counts from the truncation, not from records that are gone."""
     config = LogConfig(segment_ms=1000)
     segment = make(config=config)
@@ -72,7 +72,7 @@ def test_truncate_everything_starts_the_clock_anew(make: SegmentFolder) -> None:
     assert not segment.should_roll(config, 100, NOW + 1000, 1, NOW)
 
 
-def test_truncate_then_append_again(make: SegmentFolder) -> None:
+def test_truncate_then_append_again(make: SegmentDirectory) -> None:
     """The indexes go on where they were cut, and stay in order."""
     segment = make()
     fill(segment, count=20, step_ms=10)
@@ -88,7 +88,7 @@ def test_truncate_then_append_again(make: SegmentFolder) -> None:
     assert segment.find_timestamp(NOW + 101, 0) == at(NOW + 105, 21)
 
 
-def test_truncate_drops_aborted_transactions_whose_marker_goes(make: SegmentFolder) -> None:
+def test_truncate_drops_aborted_transactions_whose_marker_goes(make: SegmentDirectory) -> None:
     segment = make()
     fill(segment, count=20)
     kept, gone = AbortedTxn(1, 0, 9, 10), AbortedTxn(2, 3, 15, 16)
@@ -98,7 +98,7 @@ def test_truncate_drops_aborted_transactions_whose_marker_goes(make: SegmentFold
     assert segment.txn_index.all() == [kept]
 
 
-def test_truncate_a_reopened_segment(make: SegmentFolder) -> None:
+def test_truncate_a_reopened_segment(make: SegmentDirectory) -> None:
     segment = make()
     fill(segment, count=20)
     segment.close()
@@ -112,16 +112,16 @@ def test_truncate_a_reopened_segment(make: SegmentFolder) -> None:
 # --- rebuilding
 
 
-def rebuild(segment: Segment) -> int:
+def rebuild(segment: LogSegment) -> int:
     segment.begin_rebuild()
     valid = 0
-    for found in scan(segment.file, 0, segment.size, check=True):
+    for found in scan_batches(segment.file, 0, segment.size, check=True):
         segment.rebuild_from(found)
         valid = found.position + found.header.size
     return segment.end_rebuild(valid)
 
 
-def test_a_rebuilt_index_equals_the_first_one(make: SegmentFolder) -> None:
+def test_a_rebuilt_index_equals_the_first_one(make: SegmentDirectory) -> None:
     """S7: whatever was in the files."""
     segment = make()
     fill(segment, count=40)
@@ -140,7 +140,7 @@ def test_a_rebuilt_index_equals_the_first_one(make: SegmentFolder) -> None:
     assert (again.max_timestamp, again.max_timestamp_offset) == (NOW + 390, 39)
 
 
-def test_a_rebuild_cuts_off_what_is_not_valid(make: SegmentFolder) -> None:
+def test_a_rebuild_cuts_off_what_is_not_valid(make: SegmentDirectory) -> None:
     segment = make()
     fill(segment, count=4)
     segment.begin_rebuild()
@@ -148,7 +148,7 @@ def test_a_rebuild_cuts_off_what_is_not_valid(make: SegmentFolder) -> None:
     assert (segment.size, make.size(0, ".log")) == (200, 200)
 
 
-def test_a_rebuild_with_a_smaller_index(make: SegmentFolder) -> None:
+def test_a_rebuild_with_a_smaller_index(make: SegmentDirectory) -> None:
     """`segment.index.bytes` may have been lowered since the segment was written."""
     segment = make()
     fill(segment, count=40)
@@ -160,7 +160,7 @@ def test_a_rebuild_with_a_smaller_index(make: SegmentFolder) -> None:
     assert again.find_timestamp(NOW + 330, 0) == at(NOW + 330, 33)
 
 
-def test_an_index_larger_than_it_may_be_is_full(make: SegmentFolder) -> None:
+def test_an_index_larger_than_it_may_be_is_full(make: SegmentDirectory) -> None:
     """The same, after a clean stop: the index is kept, and the next append rolls."""
     segment = make()
     fill(segment, count=40)
@@ -174,7 +174,7 @@ def test_an_index_larger_than_it_may_be_is_full(make: SegmentFolder) -> None:
     assert offsets_of(read(again, 33, 200)) == [33, 34]
 
 
-def test_offsets_out_of_the_segments_range_are_refused(make: SegmentFolder) -> None:
+def test_offsets_out_of_the_segments_range_are_refused(make: SegmentDirectory) -> None:
     for offset in (5, 10 + INT_MAX + 1):
         make.path(10, ".log").write_bytes(batch(b"a", base_offset=offset))
         segment = make(10, create=False)
@@ -184,7 +184,7 @@ def test_offsets_out_of_the_segments_range_are_refused(make: SegmentFolder) -> N
         segment.close_handlers()
 
 
-def test_next_offset_of_a_torn_file_says_so(make: SegmentFolder) -> None:
+def test_next_offset_of_a_torn_file_says_so(make: SegmentDirectory) -> None:
     segment = make()
     fill(segment, count=2)
     segment.close()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.storage.segment.batch_scan import Found
+from penstock.storage.segment.batch_scan import BatchLocation
 from penstock.storage.segment.recent_batches import LEAST, RecentBatches
 
 SIZE = 100
@@ -18,8 +18,8 @@ def filled(count: int) -> RecentBatches:
 
 def test_a_batch_is_found_by_its_first_offset_alone() -> None:
     recent = filled(3)
-    assert recent.find(5, 3 * SIZE) == Found(SIZE, SIZE, 7)
-    assert recent.find(10, 3 * SIZE + 7) == Found(2 * SIZE, SIZE + 7, 12)
+    assert recent.find(5, 3 * SIZE) == BatchLocation(SIZE, SIZE, 7)
+    assert recent.find(10, 3 * SIZE + 7) == BatchLocation(2 * SIZE, SIZE + 7, 12)
     for offset in (-1, 6, 7, 8, 13, 15):
         assert recent.find(offset, 3 * SIZE) is None
         assert offset not in recent
@@ -33,7 +33,9 @@ def test_the_last_ones_are_known_and_not_many_more(count: int) -> None:
     assert known == list(range(known[0], count))
     assert LEAST <= len(known) < 2 * LEAST
     for number in known:
-        assert recent.find(number * 5, count * SIZE) == Found(number * SIZE, SIZE, number * 5 + 2)
+        assert recent.find(number * 5, count * SIZE) == BatchLocation(
+            number * SIZE, SIZE, number * 5 + 2
+        )
 
 
 def test_all_can_be_forgotten() -> None:
@@ -41,4 +43,4 @@ def test_all_can_be_forgotten() -> None:
     recent.clear()
     assert recent.find(0, SIZE) is None
     recent.add(2, 3, 50)
-    assert recent.find(2, 80) == Found(50, 30, 3)
+    assert recent.find(2, 80) == BatchLocation(50, 30, 3)

@@ -8,7 +8,7 @@ from penstock.storage.log.log import Log
 from penstock.storage.manager.log_dir import LogDir
 
 
-class LogWatcher(Protocol):
+class LogListener(Protocol):
     """Who must know when a log loses its end, moves, or is deleted: the cleaner.
 
     None of these waits for the disk: `begin_store` tells what is to be written because of them.
@@ -23,7 +23,7 @@ class LogWatcher(Protocol):
         ...
 
     def move_began(self, partition: TopicPartition) -> None:
-        """The log is being copied to another folder: its segments must stay as they are."""
+        """The log is being copied to another directory: its segments must stay as they are."""
         ...
 
     def move_ended(self, partition: TopicPartition) -> None:
@@ -31,9 +31,9 @@ class LogWatcher(Protocol):
         ...
 
     def moved(self, source: LogDir, target: LogDir, old: Log, new: Log) -> None:
-        """The partition's log is another one, in another folder, with the same records."""
+        """The partition's log is another one, in another directory, with the same records."""
         ...
 
     def begin_store(self, log_dir: LogDir) -> FileWrite | None:
-        """What the watcher keeps in a folder, where it is not stored as it is now."""
+        """What the watcher keeps in a directory, where it is not stored as it is now."""
         ...
