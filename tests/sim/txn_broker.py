@@ -41,7 +41,7 @@ from penstock.broker.security.client_quota_manager import ClientQuotaManager
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.broker.workers import Workers
 from penstock.cluster.store import is_ephemeral
-from penstock.controller.brokers import startup
+from penstock.controller.brokers import register_as_controller
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import BrokerRecord, Change, Key, Put, Record
 from penstock.coordinator.group import events as group
@@ -281,7 +281,7 @@ class SimBroker:
             features=SUPPORTED_FEATURES,
             epoch=0,
         )
-        changes = startup(
+        changes = register_as_controller(
             self._image,
             record,
             cluster_id="simulated",

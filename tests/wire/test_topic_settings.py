@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from penstock.broker.broker import Broker
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import Assignment, Put
-from penstock.controller.result import Result
+from penstock.controller.result import ControllerResult
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
 from penstock.records.batch import read_header, split
@@ -385,10 +385,10 @@ def test_unclean_leader_election_enable(
     record = Record(0, 1_700_000_000_000, None, b"x")
     assert try_produce(client, topic.name, record).error_code == 0
 
-    def lose_the_others(image: ClusterImage) -> Result[None]:
+    def lose_the_others(image: ClusterImage) -> ControllerResult[None]:
         replicas = Assignment((*image.topics[topic.name].assignments[0].replicas, 99))
         state = image.partitions[key]
-        return Result(
+        return ControllerResult(
             [
                 Put(replace(image.topics[topic.name], assignments={0: replicas})),
                 Put(

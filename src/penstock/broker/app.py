@@ -51,10 +51,10 @@ from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.broker.security.session_factory import SessionFactory
 from penstock.broker.workers import Workers
 from penstock.cluster.embedded import EmbeddedStore
-from penstock.controller.adoption import adopt
-from penstock.controller.brokers import startup
+from penstock.controller.brokers import register_as_controller
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import BrokerRecord, Change, Endpoint, Put
+from penstock.controller.topic_recovery import recover_topics
 from penstock.core.ids import TopicId, TopicPartition
 from penstock.core.system_clock import SystemClock
 from penstock.net.server.limits import Limits
@@ -181,7 +181,7 @@ class App:
             )
         logs = {} if not is_new else {log.partition: log for log in self._logs}
         if logs:
-            changes = adopt(
+            changes = recover_topics(
                 self._image,
                 {key: log.topic_id for key, log in logs.items()},
                 self._broker_id,
@@ -292,7 +292,7 @@ class App:
         )
         before: list[Change] = [Put(each) for each in self._image.configs.values()]
         before += [Put(each) for each in self._image.acls.values()]
-        changes = startup(
+        changes = register_as_controller(
             self._image,
             record,
             cluster_id=cluster_id,

@@ -29,8 +29,8 @@ from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.broker.workers import Workers
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import BrokerRecord, Endpoint
-from penstock.controller.partition_change import ElectionRules
-from penstock.controller.placement import Start
+from penstock.controller.partition_state_machine import ElectionRules
+from penstock.controller.placement import PlacementStart
 from penstock.controller.topics import NewTopicRules, create_topics
 from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
@@ -108,7 +108,7 @@ class Broker:
             replication_factor=self.config.int("default.replication.factor"),
             validate_configs=lambda configs: validate_topic_configs(configs, self.config),
             new_topic_id=uuid4,
-            start=Start(random.randrange(1 << 16), random.randrange(1 << 16)),
+            start=PlacementStart(random.randrange(1 << 16), random.randrange(1 << 16)),
         )
 
     def election_rules(self) -> ElectionRules:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from penstock.controller.election import settle_all
+from penstock.controller.election import update_partition_states
 from penstock.controller.features import require_supported
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import (
@@ -16,10 +16,10 @@ from penstock.controller.metadata import (
     FeaturesRecord,
     Put,
 )
-from penstock.controller.partition_change import ElectionRules
+from penstock.controller.partition_state_machine import ElectionRules
 
 
-def startup(
+def register_as_controller(
     image: ClusterImage,
     broker: BrokerRecord,
     *,
@@ -47,7 +47,9 @@ def startup(
     changes.append(Put(broker))
     live = image.brokers.keys() | {broker.broker_id}
     restarted = {broker.broker_id}
-    return changes + settle_all(image, live, rules, controller_epoch=epoch, restarted=restarted)
+    return changes + update_partition_states(
+        image, live, rules, controller_epoch=epoch, restarted=restarted
+    )
 
 
 def become_controller(
@@ -62,7 +64,9 @@ def become_controller(
         Put(ControllerEpochRecord(epoch)),
         Put(ControllerRecord(broker_id, now_ms)),
     ]
-    return changes + settle_all(image, image.brokers.keys(), rules, controller_epoch=epoch)
+    return changes + update_partition_states(
+        image, image.brokers.keys(), rules, controller_epoch=epoch
+    )
 
 
 def next_broker_epoch(image: ClusterImage) -> int:

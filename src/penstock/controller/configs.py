@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple, Protocol
 
+from penstock.controller.entity_configs import Entity, configs_of, replace_configs
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import DEFAULT_ENTITY, Change
-from penstock.controller.result import Result
-from penstock.controller.settings import Entity, replaced, values_of
-from penstock.controller.topic_names import unknown_topic
+from penstock.controller.result import ControllerResult
+from penstock.controller.topic_names import unknown_topic_error
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -75,7 +75,7 @@ class _Named(Protocol):
 
 def alter_configs(
     image: ClusterImage, request: AlterConfigsRequest, rules: ConfigRules
-) -> Result[AlterConfigsResponse]:
+) -> ControllerResult[AlterConfigsResponse]:
     """Replaces all settings of each resource: those that are not named are gone."""
     seen = Counter(
         (resource.resource_type, resource.resource_name) for resource in request.resources
@@ -93,13 +93,13 @@ def alter_configs(
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
         results[who] = result
-    reply = AlterConfigsResponse(responses=list(results.values()))
-    return Result([] if request.validate_only else changes, reply)
+    response = AlterConfigsResponse(responses=list(results.values()))
+    return ControllerResult([] if request.validate_only else changes, response)
 
 
 def incremental_alter_configs(
     image: ClusterImage, request: IncrementalAlterConfigsRequest, rules: ConfigRules
-) -> Result[IncrementalAlterConfigsResponse]:
+) -> ControllerResult[IncrementalAlterConfigsResponse]:
     """Sets, deletes, extends single settings; a resource changes as a whole or not at all."""
     seen = Counter(
         (resource.resource_type, resource.resource_name) for resource in request.resources
@@ -117,8 +117,8 @@ def incremental_alter_configs(
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
         results[who] = result
-    reply = IncrementalAlterConfigsResponse(responses=list(results.values()))
-    return Result([] if request.validate_only else changes, reply)
+    response = IncrementalAlterConfigsResponse(responses=list(results.values()))
+    return ControllerResult([] if request.validate_only else changes, response)
 
 
 def entity_of(resource_type: ConfigResourceType, name: str) -> Entity:
@@ -153,7 +153,7 @@ def _increment(
     _check_names(resource.configs)
     operations = [(_operation(config), config) for config in resource.configs]
     _check_values([config for op, config in operations if op is not ConfigOperation.DELETE])
-    values = dict(values_of(image, entity_of(kind, resource.resource_name)))
+    values = dict(configs_of(image, entity_of(kind, resource.resource_name)))
     for op, config in operations:
         value = config.value or ""
         match op:
@@ -181,10 +181,10 @@ def _changes(
 ) -> list[Change]:
     rules.validate(kind, name, values)
     entity = entity_of(kind, name)
-    if values == values_of(image, entity) and kind is not ConfigResourceType.BROKER:
+    if values == configs_of(image, entity) and kind is not ConfigResourceType.BROKER:
         return []
     # A broker hears of its settings even if they are the same: key stores are read again then.
-    return replaced(image, entity, values)
+    return replace_configs(image, entity, values)
 
 
 def _checked_resource(image: ClusterImage, number: int, name: str) -> ConfigResourceType:
@@ -206,7 +206,7 @@ def _checked_resource(image: ClusterImage, number: int, name: str) -> ConfigReso
             f"A resource of type {kind.name} needs a name: only brokers have common settings.",
         )
     elif kind is ConfigResourceType.TOPIC and name not in image.topics:
-        raise unknown_topic(name)
+        raise unknown_topic_error(name)
     return kind
 
 

@@ -13,14 +13,14 @@ from penstock.controller.metadata import (
     PartitionRecord,
     Put,
 )
-from penstock.controller.partition_change import (
+from penstock.controller.partition_state_machine import (
     NO_LEADER,
     ElectionRules,
-    Partition,
     PartitionChanges,
-    settle,
+    PartitionState,
+    next_partition_state,
 )
-from penstock.controller.result import Result
+from penstock.controller.result import ControllerResult
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.controlled_shutdown import (
@@ -39,7 +39,7 @@ PREFERRED: Final = 0
 UNCLEAN: Final = 1
 
 
-def settle_all(
+def update_partition_states(
     image: ClusterImage,
     live: Collection[int],
     rules: ElectionRules,
@@ -52,8 +52,10 @@ def settle_all(
     changes = PartitionChanges(image)
     for topic in image.topics.values():
         for number, assignment in topic.assignments.items():
-            before = Partition(image.partitions[TopicPartition(topic.topic, number)], assignment)
-            after = settle(before, live, epoch, rules, restarted=restarted)
+            before = PartitionState(
+                image.partitions[TopicPartition(topic.topic, number)], assignment
+            )
+            after = next_partition_state(before, live, epoch, rules, restarted=restarted)
             if after is not None:
                 changes.add(after)
     return changes.changes()
@@ -66,7 +68,7 @@ def broker_down(
     gone = [broker_id for broker_id in dict.fromkeys(broker_ids) if broker_id in image.brokers]
     live = image.brokers.keys() - set(gone)
     deletes: list[Change] = [Delete(BrokerKey(broker_id)) for broker_id in gone]
-    return deletes + settle_all(image, live, rules)
+    return deletes + update_partition_states(image, live, rules)
 
 
 def broker_up(image: ClusterImage, broker: BrokerRecord, rules: ElectionRules) -> list[Change]:
@@ -84,31 +86,33 @@ def broker_up(image: ClusterImage, broker: BrokerRecord, rules: ElectionRules) -
         )
     up: list[Change] = [Put(broker)]
     live = image.brokers.keys() | {broker.broker_id}
-    return up + settle_all(image, live, rules, restarted={broker.broker_id})
+    return up + update_partition_states(image, live, rules, restarted={broker.broker_id})
 
 
 def elect_leaderless(image: ClusterImage, rules: ElectionRules) -> list[Change]:
     """To be asked after `unclean.leader.election.enable` was switched on."""
-    return settle_all(image, image.brokers.keys(), rules)
+    return update_partition_states(image, image.brokers.keys(), rules)
 
 
 def controlled_shutdown(
     image: ClusterImage, request: ControlledShutdownRequest, rules: ElectionRules
-) -> Result[ControlledShutdownResponse]:
+) -> ControllerResult[ControlledShutdownResponse]:
     """Moves a broker's leaderships away before it leaves (R8).
 
-    The reply names the partitions that have other replicas, but none to hand over to yet: the
+    The response names the partitions that have other replicas, but none to hand over to yet: the
     broker asks again. The host keeps the broker among `rules.shutting_down` until it is gone.
     """
     broker = image.brokers.get(request.broker_id)
     if broker is None:
         code = ErrorCode.BROKER_NOT_AVAILABLE
-        return Result([], ControlledShutdownResponse(error_code=code))
+        return ControllerResult([], ControlledShutdownResponse(error_code=code))
     if request.broker_epoch not in (-1, broker.epoch):
         code = ErrorCode.STALE_BROKER_EPOCH
-        return Result([], ControlledShutdownResponse(error_code=code))
+        return ControllerResult([], ControlledShutdownResponse(error_code=code))
     leaving = rules.shutting_down | {request.broker_id}
-    changes = settle_all(image, image.brokers.keys(), rules._replace(shutting_down=leaving))
+    changes = update_partition_states(
+        image, image.brokers.keys(), rules._replace(shutting_down=leaving)
+    )
     states = dict(image.partitions)
     for change in changes:
         if isinstance(change, Put) and isinstance(change.record, PartitionRecord):
@@ -119,16 +123,16 @@ def controlled_shutdown(
         if state.leader == request.broker_id
         and len(image.topics[key.topic].assignments[key.partition].replicas) > 1
     ]
-    return Result(changes, ControlledShutdownResponse(remaining_partitions=remaining))
+    return ControllerResult(changes, ControlledShutdownResponse(remaining_partitions=remaining))
 
 
 def elect_leaders(
     image: ClusterImage, request: ElectLeadersRequest, rules: ElectionRules
-) -> Result[ElectLeadersResponse]:
+) -> ControllerResult[ElectLeadersResponse]:
     """Makes preferred replicas leaders, or any live replica where nobody in sync can lead.
 
     An unclean election that is asked for here needs no `unclean.leader.election.enable`. Without a
-    list of partitions all are looked at; the reply has every topic then, but only those of its
+    list of partitions all are looked at; the response has every topic then, but only those of its
     partitions that needed something.
     """
     if request.election_type not in (PREFERRED, UNCLEAN):
@@ -158,39 +162,41 @@ def elect_leaders(
                     )
                 )
         results.append(result)
-    return Result(changes.changes(), ElectLeadersResponse(replica_election_results=results))
+    return ControllerResult(
+        changes.changes(), ElectLeadersResponse(replica_election_results=results)
+    )
 
 
 def _elect(
     image: ClusterImage,
-    before: Partition | None,
+    before: PartitionState | None,
     key: TopicPartition,
     election_type: int,
     rules: ElectionRules,
-) -> Partition:
+) -> PartitionState:
     if before is None:
         raise KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             f"There is no partition {key}. Look at the topic's partitions and ask again.",
         )
     preferred = before.assignment.replicas[0]
-    leader = before.state.leader
+    leader = before.record.leader
     if leader == preferred if election_type == PREFERRED else leader != NO_LEADER:
         raise KafkaError(
             ErrorCode.ELECTION_NOT_NEEDED, f"{key} is led by {leader}: nothing needs to change."
         )
     live = image.brokers.keys()
     if election_type == PREFERRED:
-        after = settle(before, live, image.controller_epoch, rules, prefer=preferred)
-        if after is None or after.state.leader != preferred:
+        after = next_partition_state(before, live, image.controller_epoch, rules, prefer=preferred)
+        if after is None or after.record.leader != preferred:
             raise KafkaError(
                 ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
                 f"The preferred leader {preferred} of {key} is not up or not in sync "
-                f"(ISR {list(before.state.isr)}). Start it, wait until it has caught up, "
+                f"(ISR {list(before.record.isr)}). Start it, wait until it has caught up, "
                 "and ask again.",
             )
         return after
-    after = settle(
+    after = next_partition_state(
         before, live, image.controller_epoch, rules._replace(unclean=lambda _topic: True)
     )
     if after is None:
@@ -228,8 +234,10 @@ def balance_leaders(image: ClusterImage, percentage: int, rules: ElectionRules) 
             preferred = assignment.replicas[0]
             if preferred not in unbalanced or assignment.adding or assignment.removing:
                 continue
-            before = Partition(image.partitions[TopicPartition(topic.topic, number)], assignment)
-            after = settle(
+            before = PartitionState(
+                image.partitions[TopicPartition(topic.topic, number)], assignment
+            )
+            after = next_partition_state(
                 before, image.brokers.keys(), image.controller_epoch, rules, prefer=preferred
             )
             if after is not None:

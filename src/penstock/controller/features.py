@@ -9,7 +9,7 @@ from enum import IntEnum
 
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import BrokerRecord, Change, FeaturesRecord, Put
-from penstock.controller.result import Result
+from penstock.controller.result import ControllerResult
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.update_features import (
     FeatureUpdateKey,
@@ -41,7 +41,7 @@ def require_supported(broker: BrokerRecord, levels: Mapping[str, int]) -> None:
 
 def update_features(
     image: ClusterImage, request: UpdateFeaturesRequest
-) -> Result[UpdateFeaturesResponse]:
+) -> ControllerResult[UpdateFeaturesResponse]:
     """Levels go up or down, all of them or none. Level 0 is that of a feature that is off.
 
     `allow_downgrade`, which version 0 has in place of an upgrade type, changes nothing: Kafka has
@@ -58,7 +58,9 @@ def update_features(
                 "no feature was changed"
             )
             code = ErrorCode.INVALID_UPDATE_VERSION
-            return Result([], UpdateFeaturesResponse(error_code=code, error_message=message))
+            return ControllerResult(
+                [], UpdateFeaturesResponse(error_code=code, error_message=message)
+            )
     changes: list[Change] = []
     if not request.validate_only:
         wanted = {name: update.max_version_level for name, update in updates.items()}
@@ -67,7 +69,7 @@ def update_features(
         UpdatableFeatureResult(each.feature, ErrorCode.NONE, None)
         for each in request.feature_updates
     ]
-    return Result(changes, UpdateFeaturesResponse(error_message=None, results=results))
+    return ControllerResult(changes, UpdateFeaturesResponse(error_message=None, results=results))
 
 
 def _levels(image: ClusterImage) -> Mapping[str, int]:

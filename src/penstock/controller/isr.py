@@ -1,13 +1,13 @@
 """Leaders change their ISR (R2, R3): AlterPartition."""
 
 from penstock.controller.image import ClusterImage
-from penstock.controller.partition_change import (
+from penstock.controller.partition_state_machine import (
     ElectionRules,
-    Partition,
     PartitionChanges,
-    settle,
+    PartitionState,
+    next_partition_state,
 )
-from penstock.controller.result import Result
+from penstock.controller.result import ControllerResult
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import ZERO_UUID
@@ -24,7 +24,7 @@ from penstock.protocol.messages.alter_partition import (
 
 def alter_partition(
     image: ClusterImage, request: AlterPartitionRequest, rules: ElectionRules
-) -> Result[AlterPartitionResponse]:
+) -> ControllerResult[AlterPartitionResponse]:
     """Takes over the ISRs of a leader whose picture of its partitions is not outdated.
 
     An ISR that has all replicas a reassignment waits for finishes it. If another broker leads from
@@ -32,10 +32,10 @@ def alter_partition(
     """
     broker = image.brokers.get(request.broker_id)
     if broker is None or request.broker_epoch != broker.epoch:
-        return Result([], AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
+        return ControllerResult([], AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
     changes = PartitionChanges(image)
     topics = [_topic(image, request.broker_id, topic, rules, changes) for topic in request.topics]
-    return Result(changes.changes(), AlterPartitionResponse(topics=topics))
+    return ControllerResult(changes.changes(), AlterPartitionResponse(topics=topics))
 
 
 def _topic(
@@ -78,7 +78,7 @@ def _partition(
     result.error_code = _refusal(image, broker_id, before, data, proposed, rules)
     if result.error_code != ErrorCode.NONE:
         return
-    after = settle(
+    after = next_partition_state(
         before,
         image.brokers,
         image.controller_epoch,
@@ -88,7 +88,7 @@ def _partition(
     )
     if after is not None:
         changes.add(after)
-    state = (after or before).state
+    state = (after or before).record
     if state.leader != broker_id:
         result.error_code = ErrorCode.NEW_LEADER_ELECTED
         return
@@ -101,12 +101,12 @@ def _partition(
 def _refusal(
     image: ClusterImage,
     broker_id: int,
-    before: Partition,
+    before: PartitionState,
     data: AlterPartitionRequestPartitionData,
     proposed: list[BrokerState],
     rules: ElectionRules,
 ) -> ErrorCode:
-    state = before.state
+    state = before.record
     if data.leader_epoch > state.leader_epoch or data.partition_epoch > state.partition_epoch:
         # The leader has heard from a controller that came after this one.
         return ErrorCode.NOT_CONTROLLER

@@ -15,14 +15,14 @@ from penstock.controller.image import ClusterImage
 from penstock.core.errors import ErrorCode, KafkaError
 
 
-class Start(NamedTuple):
+class PlacementStart(NamedTuple):
     """Where to begin in the row of brokers, and with which gap: chance, given by the host."""
 
     first: int
     shift: int
 
 
-def row_of(racks: Mapping[int, str | None]) -> list[int]:
+def interleave_racks(racks: Mapping[int, str | None]) -> list[int]:
     """The brokers, one of each rack in turn. Brokers without a rack share one of their own."""
     by_rack: dict[str, list[int]] = {}
     for broker in sorted(racks):
@@ -31,11 +31,11 @@ def row_of(racks: Mapping[int, str | None]) -> list[int]:
     return [broker for turn in turns for broker in turn if broker is not None]
 
 
-def place(
+def place_replicas(
     racks: Mapping[int, str | None],
     partitions: int,
     replication_factor: int,
-    start: Start,
+    start: PlacementStart,
     first_partition: int = 0,
 ) -> list[tuple[int, ...]]:
     """The replicas of `partitions` partitions from number `first_partition`, leaders first.
@@ -56,7 +56,7 @@ def place(
             f"{len(racks)} {'is' if len(racks) == 1 else 'are'} up. "
             f"Start more brokers, or ask for a replication factor of {max(len(racks), 1)} or less.",
         )
-    row = row_of(racks)
+    row = interleave_racks(racks)
     stride = len({rack or "" for rack in racks.values()})
     placed: list[tuple[int, ...]] = []
     for partition in range(first_partition, first_partition + partitions):
@@ -66,17 +66,17 @@ def place(
     return placed
 
 
-def place_more(
-    image: ClusterImage, topic: str, partitions: int, start: Start
+def place_added_partitions(
+    image: ClusterImage, topic: str, partitions: int, start: PlacementStart
 ) -> list[tuple[int, ...]]:
     """The replicas of partitions that are added: the round goes on that the topic began."""
     assignments = image.topics[topic].assignments
     first = assignments[0].replicas
     racks = racks_of(image)
-    row = row_of(racks)
+    row = interleave_racks(racks)
     if first[0] in racks:
-        start = Start(row.index(first[0]), start.shift)
-    return place(racks, partitions, len(first), start, first_partition=len(assignments))
+        start = PlacementStart(row.index(first[0]), start.shift)
+    return place_replicas(racks, partitions, len(first), start, first_partition=len(assignments))
 
 
 def racks_of(image: ClusterImage) -> dict[int, str | None]:

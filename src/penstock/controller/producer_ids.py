@@ -4,7 +4,7 @@ from typing import Final
 
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import ProducerIdsRecord, Put
-from penstock.controller.result import Result
+from penstock.controller.result import ControllerResult
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
@@ -15,7 +15,7 @@ BLOCK_SIZE: Final = 1000
 _LAST_ID: Final = 2**63 - 1
 
 
-def next_block(image: ClusterImage, broker_id: int) -> Result[ProducerIdsRecord]:
+def next_block(image: ClusterImage, broker_id: int) -> ControllerResult[ProducerIdsRecord]:
     """The block after the one that was handed out last."""
     start = 0 if image.producer_ids is None else image.producer_ids.block_end + 1
     end = start + BLOCK_SIZE - 1
@@ -25,22 +25,22 @@ def next_block(image: ClusterImage, broker_id: int) -> Result[ProducerIdsRecord]
             f"All {_LAST_ID} producer ids have been handed out: producers need a new cluster.",
         )
     block = ProducerIdsRecord(broker_id, start, end)
-    return Result([Put(block)], block)
+    return ControllerResult([Put(block)], block)
 
 
 def allocate_producer_ids(
     image: ClusterImage, request: AllocateProducerIdsRequest
-) -> Result[AllocateProducerIdsResponse]:
+) -> ControllerResult[AllocateProducerIdsResponse]:
     """A block for a broker of the cluster, whose registration must be the present one."""
     broker = image.brokers.get(request.broker_id)
     if broker is None:
         code = ErrorCode.BROKER_ID_NOT_REGISTERED
-        return Result([], AllocateProducerIdsResponse(error_code=code))
+        return ControllerResult([], AllocateProducerIdsResponse(error_code=code))
     if request.broker_epoch != broker.epoch:
         code = ErrorCode.STALE_BROKER_EPOCH
-        return Result([], AllocateProducerIdsResponse(error_code=code))
+        return ControllerResult([], AllocateProducerIdsResponse(error_code=code))
     changes, block = next_block(image, request.broker_id)
-    return Result(
+    return ControllerResult(
         changes,
         AllocateProducerIdsResponse(
             producer_id_start=block.block_start, producer_id_len=BLOCK_SIZE

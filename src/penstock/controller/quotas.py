@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
+from penstock.controller.entity_configs import Entity, configs_of, replace_configs
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import Change
-from penstock.controller.settings import Entity, replaced, values_of
 
 
 def alter_quotas(image: ClusterImage, altered: Mapping[Entity, Mapping[str, str]]) -> list[Change]:
@@ -15,6 +15,6 @@ def alter_quotas(image: ClusterImage, altered: Mapping[Entity, Mapping[str, str]
     return [
         change
         for entity, values in altered.items()
-        if values != values_of(image, entity)
-        for change in replaced(image, entity, values)
+        if values != configs_of(image, entity)
+        for change in replace_configs(image, entity, values)
     ]

@@ -1,20 +1,20 @@
-"""Partitions move to other brokers (R8): they start to, change their mind, stop, and are listed.
+"""Reassignments of partitions to other brokers (R8): start, replace, cancel and list.
 
-While a partition moves its replicas are the new ones and then the old ones that will go. It has
-arrived when all new ones are in sync; `partition_change.settle` sees that and drops the others.
+During a reassignment the replicas are the new ones followed by those to be removed. It completes
+when all new replicas are in sync: `next_partition_state` then drops the others.
 """
 
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import Assignment
-from penstock.controller.partition_change import (
+from penstock.controller.partition_state_machine import (
     NO_LEADER,
     ElectionRules,
-    Partition,
     PartitionChanges,
-    settle,
+    PartitionState,
+    next_partition_state,
 )
 from penstock.controller.placement import check_assignment
-from penstock.controller.result import Result
+from penstock.controller.result import ControllerResult
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.alter_partition_reassignments import (
@@ -34,7 +34,7 @@ from penstock.protocol.messages.list_partition_reassignments import (
 
 def alter_partition_reassignments(
     image: ClusterImage, request: AlterPartitionReassignmentsRequest, rules: ElectionRules
-) -> Result[AlterPartitionReassignmentsResponse]:
+) -> ControllerResult[AlterPartitionReassignmentsResponse]:
     """Starts, replaces and (where replicas are null) cancels reassignments."""
     changes = PartitionChanges(image)
     seen: set[TopicPartition] = set()
@@ -59,12 +59,12 @@ def alter_partition_reassignments(
             seen.add(key)
             results.append(result)
         topics.append(ReassignableTopicResponse(name=topic.name, partitions=results))
-    reply = AlterPartitionReassignmentsResponse(
+    response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_message=None,
         responses=topics,
     )
-    return Result(changes.changes(), reply)
+    return ControllerResult(changes.changes(), response)
 
 
 def _alter(
@@ -73,7 +73,7 @@ def _alter(
     wanted: ReassignablePartition,
     allow_replication_factor_change: bool,
     rules: ElectionRules,
-) -> Partition | None:
+) -> PartitionState | None:
     before = PartitionChanges(image).current(key)
     if before is None:
         raise KafkaError(
@@ -92,7 +92,9 @@ def _alter(
     else:
         target = _towards(image, key, origin, wanted.replicas, allow_replication_factor_change)
     _check_in_sync(image, before, target, rules)
-    return settle(before, image.brokers, image.controller_epoch, rules, assignment=target)
+    return next_partition_state(
+        before, image.brokers, image.controller_epoch, rules, assignment=target
+    )
 
 
 def _towards(
@@ -119,13 +121,13 @@ def _towards(
 
 
 def _check_in_sync(
-    image: ClusterImage, before: Partition, target: Assignment, rules: ElectionRules
+    image: ClusterImage, before: PartitionState, target: Assignment, rules: ElectionRules
 ) -> None:
     """Refuses to drop the replicas that alone have everything.
 
     Only what an unfinished reassignment has brought can be dropped at once, so it must be theirs.
     """
-    state = before.state
+    state = before.record
     kept = [replica for replica in state.isr if replica in target.replicas]
     needs_live = state.leader != NO_LEADER
     if any(replica in image.brokers for replica in kept) if needs_live else kept:

@@ -1,4 +1,4 @@
-"""What a command of the controller decides: changes for the store, and the reply for the caller."""
+"""The result of a controller command: changes for the store and the response for the caller."""
 
 from typing import Generic, NamedTuple, TypeVar
 
@@ -7,11 +7,11 @@ from penstock.controller.metadata import Change
 R = TypeVar("R")
 
 
-class Result(NamedTuple, Generic[R]):
-    """Nothing has happened yet: the host commits `changes` as a whole, then sends `reply`.
+class ControllerResult(NamedTuple, Generic[R]):
+    """Changes that the host commits atomically before it returns `response`.
 
-    No key is in `changes` twice, so that each is one operation of an atomic multi.
+    Each key occurs at most once in `changes`, so that every change is one operation of a multi.
     """
 
     changes: list[Change]
-    reply: R
+    response: R

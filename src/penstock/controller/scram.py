@@ -2,16 +2,16 @@
 
 from collections.abc import Iterable
 
+from penstock.controller.entity_configs import update_configs
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import Change
-from penstock.controller.settings import updated
 
 
 def alter_scram_credentials(
     image: ClusterImage, credentials: Iterable[tuple[str, str, str | None]]
 ) -> list[Change]:
     """Sets and (None) removes credentials: user, mechanism, and the credential as it is stored."""
-    return updated(
+    return update_configs(
         image,
         (((("users", user),), {mechanism: value}) for user, mechanism, value in credentials),
     )

@@ -4,8 +4,8 @@ from collections import Counter
 
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import Change, ConfigKey, Delete, TopicKey, TopicRecord
-from penstock.controller.result import Result
-from penstock.controller.topic_names import named_twice, unknown_topic
+from penstock.controller.result import ControllerResult
+from penstock.controller.topic_names import duplicate_topic_error, unknown_topic_error
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicId, TopicPartition
 from penstock.protocol.fields import ZERO_UUID
@@ -19,7 +19,7 @@ from penstock.protocol.messages.delete_topics import (
 
 def delete_topics(
     image: ClusterImage, request: DeleteTopicsRequest
-) -> Result[DeleteTopicsResponse]:
+) -> ControllerResult[DeleteTopicsResponse]:
     """Removes topics by name or id: their partitions, settings and the topics themselves.
 
     A result has both name and id where the topic is known: whether the client may see the name it
@@ -36,12 +36,12 @@ def delete_topics(
             record = _deletable(image, topic, name)
             result.name, result.topic_id = record.topic, record.topic_id
             if times[record.topic] > 1:
-                raise named_twice(record.topic)
+                raise duplicate_topic_error(record.topic)
             changes += delete_topic(image, record.topic)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
         results[result.name, result.topic_id] = result
-    return Result(changes, DeleteTopicsResponse(responses=list(results.values())))
+    return ControllerResult(changes, DeleteTopicsResponse(responses=list(results.values())))
 
 
 def delete_topic(image: ClusterImage, topic: str) -> list[Change]:
@@ -75,5 +75,5 @@ def _deletable(image: ClusterImage, topic: DeleteTopicState, name: str | None) -
             f"There is no topic with id {topic.topic_id}. It may have been deleted already.",
         )
     if name not in image.topics:
-        raise unknown_topic(name)
+        raise unknown_topic_error(name)
     return image.topics[name]

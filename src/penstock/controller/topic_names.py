@@ -34,14 +34,14 @@ def check_topic_name(name: str) -> None:
     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
 
 
-def unknown_topic(name: str) -> KafkaError:
+def unknown_topic_error(name: str) -> KafkaError:
     return KafkaError(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         f"There is no topic '{name}'. Check the name, or create it.",
     )
 
 
-def named_twice(name: str) -> KafkaError:
+def duplicate_topic_error(name: str) -> KafkaError:
     return KafkaError(
         ErrorCode.INVALID_REQUEST, f"Topic '{name}' is in the request twice. Name it once."
     )

@@ -15,15 +15,21 @@ from penstock.controller.metadata import (
     Put,
     TopicRecord,
 )
-from penstock.controller.partition_change import new_partition
-from penstock.controller.placement import Start, check_assignment, place, place_more, racks_of
-from penstock.controller.result import Result
+from penstock.controller.partition_state_machine import new_partition
+from penstock.controller.placement import (
+    PlacementStart,
+    check_assignment,
+    place_added_partitions,
+    place_replicas,
+    racks_of,
+)
+from penstock.controller.result import ControllerResult
 from penstock.controller.topic_names import (
     CLUSTER_METADATA_TOPIC,
     NameCollisions,
     check_topic_name,
-    named_twice,
-    unknown_topic,
+    duplicate_topic_error,
+    unknown_topic_error,
 )
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicId
@@ -58,10 +64,10 @@ class NewTopicRules(NamedTuple):
     """Raises a KafkaError for topic settings that cannot be."""
     new_topic_id: Callable[[], TopicId]
     """A random id."""
-    start: Start
+    start: PlacementStart
 
 
-def draw_topic_id(new_topic_id: Callable[[], TopicId], taken: Container[TopicId]) -> TopicId:
+def generate_topic_id(new_topic_id: Callable[[], TopicId], taken: Container[TopicId]) -> TopicId:
     """An id that is neither reserved, nor in use, nor starts with a dash when it is printed."""
     while True:
         topic_id = new_topic_id()
@@ -91,7 +97,7 @@ class _Budget:
 
 def create_topics(
     image: ClusterImage, request: CreateTopicsRequest, rules: NewTopicRules
-) -> Result[CreateTopicsResponse]:
+) -> ControllerResult[CreateTopicsResponse]:
     """Makes the topics that can be made; each result says how its own went.
 
     `configs` of a result is left empty for the handler, which knows defaults and rights.
@@ -105,7 +111,7 @@ def create_topics(
     for topic in request.topics:
         try:
             if seen[topic.name] > 1:
-                raise named_twice(topic.name)
+                raise duplicate_topic_error(topic.name)
             names.check(_checked_name(image, topic.name))
             values = _configs(topic, rules.validate_configs)
             replicas = _replicas(image, topic, rules, budget)
@@ -115,7 +121,7 @@ def create_topics(
             )
             continue
         names.add(topic.name)
-        topic_id = draw_topic_id(rules.new_topic_id, ids)
+        topic_id = generate_topic_id(rules.new_topic_id, ids)
         ids.add(topic_id)
         changes += new_topic(image, topic.name, topic_id, replicas, values)
         results[topic.name] = CreatableTopicResult(
@@ -125,9 +131,11 @@ def create_topics(
             num_partitions=len(replicas),
             replication_factor=len(replicas[0]),
         )
-        rules = rules._replace(start=Start(rules.start.first + len(replicas), rules.start.shift))
-    reply = CreateTopicsResponse(topics=list(results.values()))
-    return Result([] if request.validate_only else changes, reply)
+        rules = rules._replace(
+            start=PlacementStart(rules.start.first + len(replicas), rules.start.shift)
+        )
+    response = CreateTopicsResponse(topics=list(results.values()))
+    return ControllerResult([] if request.validate_only else changes, response)
 
 
 def new_topic(
@@ -203,7 +211,7 @@ def _replicas(
         rules.replication_factor if topic.replication_factor == -1 else topic.replication_factor
     )
     budget.take(count)
-    return place(racks_of(image), count, factor, rules.start)
+    return place_replicas(racks_of(image), count, factor, rules.start)
 
 
 def _assigned(image: ClusterImage, topic: CreatableTopic, budget: _Budget) -> list[tuple[int, ...]]:
@@ -239,8 +247,8 @@ def _assigned(image: ClusterImage, topic: CreatableTopic, budget: _Budget) -> li
 
 
 def create_partitions(
-    image: ClusterImage, request: CreatePartitionsRequest, start: Start
-) -> Result[CreatePartitionsResponse]:
+    image: ClusterImage, request: CreatePartitionsRequest, start: PlacementStart
+) -> ControllerResult[CreatePartitionsResponse]:
     """Adds partitions to topics; each result says how its own went."""
     seen = Counter(topic.name for topic in request.topics)
     budget = _Budget()
@@ -250,21 +258,21 @@ def create_partitions(
         result = CreatePartitionsTopicResult(name=topic.name)
         try:
             if seen[topic.name] > 1:
-                raise named_twice(topic.name)
+                raise duplicate_topic_error(topic.name)
             changes += _more_partitions(image, topic, start, budget)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
         results[topic.name] = result
-    reply = CreatePartitionsResponse(results=list(results.values()))
-    return Result([] if request.validate_only else changes, reply)
+    response = CreatePartitionsResponse(results=list(results.values()))
+    return ControllerResult([] if request.validate_only else changes, response)
 
 
 def _more_partitions(
-    image: ClusterImage, topic: CreatePartitionsTopic, start: Start, budget: _Budget
+    image: ClusterImage, topic: CreatePartitionsTopic, start: PlacementStart, budget: _Budget
 ) -> list[Change]:
     record = image.topics.get(topic.name)
     if record is None:
-        raise unknown_topic(topic.name)
+        raise unknown_topic_error(topic.name)
     if any(known.adding or known.removing for known in record.assignments.values()):
         raise KafkaError(
             ErrorCode.REASSIGNMENT_IN_PROGRESS,
@@ -280,7 +288,7 @@ def _more_partitions(
     added = topic.count - first
     budget.take(added)
     if topic.assignments is None:
-        replicas = place_more(image, topic.name, added, start)
+        replicas = place_added_partitions(image, topic.name, added, start)
     else:
         if len(topic.assignments) != added:
             raise KafkaError(

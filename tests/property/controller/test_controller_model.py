@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from penstock.controller.brokers import become_controller, startup
+from penstock.controller.brokers import become_controller, register_as_controller
 from penstock.controller.election import (
     PREFERRED,
     UNCLEAN,
@@ -27,7 +27,7 @@ from penstock.controller.election import (
     controlled_shutdown,
     elect_leaderless,
     elect_leaders,
-    settle_all,
+    update_partition_states,
 )
 from penstock.controller.image import ClusterImage
 from penstock.controller.isr import alter_partition
@@ -41,8 +41,8 @@ from penstock.controller.metadata import (
     Record,
     TopicRecord,
 )
-from penstock.controller.partition_change import ElectionRules
-from penstock.controller.placement import Start
+from penstock.controller.partition_state_machine import ElectionRules
+from penstock.controller.placement import PlacementStart
 from penstock.controller.reassignment import alter_partition_reassignments
 from penstock.controller.topic_deletion import delete_topics
 from penstock.controller.topics import NewTopicRules, create_partitions, create_topics
@@ -184,7 +184,7 @@ class ClusterMachine(RuleBasedStateMachine):
     def start_controller(self, broker_id: int) -> None:
         self.shutting_down.discard(broker_id)
         record = broker(broker_id, self.next_epoch(), RACKS[broker_id])
-        changes = startup(
+        changes = register_as_controller(
             self.image, record, cluster_id="c", features={}, now_ms=0, rules=self.election_rules
         )
         self.epoch = max(self.epoch, self.image.controller_epoch + 1)
@@ -221,9 +221,9 @@ class ClusterMachine(RuleBasedStateMachine):
     def broker_asks_to_leave(self, broker_id: int) -> None:
         """R8"""
         request = ControlledShutdownRequest(broker_id)
-        changes, reply = controlled_shutdown(self.image, request, self.election_rules)
-        assert (reply.error_code == ErrorCode.NONE) == (broker_id in self.image.brokers)
-        if reply.error_code == ErrorCode.NONE:
+        changes, response = controlled_shutdown(self.image, request, self.election_rules)
+        assert (response.error_code == ErrorCode.NONE) == (broker_id in self.image.brokers)
+        if response.error_code == ErrorCode.NONE:
             self.shutting_down.add(broker_id)
         self.commit(changes)
 
@@ -249,16 +249,18 @@ class ClusterMachine(RuleBasedStateMachine):
             assert code != ErrorCode.NONE
 
     def create(self, topic: CreatableTopic, start: int) -> ErrorCode:
-        rules = NewTopicRules(1, 1, lambda _configs: None, self.new_topic_id, Start(start, start))
-        changes, reply = create_topics(self.image, CreateTopicsRequest(topics=[topic]), rules)
+        rules = NewTopicRules(
+            1, 1, lambda _configs: None, self.new_topic_id, PlacementStart(start, start)
+        )
+        changes, response = create_topics(self.image, CreateTopicsRequest(topics=[topic]), rules)
         self.commit(changes)
-        return ErrorCode(reply.topics[0].error_code)
+        return ErrorCode(response.topics[0].error_code)
 
     @rule(name=NAMES, count=st.integers(0, 4))
     def add_partitions(self, name: str, count: int) -> None:
         """M1"""
         request = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name, count, None)])
-        self.commit(create_partitions(self.image, request, Start(0, 0)).changes)
+        self.commit(create_partitions(self.image, request, PlacementStart(0, 0)).changes)
 
     @rule(name=NAMES, replicas=ANY_REPLICAS)
     def delete_topic_and_make_it_again(self, name: str, replicas: list[int]) -> None:
@@ -309,9 +311,9 @@ class ClusterMachine(RuleBasedStateMachine):
             allow_replication_factor_change=factor_change, topics=wanted
         )
         before, led = self.assignment(key), self.image.partitions[key].leader != -1
-        changes, reply = alter_partition_reassignments(self.image, request, self.election_rules)
+        changes, response = alter_partition_reassignments(self.image, request, self.election_rules)
         self.commit(changes)
-        code = ErrorCode(reply.responses[0].partitions[0].error_code)
+        code = ErrorCode(response.responses[0].partitions[0].error_code)
         if code == ErrorCode.NONE and to is not None:
             after = self.assignment(key)
             assert tuple(r for r in after.replicas if r not in after.removing) == tuple(to)
@@ -373,9 +375,9 @@ class ClusterMachine(RuleBasedStateMachine):
             "", self.image.topics[key.topic].topic_id, [partition]
         )
         request = AlterPartitionRequest(known.leader, brokers[known.leader].epoch, [topic])
-        changes, reply = alter_partition(self.image, request, self.election_rules)
+        changes, response = alter_partition(self.image, request, self.election_rules)
         self.commit(changes, eligible={key: set(isr)})
-        return ErrorCode(reply.topics[0].partitions[0].error_code)
+        return ErrorCode(response.topics[0].partitions[0].error_code)
 
     @precondition(lambda self: self.image.partitions)
     @rule(data=st.data(), election=st.sampled_from([PREFERRED, UNCLEAN]))
@@ -440,7 +442,10 @@ class ClusterMachine(RuleBasedStateMachine):
     @invariant()
     def nothing_is_left_to_decide(self) -> None:
         if not self.shutting_down:
-            assert settle_all(self.image, self.image.brokers.keys(), self.election_rules) == []
+            assert (
+                update_partition_states(self.image, self.image.brokers.keys(), self.election_rules)
+                == []
+            )
 
 
 def test_random_lives_of_a_cluster() -> None:

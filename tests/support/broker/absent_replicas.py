@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import Assignment, Put
-from penstock.controller.result import Result
+from penstock.controller.result import ControllerResult
 from penstock.core.ids import TopicPartition
 from tests.support.broker.in_process import RunningBroker
 
@@ -14,11 +14,11 @@ ABSENT = 99
 def add_absent_replica(broker: RunningBroker, topic: str) -> None:
     """Partition 0 gets a second replica, which is not in sync: its broker is down."""
 
-    def add(image: ClusterImage) -> Result[None]:
+    def add(image: ClusterImage) -> ControllerResult[None]:
         record = image.topics[topic]
         state = image.partitions[TopicPartition(topic, 0)]
         replicas = Assignment((*record.assignments[0].replicas, ABSENT))
-        return Result(
+        return ControllerResult(
             [
                 Put(replace(record, assignments={**record.assignments, 0: replicas})),
                 Put(replace(state, partition_epoch=state.partition_epoch + 1)),

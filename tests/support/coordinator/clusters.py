@@ -16,8 +16,8 @@ from penstock.controller.metadata import (
     Put,
     SecurityProtocol,
 )
-from penstock.controller.partition_change import ElectionRules
-from penstock.controller.placement import Start
+from penstock.controller.partition_state_machine import ElectionRules
+from penstock.controller.placement import PlacementStart
 from penstock.controller.topics import NewTopicRules, new_topic
 from penstock.core.ids import TopicId, TopicPartition
 
@@ -66,7 +66,7 @@ def add_topic(
 def new_topic_rules(
     num_partitions: int = 1, replication_factor: int = 1, first: int = 0
 ) -> NewTopicRules:
-    start = Start(first, 0)
+    start = PlacementStart(first, 0)
     return NewTopicRules(num_partitions, replication_factor, lambda _configs: None, ids(), start)
 
 

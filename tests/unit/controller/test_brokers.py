@@ -5,11 +5,11 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
-from penstock.controller.adoption import adopt
-from penstock.controller.brokers import become_controller, startup
+from penstock.controller.brokers import become_controller, register_as_controller
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import BrokerKey, Change, Delete, FeaturesRecord, Put
-from penstock.controller.partition_change import ElectionRules
+from penstock.controller.partition_state_machine import ElectionRules
+from penstock.controller.topic_recovery import recover_topics
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from tests.support.coordinator import clusters
@@ -35,7 +35,7 @@ def start(
     features: dict[str, int] | None = None,
     rules: ElectionRules = CLEAN,
 ) -> list[Change]:
-    changes = startup(
+    changes = register_as_controller(
         image,
         replace(broker(broker_id, epoch=epoch), features=SUPPORTED),
         cluster_id="cluster",
@@ -171,7 +171,7 @@ def test_folders_become_topics() -> None:
         TopicPartition("t", 0): None,
         TopicPartition("u", 0): None,
     }
-    changes = adopt(image, found, 4, ids(), {TopicPartition("t", 2): 6})
+    changes = recover_topics(image, found, 4, ids(), {TopicPartition("t", 2): 6})
     check_committable(changes)
     image.apply(changes)
     assert image.topics["t"].topic_id == T_ID
@@ -188,7 +188,7 @@ def test_what_the_store_knows_is_left_alone() -> None:
     image = image_of(0)
     add_topic(image, "t", (0,))
     found = {TopicPartition("t", 5): None, TopicPartition("__cluster_metadata", 0): None}
-    assert adopt(image, found, 0, ids()) == []
+    assert recover_topics(image, found, 0, ids()) == []
 
 
 def test_folders_that_contradict_each_other() -> None:
@@ -197,11 +197,11 @@ def test_folders_that_contradict_each_other() -> None:
     two = {TopicPartition("t", 0): UUID(int=888), TopicPartition("t", 1): UUID(int=999)}
     for found in (two, {TopicPartition("t", 0): T_ID}):
         with pytest.raises(KafkaError) as caught:
-            adopt(image, found, 0, ids())
+            recover_topics(image, found, 0, ids())
         assert caught.value.code == ErrorCode.INCONSISTENT_TOPIC_ID
 
 
 def test_a_folder_with_an_absurd_number() -> None:
     with pytest.raises(KafkaError, match="t-2147483647") as caught:
-        adopt(image_of(0), {TopicPartition("t", 2**31 - 1): None}, 0, ids())
+        recover_topics(image_of(0), {TopicPartition("t", 2**31 - 1): None}, 0, ids())
     assert caught.value.code == ErrorCode.INVALID_PARTITIONS

@@ -54,10 +54,10 @@ def image() -> ClusterImage:
 def replace(image: ClusterImage, kind: int, name: str, values: Settings) -> ErrorCode:
     configs = [AlterConfigsAlterableConfig(key, value) for key, value in values.items()]
     request = AlterConfigsRequest(resources=[AlterConfigsResource(kind, name, configs)])
-    changes, reply = alter_configs(image, request, RULES)
+    changes, response = alter_configs(image, request, RULES)
     check_committable(changes)
     image.apply(changes)
-    (result,) = reply.responses
+    (result,) = response.responses
     assert (result.resource_type, result.resource_name) == (kind, name)
     assert (result.error_code == ErrorCode.NONE) == (result.error_message is None)
     return ErrorCode(result.error_code)
@@ -75,10 +75,10 @@ def change(
         resources=[IncrementalAlterConfigsResource(kind, name, configs)],
         validate_only=validate_only,
     )
-    changes, reply = incremental_alter_configs(image, request, RULES)
+    changes, response = incremental_alter_configs(image, request, RULES)
     check_committable(changes)
     image.apply(changes)
-    (result,) = reply.responses
+    (result,) = response.responses
     assert (result.resource_type, result.resource_name) == (kind, name)
     assert (result.error_code == ErrorCode.NONE) == (result.error_message is None)
     return ErrorCode(result.error_code)
@@ -98,15 +98,15 @@ def test_replace_with_null_is_refused(image: ClusterImage) -> None:
 
 def test_replace_validate_only_and_twice(image: ClusterImage) -> None:
     resource = AlterConfigsResource(TOPIC, "t", [])
-    changes, reply = alter_configs(
+    changes, response = alter_configs(
         image, AlterConfigsRequest(resources=[resource], validate_only=True), RULES
     )
-    assert (changes, reply.responses[0].error_code) == ([], ErrorCode.NONE)
-    changes, reply = alter_configs(
+    assert (changes, response.responses[0].error_code) == ([], ErrorCode.NONE)
+    changes, response = alter_configs(
         image, AlterConfigsRequest(resources=[resource, resource]), RULES
     )
     assert changes == []
-    assert [r.error_code for r in reply.responses] == [ErrorCode.INVALID_REQUEST]
+    assert [r.error_code for r in response.responses] == [ErrorCode.INVALID_REQUEST]
 
 
 def test_set_and_delete(image: ClusterImage) -> None:
@@ -162,9 +162,9 @@ def test_resource_twice_spoils_only_itself(image: ClusterImage) -> None:
     twice = IncrementalAlterConfigsResource(TOPIC, "t", [setting])
     once = IncrementalAlterConfigsResource(GROUP, "t", [setting])
     request = IncrementalAlterConfigsRequest(resources=[twice, once, twice])
-    changes, reply = incremental_alter_configs(image, request, RULES)
+    changes, response = incremental_alter_configs(image, request, RULES)
     assert changes == [Put(ConfigRecord((("groups", "t"),), {"b": "2"}))]
-    assert [r.error_code for r in reply.responses] == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
+    assert [r.error_code for r in response.responses] == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
 
 
 def test_validate_only(image: ClusterImage) -> None:

@@ -169,9 +169,9 @@ def test_second_broker_of_the_same_id() -> None:
 
 def shut_down(image: ClusterImage, broker_id: int, epoch: int = 1) -> ControlledShutdownResponse:
     request = ControlledShutdownRequest(broker_id, epoch)
-    changes, reply = controlled_shutdown(image, request, CLEAN)
+    changes, response = controlled_shutdown(image, request, CLEAN)
     apply(image, changes)
-    return reply
+    return response
 
 
 def test_controlled_shutdown_moves_leaders_away() -> None:
@@ -179,15 +179,15 @@ def test_controlled_shutdown_moves_leaders_away() -> None:
     image = image_of(0, 1, 2)
     add_topic(image, "t", (0, 1), (1, 0), (0, 2), (0,))
     set_state(image, "t", 0, (0,), partition=2)
-    reply = shut_down(image, 0)
+    response = shut_down(image, 0)
     assert [brief(r) for r in image.partitions_of("t")] == [
         (1, (1,), 1, 1),
         (1, (1,), 1, 1),
         (0, (0,), 0, 0),
         (0, (0,), 0, 0),
     ]
-    assert reply.error_code == ErrorCode.NONE
-    remaining = [(p.topic_name, p.partition_index) for p in reply.remaining_partitions]
+    assert response.error_code == ErrorCode.NONE
+    remaining = [(p.topic_name, p.partition_index) for p in response.remaining_partitions]
     assert remaining == [("t", 2)]
     assert 0 in image.brokers
 
@@ -197,9 +197,9 @@ def test_controlled_shutdown_of_the_last_but_one_that_leaves_too() -> None:
     image = image_of(0, 1)
     add_topic(image, "t", (0, 1))
     rules = CLEAN._replace(shutting_down=frozenset({1}))
-    changes, reply = controlled_shutdown(image, ControlledShutdownRequest(0, 1), rules)
+    changes, response = controlled_shutdown(image, ControlledShutdownRequest(0, 1), rules)
     assert changes == []
-    assert len(reply.remaining_partitions) == 1
+    assert len(response.remaining_partitions) == 1
 
 
 def test_controlled_shutdown_refused() -> None:
@@ -218,11 +218,11 @@ def elect(
     wanted = None
     if partitions is not None:
         wanted = [ElectLeadersTopicPartitions(t, numbers) for t, numbers in partitions.items()]
-    changes, reply = elect_leaders(image, ElectLeadersRequest(election_type, wanted), CLEAN)
+    changes, response = elect_leaders(image, ElectLeadersRequest(election_type, wanted), CLEAN)
     apply(image, changes)
     return {
         (topic.topic, result.partition_id): ErrorCode(result.error_code)
-        for topic in reply.replica_election_results
+        for topic in response.replica_election_results
         for result in topic.partition_result
     }
 
@@ -279,9 +279,9 @@ def test_unclean_election_without_any_live_replica() -> None:
 
 def test_a_partition_named_twice_is_elected_once(moved: ClusterImage) -> None:
     wanted = [ElectLeadersTopicPartitions("t", [0, 0])]
-    changes, reply = elect_leaders(moved, ElectLeadersRequest(PREFERRED, wanted), CLEAN)
+    changes, response = elect_leaders(moved, ElectLeadersRequest(PREFERRED, wanted), CLEAN)
     apply(moved, changes)
-    results = reply.replica_election_results[0].partition_result
+    results = response.replica_election_results[0].partition_result
     assert [r.error_code for r in results] == [ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED]
     assert state(moved, "t").partition_epoch == 1
 
@@ -289,9 +289,9 @@ def test_a_partition_named_twice_is_elected_once(moved: ClusterImage) -> None:
 def test_no_preferred_election_of_a_broker_that_leaves(moved: ClusterImage) -> None:
     rules = CLEAN._replace(shutting_down=frozenset({0}))
     wanted = [ElectLeadersTopicPartitions("t", [0])]
-    changes, reply = elect_leaders(moved, ElectLeadersRequest(PREFERRED, wanted), rules)
+    changes, response = elect_leaders(moved, ElectLeadersRequest(PREFERRED, wanted), rules)
     assert changes == []
-    (result,) = reply.replica_election_results[0].partition_result
+    (result,) = response.replica_election_results[0].partition_result
     assert result.error_code == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
 
 

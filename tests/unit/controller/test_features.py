@@ -41,7 +41,7 @@ def update(
     keys = [FeatureUpdateKey(f"{name}.version", level, False, how) for name, level, how in updates]
     result = update_features(image, UpdateFeaturesRequest(60000, keys, validate_only))
     image.apply(result.changes)
-    return result.reply
+    return result.response
 
 
 @pytest.mark.parametrize(
@@ -58,9 +58,9 @@ def update(
 def test_a_level_changes(before: int, level: int, how: UpgradeType, after: int) -> None:
     """Level 0 is that of a feature that is not finalized."""
     image = cluster(**({"a": before} if before else {}), b=3)
-    reply = update(image, ("a", level, how))
-    assert (reply.error_code, reply.error_message) == (0, None)
-    assert [(each.feature, each.error_code) for each in reply.results] == [("a.version", 0)]
+    response = update(image, ("a", level, how))
+    assert (response.error_code, response.error_message) == (0, None)
+    assert [(each.feature, each.error_code) for each in response.results] == [("a.version", 0)]
     rest = {"b.version": 3}
     assert finalized(image) == ({"a.version": after, **rest} if after else rest, 6)
 
@@ -92,11 +92,11 @@ def test_a_level_that_will_not_do(name: str, level: int, how: int, words: str) -
     """E6: the whole request fails, with the reason."""
     image = cluster(a=1)
     for updates in ([(name, level, how)], [("b", 3, UP), (name, level, how)]):
-        reply = update(image, *updates)
-        assert reply.error_code == ErrorCode.INVALID_UPDATE_VERSION
-        assert reply.error_message is not None
-        assert words in reply.error_message
-        assert reply.results == []
+        response = update(image, *updates)
+        assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
+        assert response.error_message is not None
+        assert words in response.error_message
+        assert response.results == []
         assert finalized(image) == ({"a.version": 1}, 5)
 
 
@@ -115,9 +115,9 @@ def test_every_broker_must_support_a_level() -> None:
 
 def test_only_asking() -> None:
     image = cluster(a=1)
-    reply = update(image, ("a", 2, UP), ("b", 1, UP), validate_only=True)
-    assert reply.error_code == 0
-    assert [each.feature for each in reply.results] == ["a.version", "b.version"]
+    response = update(image, ("a", 2, UP), ("b", 1, UP), validate_only=True)
+    assert response.error_code == 0
+    assert [each.feature for each in response.results] == ["a.version", "b.version"]
     refused = update(image, ("a", 3, UP), validate_only=True)
     assert refused.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert finalized(image) == ({"a.version": 1}, 5)
@@ -136,8 +136,8 @@ def test_permission_of_version_0_to_downgrade() -> None:
     request = UpdateFeaturesRequest(
         feature_updates=[FeatureUpdateKey("a.version", 1, allow_downgrade=True)]
     )
-    reply = update_features(image, request).reply
-    assert reply.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    response = update_features(image, request).response
+    assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
 
 
 def test_no_features_yet() -> None:

@@ -7,7 +7,7 @@ import pytest
 from penstock.controller.image import ClusterImage
 from penstock.controller.isr import alter_partition
 from penstock.controller.metadata import Assignment, PartitionRecord, Put
-from penstock.controller.partition_change import ElectionRules
+from penstock.controller.partition_state_machine import ElectionRules
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -53,27 +53,27 @@ def ask(
     )
     topic = AlterPartitionRequestTopicData(topic_id=T_ID, partitions=[data])
     request = AlterPartitionRequest(sender, 1, [topic])
-    changes, reply = alter_partition(image, request, rules)
+    changes, response = alter_partition(image, request, rules)
     check_committable(changes)
     image.apply(changes)
-    return reply.topics[0].partitions[0]
+    return response.topics[0].partitions[0]
 
 
 def test_shrink_and_expand(image: ClusterImage) -> None:
     """R3: a new partition epoch, the same leader epoch."""
-    reply = ask(image, [0, 2])
-    assert (reply.error_code, reply.isr) == (ErrorCode.NONE, [0, 2])
-    assert (reply.leader_id, reply.leader_epoch, reply.partition_epoch) == (0, 0, 1)
-    reply = ask(image, [0, 2, 1], partition_epoch=1)
-    assert (reply.error_code, reply.isr) == (ErrorCode.NONE, [0, 2, 1])
+    response = ask(image, [0, 2])
+    assert (response.error_code, response.isr) == (ErrorCode.NONE, [0, 2])
+    assert (response.leader_id, response.leader_epoch, response.partition_epoch) == (0, 0, 1)
+    response = ask(image, [0, 2, 1], partition_epoch=1)
+    assert (response.error_code, response.isr) == (ErrorCode.NONE, [0, 2, 1])
     known = state(image, "t")
     assert (known.isr, known.leader_epoch, known.partition_epoch) == ((0, 2, 1), 0, 2)
 
 
 def test_the_same_isr_changes_nothing(image: ClusterImage) -> None:
     before = state(image, "t")
-    reply = ask(image, [0, 1, 2])
-    assert (reply.error_code, reply.partition_epoch) == (ErrorCode.NONE, 0)
+    response = ask(image, [0, 1, 2])
+    assert (response.error_code, response.partition_epoch) == (ErrorCode.NONE, 0)
     assert state(image, "t") is before
 
 
@@ -129,9 +129,9 @@ def test_leader_that_leaves_hands_over_as_soon_as_it_can(image: ClusterImage) ->
 
 def test_broker_whose_registration_is_over(image: ClusterImage) -> None:
     for request in (AlterPartitionRequest(0, 9, []), AlterPartitionRequest(8, 1, [])):
-        changes, reply = alter_partition(image, request, CLEAN)
+        changes, response = alter_partition(image, request, CLEAN)
         assert changes == []
-        assert reply.error_code == ErrorCode.STALE_BROKER_EPOCH
+        assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
 
 
 def test_partitions_that_are_not_there(image: ClusterImage) -> None:
@@ -141,9 +141,9 @@ def test_partitions_that_are_not_there(image: ClusterImage) -> None:
         AlterPartitionRequestTopicData(topic_id=UUID(int=9), partitions=data),
         AlterPartitionRequestTopicData(topic_name="u", partitions=data),
     ]
-    changes, reply = alter_partition(image, AlterPartitionRequest(0, 1, topics), CLEAN)
+    changes, response = alter_partition(image, AlterPartitionRequest(0, 1, topics), CLEAN)
     assert changes == []
-    assert [topic.partitions[0].error_code for topic in reply.topics] == [
+    assert [topic.partitions[0].error_code for topic in response.topics] == [
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -153,8 +153,8 @@ def test_partitions_that_are_not_there(image: ClusterImage) -> None:
 def test_old_versions_name_topics_and_plain_ids(image: ClusterImage) -> None:
     data = [AlterPartitionRequestPartitionData(new_isr=[0, 1])]
     topics = [AlterPartitionRequestTopicData(topic_name="t", partitions=data)]
-    changes, reply = alter_partition(image, AlterPartitionRequest(0, 1, topics), CLEAN)
-    assert reply.topics[0].partitions[0].isr == [0, 1]
+    changes, response = alter_partition(image, AlterPartitionRequest(0, 1, topics), CLEAN)
+    assert response.topics[0].partitions[0].isr == [0, 1]
     assert len(changes) == 1
 
 
@@ -164,9 +164,9 @@ def test_a_partition_twice_in_a_request(image: ClusterImage) -> None:
         AlterPartitionRequestPartitionData(new_isr=[0]),
     ]
     topics = [AlterPartitionRequestTopicData(topic_id=T_ID, partitions=data)]
-    changes, reply = alter_partition(image, AlterPartitionRequest(0, 1, topics), CLEAN)
+    changes, response = alter_partition(image, AlterPartitionRequest(0, 1, topics), CLEAN)
     check_committable(changes)
-    assert [p.error_code for p in reply.topics[0].partitions] == [
+    assert [p.error_code for p in response.topics[0].partitions] == [
         ErrorCode.NONE,
         ErrorCode.INVALID_UPDATE_VERSION,
     ]
@@ -176,9 +176,9 @@ def test_isr_that_ends_a_reassignment(image: ClusterImage) -> None:
     """R8: removed replicas leave, and a leader that stays keeps leading in a new epoch."""
     set_assignment(image, "t", Assignment((0, 2, 1), adding=(2,), removing=(1,)))
     set_state(image, "t", 0, (0, 1))
-    reply = ask(image, [0, 1, 2])
-    assert (reply.error_code, reply.isr) == (ErrorCode.NONE, [0, 2])
-    assert (reply.leader_epoch, reply.partition_epoch) == (1, 1)
+    response = ask(image, [0, 1, 2])
+    assert (response.error_code, response.isr) == (ErrorCode.NONE, [0, 2])
+    assert (response.leader_epoch, response.partition_epoch) == (1, 1)
     assert assignment(image, "t") == Assignment((0, 2))
 
 

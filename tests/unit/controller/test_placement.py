@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.controller.placement import Start, check_assignment, place, place_more, row_of
+from penstock.controller.placement import (
+    PlacementStart,
+    check_assignment,
+    interleave_racks,
+    place_added_partitions,
+    place_replicas,
+)
 from penstock.core.errors import ErrorCode, KafkaError
 from tests.support.coordinator.clusters import add_topic, image_of
 
@@ -17,7 +23,7 @@ RACKS = st.dictionaries(
 
 def test_round_robin_from_the_start() -> None:
     """R1: leaders go round; followers come after them, with a gap that widens each round."""
-    assert place({0: None, 1: None, 2: None}, 6, 2, Start(1, 0)) == [
+    assert place_replicas({0: None, 1: None, 2: None}, 6, 2, PlacementStart(1, 0)) == [
         (1, 2),
         (2, 0),
         (0, 1),
@@ -28,17 +34,17 @@ def test_round_robin_from_the_start() -> None:
 
 
 def test_one_broker() -> None:
-    assert place({5: "a"}, 3, 1, Start(9, 4)) == [(5,), (5,), (5,)]
+    assert place_replicas({5: "a"}, 3, 1, PlacementStart(9, 4)) == [(5,), (5,), (5,)]
 
 
 def test_racks_alternate_in_the_row() -> None:
-    assert row_of({0: "a", 1: "a", 2: "b", 3: None, 4: "b"}) == [3, 0, 2, 1, 4]
+    assert interleave_racks({0: "a", 1: "a", 2: "b", 3: None, 4: "b"}) == [3, 0, 2, 1, 4]
 
 
 def test_replicas_of_a_partition_are_in_different_racks() -> None:
     """R1: a rack that fails takes one replica with it."""
     racks = {0: "a", 1: "a", 2: "b", 3: "b", 4: "c", 5: "c"}
-    for replicas in place(racks, 60, 3, Start(2, 1)):
+    for replicas in place_replicas(racks, 60, 3, PlacementStart(2, 1)):
         assert {racks[r] for r in replicas} == {"a", "b", "c"}
 
 
@@ -48,7 +54,7 @@ def test_any_cluster(
 ) -> None:
     """R1: replicas on different brokers, spread over racks as evenly as they can; leaders even."""
     factor = data.draw(st.integers(1, len(racks)))
-    placed = place(racks, partitions, factor, Start(first, shift))
+    placed = place_replicas(racks, partitions, factor, PlacementStart(first, shift))
     assert len(placed) == partitions
     size = Counter(rack or "" for rack in racks.values())
     for replicas in placed:
@@ -67,7 +73,7 @@ def test_any_cluster(
 def test_replicas_are_even_over_full_rounds(brokers: int, factor: int) -> None:
     """R1: after each gap has been used once every pair of brokers shares as much as any other."""
     rounds = brokers * (brokers - 1)
-    placed = place(dict.fromkeys(range(brokers)), rounds, factor, Start(0, 0))
+    placed = place_replicas(dict.fromkeys(range(brokers)), rounds, factor, PlacementStart(0, 0))
     followers = Counter((r[0], follower) for r in placed for follower in r[1:])
     assert set(followers.values()) == {factor - 1}
 
@@ -75,7 +81,7 @@ def test_replicas_are_even_over_full_rounds(brokers: int, factor: int) -> None:
 def test_brokers_of_other_racks_are_followers_equally_often() -> None:
     """R1: when a broker fails, its load falls on all others and not on one."""
     racks = {0: "a", 1: "a", 2: "b", 3: "b", 4: "c", 5: "c"}
-    placed = place(racks, 12, 3, Start(0, 0))
+    placed = place_replicas(racks, 12, 3, PlacementStart(0, 0))
     followers = Counter((r[0], follower) for r in placed for follower in r[1:])
     assert set(followers.values()) == {1}
     assert len(followers) == 24
@@ -84,7 +90,7 @@ def test_brokers_of_other_racks_are_followers_equally_often() -> None:
 def test_more_replicas_than_brokers() -> None:
     """E1: says how many are up and what to do."""
     with pytest.raises(KafkaError) as caught:
-        place({0: None}, 1, 3, Start(0, 0))
+        place_replicas({0: None}, 1, 3, PlacementStart(0, 0))
     assert caught.value.code == ErrorCode.INVALID_REPLICATION_FACTOR
     assert "only 1 is up" in caught.value.message
     assert "replication factor of 1 or less" in caught.value.message
@@ -93,20 +99,20 @@ def test_more_replicas_than_brokers() -> None:
 @pytest.mark.parametrize("factor", [0, -2])
 def test_factor_below_one(factor: int) -> None:
     with pytest.raises(KafkaError) as caught:
-        place({0: None}, 1, factor, Start(0, 0))
+        place_replicas({0: None}, 1, factor, PlacementStart(0, 0))
     assert caught.value.code == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
 def test_added_partitions_go_on_with_the_round() -> None:
     image = image_of(0, 1, 2)
     add_topic(image, "t", (1, 2), (2, 0))
-    assert place_more(image, "t", 2, Start(77, 0)) == [(0, 1), (1, 0)]
+    assert place_added_partitions(image, "t", 2, PlacementStart(77, 0)) == [(0, 1), (1, 0)]
 
 
 def test_added_partitions_where_the_first_leader_is_gone() -> None:
     image = image_of(0, 1, 2)
     add_topic(image, "t", (9, 2), (2, 0))
-    assert place_more(image, "t", 1, Start(0, 0)) == [(2, 0)]
+    assert place_added_partitions(image, "t", 1, PlacementStart(0, 0)) == [(2, 0)]
 
 
 @pytest.mark.parametrize(

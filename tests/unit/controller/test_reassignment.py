@@ -5,7 +5,7 @@ import pytest
 from penstock.controller.election import broker_up
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import Assignment
-from penstock.controller.partition_change import ElectionRules
+from penstock.controller.partition_state_machine import ElectionRules
 from penstock.controller.reassignment import (
     alter_partition_reassignments,
     list_partition_reassignments,
@@ -46,12 +46,12 @@ def move(
     request = AlterPartitionReassignmentsRequest(
         allow_replication_factor_change=allow_factor_change, topics=wanted
     )
-    changes, reply = alter_partition_reassignments(image, request, rules)
+    changes, response = alter_partition_reassignments(image, request, rules)
     check_committable(changes)
     image.apply(changes)
-    (result,) = reply.responses[0].partitions
+    (result,) = response.responses[0].partitions
     assert (result.error_code == ErrorCode.NONE) == (result.error_message is None)
-    assert reply.error_code == ErrorCode.NONE
+    assert response.error_code == ErrorCode.NONE
     return ErrorCode(result.error_code)
 
 
@@ -198,10 +198,10 @@ def test_several_partitions_of_a_topic_are_one_topic_record() -> None:
     request = AlterPartitionReassignmentsRequest(
         topics=[ReassignableTopic("t", [*partitions, ReassignablePartition(1, [0])])]
     )
-    changes, reply = alter_partition_reassignments(image, request, CLEAN)
+    changes, response = alter_partition_reassignments(image, request, CLEAN)
     check_committable(changes)
     image.apply(changes)
-    codes = [result.error_code for result in reply.responses[0].partitions]
+    codes = [result.error_code for result in response.responses[0].partitions]
     assert codes == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
     assert assignment(image, "t", 0).adding == (2,)
     assert assignment(image, "t", 1).adding == (2,)
@@ -224,16 +224,16 @@ def test_list(image: ClusterImage) -> None:
     add_topic(image, "u", (0,), (1,))
     move(image, [3, 1, 2])
     move(image, [4], topic="u", partition=1)
-    reply = list_partition_reassignments(image, ListPartitionReassignmentsRequest(topics=None))
-    assert [topic.name for topic in reply.topics] == ["t", "u"]
-    (ongoing,) = reply.topics[0].partitions
+    response = list_partition_reassignments(image, ListPartitionReassignmentsRequest(topics=None))
+    assert [topic.name for topic in response.topics] == ["t", "u"]
+    (ongoing,) = response.topics[0].partitions
     assert ongoing.replicas == [3, 1, 2, 0]
     assert (ongoing.adding_replicas, ongoing.removing_replicas) == ([3], [0])
     asked = [
         ListPartitionReassignmentsTopics("u", [0, 1, 7]),
         ListPartitionReassignmentsTopics("x", [0]),
     ]
-    reply = list_partition_reassignments(image, ListPartitionReassignmentsRequest(topics=asked))
-    assert [(t.name, [p.partition_index for p in t.partitions]) for t in reply.topics] == [
+    response = list_partition_reassignments(image, ListPartitionReassignmentsRequest(topics=asked))
+    assert [(t.name, [p.partition_index for p in t.partitions]) for t in response.topics] == [
         ("u", [1])
     ]

@@ -30,7 +30,7 @@ def delete(image: ClusterImage, request: DeleteTopicsRequest) -> list[DeletableT
     result = delete_topics(image, request)
     check_committable(result.changes)
     image.apply(result.changes)
-    return result.reply.responses
+    return result.response.responses
 
 
 @pytest.mark.parametrize(

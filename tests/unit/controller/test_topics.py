@@ -7,13 +7,13 @@ import pytest
 
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import Assignment
-from penstock.controller.placement import Start
-from penstock.controller.result import Result
+from penstock.controller.placement import PlacementStart
+from penstock.controller.result import ControllerResult
 from penstock.controller.topics import (
     MAX_PARTITIONS_PER_REQUEST,
     create_partitions,
     create_topics,
-    draw_topic_id,
+    generate_topic_id,
 )
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.fields import ZERO_UUID
@@ -48,7 +48,7 @@ def create(
     result = create_topics(image, request, new_topic_rules(3, 2))
     check_committable(result.changes)
     image.apply(result.changes)
-    return result.reply.topics
+    return result.response.topics
 
 
 def one(image: ClusterImage, topic: CreatableTopic) -> ErrorCode:
@@ -216,10 +216,10 @@ def test_settings_are_validated() -> None:
 
     rules = new_topic_rules()._replace(validate_configs=refuse)
     topic = CreatableTopic("t", 1, 1, configs=[CreatableTopicConfig("a", "b")])
-    changes, reply = create_topics(image_of(0), CreateTopicsRequest(topics=[topic]), rules)
+    changes, response = create_topics(image_of(0), CreateTopicsRequest(topics=[topic]), rules)
     assert not changes
-    assert reply.topics[0].error_code == ErrorCode.INVALID_CONFIG
-    assert reply.topics[0].error_message == "bad: {'a': 'b'}"
+    assert response.topics[0].error_code == ErrorCode.INVALID_CONFIG
+    assert response.topics[0].error_message == "bad: {'a': 'b'}"
 
 
 def test_setting_without_value() -> None:
@@ -237,15 +237,15 @@ def test_topics_of_a_request_do_not_all_begin_at_the_same_broker() -> None:
 def test_reserved_ids_and_those_in_use_are_not_given() -> None:
     dash = UUID(bytes=bytes([62 << 2]) + bytes(15))
     drawn = iter([UUID(int=0), UUID(int=1), UUID(int=99), dash, UUID(int=500), UUID(int=501)])
-    assert draw_topic_id(lambda: next(drawn), {UUID(int=500)}) == UUID(int=501)
+    assert generate_topic_id(lambda: next(drawn), {UUID(int=500)}) == UUID(int=501)
 
 
 def test_topics_of_a_request_have_different_ids() -> None:
     drawn = iter([UUID(int=500), UUID(int=500), UUID(int=501)])
     rules = new_topic_rules()._replace(new_topic_id=lambda: next(drawn))
     topics = [CreatableTopic("t", 1, 1), CreatableTopic("u", 1, 1)]
-    reply = create_topics(image_of(0), CreateTopicsRequest(topics=topics), rules).reply
-    assert [result.topic_id.int for result in reply.topics] == [500, 501]
+    response = create_topics(image_of(0), CreateTopicsRequest(topics=topics), rules).response
+    assert [result.topic_id.int for result in response.topics] == [500, 501]
 
 
 # --- CreatePartitions
@@ -253,18 +253,18 @@ def test_topics_of_a_request_have_different_ids() -> None:
 
 def more(
     image: ClusterImage, *topics: CreatePartitionsTopic, validate_only: bool = False
-) -> Result[CreatePartitionsResponse]:
+) -> ControllerResult[CreatePartitionsResponse]:
     request = CreatePartitionsRequest(topics=list(topics), validate_only=validate_only)
-    result = create_partitions(image, request, Start(0, 0))
+    result = create_partitions(image, request, PlacementStart(0, 0))
     check_committable(result.changes)
     return result
 
 
 def code_of(image: ClusterImage, topic: CreatePartitionsTopic) -> ErrorCode:
-    changes, reply = more(image, topic)
+    changes, response = more(image, topic)
     assert not changes
-    assert reply.results[0].error_message
-    return ErrorCode(reply.results[0].error_code)
+    assert response.results[0].error_message
+    return ErrorCode(response.results[0].error_code)
 
 
 def test_more_partitions() -> None:
@@ -272,10 +272,10 @@ def test_more_partitions() -> None:
     image = image_of(0, 1)
     topic_id = add_topic(image, "t", (0, 1))
     before = state(image, "t")
-    changes, reply = more(image, CreatePartitionsTopic("t", 3, None))
+    changes, response = more(image, CreatePartitionsTopic("t", 3, None))
     image.apply(changes)
-    assert reply.results[0].error_code == ErrorCode.NONE
-    assert reply.results[0].error_message is None
+    assert response.results[0].error_code == ErrorCode.NONE
+    assert response.results[0].error_message is None
     assert state(image, "t") is before
     assert image.topics["t"].topic_id == topic_id
     assert [r.isr for r in image.partitions_of("t")] == [(0, 1), (1, 0), (0, 1)]
@@ -292,9 +292,9 @@ def test_more_partitions_where_told() -> None:
 def test_more_partitions_validate_only() -> None:
     image = image_of(0)
     add_topic(image, "t", (0,))
-    changes, reply = more(image, CreatePartitionsTopic("t", 2, None), validate_only=True)
+    changes, response = more(image, CreatePartitionsTopic("t", 2, None), validate_only=True)
     assert not changes
-    assert reply.results[0].error_code == ErrorCode.NONE
+    assert response.results[0].error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize(
@@ -340,6 +340,6 @@ def test_more_partitions_twice_in_a_request() -> None:
     image = image_of(0)
     add_topic(image, "t", (0,))
     topic = CreatePartitionsTopic("t", 2, None)
-    changes, reply = more(image, topic, topic)
+    changes, response = more(image, topic, topic)
     assert not changes
-    assert [r.error_code for r in reply.results] == [ErrorCode.INVALID_REQUEST]
+    assert [r.error_code for r in response.results] == [ErrorCode.INVALID_REQUEST]

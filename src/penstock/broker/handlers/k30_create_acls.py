@@ -6,7 +6,7 @@ from penstock.broker.request import Request, Response
 from penstock.broker.security.acls import authorizer_for
 from penstock.controller.acls import create_acls
 from penstock.controller.metadata import AccessControlEntry, AclKey
-from penstock.controller.result import Result
+from penstock.controller.result import ControllerResult
 from penstock.core.errors import KafkaError
 from penstock.protocol.messages.create_acls import (
     AclCreationResult,
@@ -43,5 +43,5 @@ async def handle(broker: "Broker", request: Request, body: CreateAclsRequest) ->
             continue
         bindings.append((AclKey(*pattern), AccessControlEntry(*entry)))
         results.append(AclCreationResult())
-    await broker.controller.run(lambda image: Result(create_acls(image, bindings), None))
+    await broker.controller.run(lambda image: ControllerResult(create_acls(image, bindings), None))
     return CreateAclsResponse(results=results)

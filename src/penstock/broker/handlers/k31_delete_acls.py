@@ -7,7 +7,7 @@ from penstock.broker.security.acls import authorizer_for
 from penstock.controller.acls import Binding, delete_acls
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import AccessControlEntry, AclKey
-from penstock.controller.result import Result
+from penstock.controller.result import ControllerResult
 from penstock.core.errors import KafkaError
 from penstock.protocol.messages.delete_acls import (
     DeleteAclsFilter,
@@ -36,10 +36,12 @@ async def handle(broker: "Broker", request: Request, body: DeleteAclsRequest) ->
         refusal = DeleteAclsFilterResult(error.code, error.message)
         return DeleteAclsResponse(filter_results=[refusal for _ in body.filters])
 
-    def decide(image: ClusterImage) -> Result[DeleteAclsResponse]:
+    def decide(image: ClusterImage) -> ControllerResult[DeleteAclsResponse]:
         bindings: list[Binding] = []
         results = [_found(authorizer, each, bindings) for each in body.filters]
-        return Result(delete_acls(image, bindings), DeleteAclsResponse(filter_results=results))
+        return ControllerResult(
+            delete_acls(image, bindings), DeleteAclsResponse(filter_results=results)
+        )
 
     return await broker.controller.run(decide)
 

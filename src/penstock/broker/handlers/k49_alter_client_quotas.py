@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING
 
 from penstock.broker.request import Request, Response
+from penstock.controller.entity_configs import configs_of
 from penstock.controller.image import ClusterImage
 from penstock.controller.quotas import alter_quotas
-from penstock.controller.result import Result
-from penstock.controller.settings import values_of
+from penstock.controller.result import ControllerResult
 from penstock.core.errors import KafkaError
 from penstock.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -28,7 +28,7 @@ async def handle(broker: "Broker", request: Request, body: AlterClientQuotasRequ
     except KafkaError as error:
         return AlterClientQuotasResponse(entries=[_entry(each, error) for each in body.entries])
 
-    def decide(image: ClusterImage) -> Result[AlterClientQuotasResponse]:
+    def decide(image: ClusterImage) -> ControllerResult[AlterClientQuotasResponse]:
         altered: dict[Entity, dict[str, str]] = {}
         results = []
         for each in body.entries:
@@ -36,14 +36,14 @@ async def handle(broker: "Broker", request: Request, body: AlterClientQuotasRequ
                 entity = entity_of_wire(
                     (part.entity_type, part.entity_name) for part in each.entity
                 )
-                before = altered.get(entity, values_of(image, entity))
+                before = altered.get(entity, configs_of(image, entity))
                 ops = ((op.key, None if op.remove else op.value) for op in each.ops)
                 altered[entity] = altered_values(entity, before, ops)
                 results.append(_entry(each, None))
             except KafkaError as error:
                 results.append(_entry(each, error))
         changes = [] if body.validate_only else alter_quotas(image, altered)
-        return Result(changes, AlterClientQuotasResponse(entries=results))
+        return ControllerResult(changes, AlterClientQuotasResponse(entries=results))
 
     return await broker.controller.run(decide)
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.request import Request, Response
 from penstock.controller.image import ClusterImage
-from penstock.controller.result import Result
+from penstock.controller.result import ControllerResult
 from penstock.controller.scram import alter_scram_credentials
 from penstock.core.errors import KafkaError
 from penstock.protocol.messages.alter_user_scram_credentials import (
@@ -39,7 +39,7 @@ async def handle(
     except KafkaError as error:
         return _answer(dict.fromkeys(users, error))
 
-    def decide(image: ClusterImage) -> Result[AlterUserScramCredentialsResponse]:
+    def decide(image: ClusterImage) -> ControllerResult[AlterUserScramCredentialsResponse]:
         def exists(user: str, mechanism: ScramMechanism) -> bool:
             return mechanism.mechanism_name in image.config("users", user)
 
@@ -55,7 +55,9 @@ async def handle(
                 for user, mechanism, credential in planned.changes
             ),
         )
-        return Result(changes, _answer({user: planned.errors.get(user) for user in users}))
+        return ControllerResult(
+            changes, _answer({user: planned.errors.get(user) for user in users})
+        )
 
     return await broker.controller.run(decide)
 

@@ -31,7 +31,7 @@ from penstock.broker.loggers import describe_loggers
 from penstock.broker.request import Session
 from penstock.broker.security.request_authorizer import CLUSTER_NAME
 from penstock.controller.configs import ConfigResourceType, ConfigRules
-from penstock.controller.topic_names import check_topic_name, unknown_topic
+from penstock.controller.topic_names import check_topic_name, unknown_topic_error
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.security.acl import AclOperation, ResourceType
 
@@ -98,7 +98,7 @@ def describe(
         case ConfigResourceType.TOPIC:
             check_topic_name(name)
             if name not in image.topics:
-                raise unknown_topic(name)
+                raise unknown_topic_error(name)
             return describe_topic(broker.config, image.config("topics", name), names)
         case ConfigResourceType.BROKER:
             if name:

@@ -1,6 +1,6 @@
 """Runs the controller's decisions: one at a time, committed first, then told to everybody.
 
-    reply = await controller.run(lambda image: create_topics(image, …))
+    response = await controller.run(lambda image: create_topics(image, …))
 
 A decision is made on the image, its changes are committed to the store on a thread, the logs of new
 partitions are made on a thread, then the image takes the changes over, and the listeners (replicas,
@@ -15,7 +15,7 @@ from penstock.broker.workers import Workers
 from penstock.cluster.store import MetadataStore
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import Change
-from penstock.controller.result import Result
+from penstock.controller.result import ControllerResult
 
 R = TypeVar("R")
 Listener = Callable[[Sequence[Change]], None]
@@ -34,8 +34,8 @@ class ControllerHost:
         self._workers = workers
         self._turn = asyncio.Lock()
 
-    async def run(self, decide: Callable[[ClusterImage], Result[R]]) -> R:
-        """Decides when its turn comes; returns the reply once the changes are durable."""
+    async def run(self, decide: Callable[[ClusterImage], ControllerResult[R]]) -> R:
+        """Decides when its turn comes; returns the response once the changes are durable."""
         async with self._turn:
             result = decide(self.image)
             changes = result.changes
@@ -46,4 +46,4 @@ class ControllerHost:
                 self.image.apply(changes)
                 for listener in self.listeners:
                     listener(changes)
-            return result.reply
+            return result.response

@@ -18,7 +18,7 @@ from penstock.controller.metadata import (
     PartitionRecord,
     Put,
 )
-from penstock.controller.result import Result
+from penstock.controller.result import ControllerResult
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.net.server.socket_server import SocketServer
@@ -119,7 +119,9 @@ class MetadataPublisher:
 
         async def elect() -> None:
             await broker.controller.run(
-                lambda image: Result(elect_leaderless(image, broker.election_rules()), None)
+                lambda image: ControllerResult(
+                    elect_leaderless(image, broker.election_rules()), None
+                )
             )
 
         task = asyncio.get_running_loop().create_task(elect())

@@ -6,14 +6,14 @@ from msgspec.structs import replace
 
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import Assignment, Change, Put, TopicRecord
-from penstock.controller.partition_change import new_partition
+from penstock.controller.partition_state_machine import new_partition
 from penstock.controller.topic_names import CLUSTER_METADATA_TOPIC
-from penstock.controller.topics import MAX_PARTITIONS_PER_REQUEST, draw_topic_id
+from penstock.controller.topics import MAX_PARTITIONS_PER_REQUEST, generate_topic_id
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicId, TopicPartition
 
 
-def adopt(
+def recover_topics(
     image: ClusterImage,
     found: Mapping[TopicPartition, TopicId | None],
     broker_id: int,
@@ -36,7 +36,7 @@ def adopt(
     for topic, partitions in topics.items():
         if topic in image.topics or topic == CLUSTER_METADATA_TOPIC:
             continue
-        topic_id = _topic_id(topic, partitions.values()) or draw_topic_id(new_topic_id, ids)
+        topic_id = _topic_id(topic, partitions.values()) or generate_topic_id(new_topic_id, ids)
         if topic_id in ids:
             raise KafkaError(
                 ErrorCode.INCONSISTENT_TOPIC_ID,

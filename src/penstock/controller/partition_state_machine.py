@@ -1,15 +1,15 @@
-"""One partition, from its state before to its state after: ISR, leader, reassignment, epochs.
+"""The state machine of a partition: the next leader, ISR, assignment and epochs.
 
-Whatever happens (a broker goes or comes, a leader changes its ISR, a reassignment starts), `settle`
-works out the one next state. What it holds to:
+`next_partition_state` computes the state that follows any event: a broker fails or starts, a leader
+changes its ISR, a reassignment starts. Its rules:
 
-- The ISR has live replicas only. Where none is left it stays as it was: its members are the only
-  ones known to have everything, and one of them will lead again when it is back.
-- A leader comes from the ISR (R5); from outside only where the topic allows an unclean election,
-  and then it alone is in sync.
-- A reassignment is finished as soon as all replicas that are to stay are in sync.
-- Every change raises the partition epoch by one, and the leader epoch too unless the leader itself
-  asked for a new ISR: replicas must notice what the controller did behind their back.
+- The ISR contains live replicas only. If none is live it stays unchanged: its members are the only
+  ones known to have every committed record, and one of them leads again when it is back.
+- A leader is elected from the ISR (R5). A replica outside the ISR is elected only if the topic
+  allows unclean elections; it is then the only member of the ISR.
+- A reassignment completes as soon as all replicas that stay are in sync.
+- Every change raises the partition epoch by one. It raises the leader epoch too, unless the leader
+  itself proposed the ISR: replicas must notice every change that the controller made on its own.
 """
 
 from collections.abc import Callable, Container, Iterable
@@ -24,10 +24,10 @@ from penstock.core.ids import TopicPartition
 NO_LEADER = -1
 
 
-class Partition(NamedTuple):
+class PartitionState(NamedTuple):
     """The two places in which the cluster remembers a partition."""
 
-    state: PartitionRecord
+    record: PartitionRecord
     assignment: Assignment
 
 
@@ -45,9 +45,9 @@ class PartitionChanges:
 
     def __init__(self, image: ClusterImage) -> None:
         self._image = image
-        self._after: dict[TopicPartition, Partition] = {}
+        self._after: dict[TopicPartition, PartitionState] = {}
 
-    def current(self, key: TopicPartition) -> Partition | None:
+    def current(self, key: TopicPartition) -> PartitionState | None:
         """As decided so far; None where there is no such partition."""
         after = self._after.get(key)
         if after is not None:
@@ -55,10 +55,10 @@ class PartitionChanges:
         state = self._image.partitions.get(key)
         if state is None:
             return None
-        return Partition(state, self._image.topics[key.topic].assignments[key.partition])
+        return PartitionState(state, self._image.topics[key.topic].assignments[key.partition])
 
-    def add(self, after: Partition) -> None:
-        self._after[after.state.key] = after
+    def add(self, after: PartitionState) -> None:
+        self._after[after.record.key] = after
 
     def changes(self) -> list[Change]:
         assignments: dict[str, dict[int, Assignment]] = {}
@@ -70,7 +70,7 @@ class PartitionChanges:
             Put(replace(self._image.topics[topic], assignments=changed))
             for topic, changed in assignments.items()
         ]
-        return topics + [Put(after.state) for after in self._after.values()]
+        return topics + [Put(after.record) for after in self._after.values()]
 
 
 def new_partition(
@@ -92,8 +92,8 @@ def new_partition(
     )
 
 
-def settle(
-    before: Partition,
+def next_partition_state(
+    before: PartitionState,
     live: Container[int],
     controller_epoch: int,
     rules: ElectionRules,
@@ -103,7 +103,7 @@ def settle(
     prefer: int = NO_LEADER,
     restarted: Container[int] = (),
     by_leader: bool = False,
-) -> Partition | None:
+) -> PartitionState | None:
     """The state that follows; None where nothing changes.
 
     `isr` and `assignment` are those to aim at, if not those of now; at least one member of the ISR
@@ -111,7 +111,7 @@ def settle(
     it is in sync. Brokers that `restarted` may have lost what they had not flushed: they leave the
     ISR unless nobody else is in it, and where one of them leads again it does so in a new epoch.
     """
-    state = before.state
+    state = before.record
     target = assignment or before.assignment
     in_sync = [r for r in (state.isr if isr is None else isr) if r in target.replicas]
 
@@ -148,7 +148,7 @@ def settle(
     if not (moved or again or tuple(voters) != state.isr):
         return None
     keeps_epoch = by_leader and not moved
-    return Partition(
+    return PartitionState(
         replace(
             state,
             leader=leader,

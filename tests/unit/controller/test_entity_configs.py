@@ -3,6 +3,7 @@
 import pytest
 
 from penstock.controller.acls import create_acls, delete_acls
+from penstock.controller.entity_configs import update_configs
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import (
     AccessControlEntry,
@@ -14,7 +15,6 @@ from penstock.controller.metadata import (
 from penstock.controller.producer_ids import allocate_producer_ids, next_block
 from penstock.controller.quotas import alter_quotas
 from penstock.controller.scram import alter_scram_credentials
-from penstock.controller.settings import updated
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from tests.support.coordinator.clusters import check_committable, image_of
@@ -55,10 +55,10 @@ def test_credentials_live_beside_quotas() -> None:
 
 def test_an_entity_several_times_is_one_change() -> None:
     image = ClusterImage()
-    apply(image, updated(image, [(ANN, {"a": "1"}), (ANN, {"b": "2"})]))
+    apply(image, update_configs(image, [(ANN, {"a": "1"}), (ANN, {"b": "2"})]))
     assert image.config("users", "ann") == {"a": "1", "b": "2"}
-    assert apply(image, updated(image, [(ANN, {"a": None}), (ANN, {"a": "1"})])) == 0
-    assert apply(image, updated(image, [(ANN, {"a": None, "b": None})])) == 1
+    assert apply(image, update_configs(image, [(ANN, {"a": None}), (ANN, {"a": "1"})])) == 0
+    assert apply(image, update_configs(image, [(ANN, {"a": None, "b": None})])) == 1
     assert not image.configs
 
 
@@ -92,16 +92,18 @@ def test_producer_ids_are_never_given_twice() -> None:
 
 def test_producer_ids_for_a_broker() -> None:
     image = image_of(0, 1)
-    changes, reply = allocate_producer_ids(image, AllocateProducerIdsRequest(1, 1))
+    changes, response = allocate_producer_ids(image, AllocateProducerIdsRequest(1, 1))
     assert apply(image, changes) == 1
-    assert (reply.producer_id_start, reply.producer_id_len) == (0, 1000)
+    assert (response.producer_id_start, response.producer_id_len) == (0, 1000)
     for broker_id, epoch, code in (
         (1, 2, ErrorCode.STALE_BROKER_EPOCH),
         (9, 1, ErrorCode.BROKER_ID_NOT_REGISTERED),
     ):
-        changes, reply = allocate_producer_ids(image, AllocateProducerIdsRequest(broker_id, epoch))
+        changes, response = allocate_producer_ids(
+            image, AllocateProducerIdsRequest(broker_id, epoch)
+        )
         assert changes == []
-        assert reply.error_code == code
+        assert response.error_code == code
 
 
 def test_producer_ids_run_out() -> None:

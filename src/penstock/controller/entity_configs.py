@@ -8,7 +8,7 @@ from penstock.controller.metadata import Change, ConfigKey, ConfigRecord, Delete
 Entity = tuple[tuple[str, str], ...]
 
 
-def replaced(image: ClusterImage, entity: Entity, values: Mapping[str, str]) -> list[Change]:
+def replace_configs(image: ClusterImage, entity: Entity, values: Mapping[str, str]) -> list[Change]:
     """The entity has these settings from now on, and no others."""
     key = ConfigKey(entity)
     if values:
@@ -16,7 +16,7 @@ def replaced(image: ClusterImage, entity: Entity, values: Mapping[str, str]) -> 
     return [Delete(key)] if key in image.configs else []
 
 
-def updated(
+def update_configs(
     image: ClusterImage, updates: Iterable[tuple[Entity, Mapping[str, str | None]]]
 ) -> list[Change]:
     """Some settings of these entities change; None removes one. An entity may come several times.
@@ -26,7 +26,7 @@ def updated(
     after: dict[Entity, dict[str, str]] = {}
     for entity, update in updates:
         if entity not in after:
-            after[entity] = dict(values_of(image, entity))
+            after[entity] = dict(configs_of(image, entity))
         for name, value in update.items():
             if value is None:
                 after[entity].pop(name, None)
@@ -35,12 +35,12 @@ def updated(
     return [
         change
         for entity, values in after.items()
-        if values != values_of(image, entity)
-        for change in replaced(image, entity, values)
+        if values != configs_of(image, entity)
+        for change in replace_configs(image, entity, values)
     ]
 
 
-def values_of(image: ClusterImage, entity: Entity) -> Mapping[str, str]:
+def configs_of(image: ClusterImage, entity: Entity) -> Mapping[str, str]:
     """The settings of an entity; empty where it has none."""
     record = image.configs.get(ConfigKey(entity))
     return {} if record is None else record.values
