@@ -11,9 +11,9 @@ import pytest
 from penstock.spark.errors import FencedError, OptionError, TooManyDeadLettersError
 from penstock.spark.pipeline.model import ParquetSinkSpec
 from penstock.spark.progress import Stored
-from penstock.spark.sinks.commit_log import Commit, CommitLog
+from penstock.spark.sinks.parquet.commit_log import Commit, CommitLog
 from penstock.spark.sinks.hadoop_files import HadoopFiles
-from penstock.spark.sinks.parquet import ParquetSink
+from penstock.spark.sinks.parquet.sink import ParquetSink
 from tests.support.spark.topic_sinks import Killed, at, batch
 
 if TYPE_CHECKING:

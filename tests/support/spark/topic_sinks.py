@@ -10,8 +10,8 @@ from penstock.spark.progress import Batch, Progress, SourceOffsets
 if TYPE_CHECKING:
     import pytest
 
-    from penstock.spark.sinks.ledger import Entry
-    from penstock.spark.sinks.transactions import Transactions, Work
+    from penstock.spark.sinks.topic.ledger import Entry
+    from penstock.spark.sinks.topic.transactions import Transactions, Work
 
 SOURCE = "clicks"
 

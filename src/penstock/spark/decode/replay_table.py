@@ -32,8 +32,8 @@ from penstock.spark.pipeline.model import DatabaseSinkSpec, PipelineSpec
 from penstock.spark.sinks.database.dead_letters import headers_from_json
 from penstock.spark.sinks.database.engines import open_engine
 from penstock.spark.sinks.database.tables import dead_letter_table, split_name
-from penstock.spark.sinks.ledger import Entry
-from penstock.spark.sinks.transactions import Tick, Transactions
+from penstock.spark.sinks.topic.ledger import Entry
+from penstock.spark.sinks.topic.transactions import Tick, Transactions
 
 if TYPE_CHECKING:
     from penstock.client.producer.producer import Producer

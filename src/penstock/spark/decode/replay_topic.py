@@ -26,8 +26,8 @@ from penstock.spark.decode.replay import (
 from penstock.spark.errors import PipelineError
 from penstock.spark.pipeline.model import PipelineSpec
 from penstock.spark.progress import SourceOffsets, Stored
-from penstock.spark.sinks.ledger import Entry, Ledger
-from penstock.spark.sinks.transactions import Tick, Transactions
+from penstock.spark.sinks.topic.ledger import Entry, Ledger
+from penstock.spark.sinks.topic.transactions import Tick, Transactions
 from penstock.spark.source.topic_ids import to_text
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from penstock.spark.sinks.dead_letter_topic import DeadLetterTopic as _Topic
+    from penstock.spark.sinks.topic.dead_letters import DeadLetterTopic as _Topic
     from penstock.spark.sinks.port import Sink
 
 SMALLEST_SHARED = 100
@@ -32,7 +32,7 @@ class Unreadable:
         self._topic: _Topic | None = None
         letters = spec.dead_letters
         if letters is not None and letters.topic is not None and not sink.takes_dead_letters:
-            from penstock.spark.sinks.dead_letter_topic import DeadLetterTopic
+            from penstock.spark.sinks.topic.dead_letters import DeadLetterTopic
 
             self._topic = DeadLetterTopic(letters.topic, key, client_of(spec))
 

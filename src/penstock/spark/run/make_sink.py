@@ -31,11 +31,11 @@ def make_sink(spec: PipelineSpec, sink: SinkSpec, spark: "SparkSession") -> "Sin
             table = letters.table if letters is not None else None
             return DatabaseSink(sink, spec.query(sink), dead_letter_table=table)
         case TopicSinkSpec():
-            from penstock.spark.sinks.topic import TopicSink
+            from penstock.spark.sinks.topic.sink import TopicSink
 
             topic = letters.topic if letters is not None else None
             return TopicSink(sink, spec.query(sink), client_of(spec), dead_letter_topic=topic)
         case ParquetSinkSpec():
-            from penstock.spark.sinks.parquet import ParquetSink
+            from penstock.spark.sinks.parquet.sink import ParquetSink
 
             return ParquetSink(sink, spec.query(sink), spark)

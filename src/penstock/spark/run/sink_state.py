@@ -106,7 +106,7 @@ def _read(connection: "Connection", key: str) -> Standing | None:
 
 def _in_ledger(spec: PipelineSpec, key: str) -> Standing | None:
     from penstock.spark.clients import new_admin
-    from penstock.spark.sinks.ledger import TOPIC, Ledger
+    from penstock.spark.sinks.topic.ledger import TOPIC, Ledger
 
     client = client_of(spec)
     with new_admin(client) as admin:
@@ -121,7 +121,7 @@ def _in_ledger(spec: PipelineSpec, key: str) -> Standing | None:
 
 
 def _in_folder(sink: ParquetSinkSpec, key: str) -> Standing | None:
-    from penstock.spark.sinks.commit_log import Commit, CommitLog
+    from penstock.spark.sinks.parquet.commit_log import Commit, CommitLog
 
     last: Commit | None = CommitLog(_ReadOnly(sink.path), key).last()
     if last is None:

@@ -72,14 +72,14 @@ class PenstockDataSource(DataSource):
         return PenstockStreamReader(stream_options(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> "DataSourceWriter":
-        from penstock.spark.sinks.writers import batch_writer
+        from penstock.spark.sinks.topic.writers import batch_writer
 
         return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> "DataSourceStreamWriter":
-        from penstock.spark.sinks.writers import stream_writer
+        from penstock.spark.sinks.topic.writers import stream_writer
 
         return stream_writer(self.options, schema)
 

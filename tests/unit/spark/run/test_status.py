@@ -19,9 +19,9 @@ from penstock.spark.pipeline.model import (
 from penstock.spark.progress import Batch, Progress, SourceOffsets, Stored
 from penstock.spark.run.sink_state import standing_of
 from penstock.spark.run.status import PartitionStatus, status
-from penstock.spark.sinks.commit_log import FOLDER, Commit
+from penstock.spark.sinks.parquet.commit_log import FOLDER, Commit
 from penstock.spark.sinks.database import DatabaseSink
-from penstock.spark.sinks.topic import TopicSink
+from penstock.spark.sinks.topic.sink import TopicSink
 from penstock.testing import Broker
 
 PARTITION = TopicPartition("orders", 0)

@@ -23,7 +23,7 @@ from penstock.spark.sinks.database.tables import (
     split_name,
 )
 from penstock.spark.sinks.database.writers import RowWriter, writer_for
-from penstock.spark.sinks.dead_letter_topic import in_years
+from penstock.spark.sinks.topic.dead_letters import in_years
 
 _KEY: Final = ("pipeline", "source", "topic", "topic_id", "partition", "offset")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.spark.errors import OptionError
-from penstock.spark.sinks.topic_options import WriterOptions
+from penstock.spark.sinks.topic.options import WriterOptions
 
 SERVERS = {"kafka.bootstrap.servers": "h:1"}
 

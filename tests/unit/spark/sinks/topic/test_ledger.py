@@ -14,7 +14,7 @@ from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.spark.errors import PipelineError, ProgressError
 from penstock.spark.progress import SourceOffsets, Stored
-from penstock.spark.sinks.ledger import PARTITIONS, TOPIC, Entry, Ledger, partition_of
+from penstock.spark.sinks.topic.ledger import PARTITIONS, TOPIC, Entry, Ledger, partition_of
 from penstock.testing import Broker
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

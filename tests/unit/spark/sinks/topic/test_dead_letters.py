@@ -12,9 +12,9 @@ from penstock.spark.decode.dead_letters import SCHEMA, from_record
 from penstock.spark.errors import FencedError, OptionError
 from penstock.spark.pipeline.model import TopicSinkSpec
 from penstock.spark.progress import Batch, SourceOffsets, Stored
-from penstock.spark.sinks.dead_letter_topic import DeadLetterTopic, Place, advanced, unseen
-from penstock.spark.sinks.ledger import Entry
-from penstock.spark.sinks.topic import TopicSink
+from penstock.spark.sinks.topic.dead_letters import DeadLetterTopic, Place, advanced, unseen
+from penstock.spark.sinks.topic.ledger import Entry
+from penstock.spark.sinks.topic.sink import TopicSink
 from penstock.testing import Broker
 from tests.support.spark.topic_sinks import SOURCE, batch, committed, dying, values_of
 

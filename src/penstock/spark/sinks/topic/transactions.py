@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.spark.clients import new_producer
 from penstock.spark.errors import FencedError, OptionError, PipelineError
-from penstock.spark.sinks.ledger import Entry, Ledger
+from penstock.spark.sinks.topic.ledger import Entry, Ledger
 
 if TYPE_CHECKING:
     from penstock.client.producer.producer import Producer

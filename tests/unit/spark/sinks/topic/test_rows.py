@@ -12,7 +12,7 @@ from penstock.client import Producer
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.records._hash import partition_of_key
 from penstock.spark.errors import OptionError, PipelineError
-from penstock.spark.sinks.rows import Sending, check_columns, portions, types_of
+from penstock.spark.sinks.topic.rows import Sending, check_columns, portions, types_of
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 PARTITIONS = 3

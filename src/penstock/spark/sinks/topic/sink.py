@@ -13,7 +13,7 @@ from penstock.spark.clients import new_admin
 from penstock.spark.errors import OptionError, PipelineError
 from penstock.spark.pipeline.model import TopicSinkSpec
 from penstock.spark.progress import Batch, Progress, Stored
-from penstock.spark.sinks.dead_letter_topic import (
+from penstock.spark.sinks.topic.dead_letters import (
     SUFFIX,
     Written,
     advanced,
@@ -22,11 +22,11 @@ from penstock.spark.sinks.dead_letter_topic import (
     unseen,
     written_in,
 )
-from penstock.spark.sinks.ledger import Entry
+from penstock.spark.sinks.topic.ledger import Entry
 from penstock.spark.sinks.port import Applied, DeadLetters, Sink
-from penstock.spark.sinks.rows import COLUMNS, Sending, check_columns, portions
-from penstock.spark.sinks.topic_options import TopicSinkOptions
-from penstock.spark.sinks.transactions import Tick, Transactions
+from penstock.spark.sinks.topic.rows import COLUMNS, Sending, check_columns, portions
+from penstock.spark.sinks.topic.options import TopicSinkOptions
+from penstock.spark.sinks.topic.transactions import Tick, Transactions
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,8 +16,8 @@ from penstock.spark.errors import FencedError, OptionError, PipelineError
 from penstock.spark.exactly_once import Decision, decide
 from penstock.spark.pipeline.model import TopicSinkSpec
 from penstock.spark.progress import Stored
-from penstock.spark.sinks.rows import Sending
-from penstock.spark.sinks.topic import TopicSink
+from penstock.spark.sinks.topic.rows import Sending
+from penstock.spark.sinks.topic.sink import TopicSink
 from penstock.testing import Broker
 from tests.support.spark.topic_sinks import at, batch, committed, dying, values_of
 
@@ -142,7 +142,7 @@ DRIVER = """
 import sys
 import pyarrow as pa
 from penstock.spark.pipeline.model import TopicSinkSpec
-from penstock.spark.sinks.topic import TopicSink
+from penstock.spark.sinks.topic.sink import TopicSink
 from tests.support.spark.topic_sinks import batch
 
 servers, topic = sys.argv[1:]

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.spark.errors import FencedError, OptionError, ProgressError
 from penstock.spark.progress import Stored
-from penstock.spark.sinks.commit_log import FOLDER, Commit, CommitLog
+from penstock.spark.sinks.parquet.commit_log import FOLDER, Commit, CommitLog
 from tests.support.spark.topic_sinks import Killed, at
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

@@ -21,10 +21,10 @@ from pyspark.taskcontext import TaskContext
 
 from penstock.spark.clients import new_producer
 from penstock.spark.errors import OptionError, PipelineError
-from penstock.spark.sinks.named_stream import NamedStream
-from penstock.spark.sinks.rows import COLUMNS, Sending, check_columns, portions
-from penstock.spark.sinks.topic_options import WriterOptions
-from penstock.spark.sinks.transactions import Tick, Transactions, Work
+from penstock.spark.sinks.topic.named_stream import NamedStream
+from penstock.spark.sinks.topic.rows import COLUMNS, Sending, check_columns, portions
+from penstock.spark.sinks.topic.options import WriterOptions
+from penstock.spark.sinks.topic.transactions import Tick, Transactions, Work
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,9 +16,9 @@ from penstock.core.errors import KafkaError
 from penstock.spark.errors import PipelineError, ProgressError
 from penstock.spark.exactly_once import Decision
 from penstock.spark.progress import Stored
-from penstock.spark.sinks.ledger import Entry
-from penstock.spark.sinks.topic_options import WriterOptions
-from penstock.spark.sinks.transactions import Transactions, Work
+from penstock.spark.sinks.topic.ledger import Entry
+from penstock.spark.sinks.topic.options import WriterOptions
+from penstock.spark.sinks.topic.transactions import Transactions, Work
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from penstock.spark.clients import new_admin
 from penstock.spark.errors import PipelineError
 from penstock.spark.exactly_once import other_topics
 from penstock.spark.progress import Batch, SourceOffsets, Stored
-from penstock.spark.sinks.ledger import Entry, committed_consumer, committed_records
-from penstock.spark.sinks.transactions import Tick, Transactions
+from penstock.spark.sinks.topic.ledger import Entry, committed_consumer, committed_records
+from penstock.spark.sinks.topic.transactions import Tick, Transactions
 
 if TYPE_CHECKING:
     import pyarrow as pa

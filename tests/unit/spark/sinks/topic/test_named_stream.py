@@ -8,9 +8,9 @@ import pytest
 from penstock.client import Producer
 from penstock.spark.errors import FencedError, ProgressError
 from penstock.spark.exactly_once import Decision
-from penstock.spark.sinks.named_stream import NamedStream, fingerprint
-from penstock.spark.sinks.topic_options import WriterOptions
-from penstock.spark.sinks.transactions import Tick, Work
+from penstock.spark.sinks.topic.named_stream import NamedStream, fingerprint
+from penstock.spark.sinks.topic.options import WriterOptions
+from penstock.spark.sinks.topic.transactions import Tick, Work
 from penstock.testing import Broker
 from tests.support.spark.topic_sinks import dying, values_of
 

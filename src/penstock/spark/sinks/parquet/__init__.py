@@ -1,0 +1,1 @@
+"""Directories of Parquet files as sinks of pipelines."""

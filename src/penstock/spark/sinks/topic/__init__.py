@@ -1,0 +1,1 @@
+"""Topics as sinks: of pipelines, and of `format("penstock")`."""
