@@ -13,9 +13,9 @@ from sqlalchemy import URL, create_engine
 
 from bench.report import Row, at_least, best_seconds
 from penstock.core.ids import TopicPartition
-from penstock.spark.pipeline.model import DatabaseSinkSpec
 from penstock.spark.progress import Batch, Progress, SourceOffsets
-from penstock.spark.sinks.database import DatabaseSink
+from penstock.spark.sinks.database.kind import DatabaseSinkSpec
+from penstock.spark.sinks.database.sink import DatabaseSink
 from tests.support.spark.databases import MariaDbServer, PostgreSqlServer, sqlite_url
 
 ROWS = 100_000

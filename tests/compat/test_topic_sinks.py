@@ -13,12 +13,12 @@ from penstock.client import Admin, Producer
 from penstock.client.admin import ConfigResource, ConfigResourceType, NewTopic
 from penstock.spark.errors import FencedError, PipelineError, ProgressError
 from penstock.spark.exactly_once import Decision, decide
-from penstock.spark.pipeline.model import TopicSinkSpec
 from penstock.spark.progress import Stored
+from penstock.spark.sinks.topic.kind import TopicSinkSpec
 from penstock.spark.sinks.topic.ledger import PARTITIONS, TOPIC
 from penstock.spark.sinks.topic.named_stream import NamedStream
-from penstock.spark.sinks.topic.sink import TopicSink
 from penstock.spark.sinks.topic.options import WriterOptions
+from penstock.spark.sinks.topic.sink import TopicSink
 from penstock.spark.sinks.topic.transactions import Tick
 from tests.support.kafka.broker import KafkaBroker, KafkaParts
 from tests.support.spark.topic_sinks import at, batch, client_of, dying, values_of

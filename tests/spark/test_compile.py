@@ -11,8 +11,6 @@ import pytest
 from penstock.client.producer.producer import Producer
 from penstock.spark.errors import PipelineError
 from penstock.spark.pipeline.model import (
-    DatabaseSinkSpec,
-    ParquetSinkSpec,
     PipelineSpec,
     SourceSpec,
     StepSpec,
@@ -23,6 +21,8 @@ from penstock.spark.progress import SourceOffsets
 from penstock.spark.run.compile import Compiled, compile_query
 from penstock.spark.run.run import run
 from penstock.spark.run.session import query_session
+from penstock.spark.sinks.database.kind import DatabaseSinkSpec
+from penstock.spark.sinks.parquet.kind import ParquetSinkSpec
 from penstock.spark.sinks.port import Sink
 from penstock.testing import Broker
 from tests.support.spark.memory_sink import Memory, MemorySink

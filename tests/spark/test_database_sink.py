@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import URL, Engine, inspect, text
 
 from penstock.spark.errors import PipelineError
-from penstock.spark.pipeline.model import SinkWriting
+from penstock.spark.sinks.database.kind import SinkWriting
 from penstock.spark.sinks.port import Applied
 from tests.support.spark.database_sinks import (
     batch_of,

@@ -9,10 +9,10 @@ import pyarrow.dataset
 import pytest
 
 from penstock.spark.errors import FencedError, OptionError, TooManyDeadLettersError
-from penstock.spark.pipeline.model import ParquetSinkSpec
 from penstock.spark.progress import Stored
-from penstock.spark.sinks.parquet.commit_log import Commit, CommitLog
 from penstock.spark.sinks.hadoop_files import HadoopFiles
+from penstock.spark.sinks.parquet.commit_log import Commit, CommitLog
+from penstock.spark.sinks.parquet.kind import ParquetSinkSpec
 from penstock.spark.sinks.parquet.sink import ParquetSink
 from tests.support.spark.topic_sinks import Killed, at, batch
 

@@ -10,10 +10,11 @@ import pytest
 from penstock.client.consumer.consumer import Consumer
 from penstock.core.ids import TopicPartition
 from penstock.spark.errors import PipelineError, TooManyDeadLettersError
-from penstock.spark.pipeline.model import DatabaseSinkSpec, DeadLetterSpec
+from penstock.spark.pipeline.model import DeadLetterSpec
 from penstock.spark.progress import Batch
 from penstock.spark.run.run import run
 from penstock.spark.run.status import status
+from penstock.spark.sinks.database.kind import DatabaseSinkSpec
 from penstock.spark.sinks.port import Applied
 from penstock.spark.watch.report import BatchReport
 from penstock.spark.watch.watching import RunListener
@@ -48,7 +49,7 @@ def test_rows_dead_letters_and_progress_are_one_transaction(
     view = replace(play.spec, steps=(), sinks=(sink,))
     key = view.query(sink)
     before = status(view)
-    assert before.queries[0].standing is None
+    assert before.queries[0].state is None
     assert not database.exists()
 
     play.produce([*map(click, range(5)), b"no JSON", click(5)])
@@ -81,10 +82,10 @@ def test_rows_dead_letters_and_progress_are_one_transaction(
     [found] = status(letters).queries
     assert (found.key, found.lag, found.problems) == (key, 2, ())
     assert found.partitions[0].next_offset == 9
-    assert found.standing is not None
-    assert found.standing.epoch == 3
-    assert found.standing.last is not None
-    assert (found.standing.last.rows, found.standing.last.dead_letters) == (1, 1)
+    assert found.state is not None
+    assert found.state.epoch == 3
+    assert found.state.last_batch is not None
+    assert (found.state.last_batch.rows, found.state.last_batch.dead_letters) == (1, 1)
 
 
 def test_a_sink_that_takes_no_dead_letters_leaves_them_to_a_topic(

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.client import ConsumerRecord
 from penstock.spark.errors import OptionError, TooManyDeadLettersError
-from penstock.spark.pipeline.model import TopicSinkSpec
+from penstock.spark.sinks.topic.kind import TopicSinkSpec
 from penstock.spark.sinks.topic.sink import TopicSink, as_records
 from penstock.testing import Broker
 from tests.support.spark.topic_sinks import batch, client_of, committed, values_of

@@ -82,8 +82,8 @@ def plan(file: File, bootstrap_server: Server = None) -> None:
             for each in query.partitions:
                 topic = each.partition.topic
                 partitions[topic] = max(partitions.get(topic, 0), each.partition.partition + 1)
-            if query.standing is not None and query.standing.stored is not None:
-                progress[query.key] = query.standing.stored.progress
+            if query.state is not None and query.state.stored is not None:
+                progress[query.key] = query.state.stored.progress
         print(plan_of(spec, partitions=partitions, progress=progress), end="")
 
     _with_errors(False, work)
@@ -122,14 +122,13 @@ def run(
     def work() -> None:
         spec = _checked(file, bootstrap_server, as_json=as_json)
         from penstock.spark.run.run import run as run_pipeline
-        from penstock.spark.run.source_options import client_of
         from penstock.spark.watch.lag import GroupLag
         from penstock.spark.watch.metrics import Metrics
         from penstock.spark.watch.progress_line import ProgressLine
 
         out = Output(as_json)
         with ExitStack() as watching:
-            lag = watching.enter_context(GroupLag(spec.name, client_of(spec)))
+            lag = watching.enter_context(GroupLag(spec.name, spec.client_settings))
             listeners: list[RunListener] = [lag]
             if metrics_port is not None:
                 metrics = watching.enter_context(Metrics(spec.name))

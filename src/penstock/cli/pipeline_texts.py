@@ -1,4 +1,4 @@
-"""What `penstock pipeline` prints of runs, standings and replays."""
+"""What `penstock pipeline` prints of runs, states and replays."""
 
 from typing import TYPE_CHECKING
 
@@ -63,18 +63,18 @@ def show_status(out: Output, status: "Status") -> None:
 
 
 def _query_row(query: "QueryStatus") -> list[object]:
-    standing = query.standing
-    if standing is None:
+    state = query.state
+    if state is None:
         return [query.key, query.lag, "never run", None, None, None, None]
-    stored, last = standing.stored, standing.last
+    stored, last = state.stored, state.last_batch
     return [
         query.key,
         query.lag,
         stored.batch_id if stored is not None and stored.batch_id >= 0 else None,
         last.rows if last is not None else None,
         last.at if last is not None else None,
-        standing.owner or None,
-        standing.since or None,
+        state.owner or None,
+        state.since or None,
     ]
 
 
@@ -83,7 +83,7 @@ def _document(status: "Status") -> object:
     queries = []
     for query in status.queries:
         found = dict(zip(names, _query_row(query), strict=True))
-        if query.standing is None:
+        if query.state is None:
             found["last_batch"] = None
         found["partitions"] = [
             {

@@ -9,10 +9,10 @@ from sqlalchemy import URL, Engine, MetaData, Table, func, select
 
 from penstock.core.ids import TopicPartition
 from penstock.spark.decode.dead_letters import SCHEMA
-from penstock.spark.pipeline.model import DatabaseSinkSpec, Mode
 from penstock.spark.progress import Batch, Progress, SourceOffsets, Stored
-from penstock.spark.sinks.database import DatabaseSink
+from penstock.spark.sinks.database.kind import DatabaseSinkSpec, Mode
 from penstock.spark.sinks.database.rows import DELETE_COLUMN
+from penstock.spark.sinks.database.sink import DatabaseSink
 
 KEY = "shop.totals"
 TOPIC = TopicPartition("orders", 0)

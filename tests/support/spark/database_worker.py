@@ -17,7 +17,7 @@ from sqlalchemy.engine.interfaces import DBAPICursor
 from penstock.spark.errors import FencedError
 from penstock.spark.exactly_once import Decision, decide
 from penstock.spark.progress import Batch, Stored
-from penstock.spark.sinks.database import DatabaseSink
+from penstock.spark.sinks.database.sink import DatabaseSink
 from penstock.spark.sinks.database.statements import DriverCursor
 from tests.support.spark.database_sinks import TOPIC, at, letters_at, sink_for, spec_for
 from tests.support.spark.forked_workers import hold, kill_this_process, serve, step_at_commits

@@ -19,14 +19,14 @@ from penstock.core.ids import TopicPartition
 from penstock.spark.decode.dead_letters import SCHEMA, to_records
 from penstock.spark.decode.replay import ReplayResult, replay
 from penstock.spark.pipeline.model import (
-    DatabaseSinkSpec,
     DeadLetterSpec,
     PipelineSpec,
     SourceSpec,
-    TopicSinkSpec,
 )
 from penstock.spark.sinks.database.dead_letters import DeadLetterTable
 from penstock.spark.sinks.database.engines import open_engine
+from penstock.spark.sinks.database.kind import DatabaseSinkSpec
+from penstock.spark.sinks.topic.kind import TopicSinkSpec
 
 TIME = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 TABLE = "dead"

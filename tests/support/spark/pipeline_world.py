@@ -20,18 +20,18 @@ from sqlalchemy import Connection, Engine, event, inspect, make_url
 
 from penstock.client.producer.producer import Producer
 from penstock.spark.pipeline.model import (
-    DatabaseSinkSpec,
     DeadLetterSpec,
     PipelineSpec,
     SinkSpec,
     SourceSpec,
     StepSpec,
-    TopicSinkSpec,
     Watermark,
 )
-from penstock.spark.run.make_sink import MakeSink, make_sink
 from penstock.spark.run.query import At, location_of
 from penstock.spark.run.run import RunResult, run
+from penstock.spark.sinks.database.kind import DatabaseSinkSpec
+from penstock.spark.sinks.registry import SinkFactory, create_sink
+from penstock.spark.sinks.topic.kind import TopicSinkSpec
 from penstock.testing import Broker
 from tests.support.spark.database_sinks import rows_of
 from tests.support.spark.databases import engine_for
@@ -213,7 +213,7 @@ class World:
         at: At = lambda step: None,
         *,
         checkpoint: str | None = None,
-        sinks: MakeSink = make_sink,
+        sinks: SinkFactory = create_sink,
     ) -> RunResult:
         spec = self.spec if checkpoint is None else replace(self.spec, checkpoint=checkpoint)
         return run(spec, once=True, spark=spark, at=at, sinks=sinks)

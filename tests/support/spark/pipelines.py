@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from penstock.client.producer.producer import Producer
 from penstock.spark.pipeline.model import (
     DeadLetterSpec,
-    ParquetSinkSpec,
     PipelineSpec,
     SinkSpec,
     SourceSpec,
@@ -21,6 +20,7 @@ from penstock.spark.pipeline.model import (
 from penstock.spark.run.query import At
 from penstock.spark.run.rebuild import rebuild
 from penstock.spark.run.run import RunResult, run
+from penstock.spark.sinks.parquet.kind import ParquetSinkSpec
 from penstock.spark.sinks.port import Sink
 from penstock.spark.watch.watching import RunListener
 from penstock.testing import Broker

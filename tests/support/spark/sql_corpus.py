@@ -4,13 +4,13 @@
 """
 
 from penstock.spark.pipeline.model import (
-    DatabaseSinkSpec,
     PipelineSpec,
     SourceSpec,
     StepSpec,
     TableSpec,
     Watermark,
 )
+from penstock.spark.sinks.database.kind import DatabaseSinkSpec
 
 CLICKS = (
     "user string, at timestamp, page string, n int, price decimal(10,2), tags array<string>, "

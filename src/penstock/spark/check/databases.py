@@ -10,8 +10,8 @@ from penstock.spark.check.types import TIMESTAMP
 from penstock.spark.check.views import Analysis
 from penstock.spark.decode.datatypes import DataType, Decimal, Scalar
 from penstock.spark.errors import PipelineError, SparkPartError
-from penstock.spark.pipeline.model import DatabaseSinkSpec, PipelineSpec, Problem, TableSpec
-from penstock.spark.pipeline.nearest import meant
+from penstock.spark.pipeline.model import PipelineSpec, Problem, TableSpec
+from penstock.spark.sinks.registry import kind_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -80,31 +80,11 @@ def table_columns(
 
 def check_tables(spec: PipelineSpec, analysis: Analysis, databases: Databases) -> list[Problem]:
     """Whether the tables of sinks can take the rows."""
-    problems: list[Problem] = []
-    for sink in spec.sinks:
-        if not isinstance(sink, DatabaseSinkSpec) or not sink.database or not sink.table:
-            continue
-        where = f"sinks.{sink.name}"
-        try:
-            columns = databases.columns(sink.database, sink.table)
-        except (SparkPartError, ImportError) as error:
-            problems.append(Problem(sink.line_of("database"), f"{where}.database", str(error)))
-            continue
-        if columns is None:
-            if not sink.create_table:
-                message = f"there is no table {sink.table}, and create_table is false: create it"
-                problems.append(Problem(sink.line_of("table"), f"{where}.table", message))
-            continue
-        names = [each.name for each in columns]
-        known = {each.lower() for each in names}
-        for name in analysis.view(sink.view).names:
-            if name.lower() not in known and not sink.only_decides(name):
-                message = (
-                    f"the table {sink.table} has no column {name}, which {sink.view} has"
-                    f"{meant(name, names)}"
-                )
-                problems.append(Problem(sink.line_of("table"), f"{where}.table", message))
-    return problems
+    return [
+        problem
+        for sink in spec.sinks
+        for problem in kind_of(sink).check_tables(sink, analysis.view(sink.view), databases)
+    ]
 
 
 def _columns(table: TableSpec, databases: Databases | None) -> Sequence[Column] | None:

@@ -1,25 +1,23 @@
 """What would run, as text: the queries of a pipeline, what they read, keep and write."""
 
-import re
 import textwrap
 from collections.abc import Iterator, Mapping
 
 from penstock.spark.check.relations import Relation, State, StateKind
 from penstock.spark.check.shape import output_mode, stateful
 from penstock.spark.check.views import Analysis, analyse
+from penstock.spark.database_url import without_password
 from penstock.spark.pipeline.model import (
-    DatabaseSinkSpec,
     PipelineSpec,
     SinkSpec,
     SourceSpec,
     StepSpec,
     TableSpec,
-    TopicSinkSpec,
 )
 from penstock.spark.progress import Progress, SourceOffsets
+from penstock.spark.sinks.registry import kind_of
 
 _WIDTH = 100
-_PASSWORD = re.compile(r"(://[^/:]*:)[^@]*@|(?<=[?&]password=)[^&]*")
 
 
 def plan(
@@ -87,7 +85,7 @@ def _query(
     for step in spec.steps:
         if step.name in below:
             yield from _step(step, analysis)
-    yield from _entry("write", _target(sink))
+    yield from _entry("write", kind_of(sink).describe(sink))
     mode = output_mode(spec, sink, analysis=analysis)
     yield from _entry("mode", f"{mode or 'as the plan of Spark will tell'} ({_mode_words(mode)})")
     yield from _entry("state", _state_words(stateful(spec, sink, analysis=analysis)))
@@ -189,22 +187,6 @@ def _watermark(relation: Relation, delay: str | None) -> Iterator[str]:
         yield from _entry("", f"watermark: {column}, rows may be {delay} late")
 
 
-def _target(sink: SinkSpec) -> str:
-    if isinstance(sink, DatabaseSinkSpec):
-        how = "append" if sink.mode == "append" else f"upsert by {', '.join(sink.key)}"
-        if sink.order_by:
-            how += f", the last by {', '.join(sink.order_by)}"
-        if sink.delete_when:
-            how += f", delete when {sink.delete_when}"
-        return f"{sink.view} into table {sink.table} in {without_password(sink.database)}: {how}"
-    if isinstance(sink, TopicSinkSpec):
-        where = f"topic {sink.topic}" if sink.topic is not None else "the topics of its column"
-        key = f", keyed by {', '.join(sink.key)}" if sink.key else ""
-        return f"{sink.view} into {where}{key}"
-    by = f", by {', '.join(sink.partition_by)}" if sink.partition_by else ""
-    return f"{sink.view} into Parquet files in {sink.path}{by}"
-
-
 def _mode_words(mode: str | None) -> str:
     return {
         "append": "a row comes out once, when it is final",
@@ -221,26 +203,17 @@ def _state_words(keeps: bool | None) -> str:
 
 
 def _guarantee(spec: PipelineSpec, sink: SinkSpec) -> str:
-    dead = spec.dead_letters
-    if isinstance(sink, DatabaseSinkSpec):
-        also = ", dead letters" if dead is not None and dead.table is not None else ""
-        found = f"exactly once: rows{also} and offsets are one transaction of the database"
-    elif isinstance(sink, TopicSinkSpec):
-        also = ", dead letters" if dead is not None and dead.topic is not None else ""
-        found = (
-            f"exactly once for readers with isolation.level=read_committed: rows{also} and "
-            "offsets are one Kafka transaction"
-        )
+    kind = kind_of(sink)
+    dead_letters = spec.dead_letters
+    if dead_letters is None:
+        place = None
     else:
-        found = "exactly once: the files of a batch become visible together with its offsets"
-    if dead is not None and dead.topic is not None and not isinstance(sink, TopicSinkSpec):
-        found += "; dead letters exactly once in a transaction of their own, before the rows"
-    return found
-
-
-def without_password(address: str) -> str:
-    """An address that may be shown."""
-    return _PASSWORD.sub(lambda found: f"{found[1]}***@" if found[1] else "***", address)
+        place = "topic" if dead_letters.topic is not None else "table"
+    are_with_rows = place is not None and place == kind.dead_letters_with_rows
+    guarantee = kind.guarantee(sink, ", dead letters" if are_with_rows else "")
+    if place == "topic" and not are_with_rows:
+        guarantee += "; dead letters exactly once in a transaction of their own, before the rows"
+    return guarantee
 
 
 def _entry(title: str, text: str) -> Iterator[str]:

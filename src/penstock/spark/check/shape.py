@@ -5,7 +5,8 @@ Views that a Python function makes can only be known from Spark's plan: the answ
 
 from penstock.spark.check.relations import Relation
 from penstock.spark.check.views import Analysis, analyse
-from penstock.spark.pipeline.model import DatabaseSinkSpec, OutputMode, PipelineSpec, SinkSpec
+from penstock.spark.pipeline.model import OutputMode, PipelineSpec, SinkSpec
+from penstock.spark.sinks.registry import kind_of
 
 
 def stateful(
@@ -27,7 +28,7 @@ def output_mode(
     """
     if sink.output_mode is not None:
         return sink.output_mode
-    if not isinstance(sink, DatabaseSinkSpec) or sink.mode != "upsert":
+    if not kind_of(sink).prefers_update(sink):
         return "append"
     relation = (analysis or analyse(spec)).view(sink.view)
     if relation.opaque:

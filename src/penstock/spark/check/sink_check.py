@@ -1,32 +1,25 @@
 """Sinks and dead letters: whether they can take what their views give."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import get_args
 
 from penstock.spark.check.part_check import is_topic
-from penstock.spark.check.relations import Finding, Relation
-from penstock.spark.check.scope import Read, Scope, columns_in
+from penstock.spark.check.relations import Relation
 from penstock.spark.check.shape import cannot_append, cannot_update, output_mode
-from penstock.spark.check.sql_parse import may_be_misread, parse_condition
 from penstock.spark.check.topics import matching
 from penstock.spark.check.views import Analysis
 from penstock.spark.pipeline.model import (
-    DatabaseSinkSpec,
-    Mode,
     OutputMode,
-    ParquetSinkSpec,
     PipelineSpec,
     Problem,
     SinkSpec,
-    SinkWriting,
     SourceSpec,
-    TopicSinkSpec,
 )
 from penstock.spark.pipeline.nearest import meant
+from penstock.spark.sinks.registry import kind_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9]*)(\+[A-Za-z0-9_]+)?://")
 
 
 def check_sinks(spec: PipelineSpec, analysis: Analysis) -> Iterator[Problem]:
@@ -45,26 +38,17 @@ def check_sinks(spec: PipelineSpec, analysis: Analysis) -> Iterator[Problem]:
         relation = analysis.view(sink.view)
         yield from _repeated_columns(sink, relation)
         yield from _mode(spec, sink, analysis)
-        if isinstance(sink, DatabaseSinkSpec):
-            yield from _database(sink, relation)
-        elif isinstance(sink, TopicSinkSpec):
-            yield from _topic(sink, relation)
-        else:
-            yield from _columns(sink, "partition_by", sink.partition_by, relation)
+        yield from kind_of(sink).check(sink, relation)
     yield from _dead_letters(spec)
 
 
 def _choices(sink: SinkSpec) -> Iterator[Problem]:
     """What a file cannot say wrongly, and Python can."""
-    given: list[tuple[str, str | None, tuple[str, ...]]] = [
-        ("output_mode", sink.output_mode, get_args(OutputMode))
+    choices: list[tuple[str, str | None, Sequence[str]]] = [
+        ("output_mode", sink.output_mode, get_args(OutputMode)),
+        *kind_of(sink).choices(sink),
     ]
-    if isinstance(sink, DatabaseSinkSpec):
-        given += [
-            ("mode", sink.mode, get_args(Mode)),
-            ("writing", sink.writing, get_args(SinkWriting)),
-        ]
-    for key, value, allowed in given:
+    for key, value, allowed in choices:
         if value is not None and value not in allowed:
             message = f"{value!r} is not one of {', '.join(allowed)}"
             yield Problem(sink.line_of(key), f"sinks.{sink.name}.{key}", message)
@@ -94,8 +78,9 @@ def _mode(spec: PipelineSpec, sink: SinkSpec, analysis: Analysis) -> Iterator[Pr
     where = f"sinks.{sink.name}.output_mode"
     line = sink.line_of("output_mode")
     mode = output_mode(spec, sink, analysis=analysis)
-    if isinstance(sink, ParquetSinkSpec) and mode == "update":
-        yield Problem(line, where, "rows in Parquet files cannot be changed: append only")
+    kind = kind_of(sink)
+    if kind.update_refusal is not None and mode == "update":
+        yield Problem(line, where, kind.update_refusal)
         return
     if mode == "update":
         why = cannot_update(relation)
@@ -104,13 +89,7 @@ def _mode(spec: PipelineSpec, sink: SinkSpec, analysis: Analysis) -> Iterator[Pr
     elif mode == "append":
         why = cannot_append(relation)
         if why is not None and not _told(spec, relation):
-            advice = (
-                "Use another sink, or a watermark"
-                if isinstance(sink, ParquetSinkSpec)
-                else "Say `output_mode: update`, to get a row each time that it changes"
-            )
-            if isinstance(sink, DatabaseSinkSpec) and sink.mode == "append":
-                advice += ", with `mode: upsert`"
+            advice = kind.append_advice(sink)
             yield Problem(line, where, f"append is not possible: {why}. {advice}")
 
 
@@ -118,74 +97,6 @@ def _told(spec: PipelineSpec, relation: Relation) -> bool:
     """Whether the missing watermark was a problem of its step already."""
     meant_so = {each.name for each in spec.steps if each.unbounded_state}
     return any(not each.bounded and each.step not in meant_so for each in relation.states)
-
-
-def _database(sink: DatabaseSinkSpec, relation: Relation) -> Iterator[Problem]:
-    where = f"sinks.{sink.name}"
-
-    def problem(key: str, message: str) -> Problem:
-        return Problem(sink.line_of(key), f"{where}.{key}", message)
-
-    address = _ADDRESS.match(sink.database)
-    if address is None:
-        message = (
-            f"{sink.database!r} is not the address of a database, such as sqlite:///results.db or "
-            "postgresql://user:password@host/database"
-        )
-        yield problem("database", message)
-    elif address[1].lower() == "sqlite" and sink.writing == "staged":
-        yield problem("writing", "SQLite is written by the driver only: leave writing out")
-    if sink.mode == "upsert" and not sink.key:
-        yield problem("key", "upsert needs key: the columns by which a row is found again")
-    if sink.mode == "append":
-        for key, given in (("order_by", sink.order_by), ("delete_when", sink.delete_when)):
-            if given:
-                yield problem(key, f"{key} goes with `mode: upsert` only")
-    yield from _columns(sink, "key", sink.key, relation)
-    yield from _columns(sink, "order_by", sink.order_by, relation)
-    wrong = [] if sink.delete_when is None else list(_condition(sink.delete_when, relation))
-    names = {each.lower() for each in relation.names}
-    if not (wrong and may_be_misread(f"SELECT * FROM rows WHERE {sink.delete_when}", names)):
-        yield from (problem("delete_when", message) for message in wrong)
-
-
-def _condition(sql: str, relation: Relation) -> Iterator[str]:
-    found = parse_condition(sql)
-    if isinstance(found, Finding):
-        yield found.message
-    elif found is not None:
-        scope = Scope([Read("", relation)])
-        for each in columns_in(found):
-            column = scope.find(each)
-            if isinstance(column, Finding):
-                yield column.message
-
-
-def _topic(sink: TopicSinkSpec, relation: Relation) -> Iterator[Problem]:
-    where = f"sinks.{sink.name}"
-    if sink.topic is None:
-        if relation.complete and not relation.find("topic"):
-            message = f"say the topic: {sink.view} has no column topic to name it row by row"
-            yield Problem(sink.line_of("topic"), f"{where}.topic", message)
-    elif not is_topic(sink.topic):
-        message = f"{sink.topic!r} cannot be a topic: letters, digits, `.`, `_` and `-` only"
-        yield Problem(sink.line_of("topic"), f"{where}.topic", message)
-    yield from _columns(sink, "key", sink.key, relation)
-    if relation.complete and not relation.columns:
-        message = f"{sink.view} has no columns to write"
-        yield Problem(sink.line_of("from"), f"{where}.from", message)
-
-
-def _columns(
-    sink: SinkSpec, key: str, names: tuple[str, ...], relation: Relation
-) -> Iterator[Problem]:
-    if not relation.complete:
-        return
-    for name in names:
-        if not relation.find(name):
-            message = f"{sink.view} has no column {name}{meant(name, relation.names)}"
-            line = sink.line_of(f"{key}.{name}", key)
-            yield Problem(line, f"sinks.{sink.name}.{key}", message)
 
 
 def _reads(source: SourceSpec, topic: str) -> bool:
@@ -208,7 +119,7 @@ def _dead_letters(spec: PipelineSpec) -> Iterator[Problem]:
     if dead.topic is not None and any(_reads(each, dead.topic) for each in spec.sources):
         message = f"{dead.topic} is a source of this pipeline: it would read its dead letters again"
         yield Problem(dead.line_of("topic"), f"{where}.topic", message)
-    others = [each.name for each in spec.sinks if not isinstance(each, DatabaseSinkSpec)]
+    others = [each.name for each in spec.sinks if kind_of(each).dead_letters_with_rows != "table"]
     if dead.table is not None and others:
         message = (
             f"a table can only take the dead letters of sinks in a database, and {others[0]} is "

@@ -6,8 +6,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.core.errors import ErrorCode, KafkaError
-from penstock.spark.pipeline.model import PipelineSpec, Problem, SourceSpec, TopicSinkSpec
+from penstock.spark.pipeline.model import PipelineSpec, Problem, SourceSpec
 from penstock.spark.pipeline.nearest import meant
+from penstock.spark.sinks.registry import kind_of
 
 if TYPE_CHECKING:
     from penstock.client.admin.admin import Admin
@@ -70,9 +71,8 @@ class BrokerTopics:
 def broker_topics(spec: PipelineSpec) -> Iterator[BrokerTopics]:
     """The topics of the pipeline's own cluster. `KafkaError` if it cannot be reached."""
     from penstock.spark.clients import new_admin
-    from penstock.spark.run.source_options import client_of
 
-    client = {"request.timeout.ms": str(_TIMEOUT_MS), **client_of(spec)}
+    client = {"request.timeout.ms": str(_TIMEOUT_MS), **spec.client_settings}
     with new_admin(client, default_api_timeout_ms=_TIMEOUT_MS) as admin:
         yield BrokerTopics(admin)
 
@@ -81,7 +81,7 @@ def check_topics(spec: PipelineSpec, topics: Topics) -> list[Problem]:
     """Topics that are not there, or that may not be read."""
     named = sorted(
         {topic for source in spec.sources for topic in source.topics}
-        | {sink.topic for sink in spec.sinks if isinstance(sink, TopicSinkSpec) and sink.topic}
+        | {topic for sink in spec.sinks for topic in kind_of(sink).topics(sink)}
     )
     try:
         known = topics.names()
@@ -94,12 +94,12 @@ def check_topics(spec: PipelineSpec, topics: Topics) -> list[Problem]:
     for source in spec.sources:
         found += _source(source, known, counts)
     for sink in spec.sinks:
-        if isinstance(sink, TopicSinkSpec) and sink.topic:
-            count = counts.get(sink.topic)
+        for topic in kind_of(sink).topics(sink):
+            count = counts.get(topic)
             if _is_missing(count) and topics.are_created():
                 continue
             line = sink.line_of("topic")
-            found += _one(sink.topic, count, known, f"sinks.{sink.name}.topic", line)
+            found += _one(topic, count, known, f"sinks.{sink.name}.topic", line)
     return found
 
 

@@ -28,9 +28,10 @@ from penstock.spark.decode.replay import (
     replay_key,
 )
 from penstock.spark.errors import PipelineError
-from penstock.spark.pipeline.model import DatabaseSinkSpec, PipelineSpec
+from penstock.spark.pipeline.model import PipelineSpec
 from penstock.spark.sinks.database.dead_letters import headers_from_json
 from penstock.spark.sinks.database.engines import open_engine
+from penstock.spark.sinks.database.kind import DatabaseSinkSpec
 from penstock.spark.sinks.database.tables import dead_letter_table, split_name
 from penstock.spark.sinks.topic.ledger import Entry
 from penstock.spark.sinks.topic.transactions import Tick, Transactions

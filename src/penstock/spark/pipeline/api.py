@@ -17,23 +17,21 @@ from typing import TYPE_CHECKING, TypeVar, overload
 
 from penstock.spark.pipeline.model import (
     DEFAULT_BATCH_RECORDS,
-    DatabaseSinkSpec,
     DeadLetterSpec,
     Format,
-    Mode,
     OutputMode,
-    ParquetSinkSpec,
     PipelineSpec,
     Problem,
     SinkSpec,
-    SinkWriting,
     SourceSpec,
     StepFunction,
     StepSpec,
     TableSpec,
-    TopicSinkSpec,
     Watermark,
 )
+from penstock.spark.sinks.database.kind import DatabaseSinkSpec, Mode, SinkWriting
+from penstock.spark.sinks.parquet.kind import ParquetSinkSpec
+from penstock.spark.sinks.topic.kind import TopicSinkSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -236,6 +234,10 @@ class Pipeline:
 
         return decorate
 
+    def add_sink(self, sink: SinkSpec) -> None:
+        """Adds a sink of any kind; the methods `to_…` are shorter."""
+        self._sinks.append(sink)
+
     def to_database(
         self,
         view: str,
@@ -256,7 +258,7 @@ class Pipeline:
         `mode="upsert"` replaces rows by `key`; of several in a batch the last by `order_by` counts,
         and those for which `delete_when` holds are deleted.
         """
-        self._sinks.append(
+        self.add_sink(
             DatabaseSinkSpec(
                 name=name or view,
                 view=view,
@@ -286,7 +288,7 @@ class Pipeline:
 
         Without `topic`, the column `topic` of each row says where it goes.
         """
-        self._sinks.append(
+        self.add_sink(
             TopicSinkSpec(
                 name=name or view,
                 view=view,
@@ -307,7 +309,7 @@ class Pipeline:
         name: str | None = None,
     ) -> None:
         """Write the view to Parquet files in a folder."""
-        self._sinks.append(
+        self.add_sink(
             ParquetSinkSpec(
                 name=name or view,
                 view=view,

@@ -4,7 +4,6 @@ Nothing here needs Spark, a broker or a file. Every part knows the line of the f
 from, if it was, so that whoever finds a problem can say where.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -13,17 +12,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Format: TypeAlias = Literal["json", "avro", "protobuf", "csv", "raw"]
-Mode: TypeAlias = Literal["append", "upsert"]
 OutputMode: TypeAlias = Literal["append", "update"]
-SinkWriting: TypeAlias = Literal["driver", "staged"]
 
 StepFunction: TypeAlias = "Callable[[Mapping[str, DataFrame]], DataFrame]"
 """Gets every view defined so far, by name."""
 
 DEFAULT_BATCH_RECORDS = 500_000
-
-_QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
-"""Text in Spark's SQL."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,55 +108,13 @@ class StepSpec(_Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DatabaseSinkSpec(_Part):
+class SinkSpec(_Part):
+    """Where the rows of a view go; each kind of sink has a subclass (see `sinks/kind.py`)."""
+
     name: str
     view: str
-    database: str
-    table: str
-    mode: Mode = "append"
-    key: tuple[str, ...] = ()
-    order_by: tuple[str, ...] = ()
-    """Of several rows with one key in a batch, the last in this order counts."""
-    delete_when: str | None = None
-    """A condition, in SQL: rows for which it holds delete their key instead."""
     output_mode: OutputMode | None = None
     """None: `update` for upserts of aggregates, else `append`."""
-    writing: SinkWriting = "driver"
-    create_table: bool = True
-
-    def only_decides(self, column: str) -> bool:
-        """Whether a column is there to say which row counts, or whether it is a delete: the table
-        need not have it."""
-        condition = _QUOTED.sub(" ", self.delete_when or "")
-        named = rf"(?<!\w){re.escape(column)}(?!\w)"
-        return column in self.order_by or bool(re.search(named, condition, re.IGNORECASE))
-
-
-@dataclass(frozen=True, kw_only=True)
-class TopicSinkSpec(_Part):
-    """Columns `key`, `value`, `headers`, `topic`, `partition` as for Spark's Kafka sink.
-
-    A view without a `value` column is written as JSON objects, with `key` columns as the key.
-    """
-
-    name: str
-    view: str
-    topic: str | None = None
-    key: tuple[str, ...] = ()
-    output_mode: OutputMode | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ParquetSinkSpec(_Part):
-    name: str
-    view: str
-    path: str
-    partition_by: tuple[str, ...] = ()
-    output_mode: OutputMode | None = None
-
-
-SinkSpec: TypeAlias = DatabaseSinkSpec | TopicSinkSpec | ParquetSinkSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,6 +148,11 @@ class PipelineSpec(_Part):
     spark: Mapping[str, str] = field(default_factory=dict)
     """Settings of the Spark session."""
     file: str | None = None
+
+    @property
+    def client_settings(self) -> dict[str, str]:
+        """Kafka's settings by their dotted names, for every client of the pipeline's brokers."""
+        return {**self.kafka, "bootstrap.servers": self.bootstrap_servers}
 
     def query(self, sink: SinkSpec) -> str:
         """The key of the query that feeds this sink."""

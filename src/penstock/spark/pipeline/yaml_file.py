@@ -4,33 +4,29 @@ The keys are the names of `model.py`, but for `from`, which is the view that a s
 deduplication reads, and `topic` for a single one. Paths are relative to the file.
 """
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TypeVar, cast, get_args
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from penstock.spark.errors import PipelineError
 from penstock.spark.pipeline.model import (
     DEFAULT_BATCH_RECORDS,
-    DatabaseSinkSpec,
     DeadLetterSpec,
     Format,
-    Mode,
     OutputMode,
-    ParquetSinkSpec,
     PipelineSpec,
     Problem,
     SinkSpec,
-    SinkWriting,
     SourceSpec,
     StepSpec,
     TableSpec,
-    TopicSinkSpec,
     Watermark,
 )
 from penstock.spark.pipeline.yaml_nodes import Document, Part, compose, entries, environment
+from penstock.spark.sinks.kind import CommonFields
+from penstock.spark.sinks.registry import SINK_KINDS
 
 _PIPELINE = (
     "name", "bootstrap_servers", "checkpoint", "trigger", "max_batch_records", "kafka", "spark",
@@ -42,12 +38,7 @@ _SOURCE = (
 )  # fmt: skip
 _TABLE = ("name", "database", "table", "path", "schema")
 _STEP = ("name", "sql", "function", "deduplicate", "from", "watermark", "unbounded_state")
-_DATABASE = (
-    "database", "table", "mode", "key", "order_by", "delete_when", "writing", "create_table",
-)  # fmt: skip
-_TOPIC = ("topic", "key", "options")
-_PARQUET = ("path", "partition_by")
-_SINK = ("name", "from", "output_mode", *dict.fromkeys((*_DATABASE, *_TOPIC, *_PARQUET)))
+_SINK = ("name", "from", "output_mode")
 _DEAD_LETTERS = ("topic", "table", "max_count", "max_share")
 _FORMATS = ("json", "avro", "protobuf", "csv", "raw")
 
@@ -84,18 +75,18 @@ def parse(
 
     `variables` stand in for the environment.
     """
-    document = Document(text, environment() if variables is None else variables)
+    variables = environment() if variables is None else variables
+    document = Document(text, variables, Path(file).parent)
     root = compose(document)
     if root is None:
         return None, document.problems
-    spec = _Reader(document, Path(file).parent).pipeline(root, file)
+    spec = _Reader(document).pipeline(root, file)
     return spec, sorted(document.problems, key=lambda each: (each.line or 0, each.where))
 
 
 class _Reader:
-    def __init__(self, document: Document, folder: Path) -> None:
+    def __init__(self, document: Document) -> None:
         self._document = document
-        self._folder = folder
 
     def pipeline(self, root: MappingNode, file: str) -> PipelineSpec | None:
         part = Part(self._document, root, "pipeline", _PIPELINE)
@@ -104,7 +95,7 @@ class _Reader:
         sources = self._named(part, "sources", _SOURCE, self._source)
         tables = self._named(part, "tables", _TABLE, self._table)
         steps = self._named(part, "steps", _STEP, self._step)
-        sinks: tuple[SinkSpec, ...] = self._named(part, "sinks", _SINK, self._sink)
+        sinks: tuple[SinkSpec, ...] = self._named(part, "sinks", _sink_keys(), self._sink)
         for key in ("sources", "sinks"):
             if key not in part:
                 part.add("", f"{key} are missing: a pipeline needs at least one")
@@ -124,7 +115,7 @@ class _Reader:
             kafka=part.settings("kafka"),
             spark=part.settings("spark"),
             dead_letters=dead_letters,
-            checkpoint=self._path(checkpoint) or "",
+            checkpoint=self._document.resolve_path(checkpoint),
             trigger=trigger,
             max_batch_records=DEFAULT_BATCH_RECORDS if records is None else records,
             file=file,
@@ -176,7 +167,7 @@ class _Reader:
             topics=part.texts("topics") or part.texts("topic"),
             pattern=part.text("pattern"),
             schema=_stripped(part.text("schema")),
-            schema_file=self._path(part.text("schema_file")),
+            schema_file=part.path("schema_file"),
             message=part.text("message"),
             required=part.texts("required"),
             watermark=self._watermark(part),
@@ -191,9 +182,9 @@ class _Reader:
     def _table(self, part: Part, name: str) -> TableSpec:
         return TableSpec(
             name=name,
-            database=self._database(part.text("database")),
+            database=part.database("database"),
             table=part.text("table"),
-            path=self._path(part.text("path")),
+            path=part.path("path"),
             schema=_stripped(part.text("schema")),
             line=part.line,
             lines=part.lines,
@@ -217,59 +208,27 @@ class _Reader:
 
     def _sink(self, part: Part, name: str) -> SinkSpec | None:
         view = part.text("from", required=True)
-        output = cast("OutputMode | None", part.choice("output_mode", ("append", "update")))
-        kinds = [each for each in ("database", "topic", "path") if each in part]
+        output_mode = cast("OutputMode | None", part.choice("output_mode", get_args(OutputMode)))
+        kinds = [kind for kind in SINK_KINDS.values() if kind.distinctive_key in part]
         if len(kinds) != 1:
-            said = f" and not {' and '.join(kinds)}" if kinds else ""
-            part.add("", f"a sink has either database and table, or topic, or path{said}")
+            expected = ", or ".join(kind.required_keys for kind in SINK_KINDS.values())
+            actual = " and ".join(kind.distinctive_key for kind in kinds)
+            found = f" and not {actual}" if kinds else ""
+            part.add("", f"a sink has either {expected}{found}")
             return None
-        known = {"database": _DATABASE, "topic": _TOPIC, "path": _PARQUET}[kinds[0]]
-        for key in _SINK:
-            if key in part and key not in ("name", "from", "output_mode", *known):
-                part.add(key, f"{key} does not go with {kinds[0]}")
-        if kinds[0] == "database":
-            return self._database_sink(part, name, view or "", output)
-        if kinds[0] == "topic":
-            return TopicSinkSpec(
-                name=name,
-                view=view or "",
-                topic=part.text("topic", optional=True),
-                key=part.texts("key"),
-                output_mode=output,
-                options=part.settings("options"),
-                line=part.line,
-                lines=part.lines,
-            )
-        return ParquetSinkSpec(
-            name=name,
-            view=view or "",
-            path=self._path(part.text("path")) or "",
-            partition_by=part.texts("partition_by"),
-            output_mode=output,
-            line=part.line,
-            lines=part.lines,
-        )
-
-    def _database_sink(
-        self, part: Part, name: str, view: str, output: OutputMode | None
-    ) -> DatabaseSinkSpec:
-        return DatabaseSinkSpec(
-            name=name,
-            view=view,
-            database=self._database(part.text("database")) or "",
-            table=part.text("table", required=True) or "",
-            key=part.texts("key"),
-            order_by=part.texts("order_by"),
-            delete_when=part.text("delete_when", raw=True),
-            output_mode=output,
-            mode=cast("Mode | None", part.choice("mode", ("append", "upsert")))
-            or DatabaseSinkSpec.mode,
-            writing=cast("SinkWriting | None", part.choice("writing", ("driver", "staged")))
-            or DatabaseSinkSpec.writing,
-            create_table=part.flag("create_table") is not False,
-            line=part.line,
-            lines=part.lines,
-        )
+        kind = kinds[0]
+        for key in _sink_keys():
+            if key in part and key not in (*_SINK, *kind.keys):
+                part.add(key, f"{key} does not go with {kind.distinctive_key}")
+        common: CommonFields = {
+            "name": name,
+            "view": view or "",
+            "output_mode": output_mode,
+            "line": part.line,
+            "lines": part.lines,
+        }
+        sink: SinkSpec = kind.parse(part, common)
+        return sink
 
     def _dead_letters(self, pipeline: Part) -> DeadLetterSpec | None:
         node = pipeline.get("dead_letters")
@@ -332,22 +291,16 @@ class _Reader:
         return text.rstrip(), start.line + 1, start.column + 1
 
     def _options(self, part: Part) -> dict[str, str]:
-        found = part.settings("options")
-        schemas = self._path(found.get("avro.schemas"))
-        return found if schemas is None else {**found, "avro.schemas": schemas}
+        options = part.settings("options")
+        if "avro.schemas" in options:
+            options["avro.schemas"] = self._document.resolve_path(options["avro.schemas"])
+        return options
 
-    def _path(self, path: str | None) -> str | None:
-        """Relative to the file."""
-        if path is None or "://" in path or path.startswith("file:"):
-            return path
-        return os.path.normpath(self._folder / Path(path).expanduser())
 
-    def _database(self, url: str | None) -> str | None:
-        """SQLite's files are relative to the pipeline's, too."""
-        scheme, found, path = (url or "").partition(":///")
-        if not found or scheme.split("+")[0] != "sqlite" or path.startswith((":memory:", "/")):
-            return url
-        return f"{scheme}:///{self._path(path)}" if path else url
+def _sink_keys() -> tuple[str, ...]:
+    """The keys of all kinds of sinks."""
+    keys = (key for kind in SINK_KINDS.values() for key in kind.keys)
+    return (*_SINK, *dict.fromkeys(keys))
 
 
 def _stripped(text: str | None) -> str | None:

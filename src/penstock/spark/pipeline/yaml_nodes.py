@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar
 
 import yaml
@@ -26,6 +27,8 @@ class Document:
 
     text: str
     environment: Mapping[str, str]
+    directory: Path = Path()
+    """That relative paths start from."""
     problems: list[Problem] = field(default_factory=list)
 
     def add(self, node: Node | None, where: str, message: str) -> None:
@@ -53,6 +56,20 @@ class Document:
             return default or ""
 
         return _VARIABLE.sub(one, value)
+
+    def resolve_path(self, path: str) -> str:
+        """Returns a path relative to the file's directory; URLs stay as they are."""
+        if "://" in path or path.startswith("file:"):
+            return path
+        return os.path.normpath(self.directory / Path(path).expanduser())
+
+    def resolve_database(self, url: str) -> str:
+        """Returns the address of a database, with the path of an SQLite file resolved."""
+        scheme, separator, path = url.partition(":///")
+        is_sqlite = bool(separator) and scheme.split("+")[0] == "sqlite"
+        if not is_sqlite or not path or path.startswith((":memory:", "/")):
+            return url
+        return f"{scheme}:///{self.resolve_path(path)}"
 
 
 def compose(document: Document) -> MappingNode | None:
@@ -164,6 +181,16 @@ class Part:
         if optional and node.tag == f"{_TAG}null":
             return None
         return self._text(node, f"{self.where}.{key}", raw=raw)
+
+    def path(self, key: str) -> str | None:
+        """A path, relative to the file's directory."""
+        path = self.text(key)
+        return None if path is None else self.document.resolve_path(path)
+
+    def database(self, key: str) -> str | None:
+        """The address of a database."""
+        url = self.text(key)
+        return None if url is None else self.document.resolve_database(url)
 
     def texts(self, key: str) -> tuple[str, ...]:
         """A list of texts, or one text."""

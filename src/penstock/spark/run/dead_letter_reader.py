@@ -7,15 +7,15 @@ from penstock.spark.errors import TooManyDeadLettersError
 from penstock.spark.pipeline.model import DeadLetterSpec, PipelineSpec, SourceSpec
 from penstock.spark.progress import Batch, SourceOffsets
 from penstock.spark.run.observed import observed
-from penstock.spark.run.source_options import client_of, range_options_of
+from penstock.spark.run.source_options import range_options_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from penstock.spark.sinks.topic.dead_letters import DeadLetterTopic as _Topic
     from penstock.spark.sinks.port import Sink
+    from penstock.spark.sinks.topic.dead_letters import DeadLetterTopic as _Topic
 
 SMALLEST_SHARED = 100
 """Records from which on a share of a batch says something."""
@@ -34,7 +34,7 @@ class Unreadable:
         if letters is not None and letters.topic is not None and not sink.takes_dead_letters:
             from penstock.spark.sinks.topic.dead_letters import DeadLetterTopic
 
-            self._topic = DeadLetterTopic(letters.topic, key, client_of(spec))
+            self._topic = DeadLetterTopic(letters.topic, key, spec.client_settings)
 
     def open(self, owner: str) -> None:
         if self._topic is not None:

@@ -18,7 +18,7 @@ from penstock.spark.run.failures import failure_of
 from penstock.spark.run.offset_log import Checkpoint, CheckpointFiles, source_of
 from penstock.spark.run.resume import Seen, check_first_run, goes_on_from
 from penstock.spark.run.session import query_session
-from penstock.spark.run.source_options import client_of, starting_options_of
+from penstock.spark.run.source_options import starting_options_of
 from penstock.spark.watch.ends import Ends
 from penstock.spark.watch.watching import RunListener
 
@@ -86,7 +86,7 @@ class Query:
         self._unreadable = Unreadable(self._spark, spec, self.key, sink)
         self._query: StreamingQuery | None = None
         self._reports: Reports | None = None
-        self._ends = Ends(client_of(spec))
+        self._ends = Ends(spec.client_settings)
         self._has_started = Event()
         self._stopping = Event()
         self._busy = Lock()

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from penstock.spark.errors import PipelineError
 from penstock.spark.pipeline.model import PipelineSpec
-from penstock.spark.run.make_sink import MakeSink, make_sink
 from penstock.spark.run.offset_log import Checkpoint, CheckpointFiles
 from penstock.spark.run.owners import new_owner
 from penstock.spark.run.query import At, location_of
+from penstock.spark.sinks.registry import SinkFactory, create_sink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,7 +24,7 @@ def rebuild(
     spark: "SparkSession",
     names: Sequence[str] = (),
     *,
-    sinks: MakeSink = make_sink,
+    sinks: SinkFactory = create_sink,
     at: At = lambda step: None,
 ) -> list[str]:
     """Clear the sinks of these names, or all; the keys of their queries. The next `run` reads

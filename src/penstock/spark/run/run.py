@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from penstock.spark.pipeline.model import PipelineSpec
 from penstock.spark.run.failures import SparkStoppedError, is_spark_gone, spark_gone
-from penstock.spark.run.make_sink import MakeSink, make_sink
 from penstock.spark.run.owners import new_owner
 from penstock.spark.run.query import At, Query, QueryResult
 from penstock.spark.run.session import active_session, end_session, session
+from penstock.spark.sinks.registry import SinkFactory, create_sink
 from penstock.spark.watch.watching import RunListener
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def run(
     spark: "SparkSession | None" = None,
     listeners: Sequence[RunListener] = (),
     stop: Event | None = None,
-    sinks: MakeSink = make_sink,
+    sinks: SinkFactory = create_sink,
     at: At = lambda step: None,
 ) -> RunResult:
     """Run until `stop` is set, or SIGINT or SIGTERM comes; with `once`, until what was there when

@@ -8,11 +8,6 @@ from penstock.spark.pipeline.model import PipelineSpec, SourceSpec
 from penstock.spark.progress import SourceOffsets
 
 
-def client_of(spec: PipelineSpec) -> dict[str, str]:
-    """Kafka's settings by their dotted names, for everything that speaks to the broker."""
-    return {**spec.kafka, "bootstrap.servers": spec.bootstrap_servers}
-
-
 def producer_options_of(spec: PipelineSpec) -> dict[str, str]:
     """The settings that only producers have: sources would not know them."""
     from penstock.client.settings import ConsumerOptions, ProducerOptions, settings_of
@@ -29,7 +24,7 @@ def options_of(spec: PipelineSpec, source: SourceSpec) -> dict[str, str]:
     writing = producer_options_of(spec)
     found = {
         f"kafka.{name}": value
-        for name, value in client_of(spec).items()
+        for name, value in spec.client_settings.items()
         if name.replace(".", "_") not in writing
     }
     found["kafka.isolation.level"] = spec.kafka.get("isolation.level", "read_committed")

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
-from penstock.spark.pipeline.model import PipelineSpec, SinkSpec, SourceSpec, TopicSinkSpec
+from penstock.spark.errors import SparkPartError
+from penstock.spark.pipeline.model import PipelineSpec, SinkSpec, SourceSpec
 from penstock.spark.progress import Progress, SourceOffsets
 from penstock.spark.run.compile import views_needed
 from penstock.spark.run.offset_log import source_of
-from penstock.spark.run.sink_state import Standing, standing_of
-from penstock.spark.run.source_options import client_of, options_of
+from penstock.spark.run.source_options import options_of
+from penstock.spark.sinks.kind import SinkState
+from penstock.spark.sinks.registry import kind_of
 
 _TIMEOUT_MS = 10_000
 
@@ -29,7 +31,7 @@ class PartitionStatus:
 @dataclass(frozen=True)
 class QueryStatus:
     key: str
-    standing: Standing | None
+    state: SinkState | None
     """None: it has never run."""
     partitions: tuple[PartitionStatus, ...]
     problems: tuple[str, ...] = ()
@@ -72,7 +74,7 @@ def _silent(spec: PipelineSpec) -> str | None:
     from penstock.spark.clients import new_admin
 
     limits = dict.fromkeys(("default.api.timeout.ms", "request.timeout.ms"), str(_TIMEOUT_MS))
-    client = limits | client_of(spec)
+    client = limits | spec.client_settings
     try:
         with new_admin(client) as admin:
             admin.describe_cluster()
@@ -98,13 +100,11 @@ def _query(
     ends: Mapping[str, tuple[SourceOffsets, Mapping[TopicPartition, int]] | str],
     silent: str | None,
 ) -> QueryStatus:
-    standing: Standing | None = None
-    problems: tuple[str, ...]
-    if silent and isinstance(sink, TopicSinkSpec):
-        problems = (f"sink {sink.name}: {silent}",)
-    else:
-        standing, problems = standing_of(spec, sink)
-    stored: Progress = standing.stored.progress if standing and standing.stored else {}
+    state: SinkState | None = None
+    problems: tuple[str, ...] = (f"sink {sink.name}: {silent}",)
+    if not silent or not kind_of(sink).state_needs_broker:
+        state, problems = read_state(spec, sink)
+    stored: Progress = state.stored.progress if state and state.stored else {}
     names = list(stored)
     needed = views_needed(spec, sink.view)
     names += [each.name for each in spec.sources if each.name in needed and each.name not in stored]
@@ -119,7 +119,15 @@ def _query(
             read = stored.get(name, SourceOffsets({}))
             problems = (*problems, *_replaced(read, known[0]))
             partitions += _partitions(name, read, *known)
-    return QueryStatus(spec.query(sink), standing, tuple(partitions), problems)
+    return QueryStatus(spec.query(sink), state, tuple(partitions), problems)
+
+
+def read_state(spec: PipelineSpec, sink: SinkSpec) -> tuple[SinkState | None, tuple[str, ...]]:
+    """Returns what a sink has stored, None if its query has never run, and problems."""
+    try:
+        return kind_of(sink).read_state(spec, sink), ()
+    except (SparkPartError, KafkaError, OSError, ValueError) as error:
+        return None, (f"sink {sink.name}: {error}",)
 
 
 def _replaced(read: SourceOffsets, now: SourceOffsets) -> list[str]:

@@ -9,12 +9,12 @@ from sqlalchemy import text
 from penstock.spark.check.databases import LiveDatabases
 from penstock.spark.check.validate import validate
 from penstock.spark.pipeline.model import (
-    DatabaseSinkSpec,
     PipelineSpec,
     SourceSpec,
     StepSpec,
     TableSpec,
 )
+from penstock.spark.sinks.database.kind import DatabaseSinkSpec
 from tests.support.spark.databases import engine_for, sqlite_url
 
 

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from penstock.core.ids import TopicPartition
-from penstock.spark.check.plan import plan, without_password
+from penstock.spark.check.plan import plan
+from penstock.spark.database_url import without_password
 from penstock.spark.pipeline.yaml_file import parse
 from penstock.spark.progress import SourceOffsets
 

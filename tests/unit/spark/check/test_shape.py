@@ -4,15 +4,14 @@ import pytest
 
 from penstock.spark.check.shape import output_mode, stateful
 from penstock.spark.pipeline.model import (
-    DatabaseSinkSpec,
-    Mode,
     OutputMode,
     PipelineSpec,
     SourceSpec,
     StepSpec,
-    TopicSinkSpec,
     Watermark,
 )
+from penstock.spark.sinks.database.kind import DatabaseSinkSpec, Mode
+from penstock.spark.sinks.topic.kind import TopicSinkSpec
 from tests.support.spark.sql_corpus import pipeline
 
 COUNTS = "SELECT user AS k, count(*) AS n FROM clicks GROUP BY user, window(at, '1 hour')"

@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 
 from penstock.spark.check.validate import validate
 from penstock.spark.pipeline.model import (
-    DatabaseSinkSpec,
-    ParquetSinkSpec,
     PipelineSpec,
     SinkSpec,
     SourceSpec,
     StepSpec,
     TableSpec,
-    TopicSinkSpec,
     Watermark,
 )
 from penstock.spark.pipeline.yaml_file import parse
+from penstock.spark.sinks.database.kind import DatabaseSinkSpec
+from penstock.spark.sinks.parquet.kind import ParquetSinkSpec
+from penstock.spark.sinks.topic.kind import TopicSinkSpec
 
 GOOD = """\
 name: clicks

@@ -7,16 +7,16 @@ import pytest
 
 from penstock.spark.errors import PipelineError
 from penstock.spark.pipeline.model import (
-    DatabaseSinkSpec,
     DeadLetterSpec,
-    ParquetSinkSpec,
     PipelineSpec,
     SourceSpec,
     TableSpec,
-    TopicSinkSpec,
     Watermark,
 )
 from penstock.spark.pipeline.yaml_file import PipelineFileError, load, parse
+from penstock.spark.sinks.database.kind import DatabaseSinkSpec
+from penstock.spark.sinks.parquet.kind import ParquetSinkSpec
+from penstock.spark.sinks.topic.kind import TopicSinkSpec
 
 WHOLE = """\
 name: clicks

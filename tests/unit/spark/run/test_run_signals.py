@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from penstock.spark.errors import FencedError
-from penstock.spark.pipeline.model import ParquetSinkSpec, PipelineSpec
+from penstock.spark.pipeline.model import PipelineSpec
 from penstock.spark.run import run as module
 from penstock.spark.run.failures import SparkStoppedError
 from penstock.spark.run.owners import new_owner
 from penstock.spark.run.query import Query, QueryResult
 from penstock.spark.run.run import RunResult, _signals_set, run
+from penstock.spark.sinks.parquet.kind import ParquetSinkSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,7 +8,6 @@ import pytest
 from penstock.core.ids import TopicPartition
 from penstock.spark.errors import OptionError
 from penstock.spark.pipeline.model import (
-    ParquetSinkSpec,
     PipelineSpec,
     SourceSpec,
     StepSpec,
@@ -22,6 +21,7 @@ from penstock.spark.run.source_options import (
     starting_options_of,
     stream_options_of,
 )
+from penstock.spark.sinks.parquet.kind import ParquetSinkSpec
 from penstock.spark.source.options import batch_options, stream_options
 
 CLICKS = SourceSpec(

@@ -10,17 +10,16 @@ from penstock.client import Admin, Producer
 from penstock.client.admin import NewTopic
 from penstock.core.ids import TopicPartition
 from penstock.spark.pipeline.model import (
-    DatabaseSinkSpec,
-    ParquetSinkSpec,
     PipelineSpec,
     SourceSpec,
-    TopicSinkSpec,
 )
 from penstock.spark.progress import Batch, Progress, SourceOffsets, Stored
-from penstock.spark.run.sink_state import standing_of
-from penstock.spark.run.status import PartitionStatus, status
+from penstock.spark.run.status import PartitionStatus, read_state, status
+from penstock.spark.sinks.database.kind import DatabaseSinkSpec
+from penstock.spark.sinks.database.sink import DatabaseSink
 from penstock.spark.sinks.parquet.commit_log import FOLDER, Commit
-from penstock.spark.sinks.database import DatabaseSink
+from penstock.spark.sinks.parquet.kind import ParquetSinkSpec
+from penstock.spark.sinks.topic.kind import TopicSinkSpec
 from penstock.spark.sinks.topic.sink import TopicSink
 from penstock.testing import Broker
 
@@ -65,7 +64,7 @@ def test_each_kind_of_sink_is_asked(spec: PipelineSpec, tmp_path: Path) -> None:
                 producer.send("orders", b"%d" % number)
 
         before = status(spec)
-        assert [each.standing for each in before.queries] == [None, None, None]
+        assert [each.state for each in before.queries] == [None, None, None]
         assert before.lag == 10
         assert not (tmp_path / "shop.db").exists()
         assert not (tmp_path / "files").exists()
@@ -92,10 +91,10 @@ def test_each_kind_of_sink_is_asked(spec: PipelineSpec, tmp_path: Path) -> None:
         found = status(spec)
     assert [each.lag for each in found.queries] == [7, 3, 0]
     assert found.lag == 7
-    standings = [each.standing for each in found.queries]
-    assert [each.owner for each in standings if each] == ["ann", "bob", "cleo"]
-    assert [each.last.rows for each in standings if each and each.last] == [3, 2, 10]
-    assert [each.stored.batch_id for each in standings if each and each.stored] == [0, 4, 2]
+    states = [each.state for each in found.queries]
+    assert [each.owner for each in states if each] == ["ann", "bob", "cleo"]
+    assert [each.last_batch.rows for each in states if each and each.last_batch] == [3, 2, 10]
+    assert [each.stored.batch_id for each in states if each and each.stored] == [0, 4, 2]
     assert found.queries[1].partitions == (PartitionStatus("orders", PARTITION, 7, 10, 3),)
     assert [each.problems for each in found.queries] == [(), (), ()]
 
@@ -110,7 +109,7 @@ def test_a_broker_that_does_not_answer_is_waited_for_once(spec: PipelineSpec) ->
     sink.begin_at(at(0))
     sink.close()
     found = status(spec)
-    assert [bool(each.standing) for each in found.queries] == [True, False, False]
+    assert [bool(each.state) for each in found.queries] == [True, False, False]
     assert [len(each.problems) for each in found.queries] == [1, 2, 1]
     [answer] = {each.partition(": ")[2] for query in found.queries for each in query.problems}
     assert "127.0.0.1:1" in answer
@@ -118,6 +117,6 @@ def test_a_broker_that_does_not_answer_is_waited_for_once(spec: PipelineSpec) ->
 
 def test_a_file_system_that_is_not_known_is_a_problem_and_no_traceback(spec: PipelineSpec) -> None:
     files = ParquetSinkSpec(name="files", view="orders", path="nofs://bucket/files")
-    standing, [problem] = standing_of(spec, files)
-    assert standing is None
+    state, [problem] = read_state(spec, files)
+    assert state is None
     assert problem.startswith("sink files: Unrecognized filesystem type")

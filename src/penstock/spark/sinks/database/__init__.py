@@ -1,5 +1,1 @@
-"""Results in a relational database, exactly once (D3): see docs/pipeline-databases.md."""
-
-from penstock.spark.sinks.database.sink import DatabaseSink
-
-__all__ = ["DatabaseSink"]
+"""Tables of databases as sinks of pipelines, exactly once: see docs/pipeline-databases.md."""

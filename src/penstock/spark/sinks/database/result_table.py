@@ -10,9 +10,9 @@ from sqlalchemy.engine.interfaces import ReflectedColumn, ReflectedIndex
 from sqlalchemy.sql.elements import quoted_name
 
 from penstock.spark.errors import PipelineError
-from penstock.spark.pipeline.model import DatabaseSinkSpec
 from penstock.spark.sinks.database.column_types import SqlType, new_type, why_not
 from penstock.spark.sinks.database.engines import Kind, kind_of, needs_merge
+from penstock.spark.sinks.database.kind import DatabaseSinkSpec
 from penstock.spark.sinks.database.rows import DELETE_COLUMN, is_nested, simple_type
 from penstock.spark.sinks.database.statements import Target, full_name
 from penstock.spark.sinks.database.tables import (

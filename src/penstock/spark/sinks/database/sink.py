@@ -10,11 +10,11 @@ from sqlalchemy.exc import IntegrityError
 
 from penstock.spark.errors import PipelineError, ProgressError
 from penstock.spark.exactly_once import Decision, decide
-from penstock.spark.pipeline.model import DatabaseSinkSpec
 from penstock.spark.progress import Batch, Progress, Stored
 from penstock.spark.sinks.database.bookkeeping import Bookkeeping
 from penstock.spark.sinks.database.dead_letters import DeadLetterTable
 from penstock.spark.sinks.database.engines import Kind, kind_of, open_engine
+from penstock.spark.sinks.database.kind import DatabaseSinkSpec
 from penstock.spark.sinks.database.result_table import Results, ResultTable, check_transactional
 from penstock.spark.sinks.database.rows import DELETE_COLUMN, Changes, settle, simple
 from penstock.spark.sinks.database.staged import Staged, Stager, Staging

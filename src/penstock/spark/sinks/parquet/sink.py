@@ -14,10 +14,10 @@ import uuid
 from typing import TYPE_CHECKING, Final
 
 from penstock.spark.errors import OptionError, PipelineError
-from penstock.spark.pipeline.model import ParquetSinkSpec
 from penstock.spark.progress import Batch, Progress, Stored
-from penstock.spark.sinks.parquet.commit_log import Commit, CommitLog, Files
 from penstock.spark.sinks.hadoop_files import HadoopFiles
+from penstock.spark.sinks.parquet.commit_log import Commit, CommitLog, Files
+from penstock.spark.sinks.parquet.kind import ParquetSinkSpec
 from penstock.spark.sinks.port import Applied, DeadLetters, Sink
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.spark.clients import new_admin
 from penstock.spark.errors import OptionError, PipelineError
-from penstock.spark.pipeline.model import TopicSinkSpec
 from penstock.spark.progress import Batch, Progress, Stored
+from penstock.spark.sinks.port import Applied, DeadLetters, Sink
 from penstock.spark.sinks.topic.dead_letters import (
     SUFFIX,
     Written,
@@ -22,10 +22,10 @@ from penstock.spark.sinks.topic.dead_letters import (
     unseen,
     written_in,
 )
+from penstock.spark.sinks.topic.kind import TopicSinkSpec
 from penstock.spark.sinks.topic.ledger import Entry
-from penstock.spark.sinks.port import Applied, DeadLetters, Sink
-from penstock.spark.sinks.topic.rows import COLUMNS, Sending, check_columns, portions
 from penstock.spark.sinks.topic.options import TopicSinkOptions
+from penstock.spark.sinks.topic.rows import COLUMNS, Sending, check_columns, portions
 from penstock.spark.sinks.topic.transactions import Tick, Transactions
 
 if TYPE_CHECKING:

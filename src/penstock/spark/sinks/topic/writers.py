@@ -22,8 +22,8 @@ from pyspark.taskcontext import TaskContext
 from penstock.spark.clients import new_producer
 from penstock.spark.errors import OptionError, PipelineError
 from penstock.spark.sinks.topic.named_stream import NamedStream
-from penstock.spark.sinks.topic.rows import COLUMNS, Sending, check_columns, portions
 from penstock.spark.sinks.topic.options import WriterOptions
+from penstock.spark.sinks.topic.rows import COLUMNS, Sending, check_columns, portions
 from penstock.spark.sinks.topic.transactions import Tick, Transactions, Work
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import URL, Engine, text
 
 from penstock.spark.errors import PipelineError
-from penstock.spark.pipeline.model import Mode
 from penstock.spark.progress import Stored
+from penstock.spark.sinks.database.kind import Mode
 from tests.support.spark.database_sinks import at, batch_of, begin, count_of, sink_for, spec_for
 
 TABLE = (

@@ -12,8 +12,8 @@ from sqlalchemy.exc import DBAPIError
 
 from penstock.spark.errors import MissingPartError, PipelineError
 from penstock.spark.progress import Stored
-from penstock.spark.sinks.database import DatabaseSink
 from penstock.spark.sinks.database.engines import open_engine
+from penstock.spark.sinks.database.sink import DatabaseSink
 from penstock.spark.sinks.database.transactions import Transactions
 from penstock.spark.sinks.port import Applied
 from tests.support.spark.cutting_proxy import CuttingProxy, socket_of, through

@@ -13,8 +13,9 @@ from sqlalchemy import URL, Connection, Engine, text
 from penstock.core.ids import TopicPartition
 from penstock.spark.errors import FencedError, PipelineError, ProgressError
 from penstock.spark.progress import Batch, SourceOffsets, Stored
-from penstock.spark.sinks.database import DatabaseSink, bookkeeping
+from penstock.spark.sinks.database import bookkeeping
 from penstock.spark.sinks.database.dead_letters import headers_from_json
+from penstock.spark.sinks.database.sink import DatabaseSink
 from penstock.spark.sinks.database.tables import OWN_TABLES, create_missing
 from penstock.spark.sinks.database.writers import RowWriter, writer_for
 from penstock.spark.sinks.port import Applied

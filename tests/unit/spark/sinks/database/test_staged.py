@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import URL, Connection, text
 
 from penstock.spark.errors import FencedError, PipelineError
-from penstock.spark.sinks.database import DatabaseSink
+from penstock.spark.sinks.database.sink import DatabaseSink
 from penstock.spark.sinks.database.staged import Staged, Stager, Staging
 from penstock.spark.sinks.port import Applied
 from tests.support.spark.cutting_proxy import CuttingProxy, socket_of, through

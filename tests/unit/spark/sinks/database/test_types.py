@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import URL, Engine, text
 
 from penstock.spark.errors import PipelineError
-from penstock.spark.sinks.database import DatabaseSink
+from penstock.spark.sinks.database.sink import DatabaseSink
 from tests.support.spark.database_sinks import (
     KEY,
     batch_of,

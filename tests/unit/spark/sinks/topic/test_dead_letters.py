@@ -10,9 +10,9 @@ import pytest
 from penstock.core.ids import TopicPartition
 from penstock.spark.decode.dead_letters import SCHEMA, from_record
 from penstock.spark.errors import FencedError, OptionError
-from penstock.spark.pipeline.model import TopicSinkSpec
 from penstock.spark.progress import Batch, SourceOffsets, Stored
 from penstock.spark.sinks.topic.dead_letters import DeadLetterTopic, Place, advanced, unseen
+from penstock.spark.sinks.topic.kind import TopicSinkSpec
 from penstock.spark.sinks.topic.ledger import Entry
 from penstock.spark.sinks.topic.sink import TopicSink
 from penstock.testing import Broker

@@ -14,8 +14,8 @@ from penstock.client import Admin, Producer
 from penstock.core.ids import TopicPartition
 from penstock.spark.errors import FencedError, OptionError, PipelineError
 from penstock.spark.exactly_once import Decision, decide
-from penstock.spark.pipeline.model import TopicSinkSpec
 from penstock.spark.progress import Stored
+from penstock.spark.sinks.topic.kind import TopicSinkSpec
 from penstock.spark.sinks.topic.rows import Sending
 from penstock.spark.sinks.topic.sink import TopicSink
 from penstock.testing import Broker
@@ -141,7 +141,7 @@ def test_a_driver_dies_at_every_step(
 DRIVER = """
 import sys
 import pyarrow as pa
-from penstock.spark.pipeline.model import TopicSinkSpec
+from penstock.spark.sinks.topic.kind import TopicSinkSpec
 from penstock.spark.sinks.topic.sink import TopicSink
 from tests.support.spark.topic_sinks import batch
 
