@@ -15,11 +15,19 @@ from google.protobuf.json_format import ParseDict
 
 from penstock.client import Producer
 from penstock.core.ids import TopicPartition
-from penstock.spark.decode.datatypes import StructOf, to_ddl
+from penstock.spark.decode.datatypes import STRING, Field, StructOf, to_ddl
 from penstock.spark.decode.dead_letters import SCHEMA, dead_letters_of
 from penstock.spark.decode.decode import decode
 from penstock.spark.decode.fields import typed_fields
-from penstock.spark.pipeline.model import Format, SourceSpec
+from penstock.spark.decode.formats.record_format import (
+    ERROR,
+    TOMBSTONES,
+    VALUE,
+    RawRecords,
+    RecordFormat,
+)
+from penstock.spark.decode.formats.registry import FORMATS
+from penstock.spark.pipeline.model import SourceSpec
 from penstock.spark.run.observed import Observed, observed, observing
 from penstock.testing import Broker
 from tests.support.spark import json_oracle
@@ -45,9 +53,26 @@ def raw(spark: "SparkSession", values: Sequence[bytes | None]) -> "DataFrame":
     return spark.createDataFrame(rows, RAW)
 
 
-def source(kind: Format, schema: str | None = None, **options: str) -> SourceSpec:
+def source(kind: str, schema: str | None = None, **options: str) -> SourceSpec:
     dotted = {name.replace("_", "."): value for name, value in options.items()}
     return SourceSpec(name="in", topics=("t",), format=kind, schema=schema, options=dotted)
+
+
+def add_upper_case(records: RawRecords) -> "DataFrame":
+    from pyspark.sql import functions as fn
+
+    text = fn.col(VALUE).cast("string")
+    error = fn.when(text == "bad", "the word is bad")
+    return records.frame.withColumns({"word": fn.upper(text), ERROR: error})
+
+
+UPPER_CASE = RecordFormat(
+    name="upper",
+    keys=(),
+    options={"tombstones": TOMBSTONES},
+    read_fields=lambda spec: (Field("word", STRING),),
+    add_columns=add_upper_case,
+)
 
 
 def decoded(spark: "SparkSession", spec: SourceSpec, values: Sequence[bytes | None]) -> "list[Row]":
@@ -74,6 +99,18 @@ def check(
         if not is_right:
             wrong.append((value, expected, fields, row["_error"]))
     assert wrong == []
+
+
+def test_a_format_is_one_registry_entry(
+    spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FORMATS, "upper", UPPER_CASE)
+    good, bad, tombstone = decoded(spark, source("upper"), [b"word", b"bad", None])
+    assert (good["word"], good["_error"], good["_offset"]) == ("WORD", None, 0)
+    assert (bad["word"], bad["_error"]) == (None, "the word is bad")
+    assert "tombstone" in tombstone["_error"]
+    (kept,) = decoded(spark, source("upper", tombstones="skip"), [b"word", None])
+    assert kept["word"] == "WORD"
 
 
 def test_json_is_read_strictly(spark: "SparkSession") -> None:
@@ -113,18 +150,18 @@ def test_json_is_read_strictly(spark: "SparkSession") -> None:
         (b'{"id":1,"s":"C:\\\\udev \\\\ud800"}', {"id": 1, "s": "C:\\udev \\ud800"}),
         (b'{"id":1,"s":"\\\\ud83d\\ude00"}', "half of a character"),
         # More than an object
-        (b'{"id":1} x', "more text behind the JSON object"),
-        (b'{"id":1}{"id":2}', "more text behind the JSON object"),
-        (b'{"id":1},"x":2', "more text behind the JSON object"),
-        (b'{"id":1},"r":{"id":2}', "more text behind the JSON object"),
-        (b'{"id":1}],"x":[2', "more text behind the JSON object"),
-        (b'{"id":1}}', "more text behind the JSON object"),
+        (b'{"id":1} x', "more text after the JSON object"),
+        (b'{"id":1}{"id":2}', "more text after the JSON object"),
+        (b'{"id":1},"x":2', "more text after the JSON object"),
+        (b'{"id":1},"r":{"id":2}', "more text after the JSON object"),
+        (b'{"id":1}],"x":[2', "more text after the JSON object"),
+        (b'{"id":1}}', "more text after the JSON object"),
         (b'{"id":1,"s":"}, {"}', {"id": 1, "s": "}, {"}),
         # Missing
         (b"{}", "field id is missing or null"),
         (b'{"id":null}', "field id is missing or null"),
         (b'{"ID":1}', "field id is missing or null"),
-        (b'{"id":1,"sub":{"x":1}}', "a value inside of sub does not fit"),
+        (b'{"id":1,"sub":{"x":1}}', "a value inside sub does not fit"),
         # Numbers
         (b'{"id":"1"}', "field id: 1 is not a bigint"),
         (b'{"id":1.0}', "field id: 1.0 is not a bigint"),
@@ -189,11 +226,11 @@ def test_json_is_read_strictly(spark: "SparkSession") -> None:
         (b'{"id":1,"list":[1,"x"]}', 'field list: [1,"x"] is not an array<int>'),
         (b'{"id":1,"list":{}}', "field list: {} is not an array<int>"),
         (b'{"id":1,"map":{"a":1.5}}', {"id": 1, "map": {"a": Decimal("1.5")}}),
-        (b'{"id":1,"map":{"a":1.55}}', "a value inside of map does not fit its type"),
-        (b'{"id":1,"map":{"a":1,"a":2}}', "a value inside of map does not fit its type"),
+        (b'{"id":1,"map":{"a":1.55}}', "a value inside map does not fit its type"),
+        (b'{"id":1,"map":{"a":1,"a":2}}', "a value inside map does not fit its type"),
         (b'{"id":1,"sub":{"x":1,"at":0}}', {"id": 1, "sub": {"x": 1, "at": datetime(1970, 1, 1)}}),
-        (b'{"id":1,"sub":{"x":"x","at":0}}', "a value inside of sub does not fit its type"),
-        (b'{"id":1,"subs":[{"at":"x"}]}', "a value inside of subs does not fit its type"),
+        (b'{"id":1,"sub":{"x":"x","at":0}}', "a value inside sub does not fit its type"),
+        (b'{"id":1,"subs":[{"at":"x"}]}', "a value inside subs does not fit its type"),
         (b'{"id":1,"x":"a" "id":2}', "not a JSON object"),
     ]
     check(spark, spec, cases)
@@ -243,7 +280,7 @@ def test_csv_is_read_strictly(spark: "SparkSession") -> None:
         "id bigint, name string, d double, at timestamp, b boolean, money decimal(5,2), raw binary",
         sep=";",
     )
-    width = "the line has not 7 fields"
+    width = "the line does not have 7 fields"
     cases: list[tuple[bytes | None, object]] = [
         (
             b"1;a;1.5;2026-01-02T12:00:00Z;TRUE;1.50;AAE=\r\n",

@@ -10,7 +10,7 @@ from google.protobuf.descriptor_pb2 import (
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from penstock.spark.decode.protobuf_schema import message_in
+from penstock.spark.decode.formats.protobuf_schema import find_message
 
 _ONE = FieldDescriptorProto.LABEL_OPTIONAL
 _MANY = FieldDescriptorProto.LABEL_REPEATED
@@ -48,7 +48,7 @@ def descriptors() -> bytes:
 
 
 def order_class() -> type[Message]:
-    return GetMessageClass(message_in(descriptors(), "shop.Order"))
+    return GetMessageClass(find_message(descriptors(), "shop.Order"))
 
 
 def _order(order: DescriptorProto) -> None:

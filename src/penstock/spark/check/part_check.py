@@ -2,22 +2,22 @@
 
 import re
 from collections.abc import Iterator
-from typing import get_args
 
 from penstock.core.errors import KafkaError
 from penstock.spark.check.durations import seconds
 from penstock.spark.check.step_check import check_function
 from penstock.spark.check.views import source_fields
+from penstock.spark.decode.fields import misplaced_keys
+from penstock.spark.decode.formats.registry import FORMATS
 from penstock.spark.errors import SparkPartError
 from penstock.spark.pipeline.model import (
-    Format,
     PipelineSpec,
     Problem,
     SourceSpec,
     StepSpec,
     TableSpec,
 )
-from penstock.spark.pipeline.nearest import meant
+from penstock.spark.pipeline.nearest import suggestion
 
 _VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -126,16 +126,11 @@ def _source(spec: PipelineSpec, source: SourceSpec) -> Iterator[Problem]:
         if not is_topic(topic):
             message = f"{topic!r} cannot be a topic: letters, digits, `.`, `_` and `-` only"
             yield Problem(source.line_of_topic(topic), f"{where}.topic", message)
-    if source.format not in get_args(Format):
-        message = f"{source.format!r} is not one of {', '.join(get_args(Format))}"
-        yield problem("format", message)
+    if source.format not in FORMATS:
+        yield problem("format", f"{source.format!r} is not one of {', '.join(FORMATS)}")
         return
-    if source.format not in ("avro", "protobuf") and source.schema_file is not None:
-        yield problem("schema_file", f"schema_file does not go with {source.format}")
-    if source.format in ("avro", "protobuf") and source.schema is not None:
-        yield problem("schema", f"{source.format} has its fields from schema_file: leave it out")
-    if source.format != "protobuf" and source.message is not None:
-        yield problem("message", "message goes with protobuf only")
+    for key, message in misplaced_keys(source).items():
+        yield problem(key, message)
     if source.watermark is not None:
         try:
             seconds(source.watermark.delay)
@@ -153,7 +148,7 @@ def _required(source: SourceSpec) -> Iterator[Problem]:
         return
     for name in source.required:
         if name not in names:
-            message = f"the required field {name} is not in the schema{meant(name, names)}"
+            message = f"the required field {name} is not in the schema{suggestion(name, names)}"
             line = source.line_of(f"required.{name}", "required")
             yield Problem(line, f"sources.{source.name}.required", message)
 

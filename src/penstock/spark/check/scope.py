@@ -8,7 +8,7 @@ from sqlglot import exp
 from penstock.spark.check.relations import Column, Finding, Relation
 from penstock.spark.check.sql_parse import place
 from penstock.spark.decode.datatypes import ArrayOf, MapOf, StructOf
-from penstock.spark.pipeline.nearest import meant
+from penstock.spark.pipeline.nearest import suggestion
 
 # Spark takes these for functions if there is no such column.
 _WITHOUT_BRACKETS = frozenset(
@@ -129,7 +129,7 @@ class Scope:
         for each in self.reads:
             if len(names) > 1 and each.alias.lower() == names[0].lower():
                 known = each.relation.names
-                message = f"{each.alias} has no column {names[1]}{meant(names[1], known)}"
+                message = f"{each.alias} has no column {names[1]}{suggestion(names[1], known)}"
                 return Finding(*place(path[1]), message)
         known = [name for each in self.reads for name in each.relation.names]
         if len(names) > 1:
@@ -137,7 +137,7 @@ class Scope:
             message = f"{names[0]} is neither a view that is read here nor a column"
         else:
             message = f"there is no column {names[0]}"
-        return Finding(*place(path[0]), message + meant(names[0], list(dict.fromkeys(known))))
+        return Finding(*place(path[0]), message + suggestion(names[0], list(dict.fromkeys(known))))
 
 
 def path_of(node: exp.Expr) -> list[exp.Identifier] | None:
@@ -188,7 +188,7 @@ def _followed(found: Found, fields: Sequence[exp.Identifier]) -> Found | Finding
         if not named:
             known = [one.name for one in kind.fields]
             return Finding(
-                *place(each), f"{name} has no field {each.name}{meant(each.name, known)}"
+                *place(each), f"{name} has no field {each.name}{suggestion(each.name, known)}"
             )
         name, kind = each.name, named[0].type
     if not fields:

@@ -16,7 +16,7 @@ from penstock.spark.pipeline.model import (
     SinkSpec,
     SourceSpec,
 )
-from penstock.spark.pipeline.nearest import meant
+from penstock.spark.pipeline.nearest import suggestion
 from penstock.spark.sinks.registry import kind_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -60,7 +60,7 @@ def _view(sink: SinkSpec, analysis: Analysis) -> Iterator[Problem]:
     if not sink.view:
         return
     if sink.view not in analysis.views:
-        message = f"there is no view {sink.view}{meant(sink.view, analysis.views)}"
+        message = f"there is no view {sink.view}{suggestion(sink.view, analysis.views)}"
         yield Problem(line, where, message)
     elif analysis.view(sink.view).streaming is False:
         yield Problem(line, where, f"{sink.view} reads no topic, so it never gets new rows")

@@ -31,7 +31,7 @@ from penstock.spark.check.relations import (
 from penstock.spark.check.scope import Found, Scope, columns_in, path_of
 from penstock.spark.check.sql_parse import place, sql_of
 from penstock.spark.decode.datatypes import StructOf
-from penstock.spark.pipeline.nearest import meant, nearest
+from penstock.spark.pipeline.nearest import nearest_name, suggestion
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class _Checker:
             self.add(node, f"the view {node.name} is defined only further{where}: move it up")
         else:
             names = [*ctes, *self.views.known]
-            self.add(node, f"there is no view {node.name}{meant(node.name, names)}")
+            self.add(node, f"there is no view {node.name}{suggestion(node.name, names)}")
         return UNKNOWN
 
     def keep_state(self, relation: Relation, node: exp.Expr, state: State, why: str) -> Relation:
@@ -247,7 +247,7 @@ class _Checker:
     def _function(self, node: exp.Expr, *, streaming: bool | None) -> None:
         name = function_name(node)
         if name and name not in FUNCTIONS and not self.views.own_functions:
-            similar = nearest(name, FUNCTIONS)
+            similar = nearest_name(name, FUNCTIONS)
             advice = "" if similar is None else f": did you mean {similar}?"
             self.add(node, f"there is no function {name}{advice}")
         wrong = window_problem(node)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from penstock.spark.pipeline.model import PipelineSpec, Problem, StepSpec
-from penstock.spark.pipeline.nearest import meant
+from penstock.spark.pipeline.nearest import suggestion
 
 
 def check_function(spec: PipelineSpec, step: StepSpec) -> list[Problem]:
@@ -81,4 +81,4 @@ def _missing(path: Path, name: str) -> str | None:
             return None
     if name in names:
         return None
-    return f"there is no function {name} in {path}{meant(name, sorted(names))}"
+    return f"there is no function {name} in {path}{suggestion(name, sorted(names))}"

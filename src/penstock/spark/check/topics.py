@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.spark.pipeline.model import PipelineSpec, Problem, SourceSpec
-from penstock.spark.pipeline.nearest import meant
+from penstock.spark.pipeline.nearest import suggestion
 from penstock.spark.sinks.registry import kind_of
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _one(
     topic: str, count: int | KafkaError | None, known: Sequence[str], where: str, line: int | None
 ) -> list[Problem]:
     if _is_missing(count):
-        advice = meant(topic, known)
+        advice = suggestion(topic, known)
         if not advice.startswith(":"):
             advice = f": create it (`penstock topic create {topic}`)" + advice
         return [Problem(line, where, f"unknown topic {topic}{advice}")]

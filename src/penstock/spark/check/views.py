@@ -10,6 +10,8 @@ from penstock.spark.check.sql_parse import may_be_misread, parse_query
 from penstock.spark.check.types import is_time, parse_type
 from penstock.spark.decode.datatypes import ArrayOf, DataType, Field, MapOf, StructOf
 from penstock.spark.decode.ddl import parse_ddl
+from penstock.spark.decode.fields import misplaced_keys, typed_fields
+from penstock.spark.decode.formats.registry import FORMATS
 from penstock.spark.errors import OptionError, SparkPartError
 from penstock.spark.pipeline.model import (
     PipelineSpec,
@@ -19,7 +21,7 @@ from penstock.spark.pipeline.model import (
     TableSpec,
     Watermark,
 )
-from penstock.spark.pipeline.nearest import meant
+from penstock.spark.pipeline.nearest import suggestion
 
 _RECORD = (
     ("_key", "binary"),
@@ -65,9 +67,11 @@ class _Builder:
             columns += [Column(each.name, each.type) for each in source_fields(source)]
         except (SparkPartError, OSError, ImportError) as error:
             complete = False
-            what = "schema" if source.format in ("json", "csv", "raw") else "schema_file"
-            message = str(error).removeprefix(f"source {source.name}: ")
-            self.add(source.line_of(what), f"{where}.{what}", message)
+            # A wrong format, or a key that does not go with it, is a problem of its own.
+            if source.format in FORMATS and not misplaced_keys(source):
+                key = next(iter(FORMATS[source.format].keys), "format")
+                message = str(error).removeprefix(f"source {source.name}: ")
+                self.add(source.line_of(key), f"{where}.{key}", message)
         record = [*_RECORD, _HEADERS] if source.headers else _RECORD
         columns += [Column(name, parse_type(kind)) for name, kind in record]
         relation = Relation(tuple(columns), complete, sources=frozenset([source.name]))
@@ -113,7 +117,7 @@ class _Builder:
             if "." in name and relation.find(name.split(".")[0]):
                 advice = ": a watermark is on a column, so select the field as one in a step first"
             else:
-                advice = meant(name, relation.names)
+                advice = suggestion(name, relation.names)
             self.add(line, where, f"there is no column {name}{advice}")
             return relation
         if not found:
@@ -170,13 +174,14 @@ class _Builder:
             if step.source in later:
                 message = f"the view {step.source} is defined only further on: move it up"
             else:
-                message = f"there is no view {step.source}{meant(step.source or '', self.views)}"
+                advice = suggestion(step.source or "", self.views)
+                message = f"there is no view {step.source}{advice}"
             if step.source is not None:
                 self.add(step.line_of("from"), f"{where}.from", message)
             return UNKNOWN
         for each in step.deduplicate:
             if known.complete and not known.find(each):
-                message = f"{step.source} has no column {each}{meant(each, known.names)}"
+                message = f"{step.source} has no column {each}{suggestion(each, known.names)}"
                 line = step.line_of(f"deduplicate.{each}", "deduplicate")
                 self.add(line, f"{where}.deduplicate", message)
         if known.streaming is False:
@@ -219,9 +224,6 @@ def analyse(
 
 def source_fields(source: SourceSpec) -> Sequence[Field]:
     """The fields of its records. `OptionError` if the schema is missing or wrong."""
-    # Formats bring packages of their own, which only pipelines that decode need.
-    from penstock.spark.decode.fields import typed_fields
-
     return typed_fields(replace(source, required=()))
 
 

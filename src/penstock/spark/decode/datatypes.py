@@ -1,4 +1,4 @@
-"""The types of fields, as Spark names them, known without Spark."""
+"""The types of fields, under Spark's names. Works without Spark."""
 
 import re
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class Field:
     name: str
     type: "DataType"
     is_required: bool = False
-    """NOT NULL in the schema: a record without it is a dead letter."""
+    """Whether a record without it is a dead letter: NOT NULL in the schema."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,8 @@ class StructOf:
     fields: tuple[Field, ...]
 
     def __str__(self) -> str:
-        return f"struct<{','.join(f'{quoted(each.name)}:{each.type}' for each in self.fields)}>"
+        fields = ",".join(f"{quote_name(field.name)}:{field.type}" for field in self.fields)
+        return f"struct<{fields}>"
 
 
 DataType: TypeAlias = Scalar | Decimal | ArrayOf | MapOf | StructOf
@@ -64,11 +65,11 @@ BINARY = Scalar("binary")
 STRING = Scalar("string")
 
 
-def quoted(name: str) -> str:
-    """As Spark's SQL reads it, in backticks only where it must be."""
+def quote_name(name: str) -> str:
+    """Returns the name as Spark's SQL reads it, in backticks only if it needs them."""
     return name if _PLAIN_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 
 def to_ddl(fields: tuple[Field, ...]) -> str:
-    """As Spark reads it; names always in backticks, because some are words of its SQL."""
-    return ", ".join(f"`{each.name.replace('`', '``')}` {each.type}" for each in fields)
+    """Returns a schema that Spark can read. All names are in backticks: some are SQL keywords."""
+    return ", ".join(f"`{field.name.replace('`', '``')}` {field.type}" for field in fields)

@@ -1,6 +1,5 @@
-"""Reads the fields of a schema written as in CREATE TABLE: `id bigint, at timestamp NOT NULL`."""
+"""Schemas written as in CREATE TABLE, such as `id bigint, at timestamp NOT NULL`, as fields."""
 
-import difflib
 import re
 from typing import NamedTuple, NoReturn
 
@@ -14,6 +13,8 @@ from penstock.spark.decode.datatypes import (
     StructOf,
 )
 from penstock.spark.errors import OptionError
+from penstock.spark.pipeline.model import SourceSpec
+from penstock.spark.pipeline.nearest import nearest_name
 
 _SCALARS = {
     "boolean": "boolean",
@@ -35,8 +36,8 @@ _SCALARS = {
     "timestamp_ltz": "timestamp",
     "timestamp_ntz": "timestamp_ntz",
 }
-# What other databases call them.
-_MEANT = {
+# Names in other databases.
+_SYNONYMS = {
     "text": "string",
     "varchar": "string",
     "char": "string",
@@ -67,11 +68,24 @@ MAX_PRECISION = 38
 class _Token(NamedTuple):
     kind: str
     text: str
-    at: int
+    position: int
+
+
+def schema_fields(spec: SourceSpec) -> tuple[Field, ...]:
+    """Returns the fields of a source's `schema`. Raises `OptionError` if it is missing or wrong."""
+    if not spec.schema:
+        raise OptionError(
+            f"source {spec.name}: the format {spec.format} needs a schema, for example "
+            "`id bigint, at timestamp`"
+        )
+    try:
+        return parse_ddl(spec.schema)
+    except OptionError as error:
+        raise OptionError(f"source {spec.name}: {error}") from None
 
 
 def parse_ddl(text: str) -> tuple[Field, ...]:
-    """The fields; `OptionError` names the line and column of what is wrong."""
+    """Returns the fields. Raises `OptionError` with the line and column of a mistake."""
     return _Parser(text).fields_to_end()
 
 
@@ -82,23 +96,23 @@ class _Parser:
         self._next = 0
 
     def fields_to_end(self) -> tuple[Field, ...]:
-        found = self._fields(is_struct=False)
+        fields = self._fields(is_struct=False)
         if self._peek().kind != "end":
             self._fail(f"expected ',' or the end, not {self._shown()}")
-        return found
+        return fields
 
     def _fields(self, *, is_struct: bool) -> tuple[Field, ...]:
-        found: list[Field] = []
-        seen: set[str] = set()
+        fields: list[Field] = []
+        names: set[str] = set()
         while True:
             start = self._peek()
             field = self._field(is_struct=is_struct)
-            if field.name.lower() in seen:
-                self._fail(f"field {field.name} is there twice (Spark ignores case)", start)
-            seen.add(field.name.lower())
-            found.append(field)
+            if field.name.lower() in names:
+                self._fail(f"field {field.name} appears twice (Spark ignores case)", start)
+            names.add(field.name.lower())
+            fields.append(field)
             if not self._accept(","):
-                return tuple(found)
+                return tuple(fields)
 
     def _field(self, *, is_struct: bool) -> Field:
         token = self._peek()
@@ -107,7 +121,7 @@ class _Parser:
         self._next += 1
         if is_struct:
             self._accept(":")
-        kind = self._type()
+        data_type = self._type()
         is_required = False
         if self._accept_word("not"):
             if not self._accept_word("null"):
@@ -117,7 +131,7 @@ class _Parser:
             if self._peek().kind != "text":
                 self._fail(f"expected a text in quotes after COMMENT, not {self._shown()}")
             self._next += 1
-        return Field(token.text, kind, is_required)
+        return Field(token.text, data_type, is_required)
 
     def _type(self) -> DataType:
         token = self._peek()
@@ -158,7 +172,7 @@ class _Parser:
         if not 1 <= precision <= MAX_PRECISION or scale > precision:
             self._fail(
                 f"decimal({precision},{scale}): the precision is 1 to {MAX_PRECISION} digits, "
-                "and the scale not larger",
+                "and the scale is not larger",
                 start,
             )
         return Decimal(precision, scale)
@@ -171,17 +185,17 @@ class _Parser:
         return int(token.text)
 
     def _split(self, text: str) -> list[_Token]:
-        found: list[_Token] = []
-        at = 0
-        while at < len(text):
-            match = _TOKEN.match(text, at)
+        tokens: list[_Token] = []
+        position = 0
+        while position < len(text):
+            match = _TOKEN.match(text, position)
             if match is None:
-                self._fail(f"{text[at]!r} is not expected here", _Token("", "", at))
+                self._fail(f"{text[position]!r} is not expected here", _Token("", "", position))
             kind = str(match.lastgroup)
             if kind != "space":
-                found.append(_Token(kind, match[kind].replace("``", "`"), at))
-            at = match.end()
-        return [*found, _Token("end", "", at)]
+                tokens.append(_Token(kind, match[kind].replace("``", "`"), position))
+            position = match.end()
+        return [*tokens, _Token("end", "", position)]
 
     def _peek(self) -> _Token:
         return self._tokens[self._next]
@@ -208,17 +222,18 @@ class _Parser:
         token = self._peek()
         return "the end" if token.kind == "end" else repr(token.text)
 
-    def _fail(self, message: str, at: _Token | None = None) -> NoReturn:
-        position = (at or self._peek()).at
+    def _fail(self, message: str, token: _Token | None = None) -> NoReturn:
+        position = (token or self._peek()).position
         line = self._text.count("\n", 0, position) + 1
         column = position - self._text.rfind("\n", 0, position)
         raise OptionError(f"schema, line {line}, column {column}: {message}")
 
 
 def _hint(name: str) -> str:
-    if name in _MEANT:
-        return f": write {_MEANT[name]}"
-    close = difflib.get_close_matches(name, [*_SCALARS, "decimal", "array", "map", "struct"], 1)
-    if close:
-        return f": did you mean {close[0]}?"
-    return f"; there are {', '.join(dict.fromkeys(_SCALARS.values()))}, decimal, array, map, struct"
+    if name in _SYNONYMS:
+        return f": write {_SYNONYMS[name]}"
+    similar = nearest_name(name, [*_SCALARS, "decimal", "array", "map", "struct"])
+    if similar is not None:
+        return f": did you mean {similar}?"
+    names = ", ".join(dict.fromkeys(_SCALARS.values()))
+    return f"; the types are {names}, decimal, array, map, struct"

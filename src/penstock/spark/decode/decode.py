@@ -1,90 +1,45 @@
-"""From the raw columns of a source to its fields, with the reason where a record is bad."""
+"""Decoding the records of a source into its fields, or into the reason why a record is bad."""
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from penstock.spark.decode.datatypes import Field
+from penstock.spark.decode.datatypes import quote_name
 from penstock.spark.decode.fields import typed_fields
-from penstock.spark.decode.options import FormatOptions, format_options
+from penstock.spark.decode.formats.record_format import ERROR, VALUE, RawRecords, raw_column
+from penstock.spark.decode.formats.registry import format_of
+from penstock.spark.decode.options import format_options
 from penstock.spark.pipeline.model import SourceSpec
 
-_RAW = "__penstock_raw_"
-_ERROR = "__penstock_error"
 _ORIGIN = ("key", "topic", "partition", "offset", "timestamp")
-TOMBSTONE = "the value is null (a tombstone): set the option `tombstones` to keep or skip them"
+_TOMBSTONE = "the value is null (a tombstone): set the option `tombstones` to keep or skip them"
 
 
 def decode(frame: DataFrame, spec: SourceSpec, *, keep: Sequence[str] = ()) -> DataFrame:
-    """The fields of `spec`, where each record came from, and `_error`: null if it is good.
+    """Returns the fields of `spec`, the origin of each record, and `_error`, null if it is good.
 
-    A bad record never fails the job: its fields are null, and `_error` says why. Raw columns named
-    in `keep` stay, as `_raw_<name>`.
+    A bad record never fails the job: its fields are null, and `_error` is the reason. The raw
+    columns named in `keep` stay, as `_raw_<name>`.
     """
     fields = typed_fields(spec)
     options = format_options(spec)
-    raw = frame.select(*(fn.col(name).alias(_RAW + name) for name in frame.columns))
-    value = fn.col(_RAW + "value")
-    if options.tombstones == "skip" and spec.format != "raw":
-        raw = raw.where(value.isNotNull())
-    decoded = _decoded(raw, spec, fields, options)
-    error = fn.col(_ERROR)
-    if spec.format != "raw" and options.tombstones == "dead-letter":
-        error = fn.when(value.isNull(), TOMBSTONE).otherwise(error)
-    decoded = decoded.withColumn(_ERROR, error)
-    origin = [fn.col(_RAW + name).alias(f"_{name}") for name in _ORIGIN]
-    if spec.headers:
-        origin.append(fn.col(_RAW + "headers").alias("_headers"))
+    raw = frame.select(*(fn.col(name).alias(raw_column(name)) for name in frame.columns))
+    is_tombstone = fn.col(VALUE).isNull()
+    if options.get("tombstones") == "skip":
+        raw = raw.where(~is_tombstone)
+    decoded = format_of(spec).add_columns(RawRecords(raw, spec, fields, options))
+    if options.get("tombstones") == "dead-letter":
+        decoded = decoded.withColumn(
+            ERROR, fn.when(is_tombstone, _TOMBSTONE).otherwise(fn.col(ERROR))
+        )
+    origin = [*_ORIGIN, "headers"] if spec.headers else _ORIGIN
     return decoded.select(
-        *(fn.when(fn.col(_ERROR).isNull(), _column(each)).alias(each.name) for each in fields),
-        *origin,
-        fn.col(_ERROR).alias("_error"),
-        *(fn.col(_RAW + name).alias(f"_raw_{name}") for name in keep),
-    )
-
-
-def _column(field: Field) -> Column:
-    return fn.col("`" + field.name.replace("`", "``") + "`")
-
-
-def _decoded(
-    raw: DataFrame, spec: SourceSpec, fields: tuple[Field, ...], options: FormatOptions
-) -> DataFrame:
-    value = _RAW + "value"
-    match spec.format:
-        case "json":
-            from penstock.spark.decode.json_text import json_columns
-
-            return json_columns(raw, value, fields, options, _ERROR)
-        case "csv":
-            from penstock.spark.decode.csv_text import csv_columns
-
-            return csv_columns(raw, value, fields, options, _ERROR)
-        case "avro":
-            from penstock.spark.decode.avro import avro_columns
-
-            return avro_columns(raw, value, spec, fields, options, _ERROR)
-        case "protobuf":
-            from penstock.spark.decode.protobuf import protobuf_columns
-
-            return protobuf_columns(raw, value, spec, fields, options, _ERROR)
-        case "raw":
-            return _raw_columns(raw, fields)
-
-
-def _raw_columns(raw: DataFrame, fields: tuple[Field, ...]) -> DataFrame:
-    missing = fn.concat_ws(
-        "; ",
         *(
-            fn.when(fn.col(_RAW + each.name).isNull(), f"the {each.name} is null")
-            for each in fields
-            if each.is_required
+            fn.when(fn.col(ERROR).isNull(), fn.col(quote_name(field.name))).alias(field.name)
+            for field in fields
         ),
-    )
-    return raw.withColumns(
-        {
-            **{each.name: fn.col(_RAW + each.name) for each in fields},
-            _ERROR: fn.when(missing != "", missing),
-        }
+        *(fn.col(raw_column(name)).alias(f"_{name}") for name in origin),
+        fn.col(ERROR).alias("_error"),
+        *(fn.col(raw_column(name)).alias(f"_raw_{name}") for name in keep),
     )

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, TypeVar, overload
 from penstock.spark.pipeline.model import (
     DEFAULT_BATCH_RECORDS,
     DeadLetterSpec,
-    Format,
     OutputMode,
     PipelineSpec,
     Problem,
@@ -108,7 +107,7 @@ class Pipeline:
         *,
         topic: str | Sequence[str] = (),
         pattern: str | None = None,
-        format: Format = "json",  # noqa: A002 (the key of the file)
+        format: str = SourceSpec.format,  # noqa: A002 (the key of the file)
         schema: str | None = None,
         schema_file: str | None = None,
         message: str | None = None,

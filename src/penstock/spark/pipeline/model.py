@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Format: TypeAlias = Literal["json", "avro", "protobuf", "csv", "raw"]
 OutputMode: TypeAlias = Literal["append", "update"]
 
 StepFunction: TypeAlias = "Callable[[Mapping[str, DataFrame]], DataFrame]"
@@ -52,7 +51,8 @@ class SourceSpec(_Part):
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     """A regular expression, instead of `topics`."""
-    format: Format = "json"
+    format: str = "json"
+    """The name of a record format: see `penstock.spark.decode.formats.registry`."""
     schema: str | None = None
     """The fields, as in CREATE TABLE: `id bigint, at timestamp`. Avro and Protobuf need none."""
     schema_file: str | None = None

@@ -1,23 +1,25 @@
-"""The name that somebody may have meant."""
+"""Suggestions for misspelt names, for the end of an error message."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-
-def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The most similar of the names, case apart, if one is similar at all."""
-    known = {each.lower(): each for each in names}
-    found = get_close_matches(name.lower(), known, n=1, cutoff=0.6)
-    return known[found[0]] if found else None
+_MAX_LISTED = 12
 
 
-def meant(name: str, names: Iterable[str]) -> str:
-    """`: did you mean …?`, or else what there is, for the end of a sentence."""
-    there = list(names)
-    found = nearest(name, there)
-    if found is not None:
-        return f": did you mean {found}?"
-    if not there:
+def nearest_name(name: str, names: Iterable[str]) -> str | None:
+    """Returns the most similar of the names, ignoring case; None if none is similar."""
+    by_lower_case = {candidate.lower(): candidate for candidate in names}
+    matches = get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.6)
+    return by_lower_case[matches[0]] if matches else None
+
+
+def suggestion(name: str, names: Iterable[str]) -> str:
+    """Returns `: did you mean …?`, or a list of the names that exist, or nothing without any."""
+    candidates = list(names)
+    similar = nearest_name(name, candidates)
+    if similar is not None:
+        return f": did you mean {similar}?"
+    if not candidates:
         return ""
-    listed = ", ".join(there[:12]) + (", …" if len(there) > 12 else "")
-    return f" (there is: {listed})"
+    listed = ", ".join(candidates[:_MAX_LISTED])
+    return f" (there is: {listed}{', …' if len(candidates) > _MAX_LISTED else ''})"

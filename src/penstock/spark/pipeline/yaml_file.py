@@ -10,11 +10,11 @@ from typing import TypeVar, cast, get_args
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from penstock.spark.decode.formats.registry import FORMATS
 from penstock.spark.errors import PipelineError
 from penstock.spark.pipeline.model import (
     DEFAULT_BATCH_RECORDS,
     DeadLetterSpec,
-    Format,
     OutputMode,
     PipelineSpec,
     Problem,
@@ -40,7 +40,6 @@ _TABLE = ("name", "database", "table", "path", "schema")
 _STEP = ("name", "sql", "function", "deduplicate", "from", "watermark", "unbounded_state")
 _SINK = ("name", "from", "output_mode")
 _DEAD_LETTERS = ("topic", "table", "max_count", "max_share")
-_FORMATS = ("json", "avro", "protobuf", "csv", "raw")
 
 _T = TypeVar("_T")
 
@@ -162,6 +161,7 @@ class _Reader:
     def _source(self, part: Part, name: str) -> SourceSpec:
         if "topic" in part and "topics" in part:
             part.add("topic", "say either topic or topics")
+        record_format = part.choice("format", tuple(FORMATS)) or SourceSpec.format
         return SourceSpec(
             name=name,
             topics=part.texts("topics") or part.texts("topic"),
@@ -171,8 +171,8 @@ class _Reader:
             message=part.text("message"),
             required=part.texts("required"),
             watermark=self._watermark(part),
-            options=self._options(part),
-            format=cast("Format | None", part.choice("format", _FORMATS)) or SourceSpec.format,
+            options=self._options(part, record_format),
+            format=record_format,
             starting=part.text("starting") or SourceSpec.starting,
             headers=part.flag("headers") is True,
             line=part.line,
@@ -290,10 +290,11 @@ class _Reader:
             return (raw if several else text), start.line + 1, 0 if several else start.column
         return text.rstrip(), start.line + 1, start.column + 1
 
-    def _options(self, part: Part) -> dict[str, str]:
+    def _options(self, part: Part, record_format: str) -> dict[str, str]:
         options = part.settings("options")
-        if "avro.schemas" in options:
-            options["avro.schemas"] = self._document.resolve_path(options["avro.schemas"])
+        for name, option in FORMATS[record_format].options.items():
+            if option.is_path and name in options:
+                options[name] = self._document.resolve_path(options[name])
         return options
 
 

@@ -12,7 +12,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
 from penstock.spark.pipeline.model import Problem
-from penstock.spark.pipeline.nearest import meant
+from penstock.spark.pipeline.nearest import suggestion
 
 _TAG = "tag:yaml.org,2002:"
 _VARIABLE = re.compile(r"\$(\$\{)|\$\{([^}:]*)(?::-([^}]*))?\}")
@@ -134,7 +134,7 @@ class Part:
         for name, (key, _) in self._values.items():
             if name not in self.keys:
                 self.document.add(
-                    key, f"{self.where}.{name}", f"unknown key {name}{meant(name, self.keys)}"
+                    key, f"{self.where}.{name}", f"unknown key {name}{suggestion(name, self.keys)}"
                 )
 
     @property
@@ -329,5 +329,5 @@ def _yaml_bool(word: str) -> str:
 
 
 def _did_you_mean(word: str, words: Sequence[str]) -> str:
-    found = meant(word, words)
+    found = suggestion(word, words)
     return found if found.startswith(":") else ""

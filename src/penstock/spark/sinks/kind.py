@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypedDict, TypeVar
 
 from penstock.spark.pipeline.model import OutputMode, PipelineSpec, Problem, SinkSpec
-from penstock.spark.pipeline.nearest import meant
+from penstock.spark.pipeline.nearest import suggestion
 from penstock.spark.progress import Stored
 
 if TYPE_CHECKING:
@@ -159,6 +159,6 @@ def missing_columns(
         return
     for name in names:
         if not relation.find(name):
-            message = f"{sink.view} has no column {name}{meant(name, relation.names)}"
+            message = f"{sink.view} has no column {name}{suggestion(name, relation.names)}"
             line = sink.line_of(f"{key}.{name}", key)
             yield Problem(line, f"sinks.{sink.name}.{key}", message)

@@ -86,8 +86,16 @@ def test_a_good_file_has_no_problem() -> None:
         ("topic: clicks", "pattern: '['", "line 6: sources.clicks.pattern"),
         ("    topic: clicks\n", "", "line 5: sources.clicks: say what to read"),
         ("topic: clicks\n", "topic: clicks\n    pattern: x\n", "say what to read"),
-        ("topic: clicks\n", "topic: clicks\n    schema_file: x\n", "does not go with json"),
-        ("topic: clicks\n", "topic: clicks\n    message: x\n", "message goes with protobuf only"),
+        (
+            "topic: clicks\n",
+            "topic: clicks\n    schema_file: x\n",
+            "schema_file does not go with",
+        ),
+        (
+            "topic: clicks\n",
+            "topic: clicks\n    message: x\n",
+            "message does not go with the",
+        ),
         (
             "topic: clicks\n",
             "topic: clicks\n    starting: soon\n",
@@ -95,7 +103,11 @@ def test_a_good_file_has_no_problem() -> None:
         ),
         ("topic: clicks\n", "topic: clicks\n    options: {minPartition: 3}\n", "minPartitions"),
         ("topic: clicks\n", "topic: clicks\n    options: {epoch: x}\n", "option epoch is 'x'"),
-        ("topic: clicks\n", "topic: clicks\n    format: avro\n", "avro has its fields from"),
+        (
+            "topic: clicks\n",
+            "topic: clicks\n    format: avro\n",
+            "avro, which needs schema_file",
+        ),
         ("    schema: user string, at timestamp, page string, n int\n", "", "needs a schema"),
         ("page string", "page sting", "line 7: sources.clicks.schema: schema, line 1, column 33"),
         ("page string", "_topic string", "a field may not be named _topic"),

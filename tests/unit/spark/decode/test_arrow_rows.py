@@ -15,12 +15,18 @@ from google.protobuf.json_format import ParseDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.decode.arrow_rows import Read, arrow_type, decoded_batch, reason_of
-from penstock.spark.decode.avro import _writers, avro_reader
-from penstock.spark.decode.avro_schema import avro_fields
 from penstock.spark.decode.datatypes import STRING, Field, StructOf
-from penstock.spark.decode.protobuf import protobuf_reader
-from penstock.spark.decode.protobuf_schema import message_in, protobuf_fields
+from penstock.spark.decode.formats.arrow_rows import (
+    ValueReader,
+    arrow_type,
+    decode_batch,
+    reason_for,
+)
+from penstock.spark.decode.formats.avro_format import load_writer_schemas
+from penstock.spark.decode.formats.avro_reader import avro_reader
+from penstock.spark.decode.formats.avro_schema import avro_fields
+from penstock.spark.decode.formats.protobuf_reader import protobuf_reader
+from penstock.spark.decode.formats.protobuf_schema import find_message, protobuf_fields
 from penstock.spark.errors import OptionError
 from penstock.spark.progress import Json
 from tests.support.spark.protobuf_messages import descriptors, order_class
@@ -74,9 +80,9 @@ def written(value: Mapping[str, object], schema: Json = CLICK) -> bytes:
 
 
 def rows(
-    values: list[bytes | None], read: Read, fields: tuple[Field, ...], name: str = "Avro"
+    values: list[bytes | None], read: ValueReader, fields: tuple[Field, ...], name: str = "Avro"
 ) -> list[dict[str, object]]:
-    found = decoded_batch(pa.array(values, pa.binary()), read, fields, "reason", name)
+    found = decode_batch(pa.array(values, pa.binary()), read, fields, "reason", name)
     found.validate(full=True)
     assert found.type == arrow_type(StructOf((*fields, Field("reason", STRING))))
     made: list[dict[str, object]] = found.to_pylist()
@@ -166,7 +172,7 @@ def test_avro_dates_are_of_the_years_1_to_9999() -> None:
 
 
 def test_a_reason_is_not_as_long_as_the_value() -> None:
-    assert len(reason_of(ValueError("x" * 10_000), "Avro")) == 400
+    assert len(reason_for(ValueError("x" * 10_000), "Avro")) == 400
 
 
 def test_a_writers_type_that_contains_itself_is_refused(tmp_path: Path) -> None:
@@ -174,9 +180,9 @@ def test_a_writers_type_that_contains_itself_is_refused(tmp_path: Path) -> None:
     tree: Json = {"type": "record", "name": "T", "fields": [{"name": "n", "type": ["null", "T"]}]}
     (tmp_path / "1.avsc").write_text(json.dumps(record_of(id="long", tree=tree)))
     with pytest.raises(OptionError, match=r"the type T in 1\.avsc contains itself"):
-        _writers(str(tmp_path))
+        load_writer_schemas(str(tmp_path))
     (tmp_path / "1.avsc").write_text(json.dumps(record_of(a=POINT, b=["null", "Point"])))
-    assert [number for number, _ in _writers(str(tmp_path))] == [1]
+    assert [number for number, _ in load_writer_schemas(str(tmp_path))] == [1]
 
 
 def test_required_fields_of_avro() -> None:
@@ -203,7 +209,7 @@ def test_values_of_older_writers_are_resolved(tmp_path: Path) -> None:
     )
     (tmp_path / "1.avsc").write_text(json.dumps(old))
     (tmp_path / "2.avsc").write_text(json.dumps(new))
-    read = avro_reader(json.dumps(new), True, _writers(str(tmp_path)))
+    read = avro_reader(json.dumps(new), True, load_writer_schemas(str(tmp_path)))
     values: list[bytes | None] = [
         b"\0\0\0\0\1" + written({"id": 5}, old),
         b"\0\0\0\0\2" + written({"by": "me", "id": 6}, new),
@@ -214,16 +220,16 @@ def test_values_of_older_writers_are_resolved(tmp_path: Path) -> None:
     assert "there is no 3.avsc for the schema that wrote it" in reasons(found)[2]
     (tmp_path / "x.avsc").write_text("{}")
     with pytest.raises(OptionError, match=r"named <id>\.avsc, not x\.avsc"):
-        _writers(str(tmp_path))
+        load_writer_schemas(str(tmp_path))
 
 
 @cache
-def proto_read(confluent: bool) -> Read:
+def proto_read(confluent: bool) -> ValueReader:
     return protobuf_reader(descriptors(), "shop.Order", confluent)
 
 
 def proto_rows(values: list[bytes | None], *, confluent: bool = False) -> list[dict[str, object]]:
-    fields = protobuf_fields(message_in(descriptors(), "shop.Order"))
+    fields = protobuf_fields(find_message(descriptors(), "shop.Order"))
     return rows(values, proto_read(confluent), fields, "Protobuf")
 
 

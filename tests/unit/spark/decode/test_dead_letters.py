@@ -109,8 +109,12 @@ def test_options_of_the_format_are_told_from_those_of_the_source(tmp_path: Path)
         options={"sep": ";", "header": "TRUE", "minPartitions": "3", "avro.wire": "x"},
     )
     options = format_options(spec)
-    assert options.header
-    assert options.csv == {"sep": ";"}
+    assert options == {
+        "tombstones": "dead-letter",
+        "epoch": "millis",
+        "header": "true",
+        "sep": ";",
+    }
     assert source_options(spec) == {"minPartitions": "3", "avro.wire": "x"}
     wrong = SourceSpec(name="a", schema="id int", options={"tombstones": "drop"})
     with pytest.raises(OptionError, match="tombstones is 'drop': it must be one of dead-letter"):

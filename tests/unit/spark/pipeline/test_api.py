@@ -184,7 +184,7 @@ def test_a_broker_that_cannot_be_asked_is_a_problem() -> None:
 
 def test_words_that_a_file_could_not_say_are_problems_too() -> None:
     p = Pipeline("p", bootstrap_servers="h:1")
-    p.source("s", topic="t", schema="a int", format="jsn")  # type: ignore[arg-type]
+    p.source("s", topic="t", schema="a int", format="jsn")
     p.source("r", topic="t", format="raw")
     p.to_topic("r", "out", output_mode="complete")  # type: ignore[arg-type]
     p.to_database("r", "sqlite:///x", table="t", name="d", mode="upsrt", writing="x")  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 from penstock.spark.database_url import without_password
 from penstock.spark.errors import PipelineError, SparkPartError
 from penstock.spark.pipeline.model import PipelineSpec, Problem, SinkSpec
-from penstock.spark.pipeline.nearest import meant
+from penstock.spark.pipeline.nearest import suggestion
 from penstock.spark.sinks.kind import (
     CommonFields,
     LastBatch,
@@ -136,7 +136,7 @@ class DatabaseSinkKind(SinkKind[DatabaseSinkSpec]):
             if name.lower() not in folded_names and not sink.only_decides(name):
                 message = (
                     f"the table {sink.table} has no column {name}, which {sink.view} has"
-                    f"{meant(name, names)}"
+                    f"{suggestion(name, names)}"
                 )
                 yield _problem(sink, "table", message)
 

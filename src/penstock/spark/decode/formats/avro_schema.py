@@ -1,4 +1,4 @@
-"""An Avro schema: which fields it has for Spark, and how its records are read."""
+"""Avro schemas: loading and checking them, and the fields that they have for Spark."""
 
 import json
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ _PRIMITIVES = {
     "bytes": "binary",
 }
 DECIMAL = "penstock-decimal"
-"""A logical type of ours."""
+"""Our own logical type, whose reader `avro_reader` registers with fastavro."""
 _LOGICAL = {
     ("int", "date"): "date",
     ("long", "timestamp-millis"): "timestamp",
@@ -44,7 +44,7 @@ _LOGICAL = {
 
 
 def load_avro_schema(path: str) -> Json:
-    """The schema as it is written in the file."""
+    """Returns the schema as the file contains it. Raises `OptionError` when it is not one."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -53,69 +53,71 @@ def load_avro_schema(path: str) -> Json:
         schema: Json = json.loads(text)
     except ValueError as error:
         raise OptionError(f"the Avro schema {path} is not JSON: {error}") from None
-    parsed(schema, path)
+    parse_avro_schema(schema, path)
     return schema
 
 
-def parsed(schema: Json, name: str) -> "Schema":
-    """As fastavro wants it, checked."""
+def parse_avro_schema(schema: Json, name: str) -> "Schema":
+    """Returns the schema as fastavro needs it. Raises `OptionError` when it is not a schema."""
     from fastavro import parse_schema
     from fastavro.schema import SchemaParseException, UnknownType
 
     try:
-        # fastavro adds a mark to what it has parsed.
+        # A copy, because fastavro adds a mark to a schema that it has parsed.
         return parse_schema(json.loads(json.dumps(schema)))
     except (SchemaParseException, UnknownType, KeyError, TypeError, ValueError) as error:
         raise OptionError(f"{name} is not an Avro schema: {error!r}") from None
 
 
 def avro_fields(schema: Json) -> tuple[Field, ...]:
-    """The fields of the record; `OptionError` for what Spark has no type for."""
+    """Returns the fields of a record. Raises `OptionError` for types that Spark does not have."""
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise OptionError("the Avro schema must be that of a record: its fields become columns")
-    expanded = expand(schema)
+    expanded = expand_schema(schema)
     assert isinstance(expanded, dict)
     return _record(expanded, "").fields
 
 
-def expand(schema: Json) -> Json:
-    """The schema with the names of types replaced by the types."""
-    from fastavro.schema import expand_schema
+def expand_schema(schema: Json) -> Json:
+    """Returns the schema with the names of types replaced by the types."""
+    from fastavro import schema as fastavro_schema
 
-    return cast(Json, expand_schema(json.loads(json.dumps(schema))))
+    return cast(Json, fastavro_schema.expand_schema(json.loads(json.dumps(schema))))
 
 
-def plain(schema: Json) -> Json:
-    """The schema without its logical types but decimals: Arrow takes the numbers and texts.
+def without_logical_types(schema: Json) -> Json:
+    """Returns the schema without logical types except decimals: Arrow takes the plain values.
 
     Decimals are read by `DECIMAL`, because fastavro takes minutes for one of a million digits.
     """
     if isinstance(schema, list):
-        return [plain(each) for each in schema]
+        return [without_logical_types(branch) for branch in schema]
     if isinstance(schema, dict):
-        found: dict[str, Json] = {
-            name: plain(value) if name in ("type", "items", "values", "fields") else value
+        plain: dict[str, Json] = {
+            name: without_logical_types(value)
+            if name in ("type", "items", "values", "fields")
+            else value
             for name, value in schema.items()
             if name != "logicalType"
         }
         if schema.get("logicalType") == "decimal":
-            found["logicalType"] = DECIMAL
-        return found
+            plain["logicalType"] = DECIMAL
+        return plain
     return schema
 
 
-def name_within_itself(schema: Json) -> str | None:
-    """The name of a type that contains itself, in a schema that is expanded."""
+def self_containing_type(schema: Json) -> str | None:
+    """Returns the name of a type that contains itself, in an expanded schema; None if none does."""
     if isinstance(schema, str):
         return None if schema in _PRIMITIVES or schema == "null" else schema
-    inner: list[Json] = schema if isinstance(schema, list) else []
+    parts: list[Json] = schema if isinstance(schema, list) else []
     if isinstance(schema, dict):
         fields = schema.get("fields")
-        inner = [*fields] if isinstance(fields, list) else []
-        inner += [schema[each] for each in ("items", "values") if each in schema]
+        parts = [*fields] if isinstance(fields, list) else []
+        parts += [schema[key] for key in ("items", "values") if key in schema]
         if schema.get("type") not in ("record", "error", "enum", "fixed", "array", "map"):
-            inner.append(schema.get("type"))
-    return next((found for each in inner if (found := name_within_itself(each))), None)
+            parts.append(schema.get("type"))
+    return next((name for part in parts if (name := self_containing_type(part))), None)
 
 
 def _type(schema: Json, where: str) -> DataType:
@@ -125,23 +127,23 @@ def _type(schema: Json, where: str) -> DataType:
         return _union(schema, where)
     if not isinstance(schema, dict):
         raise OptionError(f"Avro field {where}: {schema!r} is not a type")
-    kind = schema.get("type")
-    if kind in ("record", "error"):
+    avro_type = schema.get("type")
+    if avro_type in ("record", "error"):
         return _record(schema, where)
-    if kind == "array":
+    if avro_type == "array":
         return ArrayOf(_type(schema.get("items"), f"{where}[]"))
-    if kind == "map":
+    if avro_type == "map":
         return MapOf(STRING, _type(schema.get("values"), f"{where}[]"))
-    if kind == "enum":
+    if avro_type == "enum":
         return STRING
-    if kind == "fixed":
+    if avro_type == "fixed":
         return _decimal(schema, where) or BINARY
-    if not isinstance(kind, str) or kind not in _PRIMITIVES:
-        return _type(kind, where)
-    logical = (kind, str(schema.get("logicalType")))
+    if not isinstance(avro_type, str) or avro_type not in _PRIMITIVES:
+        return _type(avro_type, where)
+    logical = (avro_type, str(schema.get("logicalType")))
     if logical in _LOGICAL:
         return Scalar(_LOGICAL[logical])
-    return _decimal(schema, where) or Scalar(_PRIMITIVES[kind])
+    return _decimal(schema, where) or Scalar(_PRIMITIVES[avro_type])
 
 
 def _by_name(name: str, where: str) -> DataType:
@@ -149,34 +151,34 @@ def _by_name(name: str, where: str) -> DataType:
         return Scalar(_PRIMITIVES[name])
     if name == "null":
         raise OptionError(f"Avro field {where} can only be null: leave it out of the schema")
-    # All other names were replaced by what they stand for, but for those inside of themselves.
+    # Expanding the schema replaced all other names by their types.
     raise OptionError(
-        f"Avro field {where}: the type {name} contains itself, which no column can: take the "
-        "format raw, and decode it in a step"
+        f"Avro field {where}: the type {name} contains itself, which no column can: use the "
+        "format raw, and decode the value in a step"
     )
 
 
 def _union(branches: list[Json], where: str) -> DataType:
-    found = [each for each in branches if each != "null"]
-    if len(found) == 1:
-        return _type(found[0], where)
-    if set(map(str, found)) == {"int", "long"}:
+    types = [branch for branch in branches if branch != "null"]
+    if len(types) == 1:
+        return _type(types[0], where)
+    if set(map(str, types)) == {"int", "long"}:
         return Scalar("bigint")
-    if set(map(str, found)) == {"float", "double"}:
+    if set(map(str, types)) == {"float", "double"}:
         return Scalar("double")
     raise OptionError(
-        f"Avro field {where} is a union of {len(found)} types: only a type and null, int and "
+        f"Avro field {where} is a union of {len(types)} types: only a type and null, int and "
         "long, or float and double make a column"
     )
 
 
 def _record(schema: Mapping[str, Json], where: str) -> StructOf:
     fields: list[Field] = []
-    listed = schema.get("fields")
-    for each in listed if isinstance(listed, list) else []:
-        assert isinstance(each, dict)
-        name = str(each["name"])
-        fields.append(Field(name, _type(each["type"], f"{where}.{name}" if where else name)))
+    field_schemas = schema.get("fields")
+    for field in field_schemas if isinstance(field_schemas, list) else []:
+        assert isinstance(field, dict)
+        name = str(field["name"])
+        fields.append(Field(name, _type(field["type"], f"{where}.{name}" if where else name)))
     if not fields:
         raise OptionError(f"the Avro record {schema.get('name')} has no fields")
     return StructOf(tuple(fields))

@@ -1,4 +1,4 @@
-"""A Protobuf message from a set of descriptors, and which fields it has for Spark."""
+"""Protobuf descriptors: finding a message, and the fields that it has for Spark."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from penstock.spark.decode.datatypes import (
     StructOf,
 )
 from penstock.spark.errors import OptionError
+from penstock.spark.pipeline.nearest import suggestion
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -25,13 +26,13 @@ WRAPPERS = frozenset(
     f"google.protobuf.{name}Value"
     for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 )
-"""Messages of one field `value`: they are that field, which may be null."""
+"""Messages with the one field `value`; a column has that field's type and may be null."""
 
-_KINDS: dict[int, DataType] = {
+_TYPES: dict[int, DataType] = {
     1: Scalar("double"),
     2: Scalar("float"),
     3: Scalar("bigint"),
-    # Spark has no unsigned numbers: the next type into which all of them fit.
+    # Spark has no unsigned numbers: these get the next type that holds all of them.
     4: Decimal(20, 0),
     5: Scalar("int"),
     6: Decimal(20, 0),
@@ -46,27 +47,29 @@ _KINDS: dict[int, DataType] = {
     17: Scalar("int"),
     18: Scalar("bigint"),
 }
-"""By FieldDescriptor.TYPE_…; enums are the names of their values."""
+"""By FieldDescriptor.TYPE_…; enums become the names of their values."""
 
 
 def load_message(path: str, message: str) -> "Descriptor":
-    """The message of this full name in the file, as `protoc --descriptor_set_out` writes it."""
+    """Returns the message of this full name from a file of `protoc --descriptor_set_out`.
+
+    Raises `OptionError` when the file cannot be read or does not contain the message.
+    """
     try:
         content = Path(path).read_bytes()
     except OSError as error:
         raise OptionError(f"the Protobuf descriptors {path} cannot be read: {error}") from None
-    return message_in(content, message, path)
+    return find_message(content, message, path)
 
 
-def message_in(content: bytes, message: str, path: str = "descriptors") -> "Descriptor":
+def find_message(content: bytes, message: str, path: str = "descriptors") -> "Descriptor":
+    """Returns the message of this full name. `path` names the descriptors in errors."""
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
     from google.protobuf.descriptor_pool import DescriptorPool
     from google.protobuf.message import DecodeError
 
-    from penstock.spark.decode.fields import nearest
-
     try:
-        files = FileDescriptorSet.FromString(content)
+        files = FileDescriptorSet.FromString(content).file
     except DecodeError:
         raise OptionError(
             f"{path} is not a set of Protobuf descriptors: make it with `protoc "
@@ -74,8 +77,8 @@ def message_in(content: bytes, message: str, path: str = "descriptors") -> "Desc
         ) from None
     pool = DescriptorPool()
     try:
-        for each in files.file:
-            pool.AddSerializedFile(each.SerializeToString())
+        for file in files:
+            pool.AddSerializedFile(file.SerializeToString())
     except (TypeError, KeyError, ValueError) as error:
         raise OptionError(
             f"the Protobuf descriptors {path} are not complete: {error}. Add --include_imports to "
@@ -84,61 +87,63 @@ def message_in(content: bytes, message: str, path: str = "descriptors") -> "Desc
     try:
         return pool.FindMessageTypeByName(message)
     except KeyError:
-        names = [name for each in files.file for name in _messages(pool, each.name)]
+        names = [name for file in files for name in _message_names(pool, file.name)]
         raise OptionError(
-            f"there is no message {message} in {path}{nearest(message, names)}"
+            f"there is no message {message} in {path}{suggestion(message, names)}"
         ) from None
 
 
 def protobuf_fields(message: "Descriptor") -> tuple[Field, ...]:
-    """Its fields as Spark sees them; `OptionError` for messages that contain themselves."""
+    """Returns the fields as Spark sees them. Raises `OptionError` if a message contains itself."""
     return _struct(message, message.full_name, ()).fields
 
 
-def _messages(pool: "DescriptorPool", file: str) -> list[str]:
-    found: list[str] = []
-    waiting = list(pool.FindFileByName(file).message_types_by_name.values())
-    while waiting:
-        message = waiting.pop(0)
-        found.append(message.full_name)
-        waiting += [each for each in message.nested_types if not is_map_entry(each)]
-    return found
+def is_map_entry(message: "Descriptor") -> bool:
+    """Returns whether the message is one that protoc generates for a map field."""
+    return bool(message.GetOptions().map_entry)
 
 
-def _struct(message: "Descriptor", where: str, inside: tuple[str, ...]) -> StructOf:
-    if message.full_name in inside:
+def _message_names(pool: "DescriptorPool", file: str) -> list[str]:
+    names: list[str] = []
+    messages = list(pool.FindFileByName(file).message_types_by_name.values())
+    while messages:
+        message = messages.pop(0)
+        names.append(message.full_name)
+        messages += [nested for nested in message.nested_types if not is_map_entry(nested)]
+    return names
+
+
+def _struct(message: "Descriptor", where: str, parents: tuple[str, ...]) -> StructOf:
+    if message.full_name in parents:
         raise OptionError(
             f"Protobuf field {where}: the message {message.full_name} contains itself, which no "
-            "column can: take the format raw, and decode it in a step"
+            "column can: use the format raw, and decode the value in a step"
         )
-    inside = (*inside, message.full_name)
+    parents = (*parents, message.full_name)
     if not message.fields:
         raise OptionError(f"Protobuf {where}: the message {message.full_name} has no fields")
     return StructOf(
         tuple(
-            Field(each.name, _type(each, f"{where}.{each.name}", inside)) for each in message.fields
+            Field(field.name, _type(field, f"{where}.{field.name}", parents))
+            for field in message.fields
         )
     )
 
 
-def _type(field: "FieldDescriptor", where: str, inside: tuple[str, ...]) -> DataType:
+def _type(field: "FieldDescriptor", where: str, parents: tuple[str, ...]) -> DataType:
     if field.message_type is not None and is_map_entry(field.message_type):
         key, value = field.message_type.fields
-        return MapOf(_one(key, where, inside), _one(value, where, inside))
-    one = _one(field, where, inside)
-    return ArrayOf(one) if field.is_repeated else one
+        return MapOf(_single_type(key, where, parents), _single_type(value, where, parents))
+    single = _single_type(field, where, parents)
+    return ArrayOf(single) if field.is_repeated else single
 
 
-def _one(field: "FieldDescriptor", where: str, inside: tuple[str, ...]) -> DataType:
+def _single_type(field: "FieldDescriptor", where: str, parents: tuple[str, ...]) -> DataType:
     message = field.message_type
     if message is None:
-        return _KINDS[field.type]
+        return _TYPES[field.type]
     if message.full_name == TIMESTAMP:
         return Scalar("timestamp")
     if message.full_name in WRAPPERS:
-        return _KINDS[message.fields[0].type]
-    return _struct(message, where, inside)
-
-
-def is_map_entry(message: "Descriptor") -> bool:
-    return bool(message.GetOptions().map_entry)
+        return _TYPES[message.fields[0].type]
+    return _struct(message, where, parents)

@@ -1,0 +1,1 @@
+"""Record formats: one `*_format.py` each, listed in `registry.py`."""
