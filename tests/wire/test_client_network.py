@@ -19,10 +19,11 @@ from penstock.client.errors import (
     KafkaTimeoutError,
     UnknownTopicError,
 )
-from penstock.client.network import Network
+from penstock.client.network import create_network_client
 from penstock.client.settings import AdminOptions, resolve
 from penstock.core.errors import ErrorCode, UnsupportedVersionError
 from penstock.core.system_clock import SystemClock
+from penstock.net.client.network_client import NetworkClient
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.find_coordinator import (
@@ -54,9 +55,9 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 @asynccontextmanager
-async def network(*addresses: str, **options: object) -> AsyncIterator[Network]:
+async def network(*addresses: str, **options: object) -> AsyncIterator[NetworkClient]:
     given = {"bootstrap_servers": addresses, "reconnect_backoff_ms": 1, "retry_backoff_ms": 1}
-    made = Network(
+    made = create_network_client(
         resolve(AdminOptions, {**given, "reconnect_backoff_max_ms": 5, **options}), clock=CLOCK
     )
     await made.start()
@@ -151,7 +152,9 @@ def test_a_broker_that_does_not_answer_loses_the_connection() -> None:
         async with fake_broker(silence) as broker, network(broker.address) as net:
             first = await net.send(-1, ListGroupsRequest(), ListGroupsResponse, timeout_ms=30)
             second = await net.send(-1, ListGroupsRequest(), ListGroupsResponse)
-            with pytest.raises(KafkaTimeoutError, match="did not answer ListGroups within 30 ms"):
+            with pytest.raises(
+                KafkaTimeoutError, match="did not respond to ListGroups within 30 ms"
+            ):
                 await first
             with pytest.raises(KafkaTimeoutError):
                 await second
@@ -296,8 +299,8 @@ def test_without_a_common_version_nothing_is_tried_again() -> None:
             fake_broker(groups, {ApiKey.METADATA: (0, 1)}) as broker,
             network(broker.address) as net,
         ):
-            with pytest.raises(UnsupportedVersionError, match="does not serve LIST_GROUPS"):
-                await net.ask_any(ListGroupsRequest(), ListGroupsResponse, deadline_ms=soon())
+            with pytest.raises(UnsupportedVersionError, match="does not support LIST_GROUPS"):
+                await net.request_any(ListGroupsRequest(), ListGroupsResponse, deadline_ms=soon())
             assert broker.requests == []
 
     run(work())
@@ -353,7 +356,7 @@ def test_idle_connections_are_closed_without_a_fuss() -> None:
         ):
             ask = ListGroupsRequest(states_filter=["0"])
             await net.request(-1, ask, ListGroupsResponse)
-            net._peers[-1].close_if_idle(CLOCK.monotonic_ms())
+            net._connections[-1].close_if_idle(CLOCK.monotonic_ms())
             assert not net.is_ready(-1)
             assert net.backoff_ms(-1, CLOCK.monotonic_ms()) == 0
             await net.request(-1, ask, ListGroupsResponse)
@@ -378,6 +381,8 @@ def test_a_closed_network_refuses_and_lets_go_of_who_waits() -> None:
 def test_an_address_that_is_none_is_refused(address: str) -> None:
     async def work() -> None:
         with pytest.raises(ConfigError, match="must be host:port"):
-            Network(resolve(AdminOptions, {"bootstrap_servers": address}), clock=CLOCK)
+            create_network_client(
+                resolve(AdminOptions, {"bootstrap_servers": address}), clock=CLOCK
+            )
 
     run(work())

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from penstock.client.cluster import Cluster
 from penstock.client.errors import AuthenticationError, ClientError, DisconnectError
-from penstock.client.network import Network
+from penstock.client.network import create_network_client
 from penstock.client.settings import CommonOptions, resolve
 from penstock.core.system_clock import SystemClock
+from penstock.net.client.cluster import Cluster
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from penstock.security.scram_credential import ScramMechanism
 from tests.support.broker.certificates import Identity, make_identity, simple_name
@@ -97,11 +97,11 @@ def connect(
 
     async def scenario() -> None:
         clock = SystemClock()
-        network = Network(options(broker, listener, host, **given), clock=clock)
+        network = create_network_client(options(broker, listener, host, **given), clock=clock)
         await network.start()
         try:
             deadline = clock.monotonic_ms() + deadline_ms
-            answer = await network.ask_any(
+            answer = await network.request_any(
                 MetadataRequest([]), MetadataResponse, deadline_ms=deadline
             )
             assert answer.brokers
@@ -278,7 +278,7 @@ def test_a_broker_that_wants_to_know_the_client(
     if who == "stranger":
         given |= showing(authority.stranger)
     said = failure(AuthenticationError, secured, "MUTUAL", loop, **given)
-    assert "certificate of this client" in said
+    assert "client certificate" in said
     assert "ssl_keystore_location" in said
 
 
@@ -290,7 +290,9 @@ def first_failure(broker: RunningBroker, listener: str, loop: str, **given: Any)
     said: list[str] = []
 
     async def scenario() -> None:
-        network = Network(options(broker, listener, "localhost", **given), clock=SystemClock())
+        network = create_network_client(
+            options(broker, listener, "localhost", **given), clock=SystemClock()
+        )
         try:
             with pytest.raises(DisconnectError) as caught:
                 await network.request(-1, MetadataRequest([]), MetadataResponse)

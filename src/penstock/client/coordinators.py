@@ -2,10 +2,10 @@
 
 from enum import IntEnum
 
-from penstock.client.cluster import Node
 from penstock.client.errors import error_of
-from penstock.client.network import Build, Network
 from penstock.core.errors import ErrorCode, KafkaError
+from penstock.net.client.cluster import Node
+from penstock.net.client.network_client import NetworkClient, RequestBuilder
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
@@ -21,7 +21,7 @@ class CoordinatorKind(IntEnum):
 class Coordinators:
     """Finds coordinators and remembers them until they turn out to be others."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: NetworkClient) -> None:
         self._network = network
         self._found: dict[tuple[CoordinatorKind, str], int] = {}
 
@@ -38,7 +38,7 @@ class Coordinators:
             try:
                 node = await self._network.within(deadline_ms, lambda: self._ask(kind, key))
             except KafkaError as error:
-                await self._network.pause_after(error, attempts, deadline_ms)
+                await self._network.wait_before_retry(error, attempts, deadline_ms)
                 attempts += 1
                 continue
             self._found[kind, key] = node
@@ -61,8 +61,8 @@ class Coordinators:
 
         network = self._network
         response = await network.request(
-            network.least_loaded(),
-            Build(FindCoordinatorRequest, make),
+            network.least_loaded_node(),
+            RequestBuilder(FindCoordinatorRequest, make),
             FindCoordinatorResponse,
             min_version=1 if kind is CoordinatorKind.TRANSACTION else 0,
         )
@@ -75,7 +75,7 @@ class Coordinators:
             node = Node(response.node_id, response.host, response.port)
         if code:
             raise error_of(code, _explained(kind, key, code, said))
-        network.learn(node)
+        network.add_node(node)
         return node.id
 
 

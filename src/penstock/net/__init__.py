@@ -1,4 +1,6 @@
-"""The server's side of the network, on one event loop, asyncio's or uvloop's.
+"""The network, on one event loop, asyncio's or uvloop's: `server/` listens, `client/` connects.
+
+Both cut their streams into frames (`framing.py`). The rest of this page is about the server's side.
 
 Bytes of a socket become frames, frames go to the host (`server.Service`) in order, replies go back
 in the same order. The layer knows nothing of what is in a frame.

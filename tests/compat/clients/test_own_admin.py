@@ -42,10 +42,10 @@ from penstock.client.admin import (
     UpgradeType,
 )
 from penstock.client.admin.admin import Admin
-from penstock.client.cluster import Node
 from penstock.client.consumer.record import OffsetAndMetadata
 from penstock.core.errors import ErrorCode, KafkaError, UnsupportedVersionError
 from penstock.core.ids import TopicPartition
+from penstock.net.client.cluster import Node
 from tests.support.broker.in_process import WireClient
 from tests.support.broker.logins import AUTHORIZER
 from tests.support.broker.process import PenstockBroker

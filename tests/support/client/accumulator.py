@@ -5,7 +5,6 @@ from time import monotonic, sleep
 from typing import NamedTuple
 from uuid import UUID
 
-from penstock.client.cluster import Cluster, Node, PartitionInfo, TopicInfo
 from penstock.client.producer.accumulator import RecordAccumulator, SequenceSource
 from penstock.client.producer.batch import ProducerBatch
 from penstock.client.producer.buffer_pool import BufferPool
@@ -13,6 +12,7 @@ from penstock.client.producer.future import DeliveryCallback, RecordFuture
 from penstock.client.settings import ProducerOptions, resolve
 from penstock.core.clock import ManualClock
 from penstock.core.errors import ErrorCode
+from penstock.net.client.cluster import Cluster, Node, PartitionInfo, TopicInfo
 from penstock.records.read import read_records
 
 T = 1_700_000_000_000

@@ -8,12 +8,14 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from penstock.client.admin.calls import AdminCalls
-from penstock.client.cluster import Cluster
-from penstock.client.network import Build, Network
+from penstock.client.network import connection_settings
 from penstock.client.settings import AdminOptions, resolve
 from penstock.core.errors import ErrorCode, UnsupportedVersionError
 from penstock.core.ids import TopicPartition
 from penstock.core.system_clock import SystemClock
+from penstock.net.client.cluster import Cluster, Node
+from penstock.net.client.network_client import NetworkClient, RequestBuilder
+from penstock.net.client.settings import MetadataSettings
 from penstock.protocol.api import api
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.codec import decode, encode
@@ -39,7 +41,7 @@ GONE = -1
 """In place of a version: the API is not served."""
 
 
-class FakeCluster(Network):
+class FakeCluster(NetworkClient):
     """Brokers 1, 2 and 3; the first one controls the cluster."""
 
     def __init__(self, newest: Mapping[ApiKey, int] | None = None) -> None:
@@ -49,10 +51,13 @@ class FakeCluster(Network):
                 "bootstrap_servers": "127.0.0.1:9092",
                 "retry_backoff_ms": 1,
                 "retry_backoff_max_ms": 2,
-                "default_api_timeout_ms": 5_000,
             },
         )
-        super().__init__(settings, clock=SystemClock())
+        super().__init__(
+            connection_settings(settings),
+            MetadataSettings((Node(-1, "127.0.0.1", 9092),)),
+            clock=SystemClock(),
+        )
         self.newest = dict(newest or {})
         """The newest versions that the brokers know of some APIs."""
         self.controller = 1
@@ -69,20 +74,20 @@ class FakeCluster(Network):
     async def request(
         self,
         node_id: int,
-        message: Message | Build,
-        answer: type[R],
+        message: Message | RequestBuilder,
+        response_type: type[R],
         *,
         timeout_ms: int | None = None,
         min_version: int = 0,
         max_version: int | None = None,
     ) -> R:
-        kind = message.request if isinstance(message, Build) else type(message)
+        kind = message.request_type if isinstance(message, RequestBuilder) else type(message)
         key = ApiKey(kind.INFO.key or 0)
         newest = self.newest.get(key, api(key).max_version)
         version = newest if max_version is None else min(newest, max_version)
         if version < max(0, min_version):
             raise UnsupportedVersionError(f"no {key.name} of version {min_version} or newer")
-        built = message.make(version) if isinstance(message, Build) else message
+        built = message.build(version) if isinstance(message, RequestBuilder) else message
         request, _ = decode(kind, version, encode(built, version))
         is_lookup = kind in (MetadataRequest, FindCoordinatorRequest)
         if is_lookup:
@@ -90,14 +95,14 @@ class FakeCluster(Network):
         else:
             self.asked.append((node_id, request))
         response = self.answers[kind](node_id, request)
-        assert isinstance(response, answer)
-        return decode(answer, version, encode(response, version))[0]
+        assert isinstance(response, response_type)
+        return decode(response_type, version, encode(response, version))[0]
 
     async def update_metadata(self) -> Cluster:
         self.metadata.update(self._describe(0, MetadataRequest([])), 0, complete=True)
         return self.metadata.cluster
 
-    def least_loaded(self, passing_over: Collection[int] = ()) -> int:
+    def least_loaded_node(self, excluded: Collection[int] = ()) -> int:
         return min(self.metadata.cluster.nodes)
 
     def _describe(self, node_id: int, request: MetadataRequest) -> MetadataResponse:
@@ -143,4 +148,4 @@ def in_turn(*answers: Answer | Exception) -> Answer:
 
 
 def admin_of(cluster: FakeCluster, *, retries: int = 2**31 - 1) -> AdminCalls:
-    return AdminCalls(cluster, retries=retries)
+    return AdminCalls(cluster, retries=retries, default_api_timeout_ms=5_000)

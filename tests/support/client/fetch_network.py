@@ -3,13 +3,15 @@
 import asyncio
 from typing import NamedTuple, TypeVar, cast
 
-from penstock.client.backoff import Backoff
-from penstock.client.cluster import Cluster, ClusterMetadata, Node, PartitionInfo, TopicInfo
-from penstock.client.network import Build
+from penstock.client.network import connection_settings
 from penstock.client.settings import ConsumerOptions
 from penstock.core.clock import ManualClock
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
+from penstock.net.client.backoff import Backoff
+from penstock.net.client.cluster import Cluster, Node, PartitionInfo, TopicInfo
+from penstock.net.client.metadata import ClusterMetadata
+from penstock.net.client.network_client import RequestBuilder
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.fields import ZERO_UUID, Message
 
@@ -29,10 +31,10 @@ class FakeNetwork:
     """Two brokers, 0 and 1. Requests lie in `asked` until they are answered."""
 
     def __init__(self, settings: ConsumerOptions, newest: int = 18) -> None:
-        self.settings = settings
+        self.settings = connection_settings(settings)
         self.clock = ManualClock()
         self.metadata = ClusterMetadata([Node(-1, "h", 1)], max_age_ms=300_000)
-        self.retry = Backoff(100, 1000, jitter=0)
+        self.retry_backoff = Backoff(100, 1000, jitter=0)
         self.newest = newest
         self.asked: list[Asked] = []
         self.backoff: dict[int, int] = {}
@@ -72,14 +74,14 @@ class FakeNetwork:
     async def send(
         self,
         node_id: int,
-        message: Message | Build,
+        message: Message | RequestBuilder,
         answer: type[R],
         *,
         min_version: int = 0,
         max_version: int | None = None,
     ) -> "asyncio.Future[R]":
         version = self.newest if max_version is None else min(max_version, self.newest)
-        made = message.make(version) if isinstance(message, Build) else message
+        made = message.build(version) if isinstance(message, RequestBuilder) else message
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self.asked.append(Asked(node_id, made, version, future))
         return cast("asyncio.Future[R]", future)
@@ -87,7 +89,7 @@ class FakeNetwork:
     async def request(
         self,
         node_id: int,
-        message: Message | Build,
+        message: Message | RequestBuilder,
         answer: type[R],
         *,
         min_version: int = 0,

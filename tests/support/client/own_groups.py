@@ -12,7 +12,7 @@ from penstock.client.consumer.positions import parse_offset_reset
 from penstock.client.consumer.record import OffsetAndMetadata, SubscriptionPattern
 from penstock.client.consumer.subscriptions import SubscriptionState
 from penstock.client.coordinators import Coordinators
-from penstock.client.network import Network
+from penstock.client.network import create_network_client
 from penstock.client.settings import ConsumerOptions, resolve
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
@@ -41,7 +41,7 @@ class OwnMember:
         }
         settings = resolve(ConsumerOptions, {**given, **options})
         self.subscriptions = SubscriptionState(parse_offset_reset("earliest"))
-        self.network = Network(settings, clock=CLOCK)
+        self.network = create_network_client(settings, clock=CLOCK)
         self.group = Group(
             self.network, Coordinators(self.network), self.subscriptions, settings, CLOCK
         )

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from random import Random
 from uuid import UUID
 
-from penstock.client.backoff import Backoff
-from penstock.client.cluster import ClusterMetadata, Node
 from penstock.client.errors import DisconnectError, KafkaTimeoutError
 from penstock.client.metrics import Metrics
 from penstock.client.producer.accumulator import RecordAccumulator
@@ -25,6 +23,9 @@ from penstock.client.producer.txn_request import TxnRequest
 from penstock.core.clock import ManualClock
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.net.client.backoff import Backoff
+from penstock.net.client.cluster import Node
+from penstock.net.client.metadata import ClusterMetadata
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.init_producer_id import InitProducerIdResponse
 from penstock.protocol.messages.metadata import (
@@ -171,9 +172,9 @@ class History:
             settings, self.clock, BufferPool(1 << 20, 200), sequences=self.manager
         )
         # Waits are spread by chance, which has to come from the seed too.
-        self.accumulator._backoff = Backoff(5, 20, chance=self.random.random)
+        self.accumulator._backoff = Backoff(5, 20, rng=self.random.random)
         self.metadata = ClusterMetadata([Node(-1, "x", 1)], max_age_ms=10**9)
-        self.metadata.want([TOPIC], 0)
+        self.metadata.add_topics([TOPIC], 0)
         self._refresh()
         self.sender = Sender(
             settings,

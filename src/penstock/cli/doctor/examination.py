@@ -34,12 +34,10 @@ from penstock.cli.doctor.steps import (
     wants_login,
 )
 from penstock.client.aio.admin import Admin
-from penstock.client.cluster import Node
-from penstock.client.connection import is_final
 from penstock.client.coordinators import CoordinatorKind, Coordinators
 from penstock.client.errors import ConfigError
-from penstock.client.login import login_of
-from penstock.client.network import Network
+from penstock.client.network import create_network_client
+from penstock.client.security import login_factory, tls_context
 from penstock.client.settings import (
     AdminOptions,
     CommonOptions,
@@ -48,11 +46,14 @@ from penstock.client.settings import (
     settings_of,
 )
 from penstock.client.settings import resolve as resolve_settings
-from penstock.client.tls import client_context, server_hostname
-from penstock.client.tls_errors import handshake_failure
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.core.system_clock import SystemClock
+from penstock.net.client.cluster import Node
+from penstock.net.client.connection import is_fatal
+from penstock.net.client.network_client import NetworkClient
+from penstock.net.client.node_connection import server_hostname
+from penstock.net.client.tls_errors import handshake_error
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.messages.metadata import (
     MetadataRequest,
@@ -191,13 +192,13 @@ class Examination:
         if not self._has_tls:
             return None
         address, settings = self._first, self._settings
-        context = client_context(settings)
+        context = tls_context(settings)
         assert context is not None
         name = server_hostname(address.host)
         try:
             found = await tls_session(address, context, name, self._timeout_s)
         except ssl.SSLCertVerificationError as error:
-            failure = handshake_failure(error, str(address))
+            failure = handshake_error(error, str(address))
             raise _trouble(failure) from None
         except OSError as error:
             raise await self._no_tls(error) from None
@@ -207,7 +208,7 @@ class Examination:
     async def _no_tls(self, error: OSError) -> Trouble:
         address, protocol = self._first, self._settings["security_protocol"]
         if isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""):
-            return _trouble(handshake_failure(error, str(address)))
+            return _trouble(handshake_error(error, str(address)))
         if await self._is_plain_kafka():
             return explain_stranger(address, protocol, Kind.KAFKA, b"", "")
         kind, said = await identify(address)
@@ -227,9 +228,9 @@ class Examination:
         address, settings = self._first, self._settings
         try:
             async with linked(address, settings, logs_in=False, tls=self._has_tls) as link:
-                return check_versions(address, link.connection.served)
+                return check_versions(address, link.connection.api_versions)
         except KafkaError as error:
-            if is_final(error) or isinstance(error, ConfigError):
+            if is_fatal(error) or isinstance(error, ConfigError):
                 raise
             kind, said = (Kind.SILENT, b"") if self._has_tls else await identify(address)
             raise explain_stranger(
@@ -239,13 +240,13 @@ class Examination:
     async def _check_login(self) -> Found:
         address, settings = self._first, self._settings
         if settings["security_protocol"].startswith("SASL_"):
-            make = login_of(settings)
+            make = login_factory(settings)
             assert make is not None
             login = make(address.host)
             async with linked(address, settings, logs_in=True, tls=self._has_tls):
                 return Found(f"user {login.user} with {login.mechanism}")
         async with linked(address, settings, logs_in=False, tls=self._has_tls) as link:
-            served = link.connection.served
+            served = link.connection.api_versions
             version = served.newest(ApiKey.SASL_HANDSHAKE)
             if version is not None:
                 # A listener that wants a login says which; any other that it wants none.
@@ -262,8 +263,8 @@ class Examination:
     # The cluster
 
     @asynccontextmanager
-    async def _network(self) -> AsyncIterator[Network]:
-        network = Network(self._settings, clock=SystemClock())
+    async def _network(self) -> AsyncIterator[NetworkClient]:
+        network = create_network_client(self._settings, clock=SystemClock())
         try:
             yield network
         finally:
@@ -280,7 +281,7 @@ class Examination:
                 advertised = Address(broker.host, broker.port)
                 try:
                     await reachable(advertised, self._timeout_s)
-                    network.learn(Node(broker.node_id, broker.host, broker.port))
+                    network.add_node(Node(broker.node_id, broker.host, broker.port))
                     answer = await _ask_metadata(network, broker.node_id, [])
                 except Trouble as trouble:
                     raise explain_advertised(
@@ -449,7 +450,7 @@ def _group_trouble(error: KafkaError) -> Trouble:
 
 
 async def _ask_metadata(
-    network: Network, node_id: int, topics: list[str] | None
+    network: NetworkClient, node_id: int, topics: list[str] | None
 ) -> MetadataResponse:
     def make(version: int) -> MetadataRequest:
         named = None if topics is None else [MetadataRequestTopic(name=each) for each in topics]
@@ -457,7 +458,7 @@ async def _ask_metadata(
             named = []
         return MetadataRequest(topics=named, allow_auto_topic_creation=version < 4)
 
-    return await network.ask_metadata(node_id, make)
+    return await network.request_metadata(node_id, make)
 
 
 def _trouble(error: KafkaError) -> Trouble:

@@ -16,12 +16,14 @@ from penstock.cli.doctor.steps import (
     explain_name,
     recognise,
 )
-from penstock.client.cluster import Node
-from penstock.client.link import Link
-from penstock.client.peer import Peer, Surroundings
+from penstock.client.network import connection_settings
 from penstock.client.settings import CommonOptions
 from penstock.core.errors import KafkaError
 from penstock.core.system_clock import SystemClock
+from penstock.net.client.channel import Channel
+from penstock.net.client.cluster import Node
+from penstock.net.client.context import ConnectionContext
+from penstock.net.client.node_connection import NodeConnection
 
 _LISTEN_S: Final = 1.0
 """How long a stranger may take to say something."""
@@ -125,24 +127,16 @@ async def _close(writer: asyncio.StreamWriter) -> None:
 @asynccontextmanager
 async def linked(
     address: Address, settings: CommonOptions, *, logs_in: bool, tls: bool
-) -> AsyncIterator[Link]:
+) -> AsyncIterator[Channel]:
     """A connection as clients have it, whose versions are known. KafkaError where there is none."""
-    from penstock.client.login import login_of
-    from penstock.client.tls import client_context, server_hostname
-
-    around = Surroundings(
-        settings,
-        SystemClock(),
-        on_disconnect=_ignore,
-        tls=client_context(settings) if tls else None,
-        tls_name=server_hostname,
-        login=login_of(settings) if logs_in else None,
-    )
-    peer = Peer(Node(-1, address.host, address.port), around)
+    protocol = ("SASL_" if logs_in else "") + ("SSL" if tls else "PLAINTEXT")
+    connections = connection_settings({**settings, "security_protocol": protocol})
+    context = ConnectionContext(connections, SystemClock(), on_disconnect=_ignore)
+    connection = NodeConnection(Node(-1, address.host, address.port), context)
     try:
-        yield await peer.ready()
+        yield await connection.ready()
     finally:
-        await peer.close()
+        await connection.close()
 
 
 def _ignore(node_id: int, error: KafkaError) -> None:

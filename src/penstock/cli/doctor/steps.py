@@ -13,8 +13,8 @@ from enum import StrEnum
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 
-from penstock.client.connection import ServedVersions
 from penstock.core.errors import ErrorCode
+from penstock.net.client.connection import NodeApiVersions
 from penstock.protocol.api import api
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
@@ -274,7 +274,7 @@ def _moment(value: object) -> datetime | None:
 # --- Versions
 
 
-def check_versions(address: Address, served: ServedVersions) -> Found:
+def check_versions(address: Address, served: NodeApiVersions) -> Found:
     """Whether client and broker have a version of every API that matters in common (E4)."""
     for key in _NEEDED:
         if served.newest(key) is not None:

@@ -4,7 +4,7 @@ from typing import Self, Unpack
 
 from penstock.client.admin.calls import AdminCalls
 from penstock.client.loop_thread import LoopThread, blocking
-from penstock.client.network import Network
+from penstock.client.network import create_network_client
 from penstock.client.settings import AdminOptions, resolve
 from penstock.core.system_clock import SystemClock
 
@@ -86,6 +86,10 @@ class Admin:
 
 
 async def _start(settings: AdminOptions) -> AdminCalls:
-    calls = AdminCalls(Network(settings, clock=SystemClock()), retries=settings["retries"])
+    calls = AdminCalls(
+        create_network_client(settings, clock=SystemClock()),
+        retries=settings["retries"],
+        default_api_timeout_ms=settings["default_api_timeout_ms"],
+    )
     await calls.start()
     return calls

@@ -19,10 +19,10 @@ from penstock.client.admin.model_cluster import (
     VersionRange,
 )
 from penstock.client.admin.routing import Router, Where, together
-from penstock.client.cluster import Node
 from penstock.client.errors import ClientError
-from penstock.client.network import Build
 from penstock.core.errors import ErrorCode, KafkaError, UnsupportedVersionError
+from penstock.net.client.cluster import Node
+from penstock.net.client.network_client import RequestBuilder
 from penstock.protocol.api import api
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.fields import ZERO_UUID
@@ -78,7 +78,7 @@ class ClusterCalls(Router):
             response = await self._ask(
                 "describe_cluster",
                 Where.ANY,
-                Build(DescribeClusterRequest, make),
+                RequestBuilder(DescribeClusterRequest, make),
                 DescribeClusterResponse,
                 deadline_ms,
                 verdict=lambda answer: (answer.error_code, answer.error_message),
@@ -173,7 +173,7 @@ class ClusterCalls(Router):
         response = await self._ask(
             "update_features",
             Where.CONTROLLER,
-            Build(UpdateFeaturesRequest, make),
+            RequestBuilder(UpdateFeaturesRequest, make),
             UpdateFeaturesResponse,
             deadline_ms,
             verdict=lambda answer: (answer.error_code, answer.error_message),
@@ -251,7 +251,7 @@ class ClusterCalls(Router):
                 await self._network.within(deadline_ms, lambda: self._network.ready(node.id))
             except KafkaError as error:
                 return BrokerApiVersions(node, (), error)
-            served = self._network.served_versions(node.id)
+            served = self._network.supported_versions(node.id)
             return BrokerApiVersions(
                 node, tuple(_version_range(key, *served[key]) for key in sorted(served))
             )

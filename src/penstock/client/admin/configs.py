@@ -15,8 +15,8 @@ from penstock.client.admin.model_configs import (
 )
 from penstock.client.admin.routing import CONTROLLER_CODES, Locate, Router, Where
 from penstock.client.errors import ConfigError
-from penstock.client.network import Build
 from penstock.core.errors import ErrorCode, KafkaError, UnsupportedVersionError
+from penstock.net.client.network_client import RequestBuilder
 from penstock.protocol.messages.alter_configs import (
     AlterConfigsAlterableConfig,
     AlterConfigsRequest,
@@ -75,7 +75,7 @@ class ConfigCalls(Router):
             response = await self._request(
                 "describe_configs",
                 node_id,
-                Build(DescribeConfigsRequest, make),
+                RequestBuilder(DescribeConfigsRequest, make),
                 DescribeConfigsResponse,
                 deadline_ms,
                 needs=(1, "1.1"),
@@ -231,7 +231,7 @@ class ConfigCalls(Router):
         response = await self._ask(
             "list_config_resources",
             Where.ANY,
-            Build(ListConfigResourcesRequest, make),
+            RequestBuilder(ListConfigResourcesRequest, make),
             ListConfigResourcesResponse,
             deadline_ms,
             verdict=lambda answer: (answer.error_code, None),
@@ -247,7 +247,7 @@ class ConfigCalls(Router):
             resources: Sequence[ConfigResource],
         ) -> Mapping[ConfigResource, int | KafkaError]:
             places: dict[ConfigResource, int | KafkaError] = {}
-            anyone = self._network.least_loaded()
+            anyone = self._network.least_loaded_node()
             for resource in resources:
                 if resource.type not in _ONE_BROKER or not resource.name:
                     places[resource] = anyone

@@ -9,9 +9,9 @@ from penstock.client.admin.model_groups import (
     GroupType,
     MemberDescription,
 )
-from penstock.client.cluster import Node
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.net.client.cluster import Node
 from penstock.protocol.codec import decode
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.consumer_group_describe import (

@@ -9,9 +9,9 @@ from penstock.client.admin.locating import CoordinatorType
 from penstock.client.admin.model_groups import MemberToRemove
 from penstock.client.admin.routing import COORDINATOR_CODES, Locate, by_topic, several
 from penstock.client.consumer.record import OffsetAndMetadata
-from penstock.client.network import Build
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.net.client.network_client import RequestBuilder
 from penstock.protocol.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
@@ -115,7 +115,7 @@ class GroupOffsetCalls(GroupCalls):
         response = await self._request(
             "list_group_offsets",
             node_id,
-            Build(OffsetFetchRequest, make),
+            RequestBuilder(OffsetFetchRequest, make),
             OffsetFetchResponse,
             deadline_ms,
             needs=(7, "2.5") if require_stable else (2, "0.10.2"),

@@ -12,9 +12,9 @@ from penstock.client.admin.model_groups import (
     GroupType,
 )
 from penstock.client.admin.routing import COORDINATOR_CODES
-from penstock.client.cluster import Node
-from penstock.client.network import Build
 from penstock.core.errors import ErrorCode, KafkaError, UnsupportedVersionError
+from penstock.net.client.cluster import Node
+from penstock.net.client.network_client import RequestBuilder
 from penstock.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -78,7 +78,7 @@ class GroupCalls(Locator):
             response = await self._request(
                 "list_groups",
                 node_id,
-                Build(ListGroupsRequest, make),
+                RequestBuilder(ListGroupsRequest, make),
                 ListGroupsResponse,
                 deadline_ms,
             )

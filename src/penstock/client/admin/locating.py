@@ -6,10 +6,10 @@ from typing import Final
 
 from penstock.client.admin.advice import explain
 from penstock.client.admin.routing import Locate, Router, Where
-from penstock.client.cluster import Node
-from penstock.client.network import Build
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.net.client.cluster import Node
+from penstock.net.client.network_client import RequestBuilder
 from penstock.protocol.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -98,7 +98,7 @@ class Locator(Router):
                 rest = [key for key in keys if key not in places]
                 for found in await self._find_coordinators(call, kind, rest, deadline_ms):
                     if found.error_code == ErrorCode.NONE:
-                        self._network.learn(Node(found.node_id, found.host, found.port))
+                        self._network.add_node(Node(found.node_id, found.host, found.port))
                         places[found.key] = found.node_id
                     else:
                         about = f"the coordinator of {found.key!r}"
@@ -125,7 +125,7 @@ class Locator(Router):
         response = await self._ask(
             call,
             Where.ANY,
-            Build(FindCoordinatorRequest, make),
+            RequestBuilder(FindCoordinatorRequest, make),
             FindCoordinatorResponse,
             deadline_ms,
             needs=(kind.value, "0.11"),

@@ -4,9 +4,9 @@ from enum import IntEnum
 from typing import NamedTuple
 from uuid import UUID
 
-from penstock.client.cluster import Node
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.net.client.cluster import Node
 from penstock.security.acl import AclOperation
 
 

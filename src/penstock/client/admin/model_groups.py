@@ -3,8 +3,8 @@
 from enum import StrEnum
 from typing import NamedTuple, Self
 
-from penstock.client.cluster import Node
 from penstock.core.ids import TopicPartition
+from penstock.net.client.cluster import Node
 from penstock.security.acl import AclOperation
 
 

@@ -7,9 +7,9 @@ from penstock.client.admin.advice import explain, not_served
 from penstock.client.admin.locating import Locator
 from penstock.client.admin.model_topics import ListedOffset, OffsetSpec
 from penstock.client.admin.routing import LEADER_CODES, by_topic
-from penstock.client.network import Build
 from penstock.core.errors import ErrorCode, KafkaError, UnsupportedVersionError
 from penstock.core.ids import TopicPartition
+from penstock.net.client.network_client import RequestBuilder
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -129,7 +129,7 @@ class PartitionCalls(Locator):
             response = await self._request(
                 "list_offsets",
                 node_id,
-                Build(ListOffsetsRequest, make),
+                RequestBuilder(ListOffsetsRequest, make),
                 ListOffsetsResponse,
                 deadline_ms,
                 needs=(2, "0.11") if isolation else (1, "0.10.1"),

@@ -6,9 +6,9 @@ from penstock.client.admin.advice import BrokerTooOldError, explain
 from penstock.client.admin.errors import AdminError
 from penstock.client.admin.model_topics import ElectionType, PartitionReassignment
 from penstock.client.admin.routing import CONTROLLER_CODES, Router, Where, by_topic
-from penstock.client.network import Build
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.net.client.network_client import RequestBuilder
 from penstock.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -61,7 +61,7 @@ class ReplicaCalls(Router):
         response = await self._ask(
             "elect_leaders",
             Where.CONTROLLER,
-            Build(ElectLeadersRequest, make),
+            RequestBuilder(ElectLeadersRequest, make),
             ElectLeadersResponse,
             deadline_ms,
             verdict=lambda answer: (answer.error_code, None),

@@ -12,12 +12,11 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from penstock.client.admin.advice import BrokerTooOldError, explain, not_served
 from penstock.client.admin.errors import AdminError
-from penstock.client.backoff import Backoff
-from penstock.client.cluster import Cluster
 from penstock.client.errors import ClientError, DisconnectError, KafkaTimeoutError
-from penstock.client.network import Build, Network
 from penstock.core.errors import ErrorCode, KafkaError, UnsupportedVersionError
 from penstock.core.ids import TopicPartition
+from penstock.net.client.cluster import Cluster
+from penstock.net.client.network_client import NetworkClient, RequestBuilder
 from penstock.protocol.fields import Message
 
 K = TypeVar("K")
@@ -78,13 +77,14 @@ class Failure(NamedTuple):
 class Router:
     """What every call is made of. All on one loop."""
 
-    def __init__(self, network: Network, *, retries: int) -> None:
+    def __init__(
+        self, network: NetworkClient, *, retries: int, default_api_timeout_ms: int
+    ) -> None:
         self._network = network
-        settings = network.settings
-        self._request_timeout_ms = settings["request_timeout_ms"]
-        self._api_timeout_ms = settings["default_api_timeout_ms"]
+        self._request_timeout_ms = network.settings.request_timeout_ms
+        self._api_timeout_ms = default_api_timeout_ms
         self._retries = retries
-        self._backoff = Backoff(settings["retry_backoff_ms"], settings["retry_backoff_max_ms"])
+        self._backoff = network.retry_backoff
         self._unreachable: dict[int, DisconnectError] = {}
         """Why brokers could not be reached, until they are."""
 
@@ -109,7 +109,7 @@ class Router:
         self,
         call: str,
         where: Where | int,
-        message: Message | Build,
+        message: Message | RequestBuilder,
         answer: type[R],
         deadline_ms: int,
         *,
@@ -148,7 +148,7 @@ class Router:
         self,
         call: str,
         node_id: int,
-        message: Message | Build,
+        message: Message | RequestBuilder,
         answer: type[R],
         deadline_ms: int,
         *,
@@ -176,7 +176,7 @@ class Router:
         except KafkaTimeoutError as late:
             raise _late(late, self._unreachable.get(node_id)) from None
         except UnsupportedVersionError as unsupported:
-            request = message.request if isinstance(message, Build) else type(message)
+            request = message.request_type if isinstance(message, RequestBuilder) else type(message)
             if request.INFO.key is None:
                 raise
             raise not_served(call, request.INFO.key, self._name(node_id), needs) from unsupported
@@ -290,7 +290,7 @@ class Router:
     async def _find(self, where: Where | int, deadline_ms: int, *, refresh: bool = False) -> int:
         """The id of a broker to ask."""
         if where is Where.ANY:
-            return self._network.least_loaded()
+            return self._network.least_loaded_node()
         cluster = self._network.metadata.cluster
         # Bootstrap servers have negative ids, like a controller that is not known.
         wanted = where if isinstance(where, int) else cluster.controller_id
@@ -301,7 +301,7 @@ class Router:
             return where
         if cluster.controller_id not in cluster.nodes:
             # Some clusters do not tell who it is; any broker passes the request on.
-            return self._network.least_loaded()
+            return self._network.least_loaded_node()
         return cluster.controller_id
 
     async def _these(self, ids: Iterable[int], deadline_ms: int) -> dict[int, int | KafkaError]:

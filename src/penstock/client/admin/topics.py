@@ -13,8 +13,8 @@ from penstock.client.admin.model_topics import (
     TopicListing,
 )
 from penstock.client.admin.routing import CONTROLLER_CODES, Where, check_several
-from penstock.client.network import Build
 from penstock.core.errors import ErrorCode, KafkaError
+from penstock.net.client.network_client import RequestBuilder
 from penstock.protocol.fields import ZERO_UUID
 from penstock.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -73,7 +73,7 @@ class TopicCalls(TopicDescriptions):
             response = await self._request(
                 "create_topics",
                 node_id,
-                Build(CreateTopicsRequest, make),
+                RequestBuilder(CreateTopicsRequest, make),
                 CreateTopicsResponse,
                 deadline_ms,
                 needs=(1, "0.10.2"),
@@ -114,7 +114,7 @@ class TopicCalls(TopicDescriptions):
             response = await self._request(
                 "delete_topics",
                 node_id,
-                Build(DeleteTopicsRequest, make),
+                RequestBuilder(DeleteTopicsRequest, make),
                 DeleteTopicsResponse,
                 deadline_ms,
                 needs=(6, "2.8") if any(isinstance(key, UUID) for key in keys) else None,

@@ -17,9 +17,9 @@ from penstock.client.admin.routing import (
     by_topic,
     together,
 )
-from penstock.client.network import Build
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.net.client.network_client import RequestBuilder
 from penstock.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -89,7 +89,7 @@ class TransactionCalls(Locator):
             response = await self._request(
                 "list_transactions",
                 node_id,
-                Build(ListTransactionsRequest, make),
+                RequestBuilder(ListTransactionsRequest, make),
                 ListTransactionsResponse,
                 deadline_ms,
             )

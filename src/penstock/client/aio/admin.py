@@ -3,7 +3,7 @@
 from typing import Self, Unpack
 
 from penstock.client.admin.calls import AdminCalls
-from penstock.client.network import Network
+from penstock.client.network import create_network_client
 from penstock.client.settings import AdminOptions, resolve
 from penstock.core.system_clock import SystemClock
 
@@ -19,7 +19,11 @@ class Admin(AdminCalls):
 
     def __init__(self, **options: Unpack[AdminOptions]) -> None:
         settings = resolve(AdminOptions, options)
-        super().__init__(Network(settings, clock=SystemClock()), retries=settings["retries"])
+        super().__init__(
+            create_network_client(settings, clock=SystemClock()),
+            retries=settings["retries"],
+            default_api_timeout_ms=settings["default_api_timeout_ms"],
+        )
 
     async def __aenter__(self) -> Self:
         await self.start()

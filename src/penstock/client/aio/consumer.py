@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
-from penstock.client.cluster import PartitionInfo
 from penstock.client.consumer.arrow import no_records
 from penstock.client.consumer.base import NO_LIMIT, CommitCallback, ConsumerBase, logger
 from penstock.client.consumer.group.actions import RebalanceEvent, RebalanceKind
@@ -22,6 +21,7 @@ from penstock.client.errors import ConcurrentUseError
 from penstock.client.settings import ConsumerOptions
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.net.client.cluster import PartitionInfo
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Self, Unpack
 
-from penstock.client.cluster import Cluster, PartitionInfo
 from penstock.client.consumer.record import ConsumerGroupMetadata, OffsetAndMetadata
 from penstock.client.errors import ClientError, IllegalStateError, KafkaTimeoutError
 from penstock.client.metrics import MetricName
@@ -21,6 +20,7 @@ from penstock.client.producer.serializers import check_bytes
 from penstock.client.settings import ProducerOptions
 from penstock.core.ids import TopicPartition
 from penstock.core.system_clock import SystemClock
+from penstock.net.client.cluster import Cluster, PartitionInfo
 
 
 class Producer:

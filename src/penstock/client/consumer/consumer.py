@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from penstock.client.cluster import PartitionInfo
 from penstock.client.consumer.arrow import no_records
 from penstock.client.consumer.base import NO_LIMIT, CommitCallback, ConsumerBase, logger
 from penstock.client.consumer.group.actions import RebalanceEvent, RebalanceKind
@@ -24,6 +23,7 @@ from penstock.client.loop_thread import LoopThread
 from penstock.client.settings import ConsumerOptions
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.net.client.cluster import PartitionInfo
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final
 
-from penstock.client.cluster import Cluster, PartitionInfo
 from penstock.client.consumer.consumer_metrics import ConsumerMetrics
 from penstock.client.consumer.deserializers import deserialize_with
 from penstock.client.consumer.fetch_buffer import FetchBuffer
@@ -36,11 +35,13 @@ from penstock.client.errors import (
     IllegalStateError,
 )
 from penstock.client.metrics import Metrics
-from penstock.client.network import Build, Network
+from penstock.client.network import create_network_client
 from penstock.client.settings import ConsumerOptions
 from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.net.client.cluster import Cluster, PartitionInfo
+from penstock.net.client.network_client import RequestBuilder
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 logger = logging.getLogger(__name__)
@@ -81,7 +82,7 @@ class ConsumerDriver:
         self.subscriptions = SubscriptionState(reset)
         self.buffer = FetchBuffer(self.subscriptions)
         self.fetch_metrics = ConsumerMetrics(self.metrics, self._greatest_lag)
-        self.network = Network(
+        self.network = create_network_client(
             settings, clock=clock, auto_create_topics=settings["allow_auto_create_topics"]
         )
         self.lookup = OffsetLookup(self.network, read_committed=read_committed)
@@ -276,7 +277,7 @@ class ConsumerDriver:
         wanted = self.subscriptions.metadata_topics()
         if wanted != self._wanted:
             self._wanted = wanted
-            metadata.want_only(wanted, now_ms)
+            metadata.set_topics(wanted, now_ms)
 
     async def _first_metadata(self) -> None:
         attempts = 0
@@ -289,7 +290,7 @@ class ConsumerDriver:
                     raise
                 if attempts % _WARN_EVERY == 0:
                     logger.warning("no metadata yet: %s", error.message)
-                await asyncio.sleep(self.network.retry.delay_ms(attempts) / 1000)
+                await asyncio.sleep(self.network.retry_backoff.delay_ms(attempts) / 1000)
                 attempts += 1
 
     def _metadata_changed(self, old: Cluster, new: Cluster) -> None:
@@ -330,7 +331,7 @@ class ConsumerDriver:
                 async with asyncio.timeout(max(0, left_ms) / 1000):
                     await self._changed.wait()
             except TimeoutError:
-                raise self.network.too_late(
+                raise self.network.timeout_error(
                     f"the position of {partition} could not be found in time: check that the "
                     "brokers can be reached and the partition has a leader"
                 ) from None
@@ -392,8 +393,8 @@ class ConsumerDriver:
                 topics=[] if version == 0 else None, allow_auto_topic_creation=True
             )
 
-        response = await self.network.ask_any(
-            Build(MetadataRequest, make), MetadataResponse, deadline_ms=deadline_ms
+        response = await self.network.request_any(
+            RequestBuilder(MetadataRequest, make), MetadataResponse, deadline_ms=deadline_ms
         )
         return {
             topic.name: [

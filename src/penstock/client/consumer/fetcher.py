@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from penstock.client.cluster import Cluster, Node
 from penstock.client.consumer.consumer_metrics import ConsumerMetrics
 from penstock.client.consumer.fetch_buffer import FetchBuffer
 from penstock.client.consumer.fetch_session import FetchSession, PartitionRequest, SessionRequest
@@ -19,10 +18,11 @@ from penstock.client.consumer.list_offsets import VALIDATION_VERSION
 from penstock.client.consumer.positions import FetchPosition, LeaderAndEpoch
 from penstock.client.consumer.subscriptions import SubscriptionState
 from penstock.client.errors import AuthenticationError, IllegalStateError
-from penstock.client.network import Build, Network
 from penstock.client.settings import ConsumerOptions
 from penstock.core.errors import ErrorCode, KafkaError, UnsupportedVersionError
 from penstock.core.ids import TopicPartition
+from penstock.net.client.cluster import Cluster, Node
+from penstock.net.client.network_client import NetworkClient, RequestBuilder
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.fields import ZERO_UUID
 from penstock.protocol.messages.fetch import FetchPartitionData, FetchRequest, FetchResponse
@@ -57,7 +57,7 @@ class Fetcher:
 
     def __init__(
         self,
-        network: Network,
+        network: NetworkClient,
         subscriptions: SubscriptionState,
         buffer: FetchBuffer,
         settings: ConsumerOptions,
@@ -195,7 +195,7 @@ class Fetcher:
         try:
             response = await self._network.request(
                 node,
-                Build(FetchRequest, lambda version: self._message(request, version)),
+                RequestBuilder(FetchRequest, lambda version: self._message(request, version)),
                 FetchResponse,
                 max_version=None if request.uses_topic_ids else _LAST_VERSION_WITH_NAMES,
             )
@@ -330,7 +330,7 @@ class Fetcher:
         request = session.closing()
         await self._network.send(
             node,
-            Build(FetchRequest, lambda version: self._message(request, version)),
+            RequestBuilder(FetchRequest, lambda version: self._message(request, version)),
             FetchResponse,
             max_version=None if request.uses_topic_ids else _LAST_VERSION_WITH_NAMES,
         )

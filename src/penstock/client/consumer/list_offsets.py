@@ -5,13 +5,13 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NamedTuple, TypeVar
 
-from penstock.client.cluster import Cluster
 from penstock.client.consumer.positions import FetchPosition
 from penstock.client.consumer.record import OffsetAndTimestamp
 from penstock.client.errors import KafkaTimeoutError, UnknownTopicError, error_of
-from penstock.client.network import Build, Network
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.net.client.cluster import Cluster
+from penstock.net.client.network_client import NetworkClient, RequestBuilder
 from penstock.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -54,7 +54,7 @@ class Found(NamedTuple):
 class OffsetLookup:
     """Asks each partition's leader. `look_up` goes on until all have answered."""
 
-    def __init__(self, network: Network, *, read_committed: bool) -> None:
+    def __init__(self, network: NetworkClient, *, read_committed: bool) -> None:
         self._network = network
         self._isolation = int(read_committed)
 
@@ -81,12 +81,12 @@ class OffsetLookup:
             try:
                 found = await network.within(deadline_ms, self._attempt(cluster, remaining))
             except KafkaError as error:
-                await network.pause_after(error, attempts, deadline_ms)
+                await network.wait_before_retry(error, attempts, deadline_ms)
             else:
                 offsets.update(found.offsets)
                 remaining = {each: remaining[each] for each in found.retry}
                 if remaining:
-                    await network.pause_after(failure, attempts, deadline_ms)
+                    await network.wait_before_retry(failure, attempts, deadline_ms)
             if remaining:
                 network.metadata.request_update()
             attempts += 1
@@ -129,12 +129,12 @@ class OffsetLookup:
                 replica_id=CONSUMER_REPLICA_ID,
                 isolation_level=self._isolation if version >= _FIRST_WITH_ISOLATION else 0,
                 topics=list(topics.values()),
-                timeout_ms=self._network.settings["request_timeout_ms"],
+                timeout_ms=self._network.settings.request_timeout_ms,
             )
 
         response = await self._network.request(
             self._quick_way(node),
-            Build(ListOffsetsRequest, make),
+            RequestBuilder(ListOffsetsRequest, make),
             ListOffsetsResponse,
             min_version=_FIRST_WITH_ONE_OFFSET,
         )
@@ -161,7 +161,7 @@ class OffsetLookup:
     def _quick_way(self, node: int) -> int:
         """A Fetch that waits for records would hold up what comes behind it."""
         network = self._network
-        return network.apart(node) if network.in_flight(node) else node
+        return network.dedicated_connection(node) if network.in_flight(node) else node
 
     async def ends_of_epochs(
         self, node: int, positions: Mapping[TopicPartition, FetchPosition]

@@ -15,10 +15,10 @@ from penstock.client.consumer.positions import (
     OffsetReset,
 )
 from penstock.client.consumer.subscriptions import SubscriptionState
-from penstock.client.network import Network
 from penstock.client.settings import ConsumerOptions
 from penstock.core.errors import KafkaError, UnsupportedVersionError
 from penstock.core.ids import TopicPartition
+from penstock.net.client.network_client import NetworkClient
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class PositionUpkeep:
 
     def __init__(
         self,
-        network: Network,
+        network: NetworkClient,
         subscriptions: SubscriptionState,
         lookup: OffsetLookup,
         group: Membership | None,

@@ -4,11 +4,11 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from penstock.client.cluster import Cluster
 from penstock.client.consumer.subscriptions import SubscriptionKind, SubscriptionState
 from penstock.client.errors import UnknownTopicError, error_of
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.net.client.cluster import Cluster
 
 logger = logging.getLogger(__name__)
 

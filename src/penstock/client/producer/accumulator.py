@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from penstock.client.cluster import Cluster
 from penstock.client.errors import IllegalStateError
 from penstock.client.producer.batch import Headers, ProducerBatch
 from penstock.client.producer.buffer_pool import BufferPool
@@ -25,6 +24,7 @@ from penstock.client.settings import ProducerOptions
 from penstock.core.clock import Clock
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.net.client.cluster import Cluster
 from penstock.records._fill import size_upper_bound
 from penstock.records.compress import Compression, check_level
 

@@ -4,7 +4,6 @@ from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from penstock.client.cluster import Cluster
 from penstock.client.errors import RecordTooLargeError, SerializationError, UnknownTopicError
 from penstock.client.producer.batch import Headers
 from penstock.client.producer.buffer_pool import BufferPool
@@ -12,6 +11,7 @@ from penstock.client.producer.bulk_future import BulkFuture, BulkPart, SentRecor
 from penstock.client.producer.future import BatchResult
 from penstock.core.errors import InvalidRecordError, KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.net.client.cluster import Cluster
 from penstock.records._fill import Filler, measure_records, size_upper_bound
 from penstock.records._hash import partition_keys
 

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from penstock.client.cluster import Cluster
 from penstock.client.consumer.record import ConsumerGroupMetadata, OffsetAndMetadata
 from penstock.client.errors import (
     ClientError,
@@ -16,7 +15,7 @@ from penstock.client.errors import (
     UnknownTopicError,
 )
 from penstock.client.metrics import MetricName, Metrics
-from penstock.client.network import Network
+from penstock.client.network import create_network_client
 from penstock.client.network_metrics import NetworkMetrics
 from penstock.client.producer.accumulator import UNKNOWN_PARTITION, RecordAccumulator
 from penstock.client.producer.buffer_pool import BufferPool
@@ -37,6 +36,7 @@ from penstock.client.settings import ProducerOptions
 from penstock.core.clock import Clock
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.net.client.cluster import Cluster
 
 RECORD_OVERHEAD: Final = 61 + 21
 """Of a batch with one record, and of its fields at their largest."""
@@ -90,7 +90,7 @@ class ProducerCore:
         )
 
     async def start(self, *, is_threaded: bool) -> None:
-        self.network = Network(
+        self.network = create_network_client(
             self.settings,
             clock=self.clock,
             metrics=NetworkMetrics(self.metrics, GROUP),
@@ -228,7 +228,7 @@ class ProducerCore:
                     f"topic {topic} has {cluster.partition_count(topic)} partitions and did not "
                     f"get a partition {partition} within max_block_ms={self.max_block_ms}"
                 )
-                await network.pause_after(missing, attempts, deadline_ms)
+                await network.wait_before_retry(missing, attempts, deadline_ms)
                 attempts += 1
                 try:
                     cluster = await network.within(deadline_ms, network.update_metadata)

@@ -1,4 +1,4 @@
-"""The producer's loop: does what `Sender` and `TransactionManager` decide, on a `Network`.
+"""The producer's loop: does what `Sender` and `TransactionManager` decide, on a `NetworkClient`.
 
 Everything here runs on one event loop; `wake` alone may be called from any thread.
 """
@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.client.errors import AuthenticationError, IllegalStateError
-from penstock.client.network import Build, Network
 from penstock.client.producer.sender import NEVER_MS, ProduceCall, Sender
 from penstock.client.producer.txn_request import Coordinator, TxnRequest, TxnResult
 from penstock.client.settings import ProducerOptions
 from penstock.core.errors import KafkaError, UnsupportedVersionError
+from penstock.net.client.network_client import NetworkClient, RequestBuilder
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -29,7 +29,7 @@ class ProducerDriver:
     def __init__(
         self,
         settings: ProducerOptions,
-        network: Network,
+        network: NetworkClient,
         sender: Sender,
         *,
         is_threaded: bool,
@@ -103,10 +103,10 @@ class ProducerDriver:
         return network.is_ready(node_id) and network.in_flight(node_id) < self._max_in_flight
 
     def _send(self, call: ProduceCall) -> None:
-        build = Build(ProduceRequest, call.build)
+        build = RequestBuilder(ProduceRequest, call.build)
         try:
             if call.acks == 0:
-                self._network.send_unanswered_now(call.node_id, build)
+                self._network.send_without_response_now(call.node_id, build)
                 self._sender.answered(call, None, self._clock.monotonic_ms())
                 return
             future = self._network.send_now(
@@ -200,21 +200,21 @@ class ProducerDriver:
         if request.is_retry:
             await asyncio.sleep(request.backoff_ms / 1000)
         if request.coordinator is None:
-            node_id = network.least_loaded()
+            node_id = network.least_loaded_node()
         else:
             node = manager.coordinators.get(request.coordinator)
             if node is None:
                 manager.look_up(*request.coordinator)
                 manager.enqueue(request)
                 return
-            network.learn(node)
+            network.add_node(node)
             node_id = node.id
         await network.ready(node_id)
         if request.coordinator is not None and request.coordinator[0] is Coordinator.TRANSACTION:
             manager.coordinator_ready(network.version_of(node_id, ApiKey.INIT_PRODUCER_ID) or 0)
         response = await network.request(
             node_id,
-            Build(request.request, request.build),
+            RequestBuilder(request.request, request.build),
             request.answer,
             max_version=request.max_version,
         )
@@ -228,7 +228,7 @@ class ProducerDriver:
         levels = [
             self._network.features_of(node_id).get("transaction.version", 0)
             for node_id in nodes
-            if self._network.served_versions(node_id)
+            if self._network.supported_versions(node_id)
         ]
         return max(levels, default=None)
 
@@ -246,7 +246,7 @@ class ProducerDriver:
             async with asyncio.timeout(timeout_ms / 1000):
                 await done
         except TimeoutError:
-            raise self._network.too_late(
+            raise self._network.timeout_error(
                 f"{result.operation} was not done within {timeout_ms} ms: call it again, it goes "
                 "on in the background; or check that the brokers can be reached"
             ) from None

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Protocol, cast, runtime_checkable
 
-from penstock.client.cluster import Cluster
 from penstock.client.errors import ConfigError, UnknownTopicError
+from penstock.net.client.cluster import Cluster
 from penstock.records._hash import murmur2, partition_of_key
 
 __all__ = [

@@ -8,7 +8,6 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Self, TypeVar, Unpack
 
-from penstock.client.cluster import Cluster, PartitionInfo
 from penstock.client.consumer.record import ConsumerGroupMetadata, OffsetAndMetadata
 from penstock.client.errors import ClientError, IllegalStateError, KafkaTimeoutError
 from penstock.client.loop_thread import LoopThread
@@ -24,6 +23,7 @@ from penstock.client.producer.serializers import check_bytes
 from penstock.client.settings import ProducerOptions
 from penstock.core.ids import TopicPartition
 from penstock.core.system_clock import SystemClock
+from penstock.net.client.cluster import Cluster, PartitionInfo
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,6 @@ from collections.abc import Collection, Iterable
 from threading import Lock
 from typing import Final, NamedTuple, Protocol
 
-from penstock.client.backoff import Backoff
-from penstock.client.cluster import Cluster, PartitionInfo
 from penstock.client.producer.batch import ProducerBatch
 from penstock.client.producer.buffer_pool import BufferPool
 from penstock.client.producer.future import BatchResult
@@ -20,6 +18,8 @@ from penstock.client.producer.ratios import CompressionRatios
 from penstock.client.settings import ProducerOptions
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.net.client.backoff import Backoff
+from penstock.net.client.cluster import Cluster, PartitionInfo
 from penstock.records.compress import Compression
 
 NEVER: Final = 2**63 - 1

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from penstock.client.cluster import Cluster, ClusterMetadata, Node
 from penstock.client.errors import KafkaTimeoutError, TransactionAbortedError, error_of
 from penstock.client.producer.accumulator import RecordAccumulator
 from penstock.client.producer.batch import ProducerBatch
@@ -19,6 +18,8 @@ from penstock.client.producer.txn_request import TxnRequest
 from penstock.client.settings import ProducerOptions
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.net.client.cluster import Cluster, Node
+from penstock.net.client.metadata import ClusterMetadata
 from penstock.protocol.fields import ZERO_UUID, Message
 from penstock.protocol.messages.produce import (
     PartitionProduceData,
@@ -183,7 +184,7 @@ class Sender:
         cluster = self._metadata.cluster
         ready = self.accumulator.ready(cluster, now_ms)
         if ready.unknown_leader_topics:
-            self._metadata.want(ready.unknown_leader_topics, now_ms)
+            self._metadata.add_topics(ready.unknown_leader_topics, now_ms)
             self._metadata.request_update()
         nodes: list[int] = []
         connect: list[int] = []
@@ -214,7 +215,7 @@ class Sender:
             partition = batch.topic_partition
             info = cluster.topics.get(partition.topic)
             topic_ids[partition.topic] = ZERO_UUID if info is None else info.topic_id
-            self._metadata.want((partition.topic,), now_ms)
+            self._metadata.add_topics((partition.topic,), now_ms)
             self._in_flight.setdefault(partition, []).append(batch)
             self._next_expiry_ms = min(
                 self._next_expiry_ms, batch.created_ms + self._delivery_timeout_ms

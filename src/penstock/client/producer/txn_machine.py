@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any, Final
 
-from penstock.client.cluster import Node
 from penstock.client.consumer.record import ConsumerGroupMetadata, OffsetAndMetadata
 from penstock.client.errors import (
     ClientError,
@@ -35,6 +34,7 @@ from penstock.client.producer.txn_requests import (
 from penstock.client.producer.txn_state import SOURCES, State, misuse
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.net.client.cluster import Node
 
 log = logging.getLogger(__name__)
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from penstock.client.cluster import Node
 from penstock.client.consumer.record import ConsumerGroupMetadata, OffsetAndMetadata
 from penstock.client.errors import error_of
 from penstock.client.producer.idempotence import NO_PRODUCER, ProducerIdAndEpoch
@@ -21,6 +20,7 @@ from penstock.client.producer.txn_request import (
 )
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
+from penstock.net.client.cluster import Node
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from penstock.core.errors import ProtocolError
-from penstock.net.server.framing import FrameMemory, FrameReader
+from penstock.net.framing import FrameMemory, FrameReader
 from penstock.net.server.limits import Backlog, Limits
 from penstock.net.server.send_queue import FileRange, Part, SendQueue
 

@@ -17,10 +17,10 @@ from typing import Final, NamedTuple, Protocol
 from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TimestampMs
+from penstock.net.framing import FrameMemory
 from penstock.net.server.acceptor import Acceptor, ConnectionThrottle, NoThrottle
 from penstock.net.server.connection import Connection, Peer
 from penstock.net.server.file_ranges import FileLoader
-from penstock.net.server.framing import FrameMemory
 from penstock.net.server.host_names import look_up, named
 from penstock.net.server.limits import Admission, Backlog, Limits, LogRateLimiter
 from penstock.net.server.tls_transport import TlsTransport

@@ -8,9 +8,9 @@ import ssl
 from collections.abc import Callable
 from typing import Final, cast
 
+from penstock.net.framing import FrameMemory
 from penstock.net.server.connection import Connection
 from penstock.net.server.file_ranges import FileGoneError, FileLoader, descriptor
-from penstock.net.server.framing import FrameMemory
 from penstock.net.server.send_queue import FileRange
 from penstock.net.server.transport import PlaintextTransport
 from penstock.net.tls.subject_names import subject_of

@@ -126,6 +126,18 @@ def new_context(side: int, settings: TlsSettings) -> ssl.SSLContext:
     return context
 
 
+def new_client_context(settings: TlsSettings, *, check_hostname: bool) -> ssl.SSLContext:
+    """Returns the context of connections to a broker, which verifies the broker's certificate.
+
+    The caller loads the certificates: `load_trusted`, `load_key`.
+    """
+    context = new_context(ssl.PROTOCOL_TLS_CLIENT, settings)
+    # As in Java, a trusted certificate need not be that of an authority.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.check_hostname = check_hostname
+    return context
+
+
 def _stamps(settings: TlsSettings) -> tuple[int, ...]:
     paths = (settings.keystore_location, settings.truststore_location)
     return tuple(

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from penstock.client.loop_thread import LoopThread
-from penstock.client.network import Network
+from penstock.client.network import create_network_client
 from penstock.client.settings import ConsumerOptions, from_properties, resolve
 from penstock.core.system_clock import SystemClock
 
@@ -39,7 +39,7 @@ class FetchClient:
         self.users = 0
         self.thread = LoopThread(f"penstock-{self.settings['client_id']}")
         try:
-            self.network = Network(
+            self.network = create_network_client(
                 self.settings, clock=SystemClock(), metadata_max_idle_ms=_METADATA_MAX_IDLE_MS
             )
             self.thread.run(self.network.start())

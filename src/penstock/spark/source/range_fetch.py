@@ -12,7 +12,6 @@ from queue import SimpleQueue
 from typing import Final, NoReturn
 from uuid import UUID
 
-from penstock.client.cluster import Node, TopicInfo
 from penstock.client.consumer.fetched import CompletedFetch, Decoding
 from penstock.client.consumer.list_offsets import OffsetLookup
 from penstock.client.errors import (
@@ -21,9 +20,10 @@ from penstock.client.errors import (
     UnknownTopicError,
     error_of,
 )
-from penstock.client.network import Build
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.net.client.cluster import Node, TopicInfo
+from penstock.net.client.network_client import RequestBuilder
 from penstock.protocol.fields import ZERO_UUID
 from penstock.protocol.messages.fetch import (
     FetchPartition,
@@ -168,7 +168,7 @@ class RangeFetch:
                 self._replica = -1
                 network.metadata.request_update()
                 problem, is_loss = error.message, False
-            delay_ms = network.retry.delay_ms(attempts)
+            delay_ms = network.retry_backoff.delay_ms(attempts)
             if network.clock.monotonic_ms() + delay_ms >= deadline_ms:
                 if is_loss:
                     self._lose(problem)
@@ -262,7 +262,7 @@ class RangeFetch:
             deadline_ms,
             lambda: network.request(
                 node,
-                Build(FetchRequest, lambda _: request),
+                RequestBuilder(FetchRequest, lambda _: request),
                 FetchResponse,
                 max_version=_LAST_VERSION_WITH_NAMES if topic_id == ZERO_UUID else None,
             ),

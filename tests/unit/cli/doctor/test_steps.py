@@ -23,8 +23,8 @@ from penstock.cli.doctor.steps import (
     parse_addresses,
     recognise,
 )
-from penstock.client.connection import ServedVersions
 from penstock.core.errors import ErrorCode
+from penstock.net.client.connection import NodeApiVersions
 from penstock.protocol.api import api
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.messages.metadata import (
@@ -135,13 +135,13 @@ def test_a_certificate_that_ends_soon() -> None:
     assert check_certificate(certificate, "", "", datetime(2026, 1, 1, tzinfo=UTC)).status == "ok"
 
 
-def served(**changed: tuple[int, int] | None) -> ServedVersions:
+def served(**changed: tuple[int, int] | None) -> NodeApiVersions:
     ranges = {int(key): (api(key).min_version, api(key).max_version) for key in ApiKey}
     for name, versions in changed.items():
         del ranges[ApiKey[name]]
         if versions is not None:
             ranges[ApiKey[name]] = versions
-    return ServedVersions(ranges, {"metadata.version": 27}, 0, {})
+    return NodeApiVersions(ranges, {"metadata.version": 27}, 0, {})
 
 
 def test_versions() -> None:

@@ -12,10 +12,10 @@ from penstock.client.consumer.positions import FetchPosition, LeaderAndEpoch, pa
 from penstock.client.consumer.subscriptions import SubscriptionState
 from penstock.client.errors import AuthenticationError, DisconnectError
 from penstock.client.metrics import Metrics
-from penstock.client.network import Network
 from penstock.client.settings import ConsumerOptions, resolve
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.net.client.network_client import NetworkClient
 from penstock.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchLeaderIdAndEpoch,
@@ -59,7 +59,7 @@ class World:
         self.errors: list[KafkaError] = []
         self.added: list[bool] = []
         self.fetcher = Fetcher(
-            cast(Network, self.network),
+            cast(NetworkClient, self.network),
             self.subscriptions,
             self.buffer,
             settings,

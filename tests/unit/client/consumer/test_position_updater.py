@@ -23,10 +23,10 @@ from penstock.client.errors import (
     KafkaTimeoutError,
     NoOffsetForPartitionError,
 )
-from penstock.client.network import Network
 from penstock.client.settings import ConsumerOptions, resolve
 from penstock.core.errors import ErrorCode, KafkaError, UnsupportedVersionError
 from penstock.core.ids import TopicPartition
+from penstock.net.client.network_client import NetworkClient
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -67,7 +67,7 @@ class World:
         self.subscriptions.assign_from_user([A, B])
         self.tasks: dict[str, asyncio.Task[None]] = {}
         self.reported: list[KafkaError] = []
-        network = cast(Network, self.network)
+        network = cast(NetworkClient, self.network)
         self.upkeep = PositionUpkeep(
             network,
             self.subscriptions,

@@ -8,7 +8,6 @@ from itertools import cycle
 import pytest
 from aiokafka.partitioner import murmur2 as python_murmur2
 
-from penstock.client.cluster import Cluster
 from penstock.client.errors import ConfigError, UnknownTopicError
 from penstock.client.producer.partitioners import (
     BuiltInPartitioner,
@@ -18,6 +17,7 @@ from penstock.client.producer.partitioners import (
     partition_for_key,
     partitioner_of,
 )
+from penstock.net.client.cluster import Cluster
 from penstock.records import _hash
 from tests.support.client.accumulator import cluster_of
 from tests.support.storage.compiled_modules import load_plain

@@ -4,7 +4,6 @@ from uuid import UUID
 
 import pytest
 
-from penstock.client.cluster import ClusterMetadata, Node
 from penstock.client.errors import AuthenticationError, AuthorizationError, KafkaTimeoutError
 from penstock.client.metrics import Metrics
 from penstock.client.producer.accumulator import RecordAccumulator
@@ -17,6 +16,8 @@ from penstock.client.producer.transactions import TransactionManager
 from penstock.core.clock import ManualClock
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.net.client.cluster import Node
+from penstock.net.client.metadata import ClusterMetadata
 from penstock.protocol.fields import ZERO_UUID
 from penstock.protocol.messages.init_producer_id import InitProducerIdResponse
 from penstock.protocol.messages.metadata import (
@@ -53,7 +54,7 @@ class Rig:
             settings, self.clock, self.pool, sequences=self.manager
         )
         self.metadata = ClusterMetadata([Node(-1, "x", 1)], max_age_ms=10**9)
-        self.metadata.want(["t"], 0)
+        self.metadata.add_topics(["t"], 0)
         partitions = [
             MetadataResponsePartition(partition_index=index, leader_id=1, leader_epoch=3)
             for index in range(2)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import ProtocolError
+from penstock.net.framing import FrameMemory
 from penstock.net.server.connection import TURN_REQUESTS, Connection, Peer, PendingResponse
-from penstock.net.server.framing import FrameMemory
 from penstock.net.server.limits import Backlog, Limits
 from tests.support.broker.net_server import framed
 

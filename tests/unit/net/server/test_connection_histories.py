@@ -5,8 +5,8 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.net.framing import FrameMemory
 from penstock.net.server.connection import Connection, Peer, PendingResponse
-from penstock.net.server.framing import FrameMemory
 from penstock.net.server.limits import Backlog, Limits
 from tests.support.broker.net_server import framed
 

@@ -9,11 +9,11 @@ import pytest
 
 from penstock.client import Admin, Producer
 from penstock.client.admin import NewTopic
-from penstock.client.cluster import TopicInfo
 from penstock.client.errors import DisconnectError, KafkaTimeoutError
-from penstock.client.network import Network
 from penstock.core.errors import CorruptRecordError, ErrorCode
 from penstock.core.ids import TopicPartition
+from penstock.net.client.cluster import TopicInfo
+from penstock.net.client.network_client import NetworkClient
 from penstock.protocol.messages.fetch import FetchPartitionData
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from penstock.spark.errors import DataLossError
@@ -191,11 +191,11 @@ def test_brokers_that_are_away_for_longer_than_a_topic_may_be_missing(
     monkeypatch.setattr(range_fetch, "_GONE_AFTER_MS", 200)
     wanted = range_of(admin, topic, 0, COUNT)
     close_clients()
-    ask = Network.ask_metadata
+    ask = NetworkClient.request_metadata
     answers = ["down"] * 40 + ["unknown"]
 
     async def asked(
-        network: Network, node_id: int, make: Callable[[int], MetadataRequest]
+        network: NetworkClient, node_id: int, make: Callable[[int], MetadataRequest]
     ) -> MetadataResponse:
         how = answers.pop(0) if answers else "known"
         if how == "down":
@@ -207,7 +207,7 @@ def test_brokers_that_are_away_for_longer_than_a_topic_may_be_missing(
                 each.partitions = []
         return answer
 
-    monkeypatch.setattr(Network, "ask_metadata", asked)
+    monkeypatch.setattr(NetworkClient, "request_metadata", asked)
     how = settings(
         broker.bootstrap_servers,
         poll_timeout_ms=5_000,

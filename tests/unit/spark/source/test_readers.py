@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from penstock.client.errors import AuthenticationError
-from penstock.client.network import Network
 from penstock.client.producer.producer import Producer
+from penstock.net.client.network_client import NetworkClient
 from penstock.spark.errors import DataLossError, OptionError
 from penstock.spark.progress import Json, SourceOffsets
 from penstock.spark.source.clients import close_clients
@@ -150,14 +150,14 @@ def test_an_idle_query_costs_next_to_nothing(
     """Spark asks 90 times a second; the clock is the test's."""
     topics.create(name, 3)
     sent = 0
-    request = Network.request
+    request = NetworkClient.request
 
-    async def counted(network: Network, *args: object, **options: object) -> object:
+    async def counted(network: NetworkClient, *args: object, **options: object) -> object:
         nonlocal sent
         sent += 1
         return await request(network, *args, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Network, "request", counted)
+    monkeypatch.setattr(NetworkClient, "request", counted)
     now = 1_000.0
     monkeypatch.setattr("penstock.spark.source.readers.time.monotonic", lambda: now)
     with reading(topics, subscribe=name) as reader:

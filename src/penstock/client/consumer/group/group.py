@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any
 from uuid import UUID, uuid4
 
-from penstock.client.cluster import Cluster
 from penstock.client.consumer.assignors import TopicRacks, assignors_of
 from penstock.client.consumer.group.actions import (
     Action,
@@ -41,11 +40,12 @@ from penstock.client.consumer.subscriptions import SubscriptionKind, Subscriptio
 from penstock.client.coordinators import CoordinatorKind, Coordinators
 from penstock.client.errors import ConfigError
 from penstock.client.metrics import Metrics
-from penstock.client.network import Build, Network
 from penstock.client.settings import ConsumerOptions
 from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.net.client.cluster import Cluster
+from penstock.net.client.network_client import NetworkClient, RequestBuilder
 from penstock.protocol.messages.join_group import JoinGroupRequest
 from penstock.protocol.messages.leave_group import LeaveGroupRequest
 from penstock.protocol.messages.metadata import (
@@ -67,7 +67,7 @@ class Group:
 
     def __init__(
         self,
-        network: Network,
+        network: NetworkClient,
         coordinators: Coordinators,
         subscriptions: SubscriptionState,
         settings: ConsumerOptions,
@@ -140,7 +140,7 @@ class Group:
             matches = self._subscriptions.matches_subscribed_pattern
             self._machine.subscribe(self._subscriptions.subscription, now, matches)
         elif kind is SubscriptionKind.TOPICS:
-            self._network.metadata.want(self._subscriptions.subscription, now)
+            self._network.metadata.add_topics(self._subscriptions.subscription, now)
             self._machine.subscribe(self._subscriptions.subscription, now)
         self._go_on()
 
@@ -259,7 +259,7 @@ class Group:
         return error
 
     def connection(self, node_id: int) -> int:
-        return node_id if self._joins else self._network.apart(node_id)
+        return node_id if self._joins else self._network.dedicated_connection(node_id)
 
     # The machine
 
@@ -332,7 +332,7 @@ class Group:
             subscriptions.subscribe_from_pattern(subscriptions.subscription | topics)
         elif subscriptions.kind is SubscriptionKind.SERVER_PATTERN:
             self._watch(topics)
-        self._network.metadata.want(topics, self._now())
+        self._network.metadata.add_topics(topics, self._now())
         subscriptions.assign_from_subscribed_awaiting_callback(action.partitions, action.added)
 
     def _watch(self, topics: Collection[str]) -> None:
@@ -364,8 +364,8 @@ class Group:
         response = await self._network.request(
             self.connection(node_id)
             if isinstance(request, LeaveGroupRequest)
-            else self._network.apart(node_id),
-            Build(LeaveGroupRequest, leave_request(request))
+            else self._network.dedicated_connection(node_id),
+            RequestBuilder(LeaveGroupRequest, leave_request(request))
             if isinstance(request, LeaveGroupRequest)
             else request,
             action.answer,
@@ -380,7 +380,7 @@ class Group:
         """All members' topics, as fresh as need be, for the leader to assign."""
         metadata = self._network.metadata
         self._watch(action.topics)
-        is_new = metadata.want(action.topics, self._now())
+        is_new = metadata.add_topics(action.topics, self._now())
         deadline_ms = self._now() + self._settings.max_poll_interval_ms
         attempts = 0
         while is_new or metadata.age_ms(self._now()) is None:
@@ -389,7 +389,7 @@ class Group:
                 break
             except KafkaError as error:
                 try:
-                    await self._network.pause_after(error, attempts, deadline_ms)
+                    await self._network.wait_before_retry(error, attempts, deadline_ms)
                 except KafkaError as final:
                     self._machine.failed(action.number, final, self._now())
                     self._go_on()
@@ -406,7 +406,7 @@ class Group:
         )
         deadline_ms = self._now() + self._settings.request_timeout_ms
         try:
-            response = await self._network.ask_any(
+            response = await self._network.request_any(
                 request, MetadataResponse, deadline_ms=deadline_ms, min_version=_IDS_IN_METADATA
             )
         except KafkaError as error:

@@ -16,9 +16,9 @@ from penstock.client.consumer.group.commits import (
 from penstock.client.consumer.record import OffsetAndMetadata
 from penstock.client.coordinators import CoordinatorKind, Coordinators
 from penstock.client.errors import CommitFailedError, error_of
-from penstock.client.network import Build, Network
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.net.client.network_client import NetworkClient, RequestBuilder
 from penstock.protocol.messages.offset_commit import OffsetCommitResponse
 from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
@@ -52,7 +52,7 @@ class GroupOffsets:
 
     def __init__(
         self,
-        network: Network,
+        network: NetworkClient,
         coordinators: Coordinators,
         group_id: str,
         committer: Committer,
@@ -81,7 +81,7 @@ class GroupOffsets:
             except KafkaError as error:
                 if not retry or not _may_retry(error):
                     raise
-                await self._network.pause_after(error, attempts, deadline_ms)
+                await self._network.wait_before_retry(error, attempts, deadline_ms)
             attempts += 1
 
     async def _commit_once(
@@ -144,7 +144,7 @@ class GroupOffsets:
             except KafkaError as error:
                 if error.code in _NOT_THIS_MEMBER:
                     error = _stale(error.code)
-                await self._network.pause_after(error, attempts, deadline_ms)
+                await self._network.wait_before_retry(error, attempts, deadline_ms)
             attempts += 1
 
     async def _fetch_once(
@@ -157,7 +157,7 @@ class GroupOffsets:
                 deadline_ms,
                 lambda: self._network.request(
                     self._committer.connection(node_id),
-                    Build(OffsetFetchRequest, make),
+                    RequestBuilder(OffsetFetchRequest, make),
                     OffsetFetchResponse,
                     max_version=NEWEST_VERSION,
                 ),

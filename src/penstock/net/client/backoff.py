@@ -1,13 +1,14 @@
-"""How long to wait before trying again."""
+"""Exponential back-off with jitter."""
 
 import random
 from collections.abc import Callable
 
 
 class Backoff:
-    """Doubling waits up to a limit, each spread at random so that clients do not come in step.
+    """Delays that double with each failure up to a limit, spread randomly so that many clients do
+    not retry at the same moment.
 
-    `delay_ms(0)` is about `initial_ms`. `chance` gives numbers from 0 to below 1.
+    `rng` returns numbers from 0 to below 1.
     """
 
     def __init__(
@@ -16,19 +17,19 @@ class Backoff:
         max_ms: int,
         *,
         jitter: float = 0.2,
-        chance: Callable[[], float] = random.random,
+        rng: Callable[[], float] = random.random,
     ) -> None:
         self._initial_ms = min(initial_ms, max_ms)
         self._max_ms = max_ms
         self._jitter = jitter
-        self._chance = chance
+        self._rng = rng
 
     def delay_ms(self, attempts: int) -> int:
-        """After `attempts` failures that were followed by a wait already."""
+        """Returns the delay before the next attempt, after `attempts` earlier delays."""
         if self._initial_ms == 0:
             return 0
-        # Beyond 2**32 the limit is reached, whatever it is; the power would only grow.
+        # Any limit is reached before 2**32; a larger power would only cost time.
         delay = min(self._initial_ms * 2.0 ** min(attempts, 32), self._max_ms)
         if self._jitter:
-            delay *= 1.0 - self._jitter + 2.0 * self._jitter * self._chance()
+            delay *= 1.0 - self._jitter + 2.0 * self._jitter * self._rng()
         return int(min(delay, self._max_ms))

@@ -10,9 +10,10 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from penstock.client.errors import ConfigError
+from penstock.client.security import tls_context
 from penstock.client.settings import CommonOptions, resolve
-from penstock.client.tls import client_context, server_hostname
-from penstock.client.tls_errors import handshake_failure
+from penstock.net.client.node_connection import server_hostname
+from penstock.net.client.tls_errors import handshake_error
 from penstock.net.tls.settings import TlsSettings, build_context
 from tests.support.broker.certificates import Identity, make_identity, simple_name
 
@@ -53,7 +54,7 @@ def options(**given: Any) -> CommonOptions:
 
 
 def context_of(**given: Any) -> ssl.SSLContext:
-    context = client_context(options(**given))
+    context = tls_context(options(**given))
     assert context is not None
     return context
 
@@ -94,7 +95,7 @@ def shake_hands(
 def why(client: ssl.SSLContext, server: ssl.SSLContext, name: str = "localhost") -> str:
     with pytest.raises(ssl.SSLError) as failure:
         shake_hands(client, server, name)
-    explained = handshake_failure(failure.value, "b:9093")
+    explained = handshake_error(failure.value, "b:9093")
     assert not explained.retriable
     assert "broker b:9093" in explained.message
     return explained.message
@@ -105,8 +106,8 @@ def why(client: ssl.SSLContext, server: ssl.SSLContext, name: str = "localhost")
 
 def test_there_is_no_context_without_tls() -> None:
     for protocol in ("PLAINTEXT", "SASL_PLAINTEXT"):
-        assert client_context(options(security_protocol=protocol)) is None
-    assert client_context(options(security_protocol="SASL_SSL")) is not None
+        assert tls_context(options(security_protocol=protocol)) is None
+    assert tls_context(options(security_protocol="SASL_SSL")) is not None
 
 
 def test_by_default_certificate_and_name_are_checked() -> None:
@@ -130,9 +131,9 @@ def test_the_check_of_the_name_can_be_switched_off(
 
 def test_a_context_of_the_user_is_taken_as_it_is() -> None:
     own = ssl.create_default_context()
-    assert client_context(options(ssl_context=own)) is own
+    assert tls_context(options(ssl_context=own)) is own
     with pytest.raises(ConfigError, match="ssl_context is a str"):
-        client_context(options(ssl_context="context"))
+        tls_context(options(ssl_context="context"))
 
 
 def test_versions_and_suites(parties: Parties) -> None:
@@ -189,7 +190,7 @@ def test_stores_in_every_form(parties: Parties, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"ssl_endpoint_identification_algorithm": "ldaps"}, "algorithm=ldaps: it is https"),
+        ({"ssl_endpoint_identification_algorithm": "ldaps"}, "algorithm=ldaps: use https"),
         ({"ssl_enabled_protocols": "SSLv3"}, "ssl_enabled_protocols has SSLv3"),
         ({"ssl_cipher_suites": "TLS_NO_SUCH"}, "ssl_cipher_suites=TLS_NO_SUCH has none"),
         ({"ssl_truststore_location": "FOLDER/none"}, "ssl_truststore_location=.*cannot be read"),
@@ -224,7 +225,7 @@ def test_settings_that_do_not_fit_are_named_as_they_were_given(
     (tmp_path / "empty").touch()
     filled = {key: value.replace("FOLDER", str(tmp_path)) for key, value in given.items()}
     with pytest.raises(ConfigError, match=words) as failure:
-        client_context(options(**filled))
+        tls_context(options(**filled))
     assert "ssl." not in failure.value.message.replace("_ssl.c", "")
 
 
@@ -258,7 +259,7 @@ def test_a_certificate_out_of_its_time(code: int) -> None:
     error = ssl.SSLCertVerificationError()
     error.verify_code = code
     error.verify_message = "certificate has expired"
-    explained = handshake_failure(error, "b:9093")
+    explained = handshake_error(error, "b:9093")
     assert "not valid now (certificate has expired): renew it" in explained.message
 
 
@@ -281,7 +282,7 @@ def test_a_broker_that_wants_a_certificate_it_trusts(
     said = why(context, parties.server(client_auth="required"))
     # Before TLS 1.3 a broker had no word for a certificate that is missing.
     unnamed = (version, who) == ("TLSv1.2", "nobody")
-    assert ("gives no reason" if unnamed else "wants a certificate of this client") in said
+    assert ("gives no reason" if unnamed else "demands a client certificate") in said
     assert "ssl_certfile and ssl_keyfile, or ssl_keystore_location" in said
 
 
@@ -297,10 +298,10 @@ def test_a_port_without_tls(parties: Parties) -> None:
     ours = context_of().wrap_bio(incoming, ssl.MemoryBIO(), server_hostname="localhost")
     with pytest.raises(ssl.SSLError) as failure:
         ours.do_handshake()
-    explained = handshake_failure(failure.value, "b:9092")
+    explained = handshake_error(failure.value, "b:9092")
     assert "set security_protocol to PLAINTEXT" in explained.message
 
 
 def test_an_error_that_openssl_did_not_make() -> None:
-    unknown = handshake_failure(ssl.SSLError(1, "something else"), "b:9092")
+    unknown = handshake_error(ssl.SSLError(1, "something else"), "b:9092")
     assert "something else" in unknown.message

@@ -6,9 +6,9 @@ from typing import cast
 
 import pytest
 
-from penstock.client.connection import ClientConnection, State
 from penstock.client.errors import AuthenticationError
 from penstock.core.errors import ErrorCode, ProtocolError, UnsupportedVersionError
+from penstock.net.client.connection import ClientConnection, State
 from penstock.protocol.api import api
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.encoder import Part
@@ -34,10 +34,10 @@ class Password:
     mechanism = "TWO-STEPS"
     user = "ann"
 
-    def first(self) -> bytes:
+    def initial_response(self) -> bytes:
         return b"me"
 
-    def next(self, challenge: bytes) -> bytes | None:
+    def evaluate_challenge(self, challenge: bytes) -> bytes | None:
         return b"secret" if challenge == b"who?" else None
 
 
@@ -91,8 +91,8 @@ def test_the_newest_common_version_is_used() -> None:
 @pytest.mark.parametrize(
     ("key", "low", "said"),
     [
-        (ApiKey.METADATA, 10, "serves METADATA in versions 2 to 9, this needs one of 10 to"),
-        (ApiKey.CREATE_TOPICS, 0, "does not serve CREATE_TOPICS"),
+        (ApiKey.METADATA, 10, "supports METADATA in versions 2 to 9, this call needs one of 10 to"),
+        (ApiKey.CREATE_TOPICS, 0, "does not support CREATE_TOPICS"),
     ],
 )
 def test_without_a_common_version_the_error_says_what_there_is(
@@ -124,7 +124,7 @@ def test_a_mechanism_that_the_broker_lacks_is_named_with_those_it_has() -> None:
     refusal = SaslHandshakeResponse(
         error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=["PLAIN"]
     )
-    with pytest.raises(AuthenticationError, match="TWO-STEPS: it has PLAIN"):
+    with pytest.raises(AuthenticationError, match="TWO-STEPS: it supports PLAIN"):
         answered(connection, refusal, parts)
 
 
@@ -168,7 +168,7 @@ def test_an_answer_out_of_order_ends_the_connection() -> None:
 
 
 def test_an_answer_that_nobody_asked_for_ends_it_too() -> None:
-    with pytest.raises(ProtocolError, match="answer to no request"):
+    with pytest.raises(ProtocolError, match="response to no request"):
         opened().receive(memoryview(struct.pack(">i", 1)))
 
 
@@ -176,7 +176,7 @@ def test_bytes_that_are_no_answer_are_reported_with_the_broker() -> None:
     connection = opened()
     parts = connection.send(MetadataRequest(), 9, MetadataResponse, lambda _: None)
     frame = struct.pack(">i", header_of(parts).correlation_id) + b"\x00\xff\xff"
-    with pytest.raises(ProtocolError, match="answer of broker broker:1 cannot be read"):
+    with pytest.raises(ProtocolError, match="response of broker broker:1 cannot be read"):
         connection.receive(memoryview(frame))
 
 

@@ -1,6 +1,6 @@
 """Waits double up to their limit, and are spread."""
 
-from penstock.client.backoff import Backoff
+from penstock.net.client.backoff import Backoff
 
 
 def test_waits_double_up_to_the_limit() -> None:
@@ -10,8 +10,8 @@ def test_waits_double_up_to_the_limit() -> None:
 
 
 def test_chance_spreads_a_wait_by_a_fifth_each_way_and_never_beyond_the_limit() -> None:
-    low = Backoff(100, 1000, chance=lambda: 0.0)
-    high = Backoff(100, 1000, chance=lambda: 0.9999)
+    low = Backoff(100, 1000, rng=lambda: 0.0)
+    high = Backoff(100, 1000, rng=lambda: 0.9999)
     assert (low.delay_ms(0), high.delay_ms(0)) == (80, 119)
     assert high.delay_ms(9) == 1000
 

@@ -1,18 +1,21 @@
-"""TLS of a client: its context, from Kafka's `ssl_…` settings or those of kafka-python (X1)."""
+"""TLS and logins of a client, from Kafka's `ssl_…` and `sasl_…` settings or kafka-python's."""
 
 import re
 import ssl
+from collections.abc import Callable
 from typing import Final
 
 from penstock.client.errors import ConfigError
 from penstock.client.settings import CommonOptions, items
 from penstock.core.errors import KafkaError
+from penstock.net.client.sasl import mechanisms
+from penstock.net.client.sasl.client import SaslClient, SaslSettings
 from penstock.net.tls.key_stores import read_store
 from penstock.net.tls.settings import (
     TlsSettings,
     load_key,
     load_trusted,
-    new_context,
+    new_client_context,
     use_key,
     use_trusted,
 )
@@ -20,36 +23,43 @@ from penstock.net.tls.settings import (
 _SETTING: Final = re.compile(r"(?<![\w/.-])ssl(?:\.[a-z]+)+(?![\w/-])")
 
 
-def client_context(settings: CommonOptions) -> ssl.SSLContext | None:
-    """The context for all connections of a client; None where the protocol has no TLS.
+def tls_context(settings: CommonOptions) -> ssl.SSLContext | None:
+    """Returns the TLS context of all connections of a client; None if the protocol has no TLS.
 
-    The broker's certificate is always checked, and its name too unless
-    `ssl_endpoint_identification_algorithm` is empty or `ssl_check_hostname` is False. ConfigError
-    names the setting that does not fit.
+    The broker's certificate is always verified, and its host name too unless
+    `ssl_endpoint_identification_algorithm` is empty or `ssl_check_hostname` is False. Raises
+    ConfigError, with the name of the setting, for settings that cannot be used.
     """
     if not settings["security_protocol"].endswith("SSL"):
         return None
-    given: object = settings["ssl_context"]
-    if given is not None:
-        if not isinstance(given, ssl.SSLContext):
-            raise ConfigError(f"ssl_context is a {type(given).__name__}, not an ssl.SSLContext")
-        return given
+    context: object = settings["ssl_context"]
+    if context is not None:
+        if not isinstance(context, ssl.SSLContext):
+            raise ConfigError(f"ssl_context is a {type(context).__name__}, not an ssl.SSLContext")
+        return context
     tls = _tls_settings(settings)
     try:
-        context = new_context(ssl.PROTOCOL_TLS_CLIENT, tls)
-        # As in Java, a certificate that is trusted need not be an authority's.
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        context.check_hostname = _checks_hostname(settings)
-        _trust(context, settings, tls)
-        _identify(context, settings, tls)
+        new = new_client_context(tls, check_hostname=_checks_hostname(settings))
+        _load_trusted(new, settings, tls)
+        _load_key(new, settings, tls)
     except KafkaError as error:
-        raise ConfigError(_with_our_names(error.message)) from None
-    return context
+        raise ConfigError(_with_argument_names(error.message)) from None
+    return new
 
 
-def server_hostname(host: str) -> str:
-    """The name that a broker's certificate must have, from the host of its address."""
-    return host.strip("[]").partition("%")[0].rstrip(".")
+def login_factory(settings: CommonOptions) -> Callable[[str], SaslClient] | None:
+    """Returns the function that creates the login for a connection to a host; None if the protocol
+    has no SASL. Raises ConfigError for a mechanism that is not supported, or missing settings."""
+    if not settings["security_protocol"].startswith("SASL_"):
+        return None
+    return mechanisms.login_factory(
+        SaslSettings(
+            settings["sasl_mechanism"],
+            settings["sasl_jaas_config"],
+            settings["sasl_plain_username"],
+            settings["sasl_plain_password"],
+        )
+    )
 
 
 def _tls_settings(settings: CommonOptions) -> TlsSettings:
@@ -73,12 +83,13 @@ def _checks_hostname(settings: CommonOptions) -> bool:
     algorithm = settings["ssl_endpoint_identification_algorithm"]
     if algorithm.lower() not in ("https", ""):
         raise ConfigError(
-            f"ssl_endpoint_identification_algorithm={algorithm}: it is https, or empty for no check"
+            f"ssl_endpoint_identification_algorithm={algorithm}: use https, or an empty "
+            "text for no check"
         )
     return bool(algorithm) and settings["ssl_check_hostname"]
 
 
-def _trust(context: ssl.SSLContext, settings: CommonOptions, tls: TlsSettings) -> None:
+def _load_trusted(context: ssl.SSLContext, settings: CommonOptions, tls: TlsSettings) -> None:
     path = settings["ssl_cafile"]
     if not path:
         load_trusted(context, tls)
@@ -88,7 +99,7 @@ def _trust(context: ssl.SSLContext, settings: CommonOptions, tls: TlsSettings) -
     use_trusted(context, f"ssl_cafile={path}", _read_pem("ssl_cafile", path))
 
 
-def _identify(context: ssl.SSLContext, settings: CommonOptions, tls: TlsSettings) -> None:
+def _load_key(context: ssl.SSLContext, settings: CommonOptions, tls: TlsSettings) -> None:
     certificate, key = settings["ssl_certfile"], settings["ssl_keyfile"]
     if not certificate:
         if key:
@@ -97,12 +108,12 @@ def _identify(context: ssl.SSLContext, settings: CommonOptions, tls: TlsSettings
         return
     if tls.keystore_location is not None or tls.keystore_key is not None:
         raise ConfigError("set ssl_certfile and ssl_keyfile, or ssl_keystore_…, not both")
-    where = f"ssl_certfile={certificate}"
+    source = f"ssl_certfile={certificate}"
     pem = _read_pem("ssl_certfile", certificate)
     if key:
-        where += f" with ssl_keyfile={key}"
+        source += f" with ssl_keyfile={key}"
         pem = _read_pem("ssl_keyfile", key) + b"\n" + pem
-    use_key(context, where, pem, tls.key_password)
+    use_key(context, source, pem, tls.key_password)
 
 
 def _read_pem(setting: str, path: str) -> bytes:
@@ -112,6 +123,6 @@ def _read_pem(setting: str, path: str) -> bytes:
     return data
 
 
-def _with_our_names(message: str) -> str:
-    """The settings in a message that is written for brokers, as keyword arguments."""
+def _with_argument_names(message: str) -> str:
+    """Replaces names such as `ssl.key.password` with those of the keyword arguments."""
     return _SETTING.sub(lambda match: match[0].replace(".", "_"), message)

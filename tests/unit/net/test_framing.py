@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.errors import ProtocolError
-from penstock.net.server.framing import MAX_AHEAD, SMALL_FRAME, FrameMemory, FrameReader
+from penstock.net.framing import MAX_AHEAD, SMALL_FRAME, FrameMemory, FrameReader
 from tests.support.broker.net_server import framed
 
 LIMIT = 100 * 1024 * 1024

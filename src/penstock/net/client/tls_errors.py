@@ -1,9 +1,9 @@
-"""What it means when there is no TLS with a broker, and what to do about it (E3)."""
+"""Errors of TLS handshakes with brokers: the cause in plain words, and the remedy (E3)."""
 
 import ssl
 from typing import Final
 
-from penstock.client.errors import AuthenticationError
+from penstock.net.client.errors import AuthenticationError
 
 _HOSTNAME_MISMATCH: Final = (62, 64)
 _NOT_YET_VALID: Final = 9
@@ -12,43 +12,43 @@ _TRUST: Final = "ssl_cafile, ssl_truststore_location or ssl_truststore_certifica
 _OWN_CERTIFICATE: Final = "ssl_certfile and ssl_keyfile, or ssl_keystore_location"
 
 
-def handshake_failure(error: ssl.SSLError, address: str) -> AuthenticationError:
-    """The error for the user. Trying again does not help.
+def handshake_error(error: ssl.SSLError, address: str) -> AuthenticationError:
+    """Returns the error for the user. Retrying does not help.
 
-    With TLS 1.3 the broker refuses a client's certificate only after the handshake: then this is
-    the reason why the connection was lost.
+    With TLS 1.3 a broker rejects a client's certificate only after the handshake, so that this is
+    also the reason why a connection was lost.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
-        return AuthenticationError(_untrusted(error, address))
-    return AuthenticationError(_no_tls(error, address))
+        return AuthenticationError(_verification_message(error, address))
+    return AuthenticationError(_handshake_message(error, address))
 
 
-def _untrusted(error: ssl.SSLCertVerificationError, address: str) -> str:
-    code, said = error.verify_code, error.verify_message.rstrip(".")
+def _verification_message(error: ssl.SSLCertVerificationError, address: str) -> str:
+    code, detail = error.verify_code, error.verify_message.rstrip(".")
     if code in _HOSTNAME_MISMATCH:
         return (
-            f"the certificate of broker {address} is not for this host ({said}): use a name that "
+            f"the certificate of broker {address} is not for this host ({detail}): use a name that "
             "the certificate has in bootstrap_servers and in the broker's advertised.listeners, "
             'or switch the check off with ssl_endpoint_identification_algorithm=""'
         )
     if code in (_NOT_YET_VALID, _EXPIRED):
         return (
-            f"the certificate of broker {address} is not valid now ({said}): renew it, or set this "
-            "machine's clock"
+            f"the certificate of broker {address} is not valid now ({detail}): renew it, or set "
+            "this machine's clock"
         )
     return (
-        f"the certificate of broker {address} is not trusted ({said}): set {_TRUST} to the "
+        f"the certificate of broker {address} is not trusted ({detail}): set {_TRUST} to the "
         "certificate of the authority that signed it"
     )
 
 
-def _no_tls(error: ssl.SSLError, address: str) -> str:
-    # Those that OpenSSL did not make have no reason.
+def _handshake_message(error: ssl.SSLError, address: str) -> str:
+    # Errors that do not come from OpenSSL have no reason.
     reason: str = getattr(error, "reason", None) or str(error)
     start = f"no TLS with broker {address} ({reason})"
     if "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason):
         return (
-            f"{start}: the broker wants a certificate of this client that it trusts: set "
+            f"{start}: the broker demands a client certificate that it trusts: set "
             f"{_OWN_CERTIFICATE} to one that an authority in the broker's ssl.truststore has signed"
         )
     if reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING"):
@@ -58,8 +58,8 @@ def _no_tls(error: ssl.SSLError, address: str) -> str:
         )
     if "HANDSHAKE_FAILURE" in reason:
         return (
-            f"{start}: the broker gives no reason. Does it want a certificate of this client (set "
-            f"{_OWN_CERTIFICATE}), or is there no cipher suite that both sides have (compare "
+            f"{start}: the broker gives no reason. Does it demand a client certificate (set "
+            f"{_OWN_CERTIFICATE}), or do both sides have no cipher suite in common (compare "
             "ssl_cipher_suites with the broker's)?"
         )
     if "PROTOCOL" in reason or "CIPHER" in reason:

@@ -2,9 +2,10 @@
 
 from uuid import UUID
 
-from penstock.client.cluster import Cluster, ClusterMetadata, Node
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
+from penstock.net.client.cluster import Cluster, Node
+from penstock.net.client.metadata import ClusterMetadata
 from penstock.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -46,7 +47,7 @@ def answer(*topics: MetadataResponseTopic, brokers: tuple[int, ...] = (1, 2)) ->
 
 def metadata(**options: int) -> ClusterMetadata:
     found = ClusterMetadata([Node(-1, "boot", 9092)], max_age_ms=1000, **options)
-    found.want(["orders"], 0)
+    found.add_topics(["orders"], 0)
     return found
 
 
@@ -108,7 +109,7 @@ def test_a_partition_without_a_leader_asks_for_another_update() -> None:
 def test_an_answer_to_other_topics_leaves_the_rest() -> None:
     known = metadata()
     known.update(answer(topic(partition(0))), 0, complete=True)
-    known.want(["clicks"], 0)
+    known.add_topics(["clicks"], 0)
     assert known.needs_refresh(0)
     other = topic(partition(0), name="clicks", topic_id=UUID(int=9))
     known.update(answer(other), 0, complete=False)
@@ -118,16 +119,16 @@ def test_an_answer_to_other_topics_leaves_the_rest() -> None:
 def test_topics_that_are_not_wanted_any_more_go() -> None:
     known = metadata()
     known.update(answer(topic(partition(0))), 0, complete=True)
-    known.want_only(["clicks"], 0)
+    known.set_topics(["clicks"], 0)
     known.update(answer(topic(partition(0), name="clicks")), 0, complete=True)
     assert set(known.cluster.topics) == {"clicks"}
 
 
 def test_idle_topics_are_forgotten() -> None:
     known = metadata(max_idle_ms=100)
-    known.want(["clicks"], 90)
+    known.add_topics(["clicks"], 90)
     known.update(answer(), 120, complete=True)
-    assert known.wanted == {"clicks"}
+    assert known.topics == {"clicks"}
 
 
 def test_a_leader_that_a_produce_answer_names_is_taken_at_once() -> None:

@@ -9,9 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.client.errors import AuthenticationError, ConfigError
-from penstock.client.login import Account, ClientLogin, PlainLogin, ScramLogin, login_of
+from penstock.client.security import login_factory
 from penstock.client.settings import CommonOptions, resolve
 from penstock.core.errors import ErrorCode, KafkaError
+from penstock.net.client.sasl import scram
+from penstock.net.client.sasl.client import SaslClient
+from penstock.net.client.sasl.credentials import Credentials
+from penstock.net.client.sasl.plain import PlainClient
+from penstock.net.client.sasl.scram import ScramClient
 from penstock.security.plain import PlainServer
 from penstock.security.sasl import SaslServer
 from penstock.security.scram import ScramServer
@@ -29,10 +34,10 @@ def options(**given: Any) -> CommonOptions:
     return resolve(CommonOptions, {**base, **given})
 
 
-def login(nonce: str = "nonce", **given: Any) -> ClientLogin:
-    make = login_of(options(**given), lambda: nonce)
-    assert make is not None
-    return make("b")
+def login(**given: Any) -> SaslClient:
+    create = login_factory(options(**given))
+    assert create is not None
+    return create("b")
 
 
 def scram_server(mechanism: ScramMechanism, users: dict[str, str]) -> ScramServer:
@@ -43,21 +48,21 @@ def scram_server(mechanism: ScramMechanism, users: dict[str, str]) -> ScramServe
     return ScramServer(mechanism, credentials.get, "server-nonce", b"secret")
 
 
-def exchange(client: ClientLogin, server: SaslServer) -> None:
-    said: bytes | None = client.first()
+def exchange(client: SaslClient, server: SaslServer) -> None:
+    said: bytes | None = client.initial_response()
     while said is not None:
-        said = client.next(server.step(said))
+        said = client.evaluate_challenge(server.step(said))
     assert server.done
 
 
 def test_scram_says_what_rfc_7677_says() -> None:
-    client = ScramLogin(SHA_256, Account("user", "pencil"), "rOprNGfwEbeRWgbNEkqO")
-    assert client.first() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+    client = ScramClient(SHA_256, Credentials("user", "pencil"), "rOprNGfwEbeRWgbNEkqO")
+    assert client.initial_response() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
     nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
-    final = client.next(f"r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode())
+    final = client.evaluate_challenge(f"r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode())
     proof = "dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
     assert final == f"c=biws,r={nonce},p={proof}".encode()
-    assert client.next(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=") is None
+    assert client.evaluate_challenge(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=") is None
 
 
 @given(user=names, password=names, mechanism=st.sampled_from(ScramMechanism))
@@ -65,10 +70,10 @@ def test_scram_logs_in_at_our_server_and_only_with_the_right_password(
     user: str, password: str, mechanism: ScramMechanism
 ) -> None:
     server = scram_server(mechanism, {user: password})
-    client = ScramLogin(mechanism, Account(user, password), "client-nonce")
+    client = ScramClient(mechanism, Credentials(user, password), "client-nonce")
     exchange(client, server)
     assert server.principal_name == user
-    wrong = ScramLogin(mechanism, Account(user, password + "x"), "client-nonce")
+    wrong = ScramClient(mechanism, Credentials(user, password + "x"), "client-nonce")
     with pytest.raises(KafkaError, match="wrong user name or password"):
         exchange(wrong, scram_server(mechanism, {user: password}))
 
@@ -76,7 +81,7 @@ def test_scram_logs_in_at_our_server_and_only_with_the_right_password(
 @given(user=names, password=names)
 def test_plain_logs_in_at_our_server(user: str, password: str) -> None:
     server = PlainServer({user: password})
-    exchange(PlainLogin(Account(user, password)), server)
+    exchange(PlainClient(Credentials(user, password)), server)
     assert server.principal_name == user
 
 
@@ -98,10 +103,10 @@ SERVER_FIRST = "r=nonce-and-more,s=c2FsdA==,i=4096"
     ],
 )
 def test_scram_refuses_a_strange_first_message(first: str, reason: str) -> None:
-    client = ScramLogin(SHA_256, Account("ann", "ann-secret"), "nonce")
-    client.first()
+    client = ScramClient(SHA_256, Credentials("ann", "ann-secret"), "nonce")
+    client.initial_response()
     with pytest.raises(AuthenticationError, match=reason) as failure:
-        client.next(first.encode(errors="surrogateescape"))
+        client.evaluate_challenge(first.encode(errors="surrogateescape"))
     assert "user ann with SCRAM-SHA-256" in failure.value.message
     assert "ann-secret" not in str(failure.value)
 
@@ -117,26 +122,26 @@ def test_scram_refuses_a_strange_first_message(first: str, reason: str) -> None:
 )
 def test_scram_wants_the_brokers_proof(final: bytes, reason: str) -> None:
     """A server that lets everybody in has not proved anything."""
-    client = ScramLogin(SHA_256, Account("ann", "ann-secret"), "nonce")
-    client.first()
-    assert client.next(SERVER_FIRST.encode()) is not None
+    client = ScramClient(SHA_256, Credentials("ann", "ann-secret"), "nonce")
+    client.initial_response()
+    assert client.evaluate_challenge(SERVER_FIRST.encode()) is not None
     with pytest.raises(AuthenticationError, match=reason) as failure:
-        client.next(final)
+        client.evaluate_challenge(final)
     assert failure.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED
     assert not failure.value.retriable
 
 
 def test_scram_ends_once() -> None:
     server = scram_server(SHA_256, {"ann": "ann-secret"})
-    client = ScramLogin(SHA_256, Account("ann", "ann-secret"), "nonce")
+    client = ScramClient(SHA_256, Credentials("ann", "ann-secret"), "nonce")
     exchange(client, server)
     with pytest.raises(AuthenticationError, match="has ended"):
-        client.next(b"v=AAAA")
+        client.evaluate_challenge(b"v=AAAA")
 
 
 def test_there_is_no_login_without_sasl() -> None:
     for protocol in ("PLAINTEXT", "SSL"):
-        assert login_of(options(security_protocol=protocol, sasl_plain_username="ann")) is None
+        assert login_factory(options(security_protocol=protocol, sasl_plain_username="ann")) is None
 
 
 @pytest.mark.parametrize(
@@ -159,17 +164,18 @@ def test_a_login_from_settings(mechanism: str, given: dict[str, str]) -> None:
 
 
 def test_each_connection_has_its_own_nonce() -> None:
-    make = login_of(
+    make = login_factory(
         options(sasl_mechanism="SCRAM-SHA-256", sasl_plain_username="a", sasl_plain_password="b")
     )
     assert make is not None
-    assert make("b").first() != make("b").first()
+    assert make("b").initial_response() != make("b").initial_response()
 
 
-def test_a_delegation_token_says_so() -> None:
+def test_a_delegation_token_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scram, "random_nonce", lambda: "nonce")
     jaas = f'{SCRAM_MODULE} required username="id" password="hmac" tokenauth="true";'
     client = login(sasl_mechanism="SCRAM-SHA-256", sasl_jaas_config=jaas)
-    assert client.first() == b"n,,n=id,r=nonce,tokenauth=true"
+    assert client.initial_response() == b"n,,n=id,r=nonce,tokenauth=true"
 
 
 @pytest.mark.parametrize(
@@ -231,11 +237,11 @@ def test_settings_that_are_not_enough_name_what_to_change(
 
 
 def test_the_password_is_in_no_text() -> None:
-    account = Account("ann", "ann-secret")
+    account = Credentials("ann", "ann-secret")
     clients: list[Callable[[], object]] = [
         lambda: account,
-        lambda: PlainLogin(account),
-        lambda: ScramLogin(SHA_256, account, "n"),
+        lambda: PlainClient(account),
+        lambda: ScramClient(SHA_256, account, "n"),
     ]
     for make in clients:
         assert "ann-secret" not in f"{make()!r} {make()!s}"

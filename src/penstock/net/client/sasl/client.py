@@ -1,0 +1,50 @@
+"""What a SASL mechanism implements on the client's side, and the settings it is created from."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+
+class SaslClient(Protocol):
+    """The login on one connection: send `initial_response`, then what `evaluate_challenge` returns
+    for every challenge of the broker, until it returns None.
+    """
+
+    @property
+    def mechanism(self) -> str: ...
+
+    @property
+    def user(self) -> str: ...
+
+    def initial_response(self) -> bytes: ...
+
+    def evaluate_challenge(self, challenge: bytes) -> bytes | None:
+        """Returns the next response, or None once the login is complete.
+
+        Raises AuthenticationError when the broker rejects the login, or cannot prove that it knows
+        the password.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SaslSettings:
+    """The `sasl_…` settings of a client. The login comes from `jaas_config`, or from a user name
+    with a password."""
+
+    mechanism: str
+    jaas_config: str | None = None
+    username: str | None = None
+    password: str | None = None
+
+
+class ClientMechanism(NamedTuple):
+    """An entry of the table of mechanisms.
+
+    `create` checks the settings, raising ConfigError, and returns the function that creates the
+    `SaslClient` for a connection to a host.
+    """
+
+    name: str
+    required_settings: tuple[str, ...]
+    create: Callable[[SaslSettings], Callable[[str], SaslClient]]

@@ -1,0 +1,37 @@
+"""SASL PLAIN: sends the password itself, so that only TLS keeps it secret (RFC 4616)."""
+
+from collections.abc import Callable
+from typing import Final
+
+from penstock.net.client.sasl.client import ClientMechanism, SaslClient, SaslSettings
+from penstock.net.client.sasl.credentials import (
+    PASSWORD_SETTINGS,
+    Credentials,
+    password_credentials,
+)
+from penstock.security.jaas import PLAIN_LOGIN_MODULE
+from penstock.security.plain import PLAIN
+
+
+class PlainClient:
+    """One message with the user name and the password."""
+
+    mechanism = PLAIN
+
+    def __init__(self, credentials: Credentials) -> None:
+        self.user = credentials.user
+        self._password = credentials.password
+
+    def initial_response(self) -> bytes:
+        return f"\0{self.user}\0{self._password}".encode()
+
+    def evaluate_challenge(self, challenge: bytes) -> bytes | None:
+        return None
+
+
+def _create(settings: SaslSettings) -> Callable[[str], SaslClient]:
+    credentials = password_credentials(settings, PLAIN_LOGIN_MODULE)
+    return lambda host: PlainClient(credentials)
+
+
+PLAIN_MECHANISM: Final = ClientMechanism(PLAIN, PASSWORD_SETTINGS, _create)
