@@ -424,7 +424,7 @@ def test_a_mechanism_that_the_broker_does_not_have(broker: RunningBroker) -> Non
         address_of(broker, "SASL_PLAINTEXT"),
         settings=("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=SCRAM-SHA-512", *LOGIN[1:]),
     )
-    assert "it has PLAIN, SCRAM-SHA-256" in told.text
+    assert "it supports PLAIN, SCRAM-SHA-256" in told.text
 
 
 # --- The cluster
