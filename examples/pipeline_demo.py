@@ -31,7 +31,7 @@ from penstock.spark.pipeline.yaml_file import load
 from penstock.spark.run.run import RunResult, run
 from penstock.spark.watch.lag import GroupLag
 from penstock.spark.watch.report import BatchReport
-from penstock.spark.watch.watching import RunListener
+from penstock.spark.watch.run_listener import RunListener
 from penstock.testing import Broker
 
 PIPELINE = Path(__file__).parent / "clickstream" / "pipeline.yml"

@@ -13,13 +13,13 @@ from penstock.client import Admin, Producer
 from penstock.client.admin import ConfigResource, ConfigResourceType, NewTopic
 from penstock.spark.errors import FencedError, PipelineError, ProgressError
 from penstock.spark.exactly_once import Decision, decide
-from penstock.spark.progress import Stored
+from penstock.spark.progress import StoredProgress
 from penstock.spark.sinks.topic.kind import TopicSinkSpec
 from penstock.spark.sinks.topic.ledger import PARTITIONS, TOPIC
 from penstock.spark.sinks.topic.named_stream import NamedStream
 from penstock.spark.sinks.topic.options import WriterOptions
 from penstock.spark.sinks.topic.sink import TopicSink
-from penstock.spark.sinks.topic.transactions import Tick
+from penstock.spark.sinks.topic.transactions import CheckDeadline
 from tests.support.kafka.broker import KafkaBroker, KafkaParts
 from tests.support.spark.topic_sinks import at, batch, client_of, dying, values_of
 
@@ -81,7 +81,7 @@ def a_takeover_in_the_middle(servers: str) -> None:
         producer = old._transactions._producer
         assert producer is not None
 
-        def be_replaced(producer: Producer, tick: Tick) -> None:
+        def be_replaced(producer: Producer, check_deadline: CheckDeadline) -> None:
             producer.send("middle", b"never seen").result()
             assert new.open("new") is None
 
@@ -120,7 +120,7 @@ def a_transaction_that_the_broker_ends(servers: str, monkeypatch: pytest.MonkeyP
 
 def a_rebuild(servers: str) -> None:
     with closing(new_sink(servers, "slow", onRebuild="delete")) as sink:
-        assert sink.open("rebuild") == Stored(at(3), "q", 0)
+        assert sink.open("rebuild") == StoredProgress(at(3), "q", 0)
         sink.clear()
         assert sink.open("rebuild") is None
     assert values_of(servers, "slow") == []
@@ -128,7 +128,7 @@ def a_rebuild(servers: str) -> None:
 
 def a_stream_with_a_name(servers: str) -> None:
     def commit(query_id: str, batch_id: int, value: bytes) -> Decision:
-        def work(producer: Producer, tick: Tick) -> None:
+        def work(producer: Producer, check_deadline: CheckDeadline) -> None:
             producer.send("copy", value)
 
         options = WriterOptions.of({"kafka.bootstrap.servers": servers})

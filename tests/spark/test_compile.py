@@ -18,7 +18,7 @@ from penstock.spark.pipeline.model import (
     Watermark,
 )
 from penstock.spark.progress import SourceOffsets
-from penstock.spark.run.compile import Compiled, compile_query
+from penstock.spark.run.compile import CompiledQuery, compile_query
 from penstock.spark.run.run import run
 from penstock.spark.run.session import query_session
 from penstock.spark.sinks.database.kind import DatabaseSinkSpec
@@ -217,7 +217,7 @@ def test_a_table_is_read_again_in_every_batch(
     assert [tuple(row.values()) for row in memory.rows] == [(1, "OLD"), (2, "NEW")]
 
 
-def compiled(spark: "SparkSession", spec: PipelineSpec) -> Compiled:
+def compiled(spark: "SparkSession", spec: PipelineSpec) -> CompiledQuery:
     return compile_query(
         query_session(spark, spec), spec, spec.sinks[0], lambda source: SourceOffsets({})
     )

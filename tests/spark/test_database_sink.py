@@ -9,7 +9,7 @@ from sqlalchemy import URL, Engine, inspect, text
 
 from penstock.spark.errors import PipelineError
 from penstock.spark.sinks.database.kind import SinkWriting
-from penstock.spark.sinks.port import Applied
+from penstock.spark.sinks.port import WriteResult
 from tests.support.spark.database_sinks import (
     batch_of,
     begin,
@@ -81,11 +81,11 @@ def test_upserts_and_deletes_of_a_frame(spark: "SparkSession", place: Place) -> 
     with sink_for(spec, dead_letter_table="letters") as sink:
         begin(sink)
         first = frame_of(spark, (1, "a", "i"), (2, "b", "i"), (1, "c", "u"), (3, "x", "i"))
-        assert sink.write(first, batch_of(0), lambda: letters_at(1)) == Applied(3, 1)
+        assert sink.write(first, batch_of(0), lambda: letters_at(1)) == WriteResult(3, 1)
         # NULL does not delete.
         second = frame_of(spark, (2, "b", "d"), (3, "x", "d"), (3, "y", "i"), (4, "z", "d"))
         second = second.selectExpr("id", "name", "seen", "tags", "nullif(op, 'i') AS op")
-        assert sink.write(second, batch_of(1), lambda: None) == Applied(3, 0)
+        assert sink.write(second, batch_of(1), lambda: None) == WriteResult(3, 0)
     found = {row["id"]: (row["name"], row["op"]) for row in rows_of(place.engine)}
     assert found == {1: ("c", "u"), 3: ("y", None)}
     assert [str(row["seen"])[:19] for row in rows_of(place.engine) if row["id"] == 1] == [
@@ -118,8 +118,8 @@ def test_the_plan_runs_once_and_only_its_rows_count(spark: "SparkSession", place
             if "penstock_stage" in name:
                 with place.engine.begin() as connection:
                     connection.execute(text(f"INSERT INTO {name} VALUES (5, 'zombie')"))
-        assert sink.write(counted, batch_of(1)) == Applied(1000)
-        assert sink.write(numbers.where("id < 0"), batch_of(2)) == Applied(0)
+        assert sink.write(counted, batch_of(1)) == WriteResult(1000)
+        assert sink.write(numbers.where("id < 0"), batch_of(2)) == WriteResult(0)
     assert ran.value == 1000
     found = sorted(int(str(row["id"])) for row in rows_of(place.engine))
     assert found == sorted([*range(1000)] * 2)
@@ -145,6 +145,6 @@ def test_bad_rows_of_a_frame(spark: "SparkSession", place: Place) -> None:
         with pytest.raises(PipelineError, match="Set `order_by`"):
             sink.write(twice, batch_of(0))
         assert count_of(place.engine, "results") == 0
-        assert sink.write(rows, batch_of(0)) == Applied(3)
+        assert sink.write(rows, batch_of(0)) == WriteResult(3)
     assert count_of(place.engine, "results") == 3
     assert staged_rows(place.engine) == 0

@@ -28,7 +28,7 @@ from penstock.spark.decode.formats.record_format import (
 )
 from penstock.spark.decode.formats.registry import FORMATS
 from penstock.spark.pipeline.model import SourceSpec
-from penstock.spark.run.observed import Observed, observed, observing
+from penstock.spark.run.record_counts import RecordCounts, count_records, read_counts
 from penstock.testing import Broker
 from tests.support.spark import json_oracle
 from tests.support.spark.protobuf_messages import descriptors, order_class
@@ -524,7 +524,7 @@ def test_bad_records_are_counted_inside_of_a_batch(
         )
         .load()
     )
-    rows = observing(decode(stream, spec), "in").where("_error IS NULL").select("id")
+    rows = count_records(decode(stream, spec), "in").where("_error IS NULL").select("id")
     assert _counted(rows, str(tmp_path / "a"), lambda frame: frame.toArrow().num_rows) == (30, 3)
 
     def written(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
@@ -540,7 +540,7 @@ def test_bad_records_are_counted_inside_of_a_batch(
 def _counted(
     rows: "DataFrame", checkpoint: str, take: "Callable[[DataFrame], int]"
 ) -> tuple[int, int]:
-    found: list[Observed | None] = []
+    found: list[RecordCounts | None] = []
     taken: list[int] = []
     started = Event()
     running: list[StreamingQuery] = []
@@ -548,7 +548,7 @@ def _counted(
     def batch(frame: "DataFrame", number: int) -> None:
         started.wait(60)
         taken.append(take(frame))
-        found.append(observed(running[0], "in"))
+        found.append(read_counts(running[0], "in"))
 
     writer = rows.writeStream.foreachBatch(batch).option("checkpointLocation", checkpoint)
     running.append(writer.trigger(availableNow=True).start())

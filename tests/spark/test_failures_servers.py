@@ -13,9 +13,9 @@ import pytest
 from sqlalchemy import inspect, make_url, text
 
 from penstock.spark.errors import PipelineError
-from penstock.spark.run.query import At
+from penstock.spark.run.query import StepHook
 from penstock.spark.run.run import run
-from penstock.spark.watch.watching import RunListener
+from penstock.spark.watch.run_listener import RunListener
 from penstock.testing import Broker
 from tests.support.spark.databases import (
     DatabaseServer,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.spark.progress import Batch
-    from penstock.spark.sinks.port import Applied
+    from penstock.spark.sinks.port import WriteResult
 
 pytestmark = pytest.mark.long
 
@@ -41,7 +41,9 @@ STATEFUL_OR_TOPIC = [*(("update", each) for each in DATABASES), ("topic", "topic
 class Continuous(RunListener):
     """A pipeline that runs in a thread until the end of the block."""
 
-    def __init__(self, world: World, spark: "SparkSession", at: At = lambda step: None) -> None:
+    def __init__(
+        self, world: World, spark: "SparkSession", at: StepHook = lambda step: None
+    ) -> None:
         self._stop = Event()
         self._news = Event()
         self.error: Exception | None = None
@@ -57,7 +59,7 @@ class Continuous(RunListener):
 
         self._thread = Thread(target=work)
 
-    def stored(self, query: str, batch: "Batch", applied: "Applied") -> None:
+    def stored(self, query: str, batch: "Batch", applied: "WriteResult") -> None:
         self.end = sum(batch.end["events"].offsets.values())
         self._news.set()
 

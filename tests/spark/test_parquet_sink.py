@@ -9,7 +9,7 @@ import pyarrow.dataset
 import pytest
 
 from penstock.spark.errors import FencedError, OptionError, TooManyDeadLettersError
-from penstock.spark.progress import Stored
+from penstock.spark.progress import StoredProgress
 from penstock.spark.sinks.hadoop_files import HadoopFiles
 from penstock.spark.sinks.parquet.commit_log import Commit, CommitLog
 from penstock.spark.sinks.parquet.kind import ParquetSinkSpec
@@ -54,7 +54,7 @@ def test_batches_are_files_for_every_reader(spark: "SparkSession", tmp_path: Pat
     assert by_spark(spark, path) == by_pandas(path) == by_arrow(path) == everything
     assert list(pd.read_parquet(path).columns) == ["id", "group"]
     assert len(list(path.glob("*.parquet"))) == 2
-    assert new_sink(spark, path).open("second") == Stored(at(15), "q", 2)
+    assert new_sink(spark, path).open("second") == StoredProgress(at(15), "q", 2)
 
 
 def test_batches_with_partitions_are_folders(spark: "SparkSession", tmp_path: Path) -> None:
@@ -110,10 +110,10 @@ def test_a_driver_dies_at_every_step(
     sink = new_sink(spark, tmp_path, *partition_by)
     stored = sink.open("second")
     if step == "before:append":
-        assert stored == Stored(at(3), "q", 0)
+        assert stored == StoredProgress(at(3), "q", 0)
         sink.write(numbers(spark, 3, 7), batch(3, 7, 1))
     else:
-        assert stored == Stored(at(7), "q", 1)
+        assert stored == StoredProgress(at(7), "q", 1)
     assert by_spark(spark, tmp_path) == by_pandas(tmp_path) == list(range(7))
     assert not (tmp_path / "_staging").exists() or not list((tmp_path / "_staging").iterdir())
 
@@ -123,7 +123,7 @@ def test_an_owner_that_was_replaced_is_refused(spark: "SparkSession", tmp_path: 
     old = new_sink(spark, tmp_path)
     old.open("old")
     old.write(numbers(spark, 0, 3), batch(0, 3, 0))
-    assert new_sink(spark, tmp_path).open("new") == Stored(at(3), "q", 0)
+    assert new_sink(spark, tmp_path).open("new") == StoredProgress(at(3), "q", 0)
     with pytest.raises(FencedError, match=r"taken over p\.files"):
         old.write(numbers(spark, 3, 7), batch(3, 7, 1))
     assert by_pandas(tmp_path) == [0, 1, 2]
@@ -193,7 +193,7 @@ def test_a_commit_is_made_once_on_any_file_system(
     assert files.names("a") == []
     log = CommitLog(HadoopFiles(spark, str(tmp_path), is_local=is_local), "p.s")
     assert log.take_over("me", lambda commit: None) is None
-    log.append(Commit(2, "begin", Stored(at(1)), "me"))
-    assert CommitLog(files, "p.s").take_over("you", lambda commit: None) == Stored(at(1))
+    log.append(Commit(2, "begin", StoredProgress(at(1)), "me"))
+    assert CommitLog(files, "p.s").take_over("you", lambda commit: None) == StoredProgress(at(1))
     with pytest.raises(FencedError):
-        log.append(Commit(3, "begin", Stored(at(2)), "me"))
+        log.append(Commit(3, "begin", StoredProgress(at(2)), "me"))

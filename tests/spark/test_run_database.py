@@ -15,9 +15,9 @@ from penstock.spark.progress import Batch
 from penstock.spark.run.run import run
 from penstock.spark.run.status import status
 from penstock.spark.sinks.database.kind import DatabaseSinkSpec
-from penstock.spark.sinks.port import Applied
+from penstock.spark.sinks.port import WriteResult
 from penstock.spark.watch.report import BatchReport
-from penstock.spark.watch.watching import RunListener
+from penstock.spark.watch.run_listener import RunListener
 from penstock.testing import Broker
 from tests.support.spark.memory_sink import MemorySink
 from tests.support.spark.pipelines import Play, click
@@ -31,7 +31,7 @@ class Watching(RunListener):
         self.taken: list[tuple[str, int, int, int]] = []
         self.reports: list[BatchReport] = []
 
-    def stored(self, query: str, batch: Batch, applied: Applied) -> None:
+    def stored(self, query: str, batch: Batch, applied: WriteResult) -> None:
         self.taken.append((query, batch.batch_id, applied.rows, applied.dead_letters))
 
     def finished(self, report: BatchReport) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.spark.progress import begin_in
+from penstock.spark.progress import first_batch_start
 from penstock.testing import Broker
 from tests.support.broker.guarded import PASSWORD, guarded_broker
 from tests.support.spark.queries import run_once, running
@@ -254,7 +254,7 @@ def test_a_query_that_begins_now_misses_nothing(
         with running(frame, checkpoint) as batches:
             batches.wait_for(lambda rows: bool(rows) and rows[-1].offset > first[name]["0"] + 20)
     offsets = [row.offset for row in batches.rows()]
-    begin = begin_in(first)
+    begin = first_batch_start(first)
     assert begin is not None
     assert begin[name] == {"0": offsets[0]}
     assert offsets == list(range(offsets[0], offsets[-1] + 1))

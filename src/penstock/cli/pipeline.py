@@ -16,7 +16,7 @@ from penstock.cli.session import AsJson, Session, Yes, with_errors
 if TYPE_CHECKING:
     from penstock.spark.pipeline.model import PipelineSpec, Problem
     from penstock.spark.progress import Progress
-    from penstock.spark.watch.watching import RunListener
+    from penstock.spark.watch.run_listener import RunListener
 
 app = new_group("Pipelines on Spark: validate, plan, run, status, rebuild, replay-dlq.")
 

@@ -12,7 +12,7 @@ of one checkpoint. That is enough, because a stateful query does not go on with 
 from enum import Enum
 
 from penstock.spark.errors import ProgressError
-from penstock.spark.progress import Batch, Progress, SourceOffsets, Stored
+from penstock.spark.progress import Batch, Progress, SourceOffsets, StoredProgress
 
 
 class Decision(Enum):
@@ -20,7 +20,7 @@ class Decision(Enum):
     SKIP = "skip"
 
 
-def decide(stored: Stored, batch: Batch) -> Decision:
+def decide(stored: StoredProgress, batch: Batch) -> Decision:
     """What to do with the batch.
 
     `ProgressError` where the sink is neither at its start nor at its end: to go on would lose or
@@ -49,12 +49,12 @@ def _is_at(stored: Progress, offsets: Progress) -> bool:
     for name in stored.keys() | offsets.keys():
         have = stored.get(name, SourceOffsets({}))
         other = offsets.get(name, SourceOffsets({}))
-        if other_topics(have, other) or have.offsets != other.offsets:
+        if recreated_topics(have, other) or have.offsets != other.offsets:
             return False
     return True
 
 
-def other_topics(have: SourceOffsets, now: SourceOffsets) -> set[str]:
+def recreated_topics(have: SourceOffsets, now: SourceOffsets) -> set[str]:
     """Topics that were deleted and made again in between."""
     return {
         topic for topic, found in now.topic_ids.items() if have.topic_ids.get(topic, found) != found
@@ -68,7 +68,7 @@ def _differences(stored: Progress, batch: Batch) -> list[str]:
         first = batch.start.get(name, SourceOffsets({}))
         found += [
             f"topic {topic} was deleted and made again since they were stored"
-            for topic in sorted(other_topics(have, source))
+            for topic in sorted(recreated_topics(have, source))
         ]
         for each in sorted(source.offsets.keys() | have.offsets.keys()):
             at, begin, last = (one.offsets.get(each) for one in (have, first, source))

@@ -72,14 +72,14 @@ class SourceOffsets:
         return cls(offsets, {name: str(each) for name, each in ids.items()}, source)
 
 
-def with_begin(end: Mapping[str, Json], begin: dict[str, Json]) -> dict[str, Json]:
+def with_first_batch_start(end: Mapping[str, Json], begin: dict[str, Json]) -> dict[str, Json]:
     """Where a first batch ends, and where it began."""
     ours = end.get(_OURS, {})
     assert isinstance(ours, dict)
     return {**end, _OURS: {**ours, _BEGIN: begin}}
 
 
-def begin_in(end: Mapping[str, Json]) -> Mapping[str, Json] | None:
+def first_batch_start(end: Mapping[str, Json]) -> Mapping[str, Json] | None:
     """Where a batch began, if this is the end of a first one."""
     ours = end.get(_OURS)
     begin = ours.get(_BEGIN) if isinstance(ours, dict) else None
@@ -102,7 +102,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredProgress:
     """How far a sink has come, as it was stored with the results."""
 
     progress: Progress
@@ -116,7 +116,7 @@ class Stored:
         return {"queryId": self.query_id, "batchId": self.batch_id, "progress": progress}
 
     @classmethod
-    def from_json(cls, written: Mapping[str, Any]) -> "Stored":
+    def from_json(cls, written: Mapping[str, Any]) -> "StoredProgress":
         """`KeyError`, `ValueError` and the like where it was written by something else."""
         progress = {
             name: SourceOffsets.from_json(each) for name, each in written["progress"].items()

@@ -9,7 +9,7 @@ from sqlalchemy import URL, Engine, MetaData, Table, func, select
 
 from penstock.core.ids import TopicPartition
 from penstock.spark.decode.dead_letters import SCHEMA
-from penstock.spark.progress import Batch, Progress, SourceOffsets, Stored
+from penstock.spark.progress import Batch, Progress, SourceOffsets, StoredProgress
 from penstock.spark.sinks.database.kind import DatabaseSinkSpec, Mode
 from penstock.spark.sinks.database.rows import DELETE_COLUMN
 from penstock.spark.sinks.database.sink import DatabaseSink
@@ -77,7 +77,7 @@ def batch_of(number: int, size: int = 10, query_id: str = "q1") -> Batch:
     return Batch(query_id, number, at(number * size), at((number + 1) * size))
 
 
-def begin(sink: DatabaseSink, owner: str = "one") -> Stored | None:
+def begin(sink: DatabaseSink, owner: str = "one") -> StoredProgress | None:
     """Open, and store the beginning if there is none."""
     stored = sink.open(owner)
     if stored is None:

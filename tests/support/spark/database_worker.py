@@ -16,7 +16,7 @@ from sqlalchemy.engine.interfaces import DBAPICursor
 
 from penstock.spark.errors import FencedError
 from penstock.spark.exactly_once import Decision, decide
-from penstock.spark.progress import Batch, Stored
+from penstock.spark.progress import Batch, StoredProgress
 from penstock.spark.sinks.database.sink import DatabaseSink
 from penstock.spark.sinks.database.statements import DriverCursor
 from tests.support.spark.database_sinks import TOPIC, at, letters_at, sink_for, spec_for
@@ -104,7 +104,7 @@ def write_all(sink: DatabaseSink, task: Task, steps: Steps) -> None:
     stored = sink.open(f"process {os.getpid()}")
     if stored is None:
         sink.begin_at(at(0))
-        stored = Stored(at(0))
+        stored = StoredProgress(at(0))
     query = f"of {os.getpid()}"
     position = stored.progress["orders"].offsets[TOPIC]
     while position < task.end:
@@ -115,7 +115,7 @@ def write_all(sink: DatabaseSink, task: Task, steps: Steps) -> None:
         offsets = range(position, end)
         rows = pa.table({"n": pa.array([n for n in offsets if n % 5], pa.int64())})
         sink.write_table(rows, batch, letters_at(*(n for n in offsets if n % 5 == 0)))
-        stored = Stored(batch.end, query, steps.batch)
+        stored = StoredProgress(batch.end, query, steps.batch)
         position = end
 
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.spark.errors import FencedError, PipelineError
-from penstock.spark.progress import Batch, Progress, Stored
-from penstock.spark.sinks.port import Applied, DeadLetters, Sink
+from penstock.spark.progress import Batch, Progress, StoredProgress
+from penstock.spark.sinks.port import DeadLetters, Sink, WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -19,7 +19,7 @@ class Memory:
 
     rows: list[Row] = field(default_factory=list)
     dead_letters: list[Row] = field(default_factory=list)
-    stored: Stored | None = None
+    stored: StoredProgress | None = None
     owner: str = ""
     batches: list[Batch] = field(default_factory=list)
 
@@ -35,7 +35,7 @@ class MemorySink(Sink):
         self._key = key
         self._owner = ""
 
-    def open(self, owner: str) -> Stored | None:
+    def open(self, owner: str) -> StoredProgress | None:
         self._owner = self._memory.owner = owner
         return self._memory.stored
 
@@ -43,11 +43,11 @@ class MemorySink(Sink):
         self._check()
         if self._memory.stored is not None:
             raise PipelineError("it has begun already")
-        self._memory.stored = Stored(start)
+        self._memory.stored = StoredProgress(start)
 
     def write(
         self, rows: "DataFrame", batch: Batch, dead_letters: "DeadLetters | None" = None
-    ) -> Applied:
+    ) -> WriteResult:
         found: list[Row] = rows.toArrow().to_pylist()
         letters = None if dead_letters is None else dead_letters()
         bad: list[Row] = [] if letters is None else letters.to_pylist()
@@ -61,9 +61,9 @@ class MemorySink(Sink):
                 ]
             memory.rows.append(row)
         memory.dead_letters += bad
-        memory.stored = Stored(batch.end, batch.query_id, batch.batch_id)
+        memory.stored = StoredProgress(batch.end, batch.query_id, batch.batch_id)
         memory.batches.append(batch)
-        return Applied(len(found), len(bad))
+        return WriteResult(len(found), len(bad))
 
     def clear(self) -> None:
         self._check()

@@ -27,7 +27,7 @@ from penstock.spark.pipeline.model import (
     StepSpec,
     Watermark,
 )
-from penstock.spark.run.query import At, location_of
+from penstock.spark.run.query import StepHook, location_of
 from penstock.spark.run.run import RunResult, run
 from penstock.spark.sinks.database.kind import DatabaseSinkSpec
 from penstock.spark.sinks.registry import SinkFactory, create_sink
@@ -210,7 +210,7 @@ class World:
     def once(
         self,
         spark: "SparkSession",
-        at: At = lambda step: None,
+        at: StepHook = lambda step: None,
         *,
         checkpoint: str | None = None,
         sinks: SinkFactory = create_sink,
@@ -313,7 +313,7 @@ _writing = local()
 class Point:
     """Acts when a query comes to a step for the n-th time: `stored:2`.
 
-    Besides the steps of `At` there is `committing`: everything of a batch is written to the
+    Besides the steps of `StepHook` there is `committing`: everything of a batch is written to the
     database, and the COMMIT is still to come.
     """
 

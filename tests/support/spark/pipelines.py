@@ -17,12 +17,12 @@ from penstock.spark.pipeline.model import (
     TableSpec,
     Watermark,
 )
-from penstock.spark.run.query import At
+from penstock.spark.run.query import StepHook
 from penstock.spark.run.rebuild import rebuild
 from penstock.spark.run.run import RunResult, run
 from penstock.spark.sinks.parquet.kind import ParquetSinkSpec
 from penstock.spark.sinks.port import Sink
-from penstock.spark.watch.watching import RunListener
+from penstock.spark.watch.run_listener import RunListener
 from penstock.testing import Broker
 from tests.support.spark.memory_sink import Memory, MemorySink
 
@@ -103,13 +103,13 @@ class Play:
     def sinks(self, spec: PipelineSpec, sink: SinkSpec, spark: "SparkSession") -> Sink:
         return MemorySink(self.memory, key=self._key)
 
-    def once(self, at: At = lambda step: None) -> RunResult:
+    def once(self, at: StepHook = lambda step: None) -> RunResult:
         return run(self.spec, once=True, spark=self.spark, sinks=self.sinks, at=at)
 
-    def rebuild(self, at: At = lambda step: None) -> None:
+    def rebuild(self, at: StepHook = lambda step: None) -> None:
         rebuild(self.spec, self.spark, sinks=self.sinks, at=at)
 
-    def continuously(self, *listeners: RunListener, at: At = lambda step: None) -> "Running":
+    def continuously(self, *listeners: RunListener, at: StepHook = lambda step: None) -> "Running":
         return Running(self, listeners, at)
 
     def column(self, name: str) -> list[object]:
@@ -127,7 +127,7 @@ class Play:
 class Running:
     """A pipeline that runs in a thread until the end of the block, or until it fails."""
 
-    def __init__(self, play: Play, listeners: tuple[RunListener, ...], at: At) -> None:
+    def __init__(self, play: Play, listeners: tuple[RunListener, ...], at: StepHook) -> None:
         self._stop = Event()
         self._news = Event()
         self.error: BaseException | None = None

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-from penstock.spark.run.java import cache_folder, find_java
+from penstock.spark.run.java import cache_directory, find_java
 from penstock.spark.run.jvm_archive import archive_of, options_for
 from penstock.spark.run.spark_home import unpacked_home
 
@@ -64,7 +64,7 @@ def spark_session(master: str = "local[2]", **settings: str) -> "Iterator[SparkS
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             from pyspark.sql import SparkSession
-        cache = cache_folder(os.environ)
+        cache = cache_directory(os.environ)
         java = find_java(os.environ)
         builder = SparkSession.builder.master(master).config(
             "spark.jars", ",".join(connector_jars())

@@ -10,7 +10,7 @@ from penstock.spark.progress import Batch, Progress, SourceOffsets
 if TYPE_CHECKING:
     import pytest
 
-    from penstock.spark.sinks.topic.ledger import Entry
+    from penstock.spark.sinks.topic.ledger import LedgerEntry
     from penstock.spark.sinks.topic.transactions import Transactions, Work
 
 SOURCE = "clicks"
@@ -73,7 +73,7 @@ def dying(
         happened["happened"] = True
         raise Killed(step)
 
-    def run_and_die(work: "Work", entries: "Mapping[str, Entry | None]") -> None:
+    def run_and_die(work: "Work", entries: "Mapping[str, LedgerEntry | None]") -> None:
         producer = transactions._producer
         assert producer is not None
         owner, method = {

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from penstock.core.ids import TopicPartition
 from penstock.spark.errors import ProgressError
 from penstock.spark.exactly_once import Decision, decide
-from penstock.spark.progress import Batch, Progress, SourceOffsets, Stored
+from penstock.spark.progress import Batch, Progress, SourceOffsets, StoredProgress
 
 
 def at(*offsets: int, topic_id: str = "id-1", source: str = "orders") -> Progress:
@@ -21,31 +21,31 @@ def batch(start: Progress, end: Progress, number: int = 7, query: str = "query-1
 
 
 def test_a_batch_whose_start_is_stored_is_applied() -> None:
-    assert decide(Stored(at(5, 6)), batch(at(5, 6), at(9, 6))) is Decision.APPLY
+    assert decide(StoredProgress(at(5, 6)), batch(at(5, 6), at(9, 6))) is Decision.APPLY
 
 
 def test_a_batch_whose_end_is_stored_is_left_out_whatever_its_number() -> None:
     """A new checkpoint counts from zero: the number says nothing."""
-    stored = Stored(at(9, 6), "query-1", 7)
+    stored = StoredProgress(at(9, 6), "query-1", 7)
     assert decide(stored, batch(at(5, 6), at(9, 6), number=0, query="query-2")) is Decision.SKIP
 
 
 def test_fresh_data_of_a_new_checkpoint_is_not_taken_for_done() -> None:
-    stored = Stored(at(9), "query-1", 7)
+    stored = StoredProgress(at(9), "query-1", 7)
     assert decide(stored, batch(at(9), at(12), number=0, query="query-2")) is Decision.APPLY
 
 
 def test_a_batch_that_reads_nothing_is_known_by_its_number() -> None:
     """The watermark moved: rows come out of the state although no offset changes."""
-    stored = Stored(at(9), "query-1", 7)
+    stored = StoredProgress(at(9), "query-1", 7)
     assert decide(stored, batch(at(9), at(9), number=8)) is Decision.APPLY
     assert decide(stored, batch(at(9), at(9), number=7)) is Decision.SKIP
     assert decide(stored, batch(at(9), at(9), number=7, query="query-2")) is Decision.APPLY
 
 
 def test_a_partition_that_is_new_in_the_batch_has_no_start() -> None:
-    assert decide(Stored(at(5)), batch(at(5), at(9, 3))) is Decision.APPLY
-    assert decide(Stored(at(9, 3)), batch(at(5), at(9, 3))) is Decision.SKIP
+    assert decide(StoredProgress(at(5)), batch(at(5), at(9, 3))) is Decision.APPLY
+    assert decide(StoredProgress(at(9, 3)), batch(at(5), at(9, 3))) is Decision.SKIP
 
 
 @pytest.mark.parametrize(
@@ -62,33 +62,33 @@ def test_a_partition_that_is_new_in_the_batch_has_no_start() -> None:
 )
 def test_anything_else_is_refused_with_what_is_there(stored: Progress, said: str) -> None:
     with pytest.raises(ProgressError, match=said) as raised:
-        decide(Stored(stored), batch(at(5), at(9)))
+        decide(StoredProgress(stored), batch(at(5), at(9)))
     assert "penstock pipeline rebuild" in str(raised.value)
 
 
 def test_half_a_batch_is_refused() -> None:
     with pytest.raises(ProgressError, match="some partitions are at the start"):
-        decide(Stored(at(9, 6)), batch(at(5, 6), at(9, 8)))
+        decide(StoredProgress(at(9, 6)), batch(at(5, 6), at(9, 8)))
 
 
 def test_one_source_of_two_is_not_enough() -> None:
     start = {**at(5), **at(1, source="bills")}
     end = {**at(9), **at(2, source="bills")}
-    assert decide(Stored(start), batch(start, end)) is Decision.APPLY
-    assert decide(Stored(end), batch(start, end)) is Decision.SKIP
+    assert decide(StoredProgress(start), batch(start, end)) is Decision.APPLY
+    assert decide(StoredProgress(end), batch(start, end)) is Decision.SKIP
     with pytest.raises(ProgressError):
-        decide(Stored({**end, **at(1, source="bills")}), batch(start, end))
+        decide(StoredProgress({**end, **at(1, source="bills")}), batch(start, end))
 
 
 def test_a_broker_without_topic_ids_is_trusted() -> None:
     bare = {"orders": SourceOffsets({TopicPartition("orders", 0): 5})}
-    assert decide(Stored(bare), batch(at(5), at(9))) is Decision.APPLY
+    assert decide(StoredProgress(bare), batch(at(5), at(9))) is Decision.APPLY
 
 
 @given(st.data())
 def test_every_row_is_stored_once_whatever_is_run_again(data: st.DataObject) -> None:
     """A driver that dies before or after the sink's commit, with the checkpoint or without it."""
-    stored = Stored(at(0))
+    stored = StoredProgress(at(0))
     rows: list[int] = []
     checkpoint: tuple[str, list[Batch], int] = ("query-0", [], 0)  # query, planned, committed
     lives = 0
@@ -104,7 +104,7 @@ def test_every_row_is_stored_once_whatever_is_run_again(data: st.DataObject) -> 
             partition = TopicPartition("orders", 0)
             first_row = now.start["orders"].offsets[partition]
             rows += range(first_row, now.end["orders"].offsets[partition])
-            stored = Stored(now.end, now.query_id, now.batch_id)
+            stored = StoredProgress(now.end, now.query_id, now.batch_id)
             if data.draw(st.booleans()):
                 committed += 1
         checkpoint = query, planned, committed

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.core.ids import TopicPartition
 from penstock.spark.errors import ProgressError
-from penstock.spark.progress import Json, SourceOffsets, begin_in, with_begin
+from penstock.spark.progress import Json, SourceOffsets, first_batch_start, with_first_batch_start
 
 NAMES = st.text("abcXYZ019._-", min_size=1, max_size=8)
 
@@ -47,10 +47,10 @@ def test_offsets_of_sparks_own_source_are_read() -> None:
 def test_the_end_of_a_first_batch_says_where_it_began(topic_ids: dict[str, str]) -> None:
     end = SourceOffsets({TopicPartition("t", 0): 7}, topic_ids)
     begin: dict[str, Json] = {"t": {"0": 5}}
-    written = json.loads(json.dumps(with_begin(end.to_json(), begin)))
+    written = json.loads(json.dumps(with_first_batch_start(end.to_json(), begin)))
     assert SourceOffsets.from_json(written) == end
-    assert begin_in(written) == begin
-    assert begin_in(end.to_json()) is None
+    assert first_batch_start(written) == begin
+    assert first_batch_start(end.to_json()) is None
 
 
 @pytest.mark.parametrize(

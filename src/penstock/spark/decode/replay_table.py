@@ -33,8 +33,8 @@ from penstock.spark.sinks.database.dead_letters import headers_from_json
 from penstock.spark.sinks.database.engines import open_engine
 from penstock.spark.sinks.database.kind import DatabaseSinkSpec
 from penstock.spark.sinks.database.tables import dead_letter_table, split_name
-from penstock.spark.sinks.topic.ledger import Entry
-from penstock.spark.sinks.topic.transactions import Tick, Transactions
+from penstock.spark.sinks.topic.ledger import LedgerEntry
+from penstock.spark.sinks.topic.transactions import CheckDeadline, Transactions
 
 if TYPE_CHECKING:
     from penstock.client.producer.producer import Producer
@@ -65,7 +65,7 @@ def replay_table(
             return _look(tables, to, limit)
         transactions = Transactions(client_settings(spec), replay_key(spec))
         try:
-            entry = transactions.open() or Entry(None)
+            entry = transactions.open() or LedgerEntry(None)
             if entry.fingerprint:
                 tables.mark(*_sent_before(entry.fingerprint))
             targets = Targets(client_settings(spec), to)
@@ -84,7 +84,7 @@ def replay_table(
 def _send(
     tables: "_Tables",
     transactions: Transactions,
-    entry: Entry,
+    entry: LedgerEntry,
     targets: Targets,
     to: str | None,
     limit: int | None,
@@ -103,14 +103,16 @@ def _send(
             offsets = [each.offset for each in chunk]
             named = json.dumps([*place, offsets], separators=(",", ":"))
 
-            def work(producer: "Producer", tick: Tick, chunk: list[DeadLetter] = chunk) -> None:
+            def work(
+                producer: "Producer", check_deadline: CheckDeadline, chunk: list[DeadLetter] = chunk
+            ) -> None:
                 targets.send(producer, chunk)
                 step("sent")
-                tick()
+                check_deadline()
 
             transactions.run(
                 work,
-                {transactions.key: Entry(entry.stored, rows=len(chunk), fingerprint=named)},
+                {transactions.key: LedgerEntry(entry.stored, rows=len(chunk), fingerprint=named)},
             )
             step("committed")
             result.repeated += tables.mark(place, offsets) - len(offsets)

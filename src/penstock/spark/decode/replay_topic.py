@@ -25,9 +25,9 @@ from penstock.spark.decode.replay import (
 )
 from penstock.spark.errors import PipelineError
 from penstock.spark.pipeline.model import PipelineSpec
-from penstock.spark.progress import SourceOffsets, Stored
-from penstock.spark.sinks.topic.ledger import Entry, Ledger
-from penstock.spark.sinks.topic.transactions import Tick, Transactions
+from penstock.spark.progress import SourceOffsets, StoredProgress
+from penstock.spark.sinks.topic.ledger import Ledger, LedgerEntry
+from penstock.spark.sinks.topic.transactions import CheckDeadline, Transactions
 from penstock.spark.source.topic_ids import to_text
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class _Run:
         spec: PipelineSpec,
         topic: str,
         topic_id: str,
-        entry: Entry | None,
+        entry: LedgerEntry | None,
         to: str | None,
         limit: int | None,
     ) -> None:
@@ -89,7 +89,7 @@ class _Run:
         self._topic_id = topic_id
         self._to = to
         self._limit = limit
-        self._entry = entry or Entry(None)
+        self._entry = entry or LedgerEntry(None)
         self._done = _done(self._entry, topic_id, topic)
         self._sent: set[Origin] = set()
         self.result = ReplayResult()
@@ -110,16 +110,18 @@ class _Run:
                     self._done, {self._topic: self._topic_id} if self._topic_id else {}
                 )
             }
-            entry = Entry(
-                Stored(progress),
+            entry = LedgerEntry(
+                StoredProgress(progress),
                 rows=len(chunk.letters),
                 fingerprint=self._entry.fingerprint,
             )
 
-            def work(producer: "Producer", tick: Tick, chunk: _Chunk = chunk) -> None:
+            def work(
+                producer: "Producer", check_deadline: CheckDeadline, chunk: _Chunk = chunk
+            ) -> None:
                 targets.send(producer, chunk.letters)
                 step("sent")
-                tick()
+                check_deadline()
                 producer.send_offsets_to_transaction(chunk.next_offsets, replay_key(self._spec))
                 step("offsets")
 
@@ -206,7 +208,7 @@ def _topic_id(client: Mapping[str, str], topic: str) -> str:
         admin.close()
 
 
-def _done(entry: Entry, topic_id: str, topic: str) -> dict[TopicPartition, int]:
+def _done(entry: LedgerEntry, topic_id: str, topic: str) -> dict[TopicPartition, int]:
     """The next offset of each partition; none of a topic that was made again since."""
     stored = entry.stored
     offsets = None if stored is None else stored.progress.get(_DEAD_LETTERS)

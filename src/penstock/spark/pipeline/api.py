@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.spark.run.run import RunResult
-    from penstock.spark.watch.watching import RunListener
+    from penstock.spark.watch.run_listener import RunListener
 
 _Function = TypeVar("_Function", bound="StepFunction")
 

@@ -16,10 +16,10 @@ from penstock.spark.pipeline.model import (
     StepSpec,
     Watermark,
 )
-from penstock.spark.run.observed import observing
-from penstock.spark.run.offset_log import occurrences
+from penstock.spark.run.offset_log import number_repeated
 from penstock.spark.run.plan_facts import facts_of
-from penstock.spark.run.resume import Needs
+from penstock.spark.run.record_counts import count_records
+from penstock.spark.run.resume import QueryPlan
 from penstock.spark.run.source_options import stream_options_of
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledQuery:
     """A query, ready to be started."""
 
     frame: "DataFrame"
-    needs: Needs
+    needs: QueryPlan
     output_mode: OutputMode
 
     @property
@@ -51,7 +51,7 @@ def compile_query(
     spec: PipelineSpec,
     sink: SinkSpec,
     start: "Callable[[SourceSpec], SourceOffsets]",
-) -> Compiled:
+) -> CompiledQuery:
     """The query that feeds a sink, in a session of its own, whose views it makes.
 
     `start` says where a source begins if there is no checkpoint; it is asked for sources that the
@@ -87,10 +87,10 @@ def compile_query(
             f"sink {sink.name}: view {sink.view} reads no topic. A pipeline copies what arrives"
         )
     facts = facts_of(frame)
-    return Compiled(
+    return CompiledQuery(
         frame=frame,
-        needs=Needs(
-            sources=tuple(occurrences(facts.sources)),
+        needs=QueryPlan(
+            sources=tuple(number_repeated(facts.sources)),
             stateful=facts.stateful,
             patterns=frozenset(each.name for each in sources if each.pattern is not None),
         ),
@@ -131,7 +131,7 @@ def _stream(
 
     options = stream_options_of(spec, source, start, limit)
     raw = spark.readStream.format("penstock").options(**options).load()
-    counted = observing(decode(raw, source), source.name)
+    counted = count_records(decode(raw, source), source.name)
     return counted.where(sql.col("_error").isNull()).drop("_error")
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from penstock.spark.errors import TooManyDeadLettersError
 from penstock.spark.pipeline.model import DeadLetterSpec, PipelineSpec, SourceSpec
 from penstock.spark.progress import Batch, SourceOffsets
-from penstock.spark.run.observed import observed
+from penstock.spark.run.record_counts import read_counts
 from penstock.spark.run.source_options import range_options_of
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ SMALLEST_SHARED = 100
 """Records from which on a share of a batch says something."""
 
 
-class Unreadable:
+class DeadLetterReader:
     """For one query. `sink` takes dead letters itself, or a topic of their own does."""
 
     def __init__(self, spark: "SparkSession", spec: PipelineSpec, key: str, sink: "Sink") -> None:
@@ -59,7 +59,7 @@ class Unreadable:
             if source is None:
                 continue
             start = batch.start.get(name, SourceOffsets({}))
-            counted = observed(query, name)
+            counted = read_counts(query, name)
             records += counted.records if counted else span(start, end)
             bad += counted.bad if counted else span(start, end)
             counted_bad += counted.bad if counted else 0

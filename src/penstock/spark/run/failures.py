@@ -39,7 +39,7 @@ def is_spark_gone(error: BaseException) -> bool:
     return isinstance(error, Py4JNetworkError | ConnectionError)
 
 
-def spark_gone(who: str) -> SparkStoppedError:
+def spark_gone_error(who: str) -> SparkStoppedError:
     return SparkStoppedError(
         f"{who}: the Java process of Spark has ended. If nobody has stopped it, it had too little "
         "memory: raise spark.driver.memory, or make batches smaller with max_batch_records. Start "
@@ -53,7 +53,7 @@ def _translated(key: str, error: BaseException) -> SparkPartError:
     if not type(error).__module__.startswith(("pyspark.", "py4j.")):
         return PipelineError(f"{key}: {type(error).__name__}: {error}")
     if is_spark_gone(error):
-        return spark_gone(key)
+        return spark_gone_error(key)
     text = _with_causes(error)
     if any(each in text for each in _OTHER_DRIVER):
         return FencedError(

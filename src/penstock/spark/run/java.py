@@ -83,26 +83,26 @@ def find_java(environment: Mapping[str, str], cache: Path | None = None) -> Java
         if version < OLDEST:
             too_old.append(f"{how} has Java {version} ({program})")
             continue
-        folder = cache_folder(environment) if cache is None else cache
+        folder = cache_directory(environment) if cache is None else cache
         real = program.resolve()
         return Java(_with_script(real, version, folder), real, version, how)
     said = f"{' and '.join(too_old)}, which is too old" if too_old else "no Java was found"
     raise MissingPartError(f"Spark needs Java {OLDEST} or newer, and {said}: {_INSTALL}")
 
 
-def cache_folder(environment: Mapping[str, str]) -> Path:
+def cache_directory(environment: Mapping[str, str]) -> Path:
     """Where files are kept that any run can make again; one of this process if need be."""
     base = environment.get("XDG_CACHE_HOME") or str(Path(environment.get("HOME", "~")) / ".cache")
     folder = Path(base).expanduser() / "penstock"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
-        return _own_folder()
-    return folder if os.access(folder, os.W_OK) else _own_folder()
+        return _temporary_cache()
+    return folder if os.access(folder, os.W_OK) else _temporary_cache()
 
 
 @cache
-def _own_folder() -> Path:
+def _temporary_cache() -> Path:
     folder = tempfile.mkdtemp(prefix="penstock-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)

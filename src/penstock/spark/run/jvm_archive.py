@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from penstock.spark.errors import MissingPartError
-from penstock.spark.run.java import Java, cache_folder, find_java, require_spark
+from penstock.spark.run.java import Java, cache_directory, find_java, require_spark
 
 _WORK = """
 import sys
@@ -61,7 +61,7 @@ def options_for(archive: Path) -> str:
 def make_archive(cache: Path | None = None) -> Path:
     """Make the file, unless it is there. Takes half a minute."""
     require_spark()
-    folder = cache_folder(os.environ) if cache is None else cache
+    folder = cache_directory(os.environ) if cache is None else cache
     made = archive_of(find_java(os.environ, folder), folder)
     if made.exists():
         return made

@@ -47,7 +47,7 @@ def _check_reachable(master: str) -> None:
     )
 
 
-def not_started(master: str, error: Exception) -> PipelineError:
+def startup_error(master: str, error: Exception) -> PipelineError:
     """What kept a session from starting, on one line."""
     if was_stopped(str(error)):
         return PipelineError(

@@ -41,7 +41,7 @@ def parse_offsets(text: str) -> list[SourceOffsets]:
     return found
 
 
-def occurrences(names: Iterable[str]) -> list[str]:
+def number_repeated(names: Iterable[str]) -> list[str]:
     """Names for the sources of a plan: one that is read twice is `clicks`, then `clicks#2`."""
     seen: Counter[str] = Counter()
     found: list[str] = []
@@ -58,7 +58,7 @@ def source_of(occurrence: str) -> str:
 
 def by_name(sources: Sequence[SourceOffsets]) -> Progress:
     """The offsets of a batch by the names of its sources, in the order of the plan."""
-    names = occurrences(each.source for each in sources)
+    names = number_repeated(each.source for each in sources)
     return dict(zip(names, sources, strict=True))
 
 

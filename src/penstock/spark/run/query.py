@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 from penstock.spark.errors import PipelineError, ProgressError, SparkPartError
 from penstock.spark.exactly_once import Decision, decide
 from penstock.spark.pipeline.model import PipelineSpec, SinkSpec, SourceSpec
-from penstock.spark.progress import Batch, Progress, SourceOffsets, Stored
-from penstock.spark.run.compile import Compiled, compile_query
-from penstock.spark.run.dead_letter_reader import Unreadable
+from penstock.spark.progress import Batch, Progress, SourceOffsets, StoredProgress
+from penstock.spark.run.compile import CompiledQuery, compile_query
+from penstock.spark.run.dead_letter_reader import DeadLetterReader
 from penstock.spark.run.failures import failure_of
 from penstock.spark.run.offset_log import Checkpoint, CheckpointFiles, source_of
-from penstock.spark.run.resume import Seen, check_first_run, goes_on_from
+from penstock.spark.run.resume import CheckpointState, check_first_run, resume_position
 from penstock.spark.run.session import query_session
 from penstock.spark.run.source_options import starting_options_of
-from penstock.spark.watch.ends import Ends
-from penstock.spark.watch.watching import RunListener
+from penstock.spark.watch.latest_offsets import LatestOffsets
+from penstock.spark.watch.run_listener import RunListener
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from penstock.spark.sinks.port import Sink
-    from penstock.spark.watch.listener import Reports
+    from penstock.spark.watch.batch_reporter import BatchReporter
 
 _TRIGGER_PATIENCE_S = 20.0
 _REPORT_PATIENCE_S = 10.0
 
-At = Callable[[str], None]
+StepHook = Callable[[str], None]
 """Called with the name of each step that a query takes, for tests that stop it there: `opened`,
 `begun`, `batch`, `rows` (the plan has run), `dead-letters` (they are known; nothing is stored yet),
 `stored` (the sink has committed, Spark has not), `skipped`."""
@@ -71,7 +71,7 @@ class Query:
         *,
         owner: str,
         listeners: Sequence[RunListener] = (),
-        at: At = lambda step: None,
+        at: StepHook = lambda step: None,
     ) -> None:
         self.key = spec.query(sink_spec)
         self.location = location_of(spec, sink_spec)
@@ -83,15 +83,15 @@ class Query:
         self._at = at
         self._spark = query_session(base, spec)
         self._checkpoint = Checkpoint(CheckpointFiles(self._spark, self.location))
-        self._unreadable = Unreadable(self._spark, spec, self.key, sink)
+        self._dead_letters = DeadLetterReader(self._spark, spec, self.key, sink)
         self._query: StreamingQuery | None = None
-        self._reports: Reports | None = None
-        self._ends = Ends(spec.client_settings)
+        self._reports: BatchReporter | None = None
+        self._latest_offsets = LatestOffsets(spec.client_settings)
         self._has_started = Event()
         self._stopping = Event()
         self._busy = Lock()
         self._error: BaseException | None = None
-        self._stored = Stored({})
+        self._stored = StoredProgress({})
         self._begin: Progress = {}
         self._last: tuple[int, Progress] | None = None
         self._result = QueryResult(self.key)
@@ -112,9 +112,9 @@ class Query:
             raise failure_of(self.key, error) from error
         for each in self._listeners:
             each.begins(self.key, self._stored.progress)
-        from penstock.spark.watch.listener import Reports
+        from penstock.spark.watch.batch_reporter import BatchReporter
 
-        self._reports = Reports(self.key, self._listeners, self._ends)
+        self._reports = BatchReporter(self.key, self._listeners, self._latest_offsets)
         self._spark.streams.addListener(self._reports)
         writer = (
             compiled.frame.writeStream.queryName(self.key)
@@ -132,9 +132,9 @@ class Query:
         finally:
             self._has_started.set()
 
-    def _prepare(self) -> Compiled:
+    def _prepare(self) -> CompiledQuery:
         stored = self._sink.open(self._owner)
-        self._unreadable.open(self._owner)
+        self._dead_letters.open(self._owner)
         self._at("opened")
         seen = self._look()
         if stored is None:
@@ -155,19 +155,19 @@ class Query:
 
         compiled = compile_query(self._spark, self._spec, self._sink_spec, start)
         if stored is None:
-            stored = Stored({name: starts[source_of(name)] for name in compiled.sources})
+            stored = StoredProgress({name: starts[source_of(name)] for name in compiled.sources})
             self._sink.begin_at(stored.progress)
             self._at("begun")
-        begin = goes_on_from(self.key, stored, seen, compiled.needs)
+        begin = resume_position(self.key, stored, seen, compiled.needs)
         if seen.planned is None and seen.begin != begin:
             self._checkpoint.write_begin(begin)
         self._stored, self._begin = stored, begin
         return compiled
 
-    def _look(self) -> Seen:
+    def _look(self) -> CheckpointState:
         found = self._checkpoint
         planned = found.last_planned
-        return Seen(
+        return CheckpointState(
             exists=found.exists,
             query_id=found.query_id or "",
             begin=found.begin,
@@ -187,7 +187,7 @@ class Query:
 
     # --- A batch ----------------------------------------------------------------------------------
 
-    def _run_batch(self, compiled: Compiled, frame: "DataFrame", batch_id: int) -> None:
+    def _run_batch(self, compiled: CompiledQuery, frame: "DataFrame", batch_id: int) -> None:
         with self._busy:
             try:
                 if self._stopping.is_set():
@@ -211,7 +211,7 @@ class Query:
         self._last = batch_id, end
         return Batch(self._checkpoint.query_id or "", batch_id, start, end)
 
-    def _apply(self, compiled: Compiled, frame: "DataFrame", batch: Batch) -> None:
+    def _apply(self, compiled: CompiledQuery, frame: "DataFrame", batch: Batch) -> None:
         if decide(self._stored, batch) is Decision.SKIP:
             if compiled.stateful:
                 # The state must be made, or Spark finds it missing in the next batch.
@@ -227,13 +227,13 @@ class Query:
             self._has_started.wait()
             if self._query is None:
                 raise PipelineError(f"{self.key} was stopped")
-            found, written = self._unreadable.of_batch(self._query, batch)
+            found, written = self._dead_letters.of_batch(self._query, batch)
             self._at("dead-letters")
             return found
 
         applied = self._sink.write(frame, batch, dead_letters)
         self._at("stored")
-        self._stored = Stored(batch.end, batch.query_id, batch.batch_id)
+        self._stored = StoredProgress(batch.end, batch.query_id, batch.batch_id)
         applied = replace(applied, dead_letters=applied.dead_letters + written)
         self._result = replace(
             self._result,
@@ -303,9 +303,9 @@ class Query:
                     reports.ended.wait(_REPORT_PATIENCE_S)
                 self._spark.streams.removeListener(reports)
         finally:
-            self._ends.close()
+            self._latest_offsets.close()
             with suppress(PipelineError):
-                self._unreadable.close()
+                self._dead_letters.close()
             self._sink.close()
 
 

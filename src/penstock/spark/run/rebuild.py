@@ -12,7 +12,7 @@ from penstock.spark.errors import PipelineError
 from penstock.spark.pipeline.model import PipelineSpec
 from penstock.spark.run.offset_log import Checkpoint, CheckpointFiles
 from penstock.spark.run.owners import new_owner
-from penstock.spark.run.query import At, location_of
+from penstock.spark.run.query import StepHook, location_of
 from penstock.spark.sinks.registry import SinkFactory, create_sink
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def rebuild(
     names: Sequence[str] = (),
     *,
     sinks: SinkFactory = create_sink,
-    at: At = lambda step: None,
+    at: StepHook = lambda step: None,
 ) -> list[str]:
     """Clear the sinks of these names, or all; the keys of their queries. The next `run` reads
     everything again, from where `starting` says."""

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 from penstock.spark.errors import CheckpointLostError, PipelineError, ProgressError
 from penstock.spark.exactly_once import Decision, decide
-from penstock.spark.progress import Batch, Progress, SourceOffsets, Stored
+from penstock.spark.progress import Batch, Progress, SourceOffsets, StoredProgress
 from penstock.spark.run.offset_log import source_of
 
 _REBUILD = "`penstock pipeline rebuild` clears results and progress, and makes them anew"
 
 
 @dataclass(frozen=True)
-class Seen:
+class CheckpointState:
     """What there is of a checkpoint when a query is to start."""
 
     exists: bool = False
@@ -26,7 +26,7 @@ class Seen:
     end: Progress | None = None
 
 
-def check_first_run(key: str, seen: Seen, location: str) -> None:
+def check_first_run(key: str, seen: CheckpointState, location: str) -> None:
     """Of a sink that has stored nothing yet: a checkpoint would make it miss records."""
     if seen.exists:
         raise PipelineError(
@@ -37,7 +37,7 @@ def check_first_run(key: str, seen: Seen, location: str) -> None:
 
 
 @dataclass(frozen=True)
-class Needs:
+class QueryPlan:
     """What the plan of a query says."""
 
     sources: tuple[str, ...]
@@ -47,7 +47,9 @@ class Needs:
     """Sources that read what matches a pattern: there may be nothing yet."""
 
 
-def goes_on_from(key: str, stored: Stored, seen: Seen, needs: Needs) -> Progress:
+def resume_position(
+    key: str, stored: StoredProgress, seen: CheckpointState, needs: QueryPlan
+) -> Progress:
     """Where the first batch of the checkpoint begins, be there one or not.
 
     Raises where the query cannot go on: its state is gone, or belongs to other results, or its
@@ -81,7 +83,7 @@ def goes_on_from(key: str, stored: Stored, seen: Seen, needs: Needs) -> Progress
     return stored.progress
 
 
-def _check_last(key: str, stored: Stored, seen: Seen) -> None:
+def _check_last(key: str, stored: StoredProgress, seen: CheckpointState) -> None:
     """The last batch of the checkpoint, before any new one hides the difference."""
     start = seen.start if seen.planned else seen.begin
     if seen.planned is None or seen.end is None or start is None:
@@ -95,7 +97,7 @@ def _check_last(key: str, stored: Stored, seen: Seen) -> None:
         )
 
 
-def _check_sources(key: str, who: str, progress: Progress, needs: Needs) -> None:
+def _check_sources(key: str, who: str, progress: Progress, needs: QueryPlan) -> None:
     sources = set(needs.sources)
     missing = {each for each in sources - progress.keys() if source_of(each) not in needs.patterns}
     if missing or progress.keys() - sources:

@@ -11,12 +11,12 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from penstock.spark.pipeline.model import PipelineSpec
-from penstock.spark.run.failures import SparkStoppedError, is_spark_gone, spark_gone
+from penstock.spark.run.failures import SparkStoppedError, is_spark_gone, spark_gone_error
 from penstock.spark.run.owners import new_owner
-from penstock.spark.run.query import At, Query, QueryResult
+from penstock.spark.run.query import Query, QueryResult, StepHook
 from penstock.spark.run.session import active_session, end_session, session
 from penstock.spark.sinks.registry import SinkFactory, create_sink
-from penstock.spark.watch.watching import RunListener
+from penstock.spark.watch.run_listener import RunListener
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,7 +47,7 @@ def run(
     listeners: Sequence[RunListener] = (),
     stop: Event | None = None,
     sinks: SinkFactory = create_sink,
-    at: At = lambda step: None,
+    at: StepHook = lambda step: None,
 ) -> RunResult:
     """Run until `stop` is set, or SIGINT or SIGTERM comes; with `once`, until what was there when
     it started is read. A batch that is under way is finished first; a second signal cancels it.
@@ -108,7 +108,7 @@ def _spark_watched(spec: PipelineSpec) -> Iterator[None]:
     except Exception as error:
         if not is_spark_gone(error):
             raise
-        raise spark_gone(spec.name) from error
+        raise spark_gone_error(spec.name) from error
 
 
 @contextmanager

@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 from penstock.spark.errors import MissingPartError, PipelineError
 from penstock.spark.pipeline.model import PipelineSpec
-from penstock.spark.run.java import cache_folder, find_java, require_spark, write_file
+from penstock.spark.run.java import cache_directory, find_java, require_spark, write_file
 from penstock.spark.run.jvm import JavaObject
 from penstock.spark.run.jvm_archive import archive_of, options_for
-from penstock.spark.run.masters import check_master, is_local, not_started
+from penstock.spark.run.masters import check_master, is_local, startup_error
 from penstock.spark.run.spark_home import unpacked_home
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def session(
     java = find_java(os.environ)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
-    cache = cache_folder(os.environ)
+    cache = cache_directory(os.environ)
     archive = archive_of(java, cache)
     if archive.exists():
         chosen["spark.driver.extraJavaOptions"] += f" {options_for(archive)}"
@@ -148,7 +148,7 @@ def session(
             ) from error
         raise PipelineError(f"Spark could not start: {error}") from error
     except Py4JError as error:
-        raise not_started(chosen["spark.master"], error) from error
+        raise startup_error(chosen["spark.master"], error) from error
 
 
 def end_session(spark: "SparkSession") -> None:
@@ -254,4 +254,4 @@ def _local_cores(master: str) -> int:
 
 
 def _log_settings() -> Path:
-    return write_file(cache_folder(os.environ) / "spark-log4j2.properties", _LOG_SETTINGS)
+    return write_file(cache_directory(os.environ) / "spark-log4j2.properties", _LOG_SETTINGS)

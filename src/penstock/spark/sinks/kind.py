@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypedDict, TypeVar
 
 from penstock.spark.pipeline.model import OutputMode, PipelineSpec, Problem, SinkSpec
 from penstock.spark.pipeline.nearest import suggestion
-from penstock.spark.progress import Stored
+from penstock.spark.progress import StoredProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +52,7 @@ class LastBatch:
 class SinkState:
     """What a sink has stored about its query."""
 
-    stored: Stored | None
+    stored: StoredProgress | None
     """None: the query has not begun, or its results were cleared."""
     owner: str
     epoch: int | None = None

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from penstock.spark.progress import Batch, Progress, Stored
+from penstock.spark.progress import Batch, Progress, StoredProgress
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +27,7 @@ many of them) ends the batch: nothing of it may be stored then.
 
 
 @dataclass(frozen=True)
-class Applied:
+class WriteResult:
     """What a batch has stored."""
 
     rows: int
@@ -41,7 +41,7 @@ class Sink(ABC):
     """Whether `write` stores dead letters in the same transaction as the rows."""
 
     @abstractmethod
-    def open(self, owner: str) -> Stored | None:
+    def open(self, owner: str) -> StoredProgress | None:
         """Take the query over and say how far it is; None if it has never run.
 
         From here on every other owner is refused with `FencedError`, also one that is in the
@@ -55,7 +55,7 @@ class Sink(ABC):
     @abstractmethod
     def write(
         self, rows: "DataFrame", batch: Batch, dead_letters: "DeadLetters | None" = None
-    ) -> Applied:
+    ) -> WriteResult:
         """Store rows, dead letters and `batch.end` in one transaction. `FencedError` if replaced.
 
         Runs the plan of `rows` exactly once, then calls `dead_letters` (also where

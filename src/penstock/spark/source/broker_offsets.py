@@ -13,11 +13,11 @@ from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.spark.clients import new_admin
 from penstock.spark.errors import OptionError
-from penstock.spark.exactly_once import other_topics
+from penstock.spark.exactly_once import recreated_topics
 from penstock.spark.progress import SourceOffsets
 from penstock.spark.source.offsets_json import LATEST, listed
 from penstock.spark.source.options import Assign, SourceOptions, Subscribe, SubscribePattern
-from penstock.spark.source.positions import AtOffsets, AtTime, AtTimes, Edge, Position
+from penstock.spark.source.positions import AtOffsets, AtTime, AtTimes, LogBoundary, Position
 from penstock.spark.source.topic_ids import to_text
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _ABSENT = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 @dataclass(frozen=True)
-class Found:
+class CurrentPartitions:
     """The partitions to read, as they are now."""
 
     partitions: frozenset[TopicPartition]
@@ -57,7 +57,7 @@ class BrokerOffsets:
         self._interval_ms = options.fetch_offset_retry_interval_ms
         self._source = options.source_name
         self._sleep = sleep
-        self._made: Admin | None = None
+        self._connections: Admin | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -66,17 +66,17 @@ class BrokerOffsets:
         self.close()
 
     def close(self) -> None:
-        if self._made is not None:
-            self._made.close()
-            self._made = None
+        if self._connections is not None:
+            self._connections.close()
+            self._connections = None
 
     # --- What there is ----------------------------------------------------------------------------
 
-    def found(self) -> Found:
+    def found(self) -> CurrentPartitions:
         """Topics that are named and do not exist are left out."""
         return self._retried(self._find)
 
-    def _find_all(self) -> Found:
+    def _find_all(self) -> CurrentPartitions:
         """UnknownTopicError where something that is named is not there."""
         found = self._find()
         missing: set[str] = set()
@@ -92,7 +92,7 @@ class BrokerOffsets:
             )
         return found
 
-    def _find(self) -> Found:
+    def _find(self) -> CurrentPartitions:
         if isinstance(self._topics, SubscribePattern):
             pattern = self._topics.pattern
             names = [name for name in self._admin.list_topics() if pattern.search(name)]
@@ -109,7 +109,7 @@ class BrokerOffsets:
         if isinstance(self._topics, Assign):
             partitions &= self._topics.partitions
         ids = {topic.name: to_text(topic.topic_id) for topic in described if topic.topic_id}
-        return Found(partitions, ids)
+        return CurrentPartitions(partitions, ids)
 
     def _described(self, names: list[str]) -> list[TopicDescription]:
         if not names:
@@ -207,7 +207,7 @@ class BrokerOffsets:
         """Partitions whose end was further, or that are gone; but not those of a new topic."""
         if known is None:
             return ""
-        others = other_topics(known, now)
+        others = recreated_topics(known, now)
         return ", ".join(
             f"{each} from {offset} to {now.offsets.get(each, 'nothing')}"
             for each, offset in known.offsets.items()
@@ -218,9 +218,9 @@ class BrokerOffsets:
 
     @property
     def _admin(self) -> "Admin":
-        if self._made is None:
-            self._made = new_admin(self._client)
-        return self._made
+        if self._connections is None:
+            self._connections = new_admin(self._client)
+        return self._connections
 
     def _retried(self, ask: Callable[[], T]) -> T:
         for attempt in range(1, self._attempts + 1):
@@ -235,9 +235,11 @@ class BrokerOffsets:
         raise AssertionError("there is at least one attempt")
 
 
-def _wanted(position: Position, found: Found, *, is_start: bool) -> dict[TopicPartition, int]:
+def _wanted(
+    position: Position, found: CurrentPartitions, *, is_start: bool
+) -> dict[TopicPartition, int]:
     """An offset, a time, EARLIEST or LATEST for each partition."""
-    if isinstance(position, Edge):
+    if isinstance(position, LogBoundary):
         return dict.fromkeys(found.partitions, position.value)
     if isinstance(position, AtTime):
         return dict.fromkeys(found.partitions, position.time)

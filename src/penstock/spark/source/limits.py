@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from penstock.core.ids import TopicPartition
 
 
-def limited(
+def limit_ends(
     limit: int, begin: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     """Ends of a batch of about `limit` offsets, shared out by what each partition has to read.
@@ -36,7 +36,7 @@ class Delay:
         self._max_delay_ms = max_delay_ms
         self._last_ms: float | None = None
 
-    def holds(
+    def should_wait(
         self,
         begin: Mapping[TopicPartition, int],
         end: Mapping[TopicPartition, int],

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.core.ids import TopicPartition
-from penstock.spark.exactly_once import other_topics
+from penstock.spark.exactly_once import recreated_topics
 from penstock.spark.progress import SourceOffsets
 from penstock.spark.source.offsets_json import listed
 from penstock.spark.source.ranges import OffsetRange
 
 
 @dataclass(frozen=True)
-class Beginning:
+class BatchStart:
     """Where a batch begins to read, and what was lost before."""
 
     offsets: Mapping[TopicPartition, int]
@@ -25,18 +25,18 @@ class Beginning:
 
 def new_partitions(start: SourceOffsets, end: SourceOffsets) -> frozenset[TopicPartition]:
     """Partitions that are read from their beginning: they, or their topics, came after `start`."""
-    others = other_topics(start, end)
+    others = recreated_topics(start, end)
     return frozenset(
         each for each in end.offsets if each not in start.offsets or each.topic in others
     )
 
 
-def beginning(
+def batch_start(
     start: SourceOffsets, end: SourceOffsets, earliest: Mapping[TopicPartition, int]
-) -> Beginning:
+) -> BatchStart:
     """`earliest` has the first offset of each new partition, and of as many others as are to be
     checked; a new partition that is not in it is gone again."""
-    others = other_topics(start, end)
+    others = recreated_topics(start, end)
     losses = [
         f"topic {name} was deleted and made again: its offsets are those of other records now"
         for name in sorted(others)
@@ -65,10 +65,10 @@ def beginning(
         elif first is not None and at < min(first, until):
             found[each] = min(first, until)
             losses.append(f"{each} starts at offset {first} now, and was read up to {at} only")
-    return Beginning(found, tuple(losses))
+    return BatchStart(found, tuple(losses))
 
 
-def ranges_between(begin: Beginning, end: SourceOffsets) -> list[OffsetRange]:
+def ranges_between(begin: BatchStart, end: SourceOffsets) -> list[OffsetRange]:
     """By topic and partition, also those with nothing in them."""
     return [
         OffsetRange(
@@ -78,7 +78,7 @@ def ranges_between(begin: Beginning, end: SourceOffsets) -> list[OffsetRange]:
     ]
 
 
-def replaced_since(end: SourceOffsets, now: Mapping[str, str]) -> frozenset[str]:
+def recreated_since(end: SourceOffsets, now: Mapping[str, str]) -> frozenset[str]:
     """Topics that were made again after a batch was planned: its offsets are not theirs."""
     return frozenset(
         topic for topic, planned in end.topic_ids.items() if now.get(topic, planned) != planned

@@ -29,7 +29,7 @@ from penstock.spark.source.positions import (
     AtOffsets,
     AtTime,
     AtTimes,
-    Edge,
+    LogBoundary,
     Position,
     check_order,
 )
@@ -147,31 +147,31 @@ class SourceOptions:
 
 def batch_options(options: Mapping[str, str]) -> SourceOptions:
     """Of `spark.read`. OptionError says what is wrong."""
-    given = _Given(options)
-    found = _parsed(given, Edge.EARLIEST)
+    given = _RawOptions(options)
+    found = _parsed(given, LogBoundary.EARLIEST)
     _check_batch(given, found)
     return found
 
 
 def stream_options(options: Mapping[str, str]) -> SourceOptions:
     """Of `spark.readStream`. OptionError says what is wrong."""
-    given = _Given(options)
-    found = _parsed(given, Edge.LATEST)
+    given = _RawOptions(options)
+    found = _parsed(given, LogBoundary.LATEST)
     _check_stream(given)
     return found
 
 
 def check_options(options: Mapping[str, str]) -> None:
     """OptionError for what is wrong in a batch and in a stream."""
-    _parsed(_Given(options), Edge.EARLIEST)
+    _parsed(_RawOptions(options), LogBoundary.EARLIEST)
 
 
 def wants_headers(options: Mapping[str, str]) -> bool:
     """Whether there is a column `headers`."""
-    return _Given(options).bool("includeHeaders", False)
+    return _RawOptions(options).bool("includeHeaders", False)
 
 
-class _Given:
+class _RawOptions:
     """Options as they were given, by name whatever its case."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -201,14 +201,14 @@ class _Given:
         }
 
 
-def _parsed(given: _Given, starting: Position) -> SourceOptions:
+def _parsed(given: _RawOptions, starting: Position) -> SourceOptions:
     """`starting`: where nothing else is said."""
     _check_names(given)
     found = SourceOptions(
         topics=_topics(given),
         client=_client(given),
         starting=_position(given, "starting", starting),
-        ending=_position(given, "ending", Edge.LATEST),
+        ending=_position(given, "ending", LogBoundary.LATEST),
         max_offsets_per_trigger=given.read("maxOffsetsPerTrigger", _positive, None),
         min_offsets_per_trigger=given.read("minOffsetsPerTrigger", _positive, None),
         max_trigger_delay_ms=given.read("maxTriggerDelay", milliseconds, 15 * 60_000),
@@ -230,7 +230,7 @@ def _parsed(given: _Given, starting: Position) -> SourceOptions:
     return found
 
 
-def _topics(given: _Given) -> Topics:
+def _topics(given: _RawOptions) -> Topics:
     ways = [name for name in ("subscribe", "subscribePattern", "assign") if given.has(name)]
     if len(ways) != 1:
         raise OptionError(
@@ -253,7 +253,7 @@ def _topics(given: _Given) -> Topics:
     return Subscribe(tuple(topics))
 
 
-def _position(given: _Given, which: str, default: Position) -> Position:
+def _position(given: _RawOptions, which: str, default: Position) -> Position:
     """A time for all wins over times, and those over offsets, as in Spark's own source."""
     strategy = (given.text("startingOffsetsByTimestampStrategy") or "error").lower()
     if strategy not in ("error", "latest"):
@@ -270,8 +270,8 @@ def _position(given: _Given, which: str, default: Position) -> Position:
     text = given.text(f"{which}Offsets")
     if text is None:
         return default
-    if text.upper() in Edge.__members__:
-        return Edge[text.upper()]
+    if text.upper() in LogBoundary.__members__:
+        return LogBoundary[text.upper()]
     if not text.startswith("{"):
         raise OptionError(
             f"{which}Offsets is earliest, latest, or an offset for each partition, "
@@ -280,7 +280,7 @@ def _position(given: _Given, which: str, default: Position) -> Position:
     return AtOffsets(offsets_of(f"{which}Offsets", text))
 
 
-def _client(given: _Given) -> dict[str, str]:
+def _client(given: _RawOptions) -> dict[str, str]:
     client = given.client()
     for name, advice in _REFUSED.items():
         if name in client:
@@ -310,7 +310,7 @@ def _with_dots(message: str, names: AbstractSet[str]) -> str:
     )
 
 
-def _check_names(given: _Given) -> None:
+def _check_names(given: _RawOptions) -> None:
     known = {name.lower(): name for name in NAMES}
     for name in given.names():
         if name in known or name.startswith(_CLIENT):
@@ -322,7 +322,7 @@ def _check_names(given: _Given) -> None:
             raise OptionError(f"there is no option {name}: did you mean {known[near[0]]}?")
 
 
-def _check_stream(given: _Given) -> None:
+def _check_stream(given: _RawOptions) -> None:
     for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
         if given.has(name):
             raise OptionError(
@@ -331,10 +331,10 @@ def _check_stream(given: _Given) -> None:
             )
 
 
-def _check_batch(given: _Given, found: SourceOptions) -> None:
-    if found.starting is Edge.LATEST:
+def _check_batch(given: _RawOptions, found: SourceOptions) -> None:
+    if found.starting is LogBoundary.LATEST:
         raise OptionError("startingOffsets=latest leaves nothing to read for spark.read")
-    if found.ending is Edge.EARLIEST:
+    if found.ending is LogBoundary.EARLIEST:
         raise OptionError("endingOffsets=earliest leaves nothing to read")
     for position, name, wrong, word in (
         (found.starting, "startingOffsets", LATEST, "latest"),

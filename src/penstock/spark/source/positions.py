@@ -11,7 +11,7 @@ from penstock.spark.progress import SourceOffsets
 from penstock.spark.source.offsets_json import EARLIEST, LATEST, listed
 
 
-class Edge(Enum):
+class LogBoundary(Enum):
     EARLIEST = EARLIEST
     LATEST = LATEST
 
@@ -40,7 +40,7 @@ class AtTimes:
     latest_if_none: bool
 
 
-Position: TypeAlias = Edge | AtOffsets | AtTime | AtTimes
+Position: TypeAlias = LogBoundary | AtOffsets | AtTime | AtTimes
 
 
 def check_order(starting: Position, ending: Position) -> None:

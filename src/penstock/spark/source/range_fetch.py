@@ -350,8 +350,8 @@ class RangeFetch:
 
     async def _out_of_range(self, offset: int, deadline_ms: int) -> int:
         """Where records begin again behind `offset`."""
-        first = await self._edge(_EARLIEST, deadline_ms)
-        last = await self._edge(_LATEST, deadline_ms)
+        first = await self._list_offset(_EARLIEST, deadline_ms)
+        last = await self._list_offset(_LATEST, deadline_ms)
         end = self._range.end
         if offset < first:
             self._lose(
@@ -369,7 +369,7 @@ class RangeFetch:
             raise _RangeEndError
         raise _NotYetError(f"offset {offset} is in the log again, which is from {first} to {last}")
 
-    async def _edge(self, timestamp: int, deadline_ms: int) -> int:
+    async def _list_offset(self, timestamp: int, deadline_ms: int) -> int:
         found = await self._lookup.look_up({self._partition: timestamp}, deadline_ms)
         return found[self._partition].offset
 

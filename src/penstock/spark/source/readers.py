@@ -21,21 +21,21 @@ from pyspark.sql.streaming.datasource import (
 
 from penstock.core.ids import TopicPartition
 from penstock.spark.errors import DataLossError, OptionError
-from penstock.spark.progress import Json, SourceOffsets, begin_in, with_begin
+from penstock.spark.progress import Json, SourceOffsets, first_batch_start, with_first_batch_start
 from penstock.spark.source.broker_offsets import BrokerOffsets
-from penstock.spark.source.limits import Delay, limited
+from penstock.spark.source.latest_offset_cache import LatestOffsetCache
+from penstock.spark.source.limits import Delay, limit_ends
 from penstock.spark.source.loss import (
-    Beginning,
-    beginning,
+    BatchStart,
+    batch_start,
     new_partitions,
     ranges_between,
-    replaced_since,
+    recreated_since,
 )
 from penstock.spark.source.options import SourceOptions
-from penstock.spark.source.positions import AtOffsets, Edge
+from penstock.spark.source.positions import AtOffsets, LogBoundary
 from penstock.spark.source.range_reader import ReadSettings, read_range
 from penstock.spark.source.ranges import OffsetRange, split
-from penstock.spark.source.watch import Watch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,12 +80,12 @@ class _Reading:
         if start == end:
             return []
         found = broker.found()
-        replaced = replaced_since(end, found.topic_ids)
+        replaced = recreated_since(end, found.topic_ids)
         there = [
             each for each in end.offsets if each in found.partitions and each.topic not in replaced
         ]
         earliest = broker.earliest(there)
-        begin = beginning(start, end, earliest)
+        begin = batch_start(start, end, earliest)
         unread = {
             each
             for each, at in begin.offsets.items()
@@ -94,7 +94,7 @@ class _Reading:
         self._report([*begin.losses, *(f"{each} is gone" for each in sorted(unread))])
         kept = {each: at for each, at in begin.offsets.items() if each not in unread}
         ranges = split(
-            ranges_between(Beginning(kept, ()), end),
+            ranges_between(BatchStart(kept, ()), end),
             self._options.min_partitions,
             self._options.max_records_per_partition,
         )
@@ -109,7 +109,7 @@ class PenstockReader(_Reading, DataSourceReader):
         with BrokerOffsets(options) as broker:
             start = broker.resolve(options.starting, is_start=True)
             end = broker.resolve(options.ending, is_start=False)
-            if options.ending is not Edge.LATEST:
+            if options.ending is not LogBoundary.LATEST:
                 _check_order(start.offsets, end.offsets)
             return self._plan(broker, start, end)
 
@@ -119,7 +119,7 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
 
     def __init__(self, options: SourceOptions) -> None:
         super().__init__(options)
-        self._made: tuple[BrokerOffsets, Watch] | None = None
+        self._connections: tuple[BrokerOffsets, LatestOffsetCache] | None = None
         self._initial: dict[str, Json] | None = None
         self._is_available_now = False
         self._target: SourceOffsets | None = None
@@ -130,7 +130,7 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_made": None}
+        return {**self.__dict__, "_connections": None}
 
     def initialOffset(self) -> dict[str, Json]:  # noqa: N802
         """Spark asks twice in the first batch, and `latest` must mean the same both times."""
@@ -159,7 +159,7 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
         done = SourceOffsets.from_json(start)
         end = self._end(done, limit)
         if start == self._initial:
-            return with_begin(end.to_json(), start)
+            return with_first_batch_start(end.to_json(), start)
         return start if end == done else end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Json] | None:  # noqa: N802
@@ -170,26 +170,26 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
         self._is_available_now = True
 
     def partitions(self, start: dict[str, Json], end: dict[str, Json]) -> list[InputPartition]:
-        begin = begin_in(end) if start == self._initial else None
+        begin = first_batch_start(end) if start == self._initial else None
         # Of a first batch that Spark repeats after a crash, the start is another one by now.
         first = SourceOffsets.from_json(start if begin is None else begin)
         return self._plan(self._broker, first, SourceOffsets.from_json(end))
 
     def stop(self) -> None:
-        if self._made is not None:
-            self._made[0].close()
-            self._made = None
+        if self._connections is not None:
+            self._connections[0].close()
+            self._connections = None
 
     def _end(self, done: SourceOffsets, limit: ReadLimit) -> SourceOffsets:
         latest = self._latest(done)
-        begin = beginning(done, latest, self._broker.earliest(new_partitions(done, latest)))
+        begin = batch_start(done, latest, self._broker.earliest(new_partitions(done, latest)))
         self._report(begin.losses)
         if isinstance(limit, ReadAllAvailable):
             return latest
         if self._holds(begin.offsets, latest):
             return done
         if isinstance(limit, ReadMaxRows):
-            ends = limited(limit.max_rows, begin.offsets, latest.offsets)
+            ends = limit_ends(limit.max_rows, begin.offsets, latest.offsets)
             return SourceOffsets(ends, latest.topic_ids, latest.source)
         return latest
 
@@ -204,21 +204,21 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
         """`minOffsetsPerTrigger`; a query that reads what is there and ends waits for nothing."""
         if self._delay is None or self._is_available_now:
             return False
-        return self._delay.holds(begin, latest.offsets, time.monotonic() * 1000)
+        return self._delay.should_wait(begin, latest.offsets, time.monotonic() * 1000)
 
     @property
     def _broker(self) -> BrokerOffsets:
         return self._connected()[0]
 
     @property
-    def _watch(self) -> Watch:
+    def _watch(self) -> LatestOffsetCache:
         return self._connected()[1]
 
-    def _connected(self) -> tuple[BrokerOffsets, Watch]:
-        if self._made is None:
+    def _connected(self) -> tuple[BrokerOffsets, LatestOffsetCache]:
+        if self._connections is None:
             broker = BrokerOffsets(self._options)
-            self._made = broker, Watch(broker, time.monotonic)
-        return self._made
+            self._connections = broker, LatestOffsetCache(broker, time.monotonic)
+        return self._connections
 
 
 def _check_order(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> None:

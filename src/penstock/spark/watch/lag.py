@@ -13,7 +13,7 @@ from penstock.core.ids import TopicPartition
 from penstock.spark.clients import new_admin
 from penstock.spark.progress import Progress
 from penstock.spark.watch.report import BatchReport
-from penstock.spark.watch.watching import RunListener
+from penstock.spark.watch.run_listener import RunListener
 
 if TYPE_CHECKING:
     from penstock.client.admin.admin import Admin
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class Behind:
+class SlowestOffsets:
     """How far the slowest of a pipeline's queries is in each partition."""
 
     def __init__(self) -> None:
         self._queries: dict[str, dict[TopicPartition, int]] = {}
 
-    def moved(self, query: str, end: Progress) -> dict[TopicPartition, int]:
+    def update(self, query: str, end: Progress) -> dict[TopicPartition, int]:
         """A query has come this far; what the group should say now of these partitions."""
         # A topic may be read by two sources of one query: the slower one counts.
         reached: dict[TopicPartition, int] = {}
@@ -49,7 +49,7 @@ class GroupLag(RunListener):
         """`client` has Kafka's settings by their dotted names, `bootstrap.servers` among them."""
         self._group = pipeline
         self._client = client
-        self._behind = Behind()
+        self._slowest = SlowestOffsets()
         self._admin: Admin | None = None
 
     def __enter__(self) -> Self:
@@ -60,10 +60,10 @@ class GroupLag(RunListener):
 
     def begins(self, query: str, at: Progress) -> None:
         # It may be long before it has finished a batch.
-        self._behind.moved(query, at)
+        self._slowest.update(query, at)
 
     def finished(self, report: BatchReport) -> None:
-        offsets = self._behind.moved(report.query, report.end)
+        offsets = self._slowest.update(report.query, report.end)
         if not offsets:
             return
         try:

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Self
 
 from penstock.spark.errors import MissingPartError, PipelineError
 from penstock.spark.watch.report import BatchReport, lag_by_partition
-from penstock.spark.watch.watching import RunListener
+from penstock.spark.watch.run_listener import RunListener
 
 if TYPE_CHECKING:
     from threading import Thread
     from wsgiref.simple_server import WSGIServer
 
     from penstock.spark.progress import Batch
-    from penstock.spark.sinks.port import Applied
+    from penstock.spark.sinks.port import WriteResult
 
 _SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
@@ -74,7 +74,7 @@ class Metrics(RunListener):
         for (source, partition), lag in lag_by_partition(report.end, report.latest).items():
             self._lag.labels(*of, source, partition.topic, str(partition.partition)).set(lag)
 
-    def stored(self, query: str, batch: "Batch", applied: "Applied") -> None:
+    def stored(self, query: str, batch: "Batch", applied: "WriteResult") -> None:
         self._rows.labels(self._pipeline, query).inc(applied.rows)
         self._dead.labels(self._pipeline, query).inc(applied.dead_letters)
 

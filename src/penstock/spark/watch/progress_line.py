@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TextIO
 
 from penstock.spark.watch.report import BatchReport
-from penstock.spark.watch.watching import RunListener
+from penstock.spark.watch.run_listener import RunListener
 
 _CLEAR = "\r\x1b[K"
 _USUAL_WIDTH = 80

@@ -131,9 +131,9 @@ def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
     """By one folder of this process, which goes with it."""
     (tmp_path / "file").write_text("")
     environment = {"XDG_CACHE_HOME": str(tmp_path / "file")}
-    folder = java.cache_folder(environment)
+    folder = java.cache_directory(environment)
     assert folder.is_dir()
-    assert java.cache_folder(environment) == folder
+    assert java.cache_directory(environment) == folder
 
 
 def test_pyspark_missing(monkeypatch: pytest.MonkeyPatch) -> None:

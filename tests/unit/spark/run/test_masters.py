@@ -7,7 +7,7 @@ import pytest
 
 from penstock.spark.errors import PipelineError
 from penstock.spark.pipeline.model import PipelineSpec
-from penstock.spark.run.masters import check_master, is_local, not_started
+from penstock.spark.run.masters import check_master, is_local, startup_error
 from penstock.spark.run.session import session
 
 
@@ -76,15 +76,15 @@ def test_what_spark_says_is_one_line() -> None:
 Caused by: java.io.IOException: Connection refused: /10.0.0.1:6443
 \t... 20 more
 """
-    said = str(not_started("k8s://https://10.0.0.1:6443", Exception(kubernetes)))
+    said = str(startup_error("k8s://https://10.0.0.1:6443", Exception(kubernetes)))
     assert said.startswith(
         "Spark could not start with master k8s://https://10.0.0.1:6443: java.io.IOException: "
         "Connection refused: /10.0.0.1:6443. Check"
     )
     assert "\n" not in said
     assert "java.lang.X: y. Check" in str(
-        not_started("yarn", Exception("calling\n: java.lang.X: y"))
+        startup_error("yarn", Exception("calling\n: java.lang.X: y"))
     )
-    assert "Exception. Check" in str(not_started("yarn", Exception()))
+    assert "Exception. Check" in str(startup_error("yarn", Exception()))
     stopped = ": java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext."
-    assert "gave the application up" in str(not_started("spark://a:1", Exception(stopped)))
+    assert "gave the application up" in str(startup_error("spark://a:1", Exception(stopped)))

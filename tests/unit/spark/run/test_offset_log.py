@@ -12,7 +12,7 @@ from penstock.spark.progress import SourceOffsets
 from penstock.spark.run.offset_log import (
     Checkpoint,
     by_name,
-    occurrences,
+    number_repeated,
     parse_offsets,
     source_of,
 )
@@ -65,7 +65,7 @@ def test_offsets_of_another_kind_of_source_are_refused() -> None:
 
 
 def test_a_source_that_is_read_twice_has_two_names() -> None:
-    names = occurrences(["a", "b", "a", "a"])
+    names = number_repeated(["a", "b", "a", "a"])
     assert names == ["a", "b", "a#2", "a#3"]
     assert [source_of(each) for each in names] == ["a", "b", "a", "a"]
 

@@ -6,11 +6,11 @@ import pytest
 
 from penstock.core.ids import TopicPartition
 from penstock.spark.errors import CheckpointLostError, PipelineError, ProgressError
-from penstock.spark.progress import Progress, SourceOffsets, Stored
-from penstock.spark.run.resume import Needs, Seen, check_first_run, goes_on_from
+from penstock.spark.progress import Progress, SourceOffsets, StoredProgress
+from penstock.spark.run.resume import CheckpointState, QueryPlan, check_first_run, resume_position
 
-STATELESS = Needs(("orders",), stateful=False)
-STATEFUL = Needs(("orders",), stateful=True)
+STATELESS = QueryPlan(("orders",), stateful=False)
+STATEFUL = QueryPlan(("orders",), stateful=True)
 
 
 def at(offset: int, *sources: str) -> Progress:
@@ -20,83 +20,87 @@ def at(offset: int, *sources: str) -> Progress:
     }
 
 
-CHECKPOINT = Seen(exists=True, query_id="q", begin=at(0), planned=4, done=4, start=at(7), end=at(9))
+CHECKPOINT = CheckpointState(
+    exists=True, query_id="q", begin=at(0), planned=4, done=4, start=at(7), end=at(9)
+)
 
 
 def test_a_first_run_wants_no_checkpoint() -> None:
-    check_first_run("p.s", Seen(), "there")
+    check_first_run("p.s", CheckpointState(), "there")
     with pytest.raises(PipelineError, match=r"checkpoint in there.*rebuild"):
-        check_first_run("p.s", Seen(exists=True), "there")
+        check_first_run("p.s", CheckpointState(exists=True), "there")
 
 
 @pytest.mark.parametrize("needs", [STATELESS, STATEFUL])
-def test_with_its_checkpoint_a_query_goes_on(needs: Needs) -> None:
-    assert goes_on_from("p.s", Stored(at(9), "q", 4), CHECKPOINT, needs) == at(0)
+def test_with_its_checkpoint_a_query_goes_on(needs: QueryPlan) -> None:
+    assert resume_position("p.s", StoredProgress(at(9), "q", 4), CHECKPOINT, needs) == at(0)
 
 
 @pytest.mark.parametrize("needs", [STATELESS, STATEFUL])
 @pytest.mark.parametrize("offset", [7, 9])
 def test_the_last_batch_may_be_stored_or_not_while_spark_has_not_committed_it(
-    needs: Needs, offset: int
+    needs: QueryPlan, offset: int
 ) -> None:
     seen = replace(CHECKPOINT, done=3)
-    assert goes_on_from("p.s", Stored(at(offset), "q", 3), seen, needs) == at(0)
+    assert resume_position("p.s", StoredProgress(at(offset), "q", 3), seen, needs) == at(0)
 
 
 def test_without_a_checkpoint_the_stored_offsets_count() -> None:
-    assert goes_on_from("p.s", Stored(at(9), "q", 4), Seen(), STATELESS) == at(9)
+    assert resume_position(
+        "p.s", StoredProgress(at(9), "q", 4), CheckpointState(), STATELESS
+    ) == at(9)
 
 
 def test_without_a_checkpoint_state_is_gone() -> None:
     with pytest.raises(CheckpointLostError, match="keeps state"):
-        goes_on_from("p.s", Stored(at(9), "q", 4), Seen(), STATEFUL)
+        resume_position("p.s", StoredProgress(at(9), "q", 4), CheckpointState(), STATEFUL)
 
 
 def test_a_query_that_has_stored_no_batch_has_no_state_to_lose() -> None:
-    seen = Seen(exists=True, begin=at(3))
-    assert goes_on_from("p.s", Stored(at(5)), seen, STATEFUL) == at(5)
+    seen = CheckpointState(exists=True, begin=at(3))
+    assert resume_position("p.s", StoredProgress(at(5)), seen, STATEFUL) == at(5)
 
 
 def test_state_of_another_checkpoint_does_not_belong_to_the_results() -> None:
     with pytest.raises(CheckpointLostError, match="not the one to which the results belong"):
-        goes_on_from("p.s", Stored(at(9), "other", 4), CHECKPOINT, STATEFUL)
-    assert goes_on_from("p.s", Stored(at(9), "other", 4), CHECKPOINT, STATELESS) == at(0)
+        resume_position("p.s", StoredProgress(at(9), "other", 4), CHECKPOINT, STATEFUL)
+    assert resume_position("p.s", StoredProgress(at(9), "other", 4), CHECKPOINT, STATELESS) == at(0)
 
 
 def test_a_sink_that_does_not_have_a_committed_batch_was_restored() -> None:
     with pytest.raises(ProgressError, match="was the database restored"):
-        goes_on_from("p.s", Stored(at(7), "q", 3), CHECKPOINT, STATELESS)
+        resume_position("p.s", StoredProgress(at(7), "q", 3), CHECKPOINT, STATELESS)
 
 
 @pytest.mark.parametrize("offset", [2, 8, 12])
 def test_a_sink_that_is_somewhere_else_is_noticed_at_once(offset: int) -> None:
     with pytest.raises(ProgressError, match="other offsets than the checkpoint"):
-        goes_on_from("p.s", Stored(at(offset), "q", 3), CHECKPOINT, STATELESS)
+        resume_position("p.s", StoredProgress(at(offset), "q", 3), CHECKPOINT, STATELESS)
 
 
 def test_the_first_batch_begins_where_the_query_began() -> None:
-    seen = Seen(exists=True, query_id="q", begin=at(3), planned=0, end=at(9))
-    assert goes_on_from("p.s", Stored(at(3)), seen, STATEFUL) == at(3)
-    assert goes_on_from("p.s", Stored(at(9), "q", 0), seen, STATEFUL) == at(3)
+    seen = CheckpointState(exists=True, query_id="q", begin=at(3), planned=0, end=at(9))
+    assert resume_position("p.s", StoredProgress(at(3)), seen, STATEFUL) == at(3)
+    assert resume_position("p.s", StoredProgress(at(9), "q", 0), seen, STATEFUL) == at(3)
     with pytest.raises(ProgressError, match="does not say where the query began"):
-        goes_on_from("p.s", Stored(at(9), "q", 0), replace(seen, begin=None), STATEFUL)
+        resume_position("p.s", StoredProgress(at(9), "q", 0), replace(seen, begin=None), STATEFUL)
 
 
 def test_other_sources_than_before_are_refused() -> None:
     for stored in (at(9, "orders", "clicks"), at(9, "clicks")):
         with pytest.raises(PipelineError, match="sources"):
-            goes_on_from("p.s", Stored(stored, "q", 4), Seen(), STATELESS)
+            resume_position("p.s", StoredProgress(stored, "q", 4), CheckpointState(), STATELESS)
 
 
 def test_a_pattern_may_have_matched_nothing_yet() -> None:
-    needs = Needs(("orders", "any"), stateful=False, patterns=frozenset({"any"}))
-    assert goes_on_from("p.s", Stored(at(9), "q", 4), Seen(), needs) == at(9)
+    needs = QueryPlan(("orders", "any"), stateful=False, patterns=frozenset({"any"}))
+    assert resume_position("p.s", StoredProgress(at(9), "q", 4), CheckpointState(), needs) == at(9)
 
 
 def test_a_source_that_is_read_twice_goes_on_only_from_one_place() -> None:
-    needs = Needs(("orders", "orders#2"), stateful=False)
+    needs = QueryPlan(("orders", "orders#2"), stateful=False)
     both = at(9, "orders", "orders#2")
-    assert goes_on_from("p.s", Stored(both, "q", 4), Seen(), needs) == both
+    assert resume_position("p.s", StoredProgress(both, "q", 4), CheckpointState(), needs) == both
     apart = {**both, **at(8, "orders#2")}
     with pytest.raises(CheckpointLostError, match="two places"):
-        goes_on_from("p.s", Stored(apart, "q", 4), Seen(), needs)
+        resume_position("p.s", StoredProgress(apart, "q", 4), CheckpointState(), needs)

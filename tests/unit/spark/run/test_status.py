@@ -13,7 +13,7 @@ from penstock.spark.pipeline.model import (
     PipelineSpec,
     SourceSpec,
 )
-from penstock.spark.progress import Batch, Progress, SourceOffsets, Stored
+from penstock.spark.progress import Batch, Progress, SourceOffsets, StoredProgress
 from penstock.spark.run.status import PartitionStatus, read_state, status
 from penstock.spark.sinks.database.kind import DatabaseSinkSpec
 from penstock.spark.sinks.database.sink import DatabaseSink
@@ -83,7 +83,7 @@ def test_each_kind_of_sink_is_asked(spec: PipelineSpec, tmp_path: Path) -> None:
         topic.begin_at(at(0))
         topic.write_table(values, Batch("q", 4, at(0), at(7)))
         topic.close()
-        commit = Commit(1, "batch", Stored(at(10), "q", 2), "cleo", rows=10)
+        commit = Commit(1, "batch", StoredProgress(at(10), "q", 2), "cleo", rows=10)
         place = tmp_path / "files" / FOLDER / spec.query(files)
         place.mkdir(parents=True)
         (place / "00000000000000000001.json").write_bytes(commit.to_bytes(datetime.now(UTC)))

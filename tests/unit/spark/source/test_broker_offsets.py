@@ -12,7 +12,7 @@ from penstock.spark.errors import OptionError
 from penstock.spark.progress import SourceOffsets
 from penstock.spark.source.broker_offsets import BrokerOffsets
 from penstock.spark.source.options import stream_options
-from penstock.spark.source.positions import AtOffsets, AtTime, AtTimes, Edge
+from penstock.spark.source.positions import AtOffsets, AtTime, AtTimes, LogBoundary
 from penstock.spark.source.topic_ids import from_text, to_text
 from penstock.testing import Broker
 from tests.support.spark.topics import Topics
@@ -49,11 +49,11 @@ def test_edges_offsets_and_times(topics: Topics, name: str) -> None:
     topics.fill(name, {0: 5, 1: 3}, timestamp=NOON)
     topics.delete_records(name, 0, 2)
     with asking(topics, subscribe=name, sourceName="clicks") as broker:
-        first = broker.resolve(Edge.EARLIEST, is_start=True)
+        first = broker.resolve(LogBoundary.EARLIEST, is_start=True)
         assert first.offsets == of(name, 2, 0)
         assert first.source == "clicks"
         assert from_text(first.topic_ids[name]) is not None
-        assert broker.resolve(Edge.LATEST, is_start=True).offsets == of(name, 5, 3)
+        assert broker.resolve(LogBoundary.LATEST, is_start=True).offsets == of(name, 5, 3)
         mixed = AtOffsets(SourceOffsets(of(name, -2, -1)))
         assert broker.resolve(mixed, is_start=True).offsets == of(name, 2, 3)
         exact = AtOffsets(SourceOffsets(of(name, 4, 1)))
@@ -104,7 +104,7 @@ def test_a_pattern_is_found_anywhere_in_the_name(topics: Topics, name: str) -> N
         topics.create(f"{name}-ord")
         assert f"{name}-ord" in broker.found().topic_ids
     with asking(topics, subscribePattern=f"{name}-nothing") as broker:
-        assert broker.resolve(Edge.EARLIEST, is_start=True) == SourceOffsets({})
+        assert broker.resolve(LogBoundary.EARLIEST, is_start=True) == SourceOffsets({})
     with asking(topics, subscribePattern="__consumer_offsets|__transaction_state") as broker:
         assert broker.found().partitions == frozenset()
 
@@ -117,7 +117,7 @@ def test_assigned_partitions_only(topics: Topics, name: str) -> None:
         asking(topics, assign=f'{{"{name}": [2, 3]}}') as broker,
         pytest.raises(UnknownTopicError, match=f"{name}-3: there is no such partition"),
     ):
-        broker.resolve(Edge.EARLIEST, is_start=True)
+        broker.resolve(LogBoundary.EARLIEST, is_start=True)
 
 
 def test_a_topic_that_is_not_there(topics: Topics, name: str) -> None:
@@ -126,7 +126,7 @@ def test_a_topic_that_is_not_there(topics: Topics, name: str) -> None:
     options = {"fetchOffset.numRetries": "4", "fetchOffset.retryIntervalMs": "50"}
     with asking(topics, patience, subscribe=name, **options) as broker:
         with pytest.raises(UnknownTopicError, match=f"{name}: there is no such topic"):
-            broker.resolve(Edge.EARLIEST, is_start=True)
+            broker.resolve(LogBoundary.EARLIEST, is_start=True)
         assert patience.waits == [0.05] * 3
         assert broker.found().partitions == frozenset()
         assert broker.latest() == SourceOffsets({})

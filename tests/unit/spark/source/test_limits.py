@@ -4,23 +4,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.ids import TopicPartition
-from penstock.spark.source.limits import Delay, limited
+from penstock.spark.source.limits import Delay, limit_ends
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
 
 
 def test_the_limit_is_shared_out_by_what_is_there() -> None:
     begin, end = {A: 0, B: 100, C: 7}, {A: 300, B: 200, C: 7}
-    assert limited(100, begin, end) == {A: 75, B: 125, C: 7}
+    assert limit_ends(100, begin, end) == {A: 75, B: 125, C: 7}
 
 
 def test_a_small_partition_does_not_starve() -> None:
-    assert limited(10, {A: 0, B: 0}, {A: 1_000, B: 1}) == {A: 9, B: 1}
+    assert limit_ends(10, {A: 0, B: 0}, {A: 1_000, B: 1}) == {A: 9, B: 1}
 
 
 def test_a_partition_without_a_beginning_is_left_alone() -> None:
     """It is gone, and the check for losses says so."""
-    assert limited(1, {A: 0}, {A: 10, B: 20}) == {A: 1, B: 20}
+    assert limit_ends(1, {A: 0}, {A: 10, B: 20}) == {A: 1, B: 20}
 
 
 partitions = st.dictionaries(
@@ -36,7 +36,7 @@ def test_never_past_the_limit_or_the_end_and_always_further(
 ) -> None:
     begin = {each: start for each, (start, _) in wanted.items()}
     end = {each: start + size for each, (start, size) in wanted.items()}
-    found = limited(limit, begin, end)
+    found = limit_ends(limit, begin, end)
     total = sum(size for _, size in wanted.values())
     small = sum(0 < limit * size < total for _, size in wanted.values())
     assert sum(found.values()) - sum(begin.values()) <= limit + small
@@ -53,16 +53,16 @@ def test_batch_after_batch_everything_is_read(
     end = {each: start + size % 3_000 for each, (start, size) in wanted.items()}
     batches = 0
     while begin != end:
-        begin = limited(limit, begin, end)
+        begin = limit_ends(limit, begin, end)
         batches += 1
         assert batches <= 36_000 // limit * 12 + 12
 
 
 def test_a_batch_waits_for_enough_but_not_for_ever() -> None:
     delay = Delay(at_least=10, max_delay_ms=1_000)
-    assert not delay.holds({A: 0}, {A: 1}, now_ms=5_000)
-    assert delay.holds({A: 1}, {A: 5}, now_ms=5_001)
-    assert delay.holds({A: 1}, {A: 10}, now_ms=5_999)
-    assert not delay.holds({A: 1}, {A: 11}, now_ms=5_999)
-    assert delay.holds({A: 11}, {A: 12}, now_ms=6_998)
-    assert not delay.holds({A: 11}, {A: 12}, now_ms=6_999)
+    assert not delay.should_wait({A: 0}, {A: 1}, now_ms=5_000)
+    assert delay.should_wait({A: 1}, {A: 5}, now_ms=5_001)
+    assert delay.should_wait({A: 1}, {A: 10}, now_ms=5_999)
+    assert not delay.should_wait({A: 1}, {A: 11}, now_ms=5_999)
+    assert delay.should_wait({A: 11}, {A: 12}, now_ms=6_998)
+    assert not delay.should_wait({A: 11}, {A: 12}, now_ms=6_999)

@@ -3,11 +3,11 @@
 from penstock.core.ids import TopicPartition
 from penstock.spark.progress import SourceOffsets
 from penstock.spark.source.loss import (
-    Beginning,
-    beginning,
+    BatchStart,
+    batch_start,
     new_partitions,
     ranges_between,
-    replaced_since,
+    recreated_since,
 )
 from penstock.spark.source.ranges import OffsetRange
 
@@ -21,44 +21,44 @@ def offsets(values: dict[TopicPartition, int], ids: dict[str, str] | None = None
 
 
 def test_nothing_is_lost() -> None:
-    begin = beginning(offsets({A: 3, B: 5}), offsets({A: 10, B: 5}), {A: 3, B: 0})
-    assert begin == Beginning({A: 3, B: 5}, ())
+    begin = batch_start(offsets({A: 3, B: 5}), offsets({A: 10, B: 5}), {A: 3, B: 0})
+    assert begin == BatchStart({A: 3, B: 5}, ())
 
 
 def test_a_new_partition_is_read_from_its_beginning() -> None:
     start, end = offsets({A: 3}), offsets({A: 3, B: 5})
     assert new_partitions(start, end) == {B}
-    assert beginning(start, end, {B: 0}) == Beginning({A: 3, B: 0}, ())
-    late = beginning(start, end, {B: 2})
+    assert batch_start(start, end, {B: 0}) == BatchStart({A: 3, B: 0}, ())
+    late = batch_start(start, end, {B: 2})
     assert late.offsets == {A: 3, B: 2}
     assert late.losses == ("new partition t-1 starts at offset 2 instead of 0",)
 
 
 def test_a_partition_that_came_and_went_is_lost() -> None:
-    begin = beginning(offsets({A: 3}), offsets({A: 3, B: 5}), {})
-    assert begin == Beginning({A: 3}, ("t-1 is gone",))
+    begin = batch_start(offsets({A: 3}), offsets({A: 3, B: 5}), {})
+    assert begin == BatchStart({A: 3}, ("t-1 is gone",))
 
 
 def test_a_partition_that_is_gone() -> None:
-    begin = beginning(offsets({A: 3, OTHER: 1}), offsets({A: 4}), {})
-    assert begin == Beginning({A: 3}, ("u-0 is gone",))
+    begin = batch_start(offsets({A: 3, OTHER: 1}), offsets({A: 4}), {})
+    assert begin == BatchStart({A: 3}, ("u-0 is gone",))
 
 
 def test_records_that_were_deleted_before_they_were_read() -> None:
-    begin = beginning(offsets({A: 3}), offsets({A: 10}), {A: 5})
+    begin = batch_start(offsets({A: 3}), offsets({A: 10}), {A: 5})
     assert begin.offsets == {A: 5}
     assert begin.losses == ("t-0 starts at offset 5 now, and was read up to 3 only",)
-    all_gone = beginning(offsets({A: 3}), offsets({A: 10}), {A: 20})
+    all_gone = batch_start(offsets({A: 3}), offsets({A: 10}), {A: 20})
     assert all_gone.offsets == {A: 10}
     assert len(all_gone.losses) == 1
 
 
 def test_deleted_records_that_are_not_in_the_batch_are_not_lost_by_it() -> None:
-    assert beginning(offsets({A: 3}), offsets({A: 3}), {A: 5}).losses == ()
+    assert batch_start(offsets({A: 3}), offsets({A: 3}), {A: 5}).losses == ()
 
 
 def test_a_log_that_was_cut() -> None:
-    begin = beginning(offsets({A: 9}), offsets({A: 4}), {A: 0})
+    begin = batch_start(offsets({A: 9}), offsets({A: 4}), {A: 0})
     assert begin.losses[0].startswith("t-0 ends at offset 4, and was read up to 9")
     assert ranges_between(begin, offsets({A: 4}))[0].size < 0
 
@@ -66,18 +66,18 @@ def test_a_log_that_was_cut() -> None:
 def test_a_topic_that_was_made_again_is_read_from_its_beginning() -> None:
     start, end = offsets({A: 9, OTHER: 1}), offsets({A: 4, OTHER: 2}, {"t": "second"})
     assert new_partitions(start, end) == {A}
-    begin = beginning(start, end, {A: 0})
+    begin = batch_start(start, end, {A: 0})
     assert begin.offsets == {A: 0, OTHER: 1}
     assert [loss.split(":")[0] for loss in begin.losses] == ["topic t was deleted and made again"]
 
 
 def test_offsets_without_ids_are_those_of_the_topic_at_hand() -> None:
     """A checkpoint of Spark's own source, or a broker without ids."""
-    assert beginning(offsets({A: 3}, {}), offsets({A: 4}), {}) == Beginning({A: 3}, ())
+    assert batch_start(offsets({A: 3}, {}), offsets({A: 4}), {}) == BatchStart({A: 3}, ())
 
 
 def test_ranges_carry_the_id_of_the_topic() -> None:
-    assert ranges_between(Beginning({B: 1, A: 3}, ()), offsets({A: 4, B: 2, OTHER: 9})) == [
+    assert ranges_between(BatchStart({B: 1, A: 3}, ()), offsets({A: 4, B: 2, OTHER: 9})) == [
         OffsetRange("t", 0, 3, 4, "first"),
         OffsetRange("t", 1, 1, 2, "first"),
     ]
@@ -85,5 +85,5 @@ def test_ranges_carry_the_id_of_the_topic() -> None:
 
 def test_topics_made_again_after_the_plan() -> None:
     end = offsets({A: 4, OTHER: 1}, {"t": "first", "u": "other"})
-    assert replaced_since(end, {"t": "second", "u": "other"}) == {"t"}
-    assert replaced_since(end, {"u": "other"}) == frozenset()
+    assert recreated_since(end, {"t": "second", "u": "other"}) == {"t"}
+    assert recreated_since(end, {"u": "other"}) == frozenset()

@@ -20,7 +20,7 @@ from penstock.spark.source.options import (
     stream_options,
     wants_headers,
 )
-from penstock.spark.source.positions import AtOffsets, AtTime, AtTimes, Edge
+from penstock.spark.source.positions import AtOffsets, AtTime, AtTimes, LogBoundary
 from penstock.spark.source.range_reader import ReadSettings
 
 LEAST = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
@@ -48,8 +48,8 @@ def test_defaults() -> None:
     assert found == SourceOptions(
         topics=Subscribe(("t",)),
         client={"bootstrap.servers": "h:1"},
-        starting=Edge.LATEST,
-        ending=Edge.LATEST,
+        starting=LogBoundary.LATEST,
+        ending=LogBoundary.LATEST,
         max_offsets_per_trigger=None,
         min_offsets_per_trigger=None,
         max_trigger_delay_ms=900_000,
@@ -62,7 +62,7 @@ def test_defaults() -> None:
         fetch_offset_retry_interval_ms=1_000,
         source_name="",
     )
-    assert batch().starting is Edge.EARLIEST
+    assert batch().starting is LogBoundary.EARLIEST
     assert not found.read_committed
 
 
@@ -91,8 +91,8 @@ def test_every_option_is_read_whatever_its_case() -> None:
     assert found == SourceOptions(
         topics=Subscribe(("a", "b")),
         client={"bootstrap.servers": "h:1", "isolation.level": "READ_COMMITTED"},
-        starting=Edge.EARLIEST,
-        ending=Edge.LATEST,
+        starting=LogBoundary.EARLIEST,
+        ending=LogBoundary.LATEST,
         max_offsets_per_trigger=7,
         min_offsets_per_trigger=3,
         max_trigger_delay_ms=30_000,

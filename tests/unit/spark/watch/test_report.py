@@ -15,9 +15,9 @@ from penstock.client.admin import NewTopic
 from penstock.core.ids import TopicPartition
 from penstock.spark.errors import PipelineError
 from penstock.spark.progress import Batch, Progress, SourceOffsets
-from penstock.spark.sinks.port import Applied
-from penstock.spark.watch.ends import Ends
-from penstock.spark.watch.lag import Behind, GroupLag
+from penstock.spark.sinks.port import WriteResult
+from penstock.spark.watch.lag import GroupLag, SlowestOffsets
+from penstock.spark.watch.latest_offsets import LatestOffsets
 from penstock.spark.watch.metrics import Metrics
 from penstock.spark.watch.progress_line import ProgressLine, line_of
 from penstock.spark.watch.report import BatchReport, report_of
@@ -132,7 +132,7 @@ def test_metrics_are_served_for_prometheus() -> None:
         port = metrics.serve(0)
         metrics.finished(REPORT)
         metrics.finished(REPORT)
-        metrics.stored("shop.main", Batch("id", 3, {}, {}), Applied(rows=70, dead_letters=3))
+        metrics.stored("shop.main", Batch("id", 3, {}, {}), WriteResult(rows=70, dead_letters=3))
         with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             lines = answer.read().decode().splitlines()
         of = 'pipeline="shop",query="shop.main"'
@@ -163,7 +163,7 @@ def test_prometheus_understands_what_is_served() -> None:
     with Metrics(odd) as metrics:
         port = metrics.serve(0)
         metrics.finished(replace(REPORT, query=odd))
-        metrics.stored(odd, Batch("id", 3, {}, {}), Applied(rows=70, dead_letters=3))
+        metrics.stored(odd, Batch("id", 3, {}, {}), WriteResult(rows=70, dead_letters=3))
         plain, open_metrics = (
             scraped(port, accept)
             for accept in ("text/plain;version=0.0.4", "application/openmetrics-text;version=1.0.0")
@@ -212,7 +212,7 @@ def test_lag_is_that_of_now_and_not_of_when_the_batch_was_planned() -> None:
     """A query that reads all there is in each batch is behind as well, if batches take long."""
     with Broker() as broker:
         broker.create_topic("orders", 2)
-        ends = Ends({"bootstrap.servers": broker.bootstrap_servers})
+        ends = LatestOffsets({"bootstrap.servers": broker.bootstrap_servers})
         planned = replace(REPORT, end=at(3, 0), latest=at(3, 0))
         with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
             producer.send_many("orders", [b"x"] * 10, partition=0).result()
@@ -229,13 +229,13 @@ def test_lag_is_that_of_now_and_not_of_when_the_batch_was_planned() -> None:
 
 
 def test_the_slowest_query_counts() -> None:
-    behind = Behind()
-    assert behind.moved("one", at(5, 9)) == {ORDERS_0: 5, ORDERS_1: 9}
-    assert behind.moved("two", at(3)) == {ORDERS_0: 3}
-    assert behind.moved("one", at(8, 11)) == {ORDERS_0: 3, ORDERS_1: 11}
-    assert behind.moved("two", at(9)) == {ORDERS_0: 8}
+    behind = SlowestOffsets()
+    assert behind.update("one", at(5, 9)) == {ORDERS_0: 5, ORDERS_1: 9}
+    assert behind.update("two", at(3)) == {ORDERS_0: 3}
+    assert behind.update("one", at(8, 11)) == {ORDERS_0: 3, ORDERS_1: 11}
+    assert behind.update("two", at(9)) == {ORDERS_0: 8}
     both = {"a": offsets(4, source="a"), "b": offsets(2, source="b")}
-    assert behind.moved("three", both) == {ORDERS_0: 2}
+    assert behind.update("three", both) == {ORDERS_0: 2}
 
 
 def test_every_kafka_tool_sees_the_lag() -> None:

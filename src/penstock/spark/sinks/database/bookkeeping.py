@@ -13,9 +13,9 @@ from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select
 
 from penstock.core.ids import TopicPartition
 from penstock.spark.errors import FencedError, PipelineError
-from penstock.spark.progress import Batch, Progress, SourceOffsets, Stored
+from penstock.spark.progress import Batch, Progress, SourceOffsets, StoredProgress
 from penstock.spark.sinks.database.tables import BATCH, MAX_NAME, OFFSET, PIPELINE
-from penstock.spark.sinks.port import Applied
+from penstock.spark.sinks.port import WriteResult
 
 KEPT_BATCHES: Final = 100
 """How many batches can be looked up in penstock_batch, for each query."""
@@ -28,7 +28,7 @@ _Row = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Owner:
+class QueryOwner:
     epoch: int
     name: str
     since: str
@@ -78,13 +78,13 @@ class Bookkeeping:
         )
         return epoch
 
-    def peek(self, connection: Connection, *, lock: bool = False) -> Owner | None:
+    def peek(self, connection: Connection, *, lock: bool = False) -> QueryOwner | None:
         """The owner as far as it is committed; with `lock`, none comes after it before we end."""
         asked = select(PIPELINE.c.epoch, PIPELINE.c.owner, PIPELINE.c.since).where(self._mine)
         row = connection.execute(asked.with_for_update() if lock else asked).first()
-        return None if row is None else Owner(row[0], row[1], str(row[2]))
+        return None if row is None else QueryOwner(row[0], row[1], str(row[2]))
 
-    def _locked(self, connection: Connection) -> Owner:
+    def _locked(self, connection: Connection) -> QueryOwner:
         owner = self.peek(connection, lock=True)
         if owner is None:
             raise PipelineError(
@@ -104,7 +104,7 @@ class Bookkeeping:
                 "this is the one that you want, and start this one again"
             )
 
-    def read(self, connection: Connection) -> Stored | None:
+    def read(self, connection: Connection) -> StoredProgress | None:
         """How far the query is; None if it has never begun."""
         query_id = connection.execute(select(PIPELINE.c.query_id).where(self._mine)).scalar()
         if query_id is None:
@@ -125,7 +125,7 @@ class Bookkeeping:
             source: SourceOffsets(found, ids.get(source, {}), source)
             for source, found in offsets.items()
         }
-        return Stored(progress, query_id, -1 if batch_id is None else int(batch_id))
+        return StoredProgress(progress, query_id, -1 if batch_id is None else int(batch_id))
 
     def begin_at(self, connection: Connection, start: Progress, epoch: int) -> None:
         """The offsets before the first batch."""
@@ -133,7 +133,12 @@ class Bookkeeping:
         connection.execute(update(PIPELINE).where(self._mine).values(query_id=""))
 
     def advance(
-        self, connection: Connection, batch: Batch, applied: Applied, epoch: int, before: Stored
+        self,
+        connection: Connection,
+        batch: Batch,
+        applied: WriteResult,
+        epoch: int,
+        before: StoredProgress,
     ) -> None:
         """The query is at the end of this batch."""
         self._save_offsets(connection, batch.end, batch.batch_id, epoch)
@@ -161,14 +166,14 @@ class Bookkeeping:
             )
         )
 
-    def applied(self, connection: Connection, batch: Batch) -> Applied:
+    def applied(self, connection: Connection, batch: Batch) -> WriteResult:
         """What a batch has stored; nothing if it is not known any more."""
         row = connection.execute(
             select(BATCH.c.rows, BATCH.c.dead_letters)
             .where(BATCH.c.pipeline == self._key, BATCH.c.query_id == batch.query_id)
             .where(BATCH.c.batch_id == batch.batch_id)
         ).first()
-        return Applied(row[0], row[1]) if row is not None else Applied(0)
+        return WriteResult(row[0], row[1]) if row is not None else WriteResult(0)
 
     def clear(self, connection: Connection) -> None:
         """The query has never run; its owner stays."""

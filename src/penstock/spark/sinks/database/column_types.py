@@ -9,8 +9,8 @@ from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.types import TypeEngine
 
 from penstock.spark.errors import PipelineError
-from penstock.spark.sinks.database.engines import Kind
-from penstock.spark.sinks.database.rows import is_bytes, is_nested, is_text, plain
+from penstock.spark.sinks.database.engines import DatabaseKind
+from penstock.spark.sinks.database.rows import is_bytes, is_nested, is_text, value_type
 
 SqlType: TypeAlias = TypeEngine[Any]
 """What a column gives back is not said by these types."""
@@ -23,38 +23,40 @@ _MYSQL_SCALE: Final = 30
 _LONGEST_KEY: Final = 255
 
 
-def new_type(field: pa.Field, kind: Kind, key_types: Sequence[pa.DataType] = ()) -> SqlType:
+def type_for(field: pa.Field, kind: DatabaseKind, key_types: Sequence[pa.DataType] = ()) -> SqlType:
     """The type in a table that is made for a frame.
 
     `key_types` are given for a column of the key: MySQL must know how long its text can be.
     """
-    found = plain(field.type)
+    found = value_type(field.type)
     if is_nested(found):
-        return postgresql.JSONB() if kind is Kind.POSTGRESQL else _long_text(kind, json=True)
+        return (
+            postgresql.JSONB() if kind is DatabaseKind.POSTGRESQL else _long_text(kind, json=True)
+        )
     if is_text(found) or is_bytes(found):
-        length = _key_length(key_types) if kind is Kind.MYSQL and key_types else 0
+        length = _key_length(key_types) if kind is DatabaseKind.MYSQL and key_types else 0
         if is_bytes(found):
             if length:
                 return mysql.VARBINARY(length)
-            return mysql.LONGBLOB() if kind is Kind.MYSQL else sql.LargeBinary()
+            return mysql.LONGBLOB() if kind is DatabaseKind.MYSQL else sql.LargeBinary()
         return sql.String(length) if length else _long_text(kind)
     if pa.types.is_decimal(found):
         return _decimal(field, kind)
     if pa.types.is_timestamp(found):
-        if kind is Kind.MYSQL:
+        if kind is DatabaseKind.MYSQL:
             return mysql.DATETIME(fsp=6)
         return sql.DateTime(timezone=found.tz is not None)
     if pa.types.is_time(found):
-        return mysql.TIME(fsp=6) if kind is Kind.MYSQL else sql.Time()
+        return mysql.TIME(fsp=6) if kind is DatabaseKind.MYSQL else sql.Time()
     if pa.types.is_date(found):
         return sql.Date()
     if pa.types.is_boolean(found):
         return sql.Boolean()
     if pa.types.is_float32(found):
-        return mysql.FLOAT() if kind is Kind.MYSQL else sql.REAL()
+        return mysql.FLOAT() if kind is DatabaseKind.MYSQL else sql.REAL()
     if pa.types.is_float64(found):
-        return sql.REAL() if kind is Kind.SQLITE else sql.Double()
-    if pa.types.is_int8(found) and kind is Kind.MYSQL:
+        return sql.REAL() if kind is DatabaseKind.SQLITE else sql.Double()
+    if pa.types.is_int8(found) and kind is DatabaseKind.MYSQL:
         return mysql.TINYINT()
     if pa.types.is_int8(found) or pa.types.is_int16(found):
         return sql.SmallInteger()
@@ -64,8 +66,8 @@ def new_type(field: pa.Field, kind: Kind, key_types: Sequence[pa.DataType] = ())
     return sql.BigInteger()
 
 
-def _long_text(kind: Kind, *, json: bool = False) -> SqlType:
-    if kind is not Kind.MYSQL:
+def _long_text(kind: DatabaseKind, *, json: bool = False) -> SqlType:
+    if kind is not DatabaseKind.MYSQL:
         return sql.Text()
     return mysql.JSON() if json else mysql.LONGTEXT()
 
@@ -77,11 +79,11 @@ def _key_length(key_types: Sequence[pa.DataType]) -> int:
     return min(_LONGEST_KEY, rest // 4 // texts)
 
 
-def _decimal(field: pa.Field, kind: Kind) -> SqlType:
+def _decimal(field: pa.Field, kind: DatabaseKind) -> SqlType:
     precision, scale = field.type.precision, field.type.scale
-    if kind is Kind.SQLITE and precision > SQLITE_EXACT_DIGITS:
+    if kind is DatabaseKind.SQLITE and precision > SQLITE_EXACT_DIGITS:
         return sql.Text()
-    if kind is Kind.MYSQL and scale > _MYSQL_SCALE:
+    if kind is DatabaseKind.MYSQL and scale > _MYSQL_SCALE:
         raise PipelineError(
             f"the column {field.name} is DECIMAL({precision}, {scale}), and MySQL keeps "
             f"{_MYSQL_SCALE} digits after the point: cast it in the query"
@@ -89,22 +91,22 @@ def _decimal(field: pa.Field, kind: Kind) -> SqlType:
     return sql.DECIMAL(precision, scale)
 
 
-def why_not(found: pa.DataType, there: SqlType, kind: Kind) -> str | None:
+def type_mismatch(found: pa.DataType, there: SqlType, kind: DatabaseKind) -> str | None:
     """Why values of this type cannot go into a column that is there; None if they can.
 
     Types that we do not know are left to the database.
     """
-    found = plain(found)
+    found = value_type(found)
     if isinstance(there, sql.NullType) or not isinstance(there, _KNOWN):
         return None
-    if kind is Kind.SQLITE and isinstance(there, sql.String) and not is_bytes(found):
+    if kind is DatabaseKind.SQLITE and isinstance(there, sql.String) and not is_bytes(found):
         # What SQLite has no type for is kept as text; numbers would come back as text.
         number = pa.types.is_integer(found) or pa.types.is_floating(found)
         return _cast(found, there) if number or pa.types.is_boolean(found) else None
     if pa.types.is_decimal(found):
-        return _why_not_decimal(found, there, kind)
+        return _decimal_mismatch(found, there, kind)
     if pa.types.is_floating(found):
-        return _why_not_float(found, there, kind)
+        return _float_mismatch(found, there, kind)
     return None if isinstance(there, _allowed(found, kind)) else _cast(found, there)
 
 
@@ -123,7 +125,7 @@ _KNOWN: Final = (
 )
 
 
-def _allowed(found: pa.DataType, kind: Kind) -> tuple[type[SqlType], ...]:
+def _allowed(found: pa.DataType, kind: DatabaseKind) -> tuple[type[SqlType], ...]:
     if is_nested(found):
         return (sql.JSON, sql.String)
     if is_text(found):
@@ -137,14 +139,14 @@ def _allowed(found: pa.DataType, kind: Kind) -> tuple[type[SqlType], ...]:
     if pa.types.is_time(found):
         return (sql.Time,)
     if pa.types.is_boolean(found):
-        return (sql.Boolean,) if kind is Kind.POSTGRESQL else (sql.Boolean, sql.Integer)
+        return (sql.Boolean,) if kind is DatabaseKind.POSTGRESQL else (sql.Boolean, sql.Integer)
     return (sql.Integer, sql.Numeric)
 
 
-def _why_not_decimal(found: pa.DataType, there: SqlType, kind: Kind) -> str | None:
+def _decimal_mismatch(found: pa.DataType, there: SqlType, kind: DatabaseKind) -> str | None:
     if not isinstance(there, sql.Numeric) or isinstance(there, sql.Float):
         return _cast(found, there)
-    if kind is Kind.SQLITE and found.precision > SQLITE_EXACT_DIGITS:
+    if kind is DatabaseKind.SQLITE and found.precision > SQLITE_EXACT_DIGITS:
         return (
             f"it has up to {found.precision} digits, of which SQLite keeps {SQLITE_EXACT_DIGITS} "
             "in a number: make the column TEXT, or cast to fewer in the query"
@@ -158,12 +160,12 @@ def _why_not_decimal(found: pa.DataType, there: SqlType, kind: Kind) -> str | No
     return None
 
 
-def _why_not_float(found: pa.DataType, there: SqlType, kind: Kind) -> str | None:
+def _float_mismatch(found: pa.DataType, there: SqlType, kind: DatabaseKind) -> str | None:
     if isinstance(there, sql.Float):
-        single = (sql.REAL, mysql.FLOAT) if kind is Kind.POSTGRESQL else (mysql.FLOAT,)
-        short = kind is not Kind.SQLITE and isinstance(there, single)
+        single = (sql.REAL, mysql.FLOAT) if kind is DatabaseKind.POSTGRESQL else (mysql.FLOAT,)
+        short = kind is not DatabaseKind.SQLITE and isinstance(there, single)
         return _cast(found, there) if short and pa.types.is_float64(found) else None
-    exact = isinstance(there, sql.Numeric) and (there.scale is None or kind is Kind.SQLITE)
+    exact = isinstance(there, sql.Numeric) and (there.scale is None or kind is DatabaseKind.SQLITE)
     return None if exact else _cast(found, there)
 
 

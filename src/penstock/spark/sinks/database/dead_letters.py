@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import Connection, Engine, Table, delete
 
-from penstock.spark.sinks.database.engines import kind_of, needs_merge
+from penstock.spark.sinks.database.engines import database_kind, needs_merge
 from penstock.spark.sinks.database.statements import Target
 from penstock.spark.sinks.database.tables import (
     check_table_name,
@@ -35,7 +35,7 @@ class DeadLetterTable:
         schema, table = split_name(name)
         self.name = name
         self._engine = engine
-        self._kind = kind_of(engine)
+        self._kind = database_kind(engine)
         check_table_name(self._kind, table)
         self._key = key
         self._table: Table = dead_letter_table(table, schema)

@@ -20,7 +20,7 @@ _STRICT: Final = "TRADITIONAL"
 """MySQL's SQL mode: errors in place of values that were changed to fit."""
 
 
-class Kind(Enum):
+class DatabaseKind(Enum):
     """What the databases differ by."""
 
     SQLITE = "SQLite"
@@ -38,17 +38,17 @@ class _DriverConnection(Protocol):
     def commit(self) -> object: ...
 
 
-def kind_of(engine: Engine) -> Kind:
+def database_kind(engine: Engine) -> DatabaseKind:
     if engine.dialect.name == "sqlite":
-        return Kind.SQLITE
+        return DatabaseKind.SQLITE
     if engine.dialect.name in ("mysql", "mariadb"):
-        return Kind.MYSQL
-    return Kind.POSTGRESQL
+        return DatabaseKind.MYSQL
+    return DatabaseKind.POSTGRESQL
 
 
 def needs_merge(engine: Engine) -> bool:
     """Whether upserts are written with MERGE: GaussDB speaks as PostgreSQL without ON CONFLICT."""
-    if kind_of(engine) is not Kind.POSTGRESQL:
+    if database_kind(engine) is not DatabaseKind.POSTGRESQL:
         return False
     with engine.connect() as connection:
         version = str(connection.execute(text("SELECT version()")).scalar())
@@ -148,12 +148,12 @@ def _check_dialect(engine: Engine, shown: str) -> None:
 
 
 def _set_up(engine: Engine, lock_wait_seconds: float) -> None:
-    kind = kind_of(engine)
-    if kind is Kind.SQLITE:
+    kind = database_kind(engine)
+    if kind is DatabaseKind.SQLITE:
         event.listen(engine, "connect", _leave_transactions_to_us)
         event.listen(engine, "begin", _begin_to_write)
         return
-    if kind is Kind.MYSQL:
+    if kind is DatabaseKind.MYSQL:
         wait = max(1, round(lock_wait_seconds))
         settings = [
             f"SET SESSION sql_mode = '{_STRICT}', time_zone = '+00:00', "

@@ -12,10 +12,10 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
 from penstock.spark.errors import PipelineError
-from penstock.spark.sinks.database.engines import Kind, kind_of
+from penstock.spark.sinks.database.engines import DatabaseKind, database_kind
 
 
-class Meaning(Enum):
+class ErrorKind(Enum):
     TRY_AGAIN = "try again"
     LOCKED = "locked"
     BAD_VALUE = "bad value"
@@ -58,16 +58,16 @@ _MY_BAD_VALUE: Final = {
 _MY_DENIED: Final = {1044, 1045, 1142, 1143, 1227, 1698, 1370}
 
 
-def meaning_of(error: Exception, engine: Engine) -> Meaning:
+def classify_error(error: Exception, engine: Engine) -> ErrorKind:
     cause = original(error)
-    kind = kind_of(engine)
-    if kind is Kind.SQLITE:
+    kind = database_kind(engine)
+    if kind is DatabaseKind.SQLITE:
         return _of_sqlite(cause)
     if isinstance(error, DBAPIError) and error.connection_invalidated:
-        return Meaning.TRY_AGAIN
-    found = _of_mysql(cause) if kind is Kind.MYSQL else _of_postgresql(cause)
-    if found is Meaning.OTHER and is_disconnect(cause, engine):
-        return Meaning.TRY_AGAIN
+        return ErrorKind.TRY_AGAIN
+    found = _of_mysql(cause) if kind is DatabaseKind.MYSQL else _of_postgresql(cause)
+    if found is ErrorKind.OTHER and is_disconnect(cause, engine):
+        return ErrorKind.TRY_AGAIN
     return found
 
 
@@ -85,87 +85,87 @@ def is_disconnect(error: BaseException, engine: Engine) -> bool:
     return engine.dialect.is_disconnect(error, None, None)
 
 
-def _of_sqlite(cause: BaseException) -> Meaning:
+def _of_sqlite(cause: BaseException) -> ErrorKind:
     if isinstance(cause, OverflowError | sqlite3.IntegrityError):
         code = getattr(cause, "sqlite_errorname", "")
         twice = code in ("SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY")
-        return Meaning.TWICE if twice else Meaning.BAD_VALUE
+        return ErrorKind.TWICE if twice else ErrorKind.BAD_VALUE
     code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return Meaning.LOCKED
+        return ErrorKind.LOCKED
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN):
-        return Meaning.DENIED
+        return ErrorKind.DENIED
     if code in (sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH) or isinstance(
         cause, sqlite3.DataError
     ):
-        return Meaning.BAD_VALUE
-    return Meaning.OTHER
+        return ErrorKind.BAD_VALUE
+    return ErrorKind.OTHER
 
 
-def _of_postgresql(cause: BaseException) -> Meaning:
+def _of_postgresql(cause: BaseException) -> ErrorKind:
     state: str | None = getattr(cause, "sqlstate", None)
     if state is None:
-        return _of_no_connection(str(cause)) if _is_operational(cause) else Meaning.OTHER
+        return _of_no_connection(str(cause)) if _is_operational(cause) else ErrorKind.OTHER
     if state in _PG_TRY_AGAIN or state.startswith("08"):
-        return Meaning.TRY_AGAIN
+        return ErrorKind.TRY_AGAIN
     if state == "55P03":
-        return Meaning.LOCKED
+        return ErrorKind.LOCKED
     if state in _PG_TWICE:
-        return Meaning.TWICE
+        return ErrorKind.TWICE
     if state[:2] in ("22", "23"):
-        return Meaning.BAD_VALUE
+        return ErrorKind.BAD_VALUE
     if state == "42501" or state[:2] == "28":
-        return Meaning.DENIED
-    return Meaning.OTHER
+        return ErrorKind.DENIED
+    return ErrorKind.OTHER
 
 
 def _is_operational(cause: BaseException) -> bool:
     return any(each.__name__ == "OperationalError" for each in type(cause).__mro__)
 
 
-def _of_no_connection(text: str) -> Meaning:
+def _of_no_connection(text: str) -> ErrorKind:
     """libpq gives no code for a connection that was refused: the server's word is all there is."""
     if "FATAL" not in text:
-        return Meaning.TRY_AGAIN
+        return ErrorKind.TRY_AGAIN
     if re.search(r"starting up|shutting down|recovery|too many|remaining connection", text):
-        return Meaning.TRY_AGAIN
+        return ErrorKind.TRY_AGAIN
     if re.search(r"does not exist", text):
-        return Meaning.OTHER
-    return Meaning.DENIED
+        return ErrorKind.OTHER
+    return ErrorKind.DENIED
 
 
-def _of_mysql(cause: BaseException) -> Meaning:
+def _of_mysql(cause: BaseException) -> ErrorKind:
     code = cause.args[0] if cause.args else None
     if code in _MY_TRY_AGAIN:
-        return Meaning.TRY_AGAIN
+        return ErrorKind.TRY_AGAIN
     if code == 1205:
-        return Meaning.LOCKED
+        return ErrorKind.LOCKED
     if code in (1062, 1586):
-        return Meaning.TWICE
+        return ErrorKind.TWICE
     if code in _MY_BAD_VALUE:
-        return Meaning.BAD_VALUE
+        return ErrorKind.BAD_VALUE
     if code in _MY_DENIED:
-        return Meaning.DENIED
-    return Meaning.OTHER
+        return ErrorKind.DENIED
+    return ErrorKind.OTHER
 
 
-def explain(error: Exception, meaning: Meaning, doing: str, table: str) -> PipelineError:
+def explain(error: Exception, meaning: ErrorKind, doing: str, table: str) -> PipelineError:
     """The error for the user: what was done, what is wrong, and what to do."""
     cause = original(error)
     said = _said(cause)
-    if meaning is Meaning.BAD_VALUE:
+    if meaning is ErrorKind.BAD_VALUE:
         return PipelineError(
             f"{doing}: {_place(cause)}a value does not fit: {said}. Nothing of the batch was "
             "stored. Change the column in the database, or cast, cut or leave out such values in "
             "the query, then start the pipeline again"
         )
-    if meaning is Meaning.TWICE:
+    if meaning is ErrorKind.TWICE:
         return PipelineError(
             f"{doing}: a row with the same unique value is there already, or is twice in the "
             f"batch: {said}. Nothing of the batch was stored. To replace rows use "
             f"`mode: upsert` with `key`; to add them, {table} must not have this unique index"
         )
-    if meaning is Meaning.DENIED:
+    if meaning is ErrorKind.DENIED:
         return PipelineError(
             f"{doing}: the database refuses: {said}. Check user, password and rights: the user "
             "must read and write the result table and the tables penstock_*, and create them "

@@ -10,8 +10,8 @@ from sqlalchemy.engine.interfaces import ReflectedColumn, ReflectedIndex
 from sqlalchemy.sql.elements import quoted_name
 
 from penstock.spark.errors import PipelineError
-from penstock.spark.sinks.database.column_types import SqlType, new_type, why_not
-from penstock.spark.sinks.database.engines import Kind, kind_of, needs_merge
+from penstock.spark.sinks.database.column_types import SqlType, type_for, type_mismatch
+from penstock.spark.sinks.database.engines import DatabaseKind, database_kind, needs_merge
 from penstock.spark.sinks.database.kind import DatabaseSinkSpec
 from penstock.spark.sinks.database.rows import DELETE_COLUMN, is_nested, simple_type
 from penstock.spark.sinks.database.statements import Target, full_name
@@ -24,7 +24,7 @@ from penstock.spark.sinks.database.tables import (
 
 
 @dataclass(frozen=True)
-class Results:
+class PreparedTable:
     """The result table as it is, for frames of one schema."""
 
     schema: pa.Schema
@@ -38,7 +38,7 @@ class Results:
 class ResultTable:
     def __init__(self, engine: Engine, spec: DatabaseSinkSpec) -> None:
         self._engine = engine
-        self._kind = kind_of(engine)
+        self._kind = database_kind(engine)
         self._spec = spec
         self._schema, self._table = split_name(spec.table)
         check_table_name(self._kind, self._table)
@@ -53,13 +53,13 @@ class ResultTable:
 
     def check(self) -> None:
         """What can be said of a table that is there without knowing the rows."""
-        if self._kind is Kind.MYSQL:
+        if self._kind is DatabaseKind.MYSQL:
             with self._engine.connect() as connection:
                 check_transactional(connection, self._schema, self._table)
         if self._spec.mode == "upsert":
             self._check_unique([column["name"] for column in self._columns()])
 
-    def prepare(self, schema: pa.Schema) -> Results:
+    def prepare(self, schema: pa.Schema) -> PreparedTable:
         """Make the table if it is missing, else check that such rows can be stored in it."""
         self._check_frame(schema)
         if not self.exists():
@@ -76,11 +76,11 @@ class ResultTable:
             if column is not None:
                 stored.append(field.name)
                 types[field.name] = column["type"]
-                problem = why_not(field.type, column["type"], self._kind)
+                problem = type_mismatch(field.type, column["type"], self._kind)
                 if problem:
                     problems.append(f"column {field.name}: {problem}")
             elif self._spec.only_decides(field.name):
-                types[field.name] = new_type(field, self._kind)
+                types[field.name] = type_for(field, self._kind)
             else:
                 problems.append(
                     f"column {field.name}: the table has none of this name: add it "
@@ -100,7 +100,7 @@ class ResultTable:
             tuple(there[self._fold(name)]["name"] for name in key),
             merge=needs_merge(self._engine),
         )
-        return Results(schema, target, tuple(stored), types)
+        return PreparedTable(schema, target, tuple(stored), types)
 
     def _check_frame(self, schema: pa.Schema) -> None:
         for field in schema:
@@ -129,7 +129,7 @@ class ResultTable:
         columns: list[Column[object]] = [
             Column(
                 quoted_name(field.name, quote=True),
-                new_type(field, self._kind, key_types if field.name in key else ()),
+                type_for(field, self._kind, key_types if field.name in key else ()),
                 nullable=field.name not in key,
                 primary_key=field.name in key,
                 autoincrement=False,
@@ -157,7 +157,7 @@ class ResultTable:
 
     def _fold(self, name: str) -> str:
         """Names that are the same to the database."""
-        return name if self._kind is Kind.POSTGRESQL else name.casefold()
+        return name if self._kind is DatabaseKind.POSTGRESQL else name.casefold()
 
     def _not_filled(
         self, there: Mapping[str, ReflectedColumn], stored: Collection[str]
@@ -178,7 +178,7 @@ class ResultTable:
 
     def _is_row_id(self, column: ReflectedColumn) -> bool:
         """SQLite counts an INTEGER PRIMARY KEY by itself, and says nowhere that it does."""
-        return self._kind is Kind.SQLITE and bool(column.get("primary_key"))
+        return self._kind is DatabaseKind.SQLITE and bool(column.get("primary_key"))
 
     def _check_unique(self, columns: Collection[str]) -> None:
         names = {self._fold(name): name for name in columns}
@@ -198,7 +198,7 @@ class ResultTable:
                 f"CREATE UNIQUE INDEX … ON {self._spec.table} ({shown})"
             )
         others = [each for each in unique if each != key]
-        if self._kind is Kind.MYSQL and others and not self._are_own_numbers(others):
+        if self._kind is DatabaseKind.MYSQL and others and not self._are_own_numbers(others):
             raise PipelineError(
                 f"the table {self._spec.table} has, besides the key ({shown}), a unique index on "
                 f"({', '.join(sorted(others[0]))}): MySQL would replace rows by that one too, "
@@ -241,7 +241,7 @@ def _whole_index(index: ReflectedIndex) -> list[str]:
 
 def table_options(engine: Engine) -> dict[str, Any]:
     """For CREATE TABLE: transactions, and text that is equal only if all its characters are."""
-    if kind_of(engine) is not Kind.MYSQL:
+    if database_kind(engine) is not DatabaseKind.MYSQL:
         return {}
     name = engine.dialect.name
     return {

@@ -17,7 +17,7 @@ _ORDER: Final = "__penstock_order"
 
 
 @dataclass(frozen=True)
-class Changes:
+class TableChanges:
     """What a batch does to a table. A key is in one of the two at most, and once."""
 
     puts: pa.Table
@@ -31,7 +31,7 @@ class Changes:
 
 
 def simple_schema(schema: pa.Schema) -> pa.Schema:
-    """The types that `simple` makes of these."""
+    """The types that `to_simple_types` makes of these."""
     return pa.schema([pa.field(each.name, simple_type(each), each.nullable) for each in schema])
 
 
@@ -40,7 +40,7 @@ def simple_type(field: pa.Field) -> pa.DataType:
 
     `PipelineError` for one that no database has.
     """
-    kind = plain(field.type)
+    kind = value_type(field.type)
     if is_nested(kind):
         if (field.metadata or {}).get(b"variant") or _is_variant(kind):
             raise PipelineError(
@@ -74,7 +74,7 @@ def simple_type(field: pa.Field) -> pa.DataType:
     )
 
 
-def plain(kind: pa.DataType) -> pa.DataType:
+def value_type(kind: pa.DataType) -> pa.DataType:
     """Of the values, where a column keeps each of them once."""
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
@@ -111,7 +111,7 @@ def _check_map_keys(name: str, kind: pa.DataType) -> None:
         _check_map_keys(name, kind.field(number).type)
 
 
-def simple(rows: pa.Table) -> pa.Table:
+def to_simple_types(rows: pa.Table) -> pa.Table:
     """The rows in simple types: nested values as JSON, times in UTC and microseconds."""
     repeated = {name for name in rows.column_names if rows.column_names.count(name) > 1}
     if repeated:
@@ -160,19 +160,19 @@ def _as_json(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     return pa.chunked_array(chunks, pa.string())
 
 
-def settle(
+def resolve_changes(
     rows: pa.Table, key: Sequence[str], order_by: Sequence[str], *, append: bool = False
-) -> Changes:
+) -> TableChanges:
     """What simple rows do to a table. Of several with one key the last in order counts."""
     if append:
-        return Changes(rows)
+        return TableChanges(rows)
     check_keys(rows, key)
     rows = _last_of_each_key(rows, key, order_by)
     if DELETE_COLUMN not in rows.column_names:
-        return Changes(rows)
+        return TableChanges(rows)
     deleted = pc.fill_null(rows[DELETE_COLUMN], False)
     puts = rows.filter(pc.invert(deleted)).drop_columns([DELETE_COLUMN])
-    return Changes(puts, rows.filter(deleted).select(list(key)))
+    return TableChanges(puts, rows.filter(deleted).select(list(key)))
 
 
 def check_keys(rows: pa.Table, key: Sequence[str]) -> None:
@@ -196,7 +196,7 @@ def _last_of_each_key(rows: pa.Table, key: Sequence[str], order_by: Sequence[str
     if not order_by:
         counted = numbered.group_by(keys).aggregate([(_ORDER, "count")])
         if counted.num_rows != rows.num_rows:
-            raise several_rows(_some_repeated(counted, key))
+            raise duplicate_key_error(_some_repeated(counted, key))
         return rows
     # Newest first, where Arrow has NULL last; of rows at one place, the one that came last.
     places = [*_places(rows, order_by), numbered[_ORDER]]
@@ -223,7 +223,7 @@ def _some_repeated(counted: pa.Table, key: Sequence[str]) -> str:
     return ", ".join(f"{name} = {value!r}" for name, value in zip(key, values, strict=True))
 
 
-def several_rows(example: str) -> PipelineError:
+def duplicate_key_error(example: str) -> PipelineError:
     return PipelineError(
         f"several rows of the batch have the same key ({example}), and nothing says which of them "
         "counts. Nothing of the batch was stored. Set `order_by` of the sink to the columns that "

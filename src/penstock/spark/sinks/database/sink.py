@@ -10,19 +10,28 @@ from sqlalchemy.exc import IntegrityError
 
 from penstock.spark.errors import PipelineError, ProgressError
 from penstock.spark.exactly_once import Decision, decide
-from penstock.spark.progress import Batch, Progress, Stored
+from penstock.spark.progress import Batch, Progress, StoredProgress
 from penstock.spark.sinks.database.bookkeeping import Bookkeeping
 from penstock.spark.sinks.database.dead_letters import DeadLetterTable
-from penstock.spark.sinks.database.engines import Kind, kind_of, open_engine
+from penstock.spark.sinks.database.engines import DatabaseKind, database_kind, open_engine
 from penstock.spark.sinks.database.kind import DatabaseSinkSpec
-from penstock.spark.sinks.database.result_table import Results, ResultTable, check_transactional
-from penstock.spark.sinks.database.rows import DELETE_COLUMN, Changes, settle, simple
-from penstock.spark.sinks.database.staged import Staged, Stager, Staging
+from penstock.spark.sinks.database.result_table import (
+    PreparedTable,
+    ResultTable,
+    check_transactional,
+)
+from penstock.spark.sinks.database.rows import (
+    DELETE_COLUMN,
+    TableChanges,
+    resolve_changes,
+    to_simple_types,
+)
+from penstock.spark.sinks.database.staged import StagedRows, Stager, StagingTable
 from penstock.spark.sinks.database.statements import execute
 from penstock.spark.sinks.database.tables import OWN_TABLES, create_missing
-from penstock.spark.sinks.database.transactions import LockedError, Transactions
+from penstock.spark.sinks.database.transactions import LockTimeoutError, Transactions
 from penstock.spark.sinks.database.writers import writer_for
-from penstock.spark.sinks.port import Applied, DeadLetters, Sink
+from penstock.spark.sinks.port import DeadLetters, Sink, WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -56,8 +65,8 @@ class DatabaseSink(Sink):
         self._patience = patience_seconds
         self._books = Bookkeeping(key)
         self._engine: Engine = open_engine(spec.database, lock_wait_seconds)
-        self._kind = kind_of(self._engine)
-        if spec.writing == "staged" and self._kind is Kind.SQLITE:
+        self._kind = database_kind(self._engine)
+        if spec.writing == "staged" and self._kind is DatabaseKind.SQLITE:
             raise PipelineError(
                 f"{key}: `writing: staged` needs a database that several machines can write to at "
                 "once: SQLite cannot. Leave it at `driver`"
@@ -69,20 +78,20 @@ class DatabaseSink(Sink):
             DeadLetterTable(self._engine, dead_letter_table, key) if dead_letter_table else None
         )
         self.takes_dead_letters = self._letters is not None
-        self._results: Results | None = None
-        self._staging: Staging | None = None
+        self._results: PreparedTable | None = None
+        self._staging: StagingTable | None = None
         self._epoch: int | None = None
 
-    def open(self, owner: str) -> Stored | None:
+    def open(self, owner: str) -> StoredProgress | None:
         self._attempt("creating Penstock's tables", self._create_tables)
 
-        def take_over(connection: Connection) -> tuple[int, Stored | None]:
+        def take_over(connection: Connection) -> tuple[int, StoredProgress | None]:
             epoch = self._books.take_over(connection, owner)
             return epoch, self._books.read(connection)
 
         try:
             self._epoch, stored = self._run("taking over", take_over)
-        except LockedError as error:
+        except LockTimeoutError as error:
             raise PipelineError(f"{error}{self._shown_owner()}") from error.__cause__
         return stored
 
@@ -101,7 +110,7 @@ class DatabaseSink(Sink):
 
     def write(
         self, rows: "DataFrame", batch: Batch, dead_letters: "DeadLetters | None" = None
-    ) -> Applied:
+    ) -> WriteResult:
         self._owned()
         frame = self._with_deletes(rows)
         if self._spec.writing == "staged":
@@ -111,7 +120,7 @@ class DatabaseSink(Sink):
 
     def write_table(
         self, rows: pa.Table, batch: Batch, dead_letters: pa.Table | None = None
-    ) -> Applied:
+    ) -> WriteResult:
         """`write` for rows that are here already.
 
         With `delete_when` they have the boolean column `rows.DELETE_COLUMN`.
@@ -119,12 +128,14 @@ class DatabaseSink(Sink):
         self._owned()
         results = self._prepare(rows.schema)
         append = self._spec.mode == "append"
-        changes = settle(simple(rows), self._spec.key, self._spec.order_by, append=append)
+        changes = resolve_changes(
+            to_simple_types(rows), self._spec.key, self._spec.order_by, append=append
+        )
         puts = changes.puts.select(list(results.columns)).rename_columns(results.target.columns)
         deletes = changes.deletes
         if deletes is not None:
             deletes = deletes.rename_columns(results.target.key)
-        settled = Changes(puts, deletes)
+        settled = TableChanges(puts, deletes)
 
         def put(connection: Connection) -> int:
             if settled.deletes is not None:
@@ -156,7 +167,7 @@ class DatabaseSink(Sink):
         create_missing(self._engine, OWN_TABLES)
         if self._letters is not None:
             self._letters.create()
-        if self._kind is Kind.MYSQL:
+        if self._kind is DatabaseKind.MYSQL:
             with self._engine.connect() as connection:
                 for table in OWN_TABLES:
                     check_transactional(connection, None, table.name)
@@ -166,7 +177,7 @@ class DatabaseSink(Sink):
         with suppress(IntegrityError), self._engine.begin() as connection:
             self._books.add(connection)
 
-    def _prepare(self, schema: pa.Schema) -> Results:
+    def _prepare(self, schema: pa.Schema) -> PreparedTable:
         if self._results is None or not self._results.schema.equals(schema):
             self._results = self._attempt(
                 "preparing the result table", lambda: self._table.prepare(schema)
@@ -175,19 +186,19 @@ class DatabaseSink(Sink):
 
     def _apply(
         self, batch: Batch, put: Callable[[Connection], int], dead_letters: pa.Table | None
-    ) -> Applied:
+    ) -> WriteResult:
         epoch = self._owned()
         letters = dead_letters.num_rows if dead_letters is not None else 0
         if letters and self._letters is None:
             raise PipelineError(f"{self._key}: there is no table for dead letters")
 
-        def apply(connection: Connection) -> Applied:
+        def apply(connection: Connection) -> WriteResult:
             self._books.lock(connection, epoch)
-            stored = self._books.read(connection) or Stored({})
+            stored = self._books.read(connection) or StoredProgress({})
             # Also how a try whose commit was not answered is found to be done.
             if decide(stored, batch) is Decision.SKIP:
                 return self._books.applied(connection, batch)
-            applied = Applied(put(connection), letters)
+            applied = WriteResult(put(connection), letters)
             if self._letters is not None and letters:
                 self._letters.write(connection, dead_letters)
             self._books.advance(connection, batch, applied, epoch, stored)
@@ -197,12 +208,12 @@ class DatabaseSink(Sink):
 
     def _write_staged(
         self, frame: "DataFrame", batch: Batch, dead_letters: "DeadLetters | None"
-    ) -> Applied:
+    ) -> WriteResult:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         results = self._prepare(to_arrow_schema(frame.schema, timezone="UTC"))
         if self._staging is None:
-            self._staging = Staging(self._engine, self._key, results)
+            self._staging = StagingTable(self._engine, self._key, results)
             self._attempt("creating the staging table", self._staging.create)
         staging = self._staging
         stager = Stager(
@@ -215,7 +226,7 @@ class DatabaseSink(Sink):
         )
         chosen = [*results.columns, *([DELETE_COLUMN] if self._spec.delete_when else [])]
         frame = self._last_of_each_key(frame).select(*(_column(name) for name in chosen))
-        staged: Staged = staging.stage(frame, stager)
+        staged: StagedRows = staging.stage(frame, stager)
 
         def put(connection: Connection) -> int:
             staging.merge(connection, staged)
@@ -232,7 +243,7 @@ class DatabaseSink(Sink):
         return frame.withColumn(DELETE_COLUMN, condition)
 
     def _last_of_each_key(self, frame: "DataFrame") -> "DataFrame":
-        """The same as `settle` does, where the rows are."""
+        """The same as `resolve_changes` does, where the rows are."""
         if self._spec.mode != "upsert" or not self._spec.order_by:
             return frame
         from pyspark.sql import Window, functions
@@ -249,7 +260,7 @@ class DatabaseSink(Sink):
         return self._epoch
 
     def _shown_owner(self) -> str:
-        if self._kind is Kind.SQLITE:
+        if self._kind is DatabaseKind.SQLITE:
             # Who waits there cannot read either.
             return ""
         owner = self._run("reading the owner", self._books.peek)

@@ -18,9 +18,14 @@ from sqlalchemy import Connection, Engine, inspect
 from sqlalchemy.exc import DBAPIError
 
 from penstock.spark.errors import PipelineError
-from penstock.spark.sinks.database.engines import Kind, kind_of, open_engine
-from penstock.spark.sinks.database.result_table import Results
-from penstock.spark.sinks.database.rows import DELETE_COLUMN, check_keys, several_rows, simple
+from penstock.spark.sinks.database.engines import DatabaseKind, database_kind, open_engine
+from penstock.spark.sinks.database.result_table import PreparedTable
+from penstock.spark.sinks.database.rows import (
+    DELETE_COLUMN,
+    check_keys,
+    duplicate_key_error,
+    to_simple_types,
+)
 from penstock.spark.sinks.database.statements import (
     Target,
     append_from,
@@ -44,7 +49,7 @@ _HANDED_BACK: Final = pa.schema(
 
 
 @dataclass(frozen=True)
-class Staged:
+class StagedRows:
     """Rows that wait in the staging table."""
 
     tokens: tuple[str, ...]
@@ -87,7 +92,7 @@ class Stager:
                 engine.dispose()
 
     def _add(self, transactions: Transactions, batch: pa.RecordBatch) -> str:
-        rows = simple(pa.Table.from_batches([batch]))
+        rows = to_simple_types(pa.Table.from_batches([batch]))
         check_keys(rows, self.key)
         writer = writer_for(self.target.kind)
 
@@ -102,12 +107,12 @@ class Stager:
         return transactions.run("staging rows", self.target.name, write)
 
 
-class Staging:
+class StagingTable:
     """The driver's side. `results` is the table that the rows are for."""
 
-    def __init__(self, engine: Engine, key: str, results: Results) -> None:
+    def __init__(self, engine: Engine, key: str, results: PreparedTable) -> None:
         self._engine = engine
-        self._kind = kind_of(engine)
+        self._kind = database_kind(engine)
         self._results = results
         self._deletes = DELETE_COLUMN in results.schema.names
         self.table = Target(
@@ -136,7 +141,7 @@ class Staging:
     def _ddl(self) -> list[str]:
         kind = self._kind
         token = quote(kind, TOKEN_COLUMN)
-        mysql = kind is Kind.MYSQL
+        mysql = kind is DatabaseKind.MYSQL
         chosen = [names(kind, self._results.target.columns)]
         if self._deletes:
             flag = "CAST(0 AS SIGNED)" if mysql else "CAST(NULL AS boolean)"
@@ -150,15 +155,15 @@ class Staging:
             f"CREATE INDEX ON {self.table.sql} ({token})",
         ]
 
-    def stage(self, frame: "DataFrame", stager: Stager) -> Staged:
+    def stage(self, frame: "DataFrame", stager: Stager) -> StagedRows:
         """Run the plan of the frame, once; its rows are in the staging table then."""
         handed = frame.mapInArrow(stager, "token string, rows bigint, error string").collect()
         for row in handed:
             if row["error"] is not None:
                 raise PipelineError(row["error"])
-        return Staged(tuple(row["token"] for row in handed), sum(row["rows"] for row in handed))
+        return StagedRows(tuple(row["token"] for row in handed), sum(row["rows"] for row in handed))
 
-    def merge(self, connection: Connection, staged: Staged) -> None:
+    def merge(self, connection: Connection, staged: StagedRows) -> None:
         """Move these rows over. The lock of the query is held, and its epoch is ours."""
         target = self._results.target
         mine = self._where(staged.tokens)
@@ -177,7 +182,7 @@ class Staging:
 
     def sweep(self, connection: Connection) -> None:
         """Remove every row that is there. The lock of the query is held, and its epoch is ours."""
-        if self._kind is not Kind.MYSQL:
+        if self._kind is not DatabaseKind.MYSQL:
             execute(connection, f"DELETE FROM {self.table.sql}")
             return
         # Without a condition MySQL would wait for tasks that are still writing.
@@ -209,10 +214,10 @@ class Staging:
         ).first()
         if twice is not None:
             pairs = zip(self._results.target.key, twice, strict=True)
-            raise several_rows(", ".join(f"{name} = {value!r}" for name, value in pairs))
+            raise duplicate_key_error(", ".join(f"{name} = {value!r}" for name, value in pairs))
 
 
-def _table_name(key: str, results: Results) -> str:
+def _table_name(key: str, results: PreparedTable) -> str:
     """Another one when the columns are others: tasks of a driver before us may still write."""
     shape = [(name, repr(results.types[name])) for name in results.columns]
     text = repr((key, results.target.name, shape, DELETE_COLUMN in results.schema.names))

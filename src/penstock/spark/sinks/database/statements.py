@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Connection, CursorResult
 from sqlalchemy.engine.interfaces import DBAPICursor
 
-from penstock.spark.sinks.database.engines import Kind
+from penstock.spark.sinks.database.engines import DatabaseKind
 from penstock.spark.sinks.database.failures import is_disconnect
 
 
@@ -15,7 +15,7 @@ from penstock.spark.sinks.database.failures import is_disconnect
 class Target:
     """A table that rows go to. All names are the database's own."""
 
-    kind: Kind
+    kind: DatabaseKind
     schema: str | None
     table: str
     columns: tuple[str, ...]
@@ -39,17 +39,17 @@ class Target:
         return tuple(each for each in self.columns if each not in self.key)
 
 
-def quote(kind: Kind, name: str) -> str:
-    mark = "`" if kind is Kind.MYSQL else '"'
+def quote(kind: DatabaseKind, name: str) -> str:
+    mark = "`" if kind is DatabaseKind.MYSQL else '"'
     return mark + name.replace(mark, 2 * mark) + mark
 
 
-def full_name(kind: Kind, schema: str | None, table: str) -> str:
+def full_name(kind: DatabaseKind, schema: str | None, table: str) -> str:
     name = quote(kind, table)
     return f"{quote(kind, schema)}.{name}" if schema else name
 
 
-def names(kind: Kind, columns: Sequence[str], prefix: str = "") -> str:
+def names(kind: DatabaseKind, columns: Sequence[str], prefix: str = "") -> str:
     return ", ".join(prefix + quote(kind, each) for each in columns)
 
 
@@ -61,7 +61,7 @@ def on_key(target: Target, left: str, right: str) -> str:
 def conflict_clause(target: Target) -> str:
     """What an INSERT does with rows whose key is there."""
     kind = target.kind
-    if kind is Kind.MYSQL:
+    if kind is DatabaseKind.MYSQL:
         # VALUES() is what MySQL and MariaDB both know.
         change = [f"{quote(kind, c)} = VALUES({quote(kind, c)})" for c in target.others]
         first = f"{target.sql}.{quote(kind, target.key[0])}"
@@ -94,7 +94,7 @@ def upsert_from(target: Target, source: str, where: str = "") -> str:
 def delete_from(target: Target, source: str, where: str = "") -> str:
     """Rows whose key is in another table."""
     keys = f"(SELECT {names(target.kind, target.key)} FROM {source}{where}) AS n"
-    if target.kind is Kind.MYSQL:
+    if target.kind is DatabaseKind.MYSQL:
         return f"DELETE o FROM {target.sql} AS o JOIN {keys} ON {on_key(target, 'o', 'n')}"
     return f"DELETE FROM {target.sql} AS o USING {keys} WHERE {on_key(target, 'o', 'n')}"
 

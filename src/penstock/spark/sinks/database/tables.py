@@ -22,7 +22,7 @@ from sqlalchemy.sql.elements import quoted_name
 from sqlalchemy.types import TypeEngine
 
 from penstock.spark.errors import PipelineError
-from penstock.spark.sinks.database.engines import Kind
+from penstock.spark.sinks.database.engines import DatabaseKind
 
 MAX_NAME: Final = 200
 """Characters of a key or of a source's name: MySQL's keys have 3,072 bytes, four a character."""
@@ -145,7 +145,7 @@ def split_name(name: str) -> tuple[str | None, str]:
     return (schema if dot else None), table
 
 
-def check_table_name(kind: Kind, name: str) -> None:
+def check_table_name(kind: DatabaseKind, name: str) -> None:
     """`PipelineError` for a table that cannot be the user's."""
     check_length(kind, name, "table")
     own = {TEMPORARY_TABLE, *(table.name for table in OWN_TABLES)}
@@ -153,13 +153,13 @@ def check_table_name(kind: Kind, name: str) -> None:
         raise PipelineError(f"Penstock needs the name {name} for itself: name the table otherwise")
 
 
-def check_length(kind: Kind, name: str, what: str) -> None:
+def check_length(kind: DatabaseKind, name: str, what: str) -> None:
     """`PipelineError` for a name that the database would cut off."""
-    if kind is Kind.POSTGRESQL:
+    if kind is DatabaseKind.POSTGRESQL:
         length, longest, unit = len(name.encode()), 63, "bytes"
     else:
         length, longest, unit = len(name), 64, "characters"
-    if kind is not Kind.SQLITE and length > longest:
+    if kind is not DatabaseKind.SQLITE and length > longest:
         raise PipelineError(
             f"the name of the {what} {name} has more than {longest} {unit}, which is all that "
             f"{kind.value} keeps of a name: make it shorter"

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from penstock.spark.errors import PipelineError
-from penstock.spark.sinks.database.failures import Meaning, explain, meaning_of, original
+from penstock.spark.sinks.database.failures import ErrorKind, classify_error, explain, original
 
 T = TypeVar("T")
 
@@ -62,11 +62,11 @@ class Transactions:
             except (DBAPIError, module.Error) as error:
                 # PyMySQL leaves a socket that could not connect in a frame that its error keeps.
                 traceback.clear_frames(original(error).__traceback__)
-                meaning = meaning_of(error, self.engine)
-                if meaning is Meaning.LOCKED:
-                    raise LockedError(doing) from original(error)
+                meaning = classify_error(error, self.engine)
+                if meaning is ErrorKind.LOCKED:
+                    raise LockTimeoutError(doing) from original(error)
                 # The statement that SQLAlchemy's error shows can be megabytes long.
-                if meaning is not Meaning.TRY_AGAIN:
+                if meaning is not ErrorKind.TRY_AGAIN:
                     raise explain(error, meaning, doing, table) from original(error)
                 now = self._clock()
                 since = now if since is None else since
@@ -80,7 +80,7 @@ class Transactions:
             pause = min(2 * pause, LONGEST_PAUSE)
 
 
-class LockedError(PipelineError):
+class LockTimeoutError(PipelineError):
     """A lock was not to be had in time."""
 
     def __init__(self, doing: str) -> None:

@@ -11,7 +11,7 @@ import pyarrow.csv
 from sqlalchemy import Connection
 
 from penstock.spark.errors import PipelineError
-from penstock.spark.sinks.database.engines import Kind
+from penstock.spark.sinks.database.engines import DatabaseKind
 from penstock.spark.sinks.database.mysql_literals import SqlRows, literals
 from penstock.spark.sinks.database.rows import is_bytes, is_text
 from penstock.spark.sinks.database.statements import (
@@ -46,10 +46,10 @@ class RowWriter(ABC):
         """Remove the rows with these keys, which need not be there."""
 
 
-def writer_for(kind: Kind) -> RowWriter:
-    if kind is Kind.SQLITE:
+def writer_for(kind: DatabaseKind) -> RowWriter:
+    if kind is DatabaseKind.SQLITE:
         return SqliteWriter()
-    return MysqlWriter() if kind is Kind.MYSQL else PostgresqlWriter()
+    return MysqlWriter() if kind is DatabaseKind.MYSQL else PostgresqlWriter()
 
 
 class SqliteWriter(RowWriter):
@@ -135,9 +135,8 @@ class PostgresqlWriter(RowWriter):
         _check_no_nul(rows)
         # PostgreSQL has more of them, but Arrow writes others instead.
         _check_years(rows, 32767)
-        statement = (
-            f"COPY {table} ({names(Kind.POSTGRESQL, rows.column_names)}) FROM STDIN (FORMAT csv)"
-        )
+        columns = names(DatabaseKind.POSTGRESQL, rows.column_names)
+        statement = f"COPY {table} ({columns}) FROM STDIN (FORMAT csv)"
         options = pyarrow.csv.WriteOptions(include_header=False, quoting_style="needed")
         with (
             DriverCursor(connection) as cursor,

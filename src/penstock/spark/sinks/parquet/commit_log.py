@@ -15,14 +15,14 @@ from typing import Final, Literal, Protocol
 from urllib.parse import quote, unquote
 
 from penstock.spark.errors import FencedError, OptionError, ProgressError
-from penstock.spark.progress import Json, Stored
+from penstock.spark.progress import Json, StoredProgress
 
 FOLDER: Final = "_penstock"
 _DIGITS: Final = 20
 _KEPT: Final = 200
 """Older ones say nothing any more, and are removed."""
 
-Kind = Literal["open", "begin", "batch", "clear"]
+CommitKind = Literal["open", "begin", "batch", "clear"]
 
 
 class Files(Protocol):
@@ -46,8 +46,8 @@ class Files(Protocol):
 @dataclass(frozen=True)
 class Commit:
     number: int
-    kind: Kind
-    stored: Stored | None
+    kind: CommitKind
+    stored: StoredProgress | None
     """How far the query is from here on; None: it has never run, or was cleared."""
     owner: str
     rows: int = 0
@@ -71,7 +71,7 @@ class Commit:
     def from_bytes(cls, number: int, written: bytes) -> "Commit":
         try:
             found = json.loads(written)
-            stored = Stored.from_json(found) if "progress" in found else None
+            stored = StoredProgress.from_json(found) if "progress" in found else None
             move = found.get("move")
             return cls(
                 number,
@@ -107,7 +107,7 @@ class CommitLog:
                 "give each sink a folder of its own"
             )
 
-    def take_over(self, owner: str, finish: "Callable[[Commit], None]") -> Stored | None:
+    def take_over(self, owner: str, finish: "Callable[[Commit], None]") -> StoredProgress | None:
         """Become the owner. `finish` gets the last commit, which may not be done wholly."""
         while True:
             last = self.last()

@@ -14,11 +14,11 @@ import uuid
 from typing import TYPE_CHECKING, Final
 
 from penstock.spark.errors import OptionError, PipelineError
-from penstock.spark.progress import Batch, Progress, Stored
+from penstock.spark.progress import Batch, Progress, StoredProgress
 from penstock.spark.sinks.hadoop_files import HadoopFiles
 from penstock.spark.sinks.parquet.commit_log import Commit, CommitLog, Files
 from penstock.spark.sinks.parquet.kind import ParquetSinkSpec
-from penstock.spark.sinks.port import Applied, DeadLetters, Sink
+from penstock.spark.sinks.port import DeadLetters, Sink, WriteResult
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,7 +41,7 @@ class ParquetSink(Sink):
         self._log = CommitLog(self._files, key)
         self._owner = ""
 
-    def open(self, owner: str) -> Stored | None:
+    def open(self, owner: str) -> StoredProgress | None:
         self._owner = owner
         self._log.check_alone()
         stored = self._log.take_over(owner, self._finish)
@@ -50,11 +50,11 @@ class ParquetSink(Sink):
         return stored
 
     def begin_at(self, start: Progress) -> None:
-        self._log.append(Commit(self._log.next_number, "begin", Stored(start), self._owner))
+        self._log.append(Commit(self._log.next_number, "begin", StoredProgress(start), self._owner))
 
     def write(
         self, rows: "DataFrame", batch: Batch, dead_letters: "DeadLetters | None" = None
-    ) -> Applied:
+    ) -> WriteResult:
         self._check_columns(rows)
         token = f"{STAGING}/{uuid.uuid4()}"
         try:
@@ -67,12 +67,12 @@ class ParquetSink(Sink):
             raise
         number = self._log.next_number
         move = (self._staged(token), self._visible(number)) if count else None
-        stored = Stored(batch.end, batch.query_id, batch.batch_id)
+        stored = StoredProgress(batch.end, batch.query_id, batch.batch_id)
         commit = Commit(number, "batch", stored, self._owner, count, move)
         self._log.append(commit)
         self._finish(commit)
         self._files.delete(token)
-        return Applied(count)
+        return WriteResult(count)
 
     def clear(self) -> None:
         """Progress is gone at once, then the files, one by one."""

@@ -14,10 +14,10 @@ from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.spark.clients import new_admin
 from penstock.spark.errors import PipelineError
-from penstock.spark.exactly_once import other_topics
-from penstock.spark.progress import Batch, SourceOffsets, Stored
-from penstock.spark.sinks.topic.ledger import Entry, committed_consumer, committed_records
-from penstock.spark.sinks.topic.transactions import Tick, Transactions
+from penstock.spark.exactly_once import recreated_topics
+from penstock.spark.progress import Batch, SourceOffsets, StoredProgress
+from penstock.spark.sinks.topic.ledger import LedgerEntry, committed_consumer, committed_records
+from penstock.spark.sinks.topic.transactions import CheckDeadline, Transactions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 SUFFIX = ".dead-letters"
 
 
-Place: TypeAlias = tuple[str, str, str, int, int]
+Origin: TypeAlias = tuple[str, str, str, int, int]
 """Source, topic, its id, partition, offset."""
 
-Written: TypeAlias = Callable[[], Collection[Place]]
+WrittenDeadLetters: TypeAlias = Callable[[], Collection[Origin]]
 """The dead letters of a pipeline that are in their topic."""
 
 
@@ -49,25 +49,25 @@ class DeadLetterTopic:
         self._pipeline = pipeline_of(key)
         self._transactions = Transactions(client, key + SUFFIX)
         self._owner = ""
-        self._entry: Entry | None = None
-        self._written: Written = frozenset
+        self._entry: LedgerEntry | None = None
+        self._written: WrittenDeadLetters = frozenset
 
     def open(self, owner: str) -> None:
         """Take it over from whoever had it: `FencedError` for them from here on."""
         self._owner = owner
         self._entry = self._transactions.open()
-        self._written = written_in(self._client, self._topic, self._pipeline)
+        self._written = written_dead_letters(self._client, self._topic, self._pipeline)
 
     def write(self, dead_letters: "pa.Table", batch: Batch) -> int:
         """Write those that were not written before, in one transaction; how many."""
-        fresh = unseen(dead_letters, self._entry, self._written)
+        fresh = drop_written(dead_letters, self._entry, self._written)
         if fresh.num_rows == 0:
             return 0
-        entry = advanced(self._entry, batch, self._owner, fresh.num_rows)
+        entry = advance_entry(self._entry, batch, self._owner, fresh.num_rows)
 
-        def work(producer: "Producer", tick: Tick) -> None:
+        def work(producer: "Producer", check_deadline: CheckDeadline) -> None:
             send_dead_letters(producer, fresh, self._topic, self._pipeline)
-            tick()
+            check_deadline()
 
         self._transactions.run(work, {self._transactions.key: entry})
         self._entry = entry
@@ -82,7 +82,7 @@ def pipeline_of(key: str) -> str:
     return key.rpartition(".")[0] or key
 
 
-def advanced(entry: Entry | None, batch: Batch, owner: str, rows: int) -> Entry:
+def advance_entry(entry: LedgerEntry | None, batch: Batch, owner: str, rows: int) -> LedgerEntry:
     """What is stored with the dead letters of a batch: it never goes back.
 
     After a rebuild a batch ends before offsets whose dead letters were written long ago.
@@ -91,23 +91,25 @@ def advanced(entry: Entry | None, batch: Batch, owner: str, rows: int) -> Entry:
     progress = dict(known)
     for name, end in batch.end.items():
         before = known.get(name, SourceOffsets({}))
-        replaced = other_topics(before, end)
+        replaced = recreated_topics(before, end)
         offsets = {
             each: offset for each, offset in before.offsets.items() if each.topic not in replaced
         }
         for each, offset in end.offsets.items():
             offsets[each] = max(offset, offsets.get(each, 0))
         progress[name] = SourceOffsets(offsets, {**before.topic_ids, **end.topic_ids}, end.source)
-    return Entry(Stored(progress, batch.query_id, batch.batch_id), owner, rows)
+    return LedgerEntry(StoredProgress(progress, batch.query_id, batch.batch_id), owner, rows)
 
 
-def written_in(client: Mapping[str, str], topic: str, pipeline: str) -> Written:
+def written_dead_letters(
+    client: Mapping[str, str], topic: str, pipeline: str
+) -> WrittenDeadLetters:
     """Reads the topic up to now when it is called for the first time. Fence other writers first."""
 
     @cache
-    def written() -> Collection[Place]:
+    def written() -> Collection[Origin]:
         try:
-            return frozenset(_places_in(client, topic, pipeline))
+            return frozenset(_read_origins(client, topic, pipeline))
         except KafkaError as error:
             raise PipelineError(
                 f"the dead letters of {pipeline} that are in topic {topic} could not be looked up: "
@@ -117,7 +119,7 @@ def written_in(client: Mapping[str, str], topic: str, pipeline: str) -> Written:
     return written
 
 
-def _places_in(client: Mapping[str, str], topic: str, pipeline: str) -> Iterator[Place]:
+def _read_origins(client: Mapping[str, str], topic: str, pipeline: str) -> Iterator[Origin]:
     from penstock.client.admin.model_topics import OffsetSpec
     from penstock.spark.decode.dead_letters import from_record
 
@@ -140,7 +142,9 @@ def _places_in(client: Mapping[str, str], topic: str, pipeline: str) -> Iterator
                     yield (letter.source, *letter.origin)
 
 
-def unseen(dead_letters: "pa.Table", entry: Entry | None, written: Written) -> "pa.Table":
+def drop_written(
+    dead_letters: "pa.Table", entry: LedgerEntry | None, written: WrittenDeadLetters
+) -> "pa.Table":
     """Those at or behind the stored offsets, and those before them that are not in the topic."""
     if entry is None or entry.stored is None or dead_letters.num_rows == 0:
         return dead_letters

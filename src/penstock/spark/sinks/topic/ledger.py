@@ -16,7 +16,7 @@ from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.spark.clients import new_admin, new_consumer
 from penstock.spark.errors import PipelineError, ProgressError
-from penstock.spark.progress import Json, SourceOffsets, Stored
+from penstock.spark.progress import Json, SourceOffsets, StoredProgress
 
 if TYPE_CHECKING:
     from penstock.client.admin.admin import Admin
@@ -49,10 +49,10 @@ _LONGEST_WAIT_S: Final = 20 * 60.0
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """What is known of one key."""
 
-    stored: Stored | None
+    stored: StoredProgress | None
     """None: it has never run, or was cleared."""
     owner: str = ""
     rows: int = 0
@@ -73,11 +73,11 @@ class Entry:
         return json.dumps(found, separators=(",", ":")).encode()
 
     @classmethod
-    def from_bytes(cls, key: str, written: bytes) -> "Entry":
+    def from_bytes(cls, key: str, written: bytes) -> "LedgerEntry":
         try:
             found = json.loads(written)
             return cls(
-                Stored.from_json(found) if "progress" in found else None,
+                StoredProgress.from_json(found) if "progress" in found else None,
                 found.get("owner", ""),
                 int(found.get("rows", 0)),
                 SourceOffsets.from_json(found.get("clearing", {})).offsets,
@@ -106,7 +106,7 @@ class Ledger:
         away, and the pipeline would start anew.
         """
         try:
-            found = self._asking().describe_topics([TOPIC])[TOPIC]
+            found = self._connect().describe_topics([TOPIC])[TOPIC]
         except KafkaError as error:
             if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
@@ -121,7 +121,7 @@ class Ledger:
         from penstock.client.admin.model_topics import NewTopic
 
         try:
-            self._asking().create_topics([NewTopic(TOPIC, PARTITIONS, configs=_CONFIG)])
+            self._connect().create_topics([NewTopic(TOPIC, PARTITIONS, configs=_CONFIG)])
         except KafkaError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
@@ -133,7 +133,7 @@ class Ledger:
 
         topic = ConfigResource(ConfigResourceType.TOPIC, TOPIC)
         try:
-            configs = self._asking().describe_configs([topic], names=["cleanup.policy"])[topic]
+            configs = self._connect().describe_configs([topic], names=["cleanup.policy"])[topic]
         except KafkaError as error:
             log.warning("the settings of topic %s could not be looked at: %s", TOPIC, error)
             return
@@ -144,7 +144,7 @@ class Ledger:
                 "Set it to compact (`penstock config alter`)"
             )
 
-    def read(self, key: str) -> Entry | None:
+    def read(self, key: str) -> LedgerEntry | None:
         """The last committed record of this key, up to now; None if there is none.
 
         Transactions that are open now are waited for, because what comes after them cannot be seen
@@ -153,24 +153,24 @@ class Ledger:
         """
         partition = partition_of(key)
         try:
-            end = self._edge(partition, -1)
+            end = self._list_offset(partition, -1)
         except KafkaError as error:
             # A broker that has just started may not know a topic yet.
             if self._is_there or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
             return None
-        start = self._edge(partition, -2)
+        start = self._list_offset(partition, -2)
         window = _FIRST_WINDOW
         upper = end
         while upper > start:
             lower = max(start, end - window)
             found = self._last(key.encode(), partition, lower, upper)
             if found is not None:
-                return Entry.from_bytes(key, found) if found else None
+                return LedgerEntry.from_bytes(key, found) if found else None
             upper, window = lower, window * 16
         return None
 
-    def put(self, producer: "Producer", key: str, entry: Entry | None) -> None:
+    def put(self, producer: "Producer", key: str, entry: LedgerEntry | None) -> None:
         """Write a record as part of the producer's open transaction; None takes the key away."""
         value = None if entry is None else entry.to_bytes(datetime.now(UTC))
         partition = partition_of(key).partition
@@ -188,9 +188,9 @@ class Ledger:
     def __exit__(self, *raised: object) -> None:
         self.close()
 
-    def _edge(self, partition: TopicPartition, spec: int) -> int:
+    def _list_offset(self, partition: TopicPartition, spec: int) -> int:
         """The high watermark (-1) or the start of the log (-2)."""
-        return self._asking().list_offsets({partition: spec})[partition].offset
+        return self._connect().list_offsets({partition: spec})[partition].offset
 
     def _last(self, key: bytes, partition: TopicPartition, lower: int, upper: int) -> bytes | None:
         """The value of the last record with this key in a range; empty for a tombstone."""
@@ -203,7 +203,7 @@ class Ledger:
                 found = record.value or b""
         return found
 
-    def _asking(self) -> "Admin":
+    def _connect(self) -> "Admin":
         if self._admin is None:
             self._admin = new_admin(self._client)
         return self._admin

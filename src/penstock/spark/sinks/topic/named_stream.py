@@ -15,8 +15,8 @@ from urllib.parse import unquote, urlparse
 from penstock.core.errors import KafkaError
 from penstock.spark.errors import PipelineError, ProgressError
 from penstock.spark.exactly_once import Decision
-from penstock.spark.progress import Stored
-from penstock.spark.sinks.topic.ledger import Entry
+from penstock.spark.progress import StoredProgress
+from penstock.spark.sinks.topic.ledger import LedgerEntry
 from penstock.spark.sinks.topic.options import WriterOptions
 from penstock.spark.sinks.topic.transactions import Transactions, Work
 
@@ -46,14 +46,16 @@ class NamedStream:
                 return Decision.SKIP
             if problem is not None:
                 self._refuse(problem, entry.owner)
-        written = Entry(Stored({}, query_id, batch_id), query_id, rows, fingerprint=mark)
+        written = LedgerEntry(
+            StoredProgress({}, query_id, batch_id), query_id, rows, fingerprint=mark
+        )
         transactions.run(work, {transactions.key: written})
         return Decision.APPLY
 
     def close(self) -> None:
         self._transactions.close()
 
-    def _read(self) -> Entry | None:
+    def _read(self) -> LedgerEntry | None:
         ledger = self._transactions.ledger
         try:
             entry = ledger.read(self._transactions.key)
@@ -79,7 +81,7 @@ class NamedStream:
 
 
 def _problem(
-    stored: Stored, query_id: str, batch_id: int, was: str, fingerprint_now: str
+    stored: StoredProgress, query_id: str, batch_id: int, was: str, fingerprint_now: str
 ) -> str | None:
     if stored.query_id != query_id:
         return (

@@ -35,7 +35,7 @@ _ROWS: Final = 50_000
 
 
 @dataclass(frozen=True)
-class Portion:
+class RecordChunk:
     """Records for one topic, in their order; those for one partition where it is given."""
 
     topic: str
@@ -92,7 +92,7 @@ def types_of(schema: "pa.Schema") -> dict[str, str]:
     return {each.name: name(each.type) for each in schema}
 
 
-def portions(table: "pa.Table", topic: str | None) -> Iterator[Portion]:
+def record_chunks(table: "pa.Table", topic: str | None) -> Iterator[RecordChunk]:
     """The records of a table; `topic` is that of all of them, whatever the column says.
 
     Records that go to the same partition keep the order of their rows.
@@ -112,7 +112,7 @@ def portions(table: "pa.Table", topic: str | None) -> Iterator[Portion]:
             yield from _of_topic(some, name)
 
 
-class Sending:
+class RecordSender:
     """Records on their way. Used by one thread."""
 
     def __init__(self, producer: "Producer") -> None:
@@ -121,8 +121,13 @@ class Sending:
         self._many: list[BulkFuture] = []
         self._error: KafkaError | None = None
 
-    def send(self, records: Iterator[Portion], tick: Callable[[], None] | None = None) -> None:
-        """Hand records to the producer, which sends them later. `tick` is called in between."""
+    def send(
+        self, records: Iterator[RecordChunk], check_deadline: Callable[[], None] | None = None
+    ) -> None:
+        """Hands records to the producer, which sends them later.
+
+        Calls `check_deadline` after each chunk.
+        """
         for each in records:
             self.rows += len(each.values)
             if each.headers is None:
@@ -133,10 +138,10 @@ class Sending:
                 )
             else:
                 self._send_each(each, each.headers)
-            if tick is not None:
-                tick()
+            if check_deadline is not None:
+                check_deadline()
 
-    def _send_each(self, portion: Portion, all_headers: list[Headers]) -> None:
+    def _send_each(self, portion: RecordChunk, all_headers: list[Headers]) -> None:
         topic, partition = portion.topic, portion.partition
         keys = portion.keys or [None] * len(portion.values)
         for key, value, headers in zip(keys, portion.values, all_headers, strict=True):
@@ -164,9 +169,9 @@ class Sending:
                 raise error
 
 
-def _of_topic(rows: "pa.Table", topic: str) -> Iterator[Portion]:
+def _of_topic(rows: "pa.Table", topic: str) -> Iterator[RecordChunk]:
     if "partition" not in rows.column_names:
-        yield _portion(rows, topic, None)
+        yield _chunk(rows, topic, None)
         return
     # Where some rows name a partition and others leave it to their key, both may mean the same
     # one: then rows can only be put together with their neighbours.
@@ -178,12 +183,12 @@ def _of_topic(rows: "pa.Table", topic: str) -> Iterator[Portion]:
                 f"partition {partition} in the data: partitions are numbered from 0, and null "
                 "leaves the choice to the key"
             )
-        yield _portion(some, topic, partition if isinstance(partition, int) else None)
+        yield _chunk(some, topic, partition if isinstance(partition, int) else None)
 
 
-def _portion(rows: "pa.Table", topic: str, partition: int | None) -> Portion:
+def _chunk(rows: "pa.Table", topic: str, partition: int | None) -> RecordChunk:
     keys = _bytes(rows, "key") if "key" in rows.column_names else None
-    return Portion(topic, partition, _bytes(rows, "value"), keys, _headers(rows))
+    return RecordChunk(topic, partition, _bytes(rows, "value"), keys, _headers(rows))
 
 
 def _split(rows: "pa.Table", column: str) -> "Iterator[tuple[object, pa.Table]]":

@@ -11,22 +11,22 @@ from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.spark.clients import new_admin
 from penstock.spark.errors import OptionError, PipelineError
-from penstock.spark.progress import Batch, Progress, Stored
-from penstock.spark.sinks.port import Applied, DeadLetters, Sink
+from penstock.spark.progress import Batch, Progress, StoredProgress
+from penstock.spark.sinks.port import DeadLetters, Sink, WriteResult
 from penstock.spark.sinks.topic.dead_letters import (
     SUFFIX,
-    Written,
-    advanced,
+    WrittenDeadLetters,
+    advance_entry,
+    drop_written,
     pipeline_of,
     send_dead_letters,
-    unseen,
-    written_in,
+    written_dead_letters,
 )
 from penstock.spark.sinks.topic.kind import TopicSinkSpec
-from penstock.spark.sinks.topic.ledger import Entry
+from penstock.spark.sinks.topic.ledger import LedgerEntry
 from penstock.spark.sinks.topic.options import TopicSinkOptions
-from penstock.spark.sinks.topic.rows import COLUMNS, Sending, check_columns, portions
-from penstock.spark.sinks.topic.transactions import Tick, Transactions
+from penstock.spark.sinks.topic.rows import COLUMNS, RecordSender, check_columns, record_chunks
+from penstock.spark.sinks.topic.transactions import CheckDeadline, Transactions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,15 +58,15 @@ class TopicSink(Sink):
         self._dead_letter_topic = dead_letter_topic
         self._transactions = Transactions(self._client, key)
         self._owner = ""
-        self._dead_letters: Entry | None = None
-        self._written: Written = frozenset
+        self._dead_letters: LedgerEntry | None = None
+        self._written: WrittenDeadLetters = frozenset
 
-    def open(self, owner: str) -> Stored | None:
+    def open(self, owner: str) -> StoredProgress | None:
         self._owner = owner
         entry = self._transactions.open()
         if self._dead_letter_topic is not None:
             self._dead_letters = self._transactions.ledger.read(self._key + SUFFIX)
-            self._written = written_in(
+            self._written = written_dead_letters(
                 self._client, self._dead_letter_topic, pipeline_of(self._key)
             )
         if entry is not None and entry.clearing:
@@ -80,41 +80,44 @@ class TopicSink(Sink):
 
     def begin_at(self, start: Progress) -> None:
         self._transactions.run(
-            lambda producer, tick: None, {self._key: Entry(Stored(start), self._owner)}
+            lambda producer, check_deadline: None,
+            {self._key: LedgerEntry(StoredProgress(start), self._owner)},
         )
 
     def write(
         self, rows: "DataFrame", batch: Batch, dead_letters: "DeadLetters | None" = None
-    ) -> Applied:
+    ) -> WriteResult:
         table = as_records(rows, self._spec).toArrow()
         return self.write_table(table, batch, dead_letters() if dead_letters else None)
 
     def write_table(
         self, rows: "pa.Table", batch: Batch, dead_letters: "pa.Table | None" = None
-    ) -> Applied:
+    ) -> WriteResult:
         """As `write`, of rows that have the columns of Spark's Kafka sink."""
-        stored = Stored(batch.end, batch.query_id, batch.batch_id)
-        entries: dict[str, Entry | None] = {self._key: Entry(stored, self._owner, rows.num_rows)}
+        stored = StoredProgress(batch.end, batch.query_id, batch.batch_id)
+        entries: dict[str, LedgerEntry | None] = {
+            self._key: LedgerEntry(stored, self._owner, rows.num_rows)
+        }
         fresh: pa.Table | None = None
         if dead_letters is not None and dead_letters.num_rows:
             if self._dead_letter_topic is None:
                 raise OptionError(f"{self._key} has no dead-letter topic: name one")
-            fresh = unseen(dead_letters, self._dead_letters, self._written)
+            fresh = drop_written(dead_letters, self._dead_letters, self._written)
         count = 0 if fresh is None else fresh.num_rows
         letters = self._dead_letters
         if count:
-            letters = advanced(letters, batch, self._owner, count)
+            letters = advance_entry(letters, batch, self._owner, count)
             entries[self._key + SUFFIX] = letters
 
-        def work(producer: "Producer", tick: Tick) -> None:
-            Sending(producer).send(portions(rows, self._spec.topic), tick)
+        def work(producer: "Producer", check_deadline: CheckDeadline) -> None:
+            RecordSender(producer).send(record_chunks(rows, self._spec.topic), check_deadline)
             if fresh is not None and self._dead_letter_topic is not None:
                 pipeline = pipeline_of(self._key)
                 send_dead_letters(producer, fresh, self._dead_letter_topic, pipeline)
 
         self._transactions.run(work, entries)
         self._dead_letters = letters
-        return Applied(rows.num_rows, count)
+        return WriteResult(rows.num_rows, count)
 
     def clear(self) -> None:
         """Progress is gone; the records are too, or stay, as the option `onRebuild` says.
@@ -141,14 +144,14 @@ class TopicSink(Sink):
             )
         ends = self._ends(self._spec.topic)
         # From here on it is decided: whoever opens the sink next finishes it.
-        self._put(Entry(None, self._owner, clearing=ends))
+        self._put(LedgerEntry(None, self._owner, clearing=ends))
         self._delete_records(ends)
 
     def close(self) -> None:
         self._transactions.close()
 
-    def _put(self, entry: Entry | None) -> None:
-        self._transactions.run(lambda producer, tick: None, {self._key: entry})
+    def _put(self, entry: LedgerEntry | None) -> None:
+        self._transactions.run(lambda producer, check_deadline: None, {self._key: entry})
 
     def _ends(self, topic: str) -> dict[TopicPartition, int]:
         from penstock.client.admin.model_topics import OffsetSpec

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.spark.clients import new_producer
 from penstock.spark.errors import FencedError, OptionError, PipelineError
-from penstock.spark.sinks.topic.ledger import Entry, Ledger
+from penstock.spark.sinks.topic.ledger import Ledger, LedgerEntry
 
 if TYPE_CHECKING:
     from penstock.client.producer.producer import Producer
 
 log = logging.getLogger(__name__)
 
-Tick = Callable[[], None]
-"""To be called between two portions of rows: raises when the transaction takes too long."""
+CheckDeadline = Callable[[], None]
+"""To be called between two chunks of rows: raises when the transaction takes too long."""
 
-Work: TypeAlias = "Callable[[Producer, Tick], None]"
+Work: TypeAlias = "Callable[[Producer, CheckDeadline], None]"
 """Sends what belongs to a transaction."""
 
 _FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
@@ -49,7 +49,7 @@ class Transactions:
         self._client = client
         self._producer: Producer | None = None
 
-    def open(self) -> Entry | None:
+    def open(self) -> LedgerEntry | None:
         """Fence whoever had the key, and read how far it is."""
         try:
             self.ledger.ensure()
@@ -66,13 +66,13 @@ class Transactions:
             raise PipelineError(f"{self.key} cannot be opened: {error}") from error
 
     def _fence(self) -> None:
-        self._drop()
+        self._close_producer()
         self._producer = producer = new_producer(
             self._client, transactional_id=f"penstock-{self.key}"
         )
         producer.init_transactions()
 
-    def run(self, work: Work, entries: Mapping[str, Entry | None]) -> None:
+    def run(self, work: Work, entries: Mapping[str, LedgerEntry | None]) -> None:
         """One transaction: what `work` sends, and these records of the ledger.
 
         Whatever is raised, nothing of it can be seen by read_committed readers, unless the broker
@@ -86,16 +86,16 @@ class Transactions:
             )
         started = time.monotonic()
 
-        def tick() -> None:
+        def check_deadline() -> None:
             if time.monotonic() - started > self.timeout_s * _SHARE:
                 raise PipelineError(self._too_long())
 
         is_committing = False
         try:
             producer.begin_transaction()
-            work(producer, tick)
+            work(producer, check_deadline)
             producer.flush(max(0.1, self.timeout_s * _SHARE - (time.monotonic() - started)))
-            tick()
+            check_deadline()
             # Last, because the ledger's partition has other keys too, whose readers wait for us.
             for key, entry in entries.items():
                 self.ledger.put(producer, key, entry)
@@ -105,12 +105,12 @@ class Transactions:
             is_too_long = time.monotonic() - started >= self.timeout_s * _SHARE
             is_unknown = is_committing and error.code is ErrorCode.REQUEST_TIMED_OUT
             if is_unknown:
-                self._drop()
+                self._close_producer()
             # Where the broker refuses the first records already, the abort is done without it.
             is_fenced = self._abort() or error.code in _FENCED
             if is_fenced:
-                self._drop()
-            raise self._explained(
+                self._close_producer()
+            raise self._explain(
                 error, is_too_long=is_too_long, is_unknown=is_unknown, is_fenced=is_fenced
             ) from error
         except BaseException:
@@ -118,10 +118,10 @@ class Transactions:
             raise
 
     def close(self) -> None:
-        self._drop()
+        self._close_producer()
         self.ledger.close()
 
-    def _explained(
+    def _explain(
         self, error: KafkaError, *, is_too_long: bool, is_unknown: bool, is_fenced: bool
     ) -> PipelineError:
         if is_unknown:
@@ -157,11 +157,11 @@ class Transactions:
             producer.abort_transaction()
         except KafkaError as error:
             log.info("%s: the transaction could not be aborted: %s", self.key, error)
-            self._drop()
+            self._close_producer()
             return error.code in _FENCED
         return False
 
-    def _drop(self) -> None:
+    def _close_producer(self) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.close(0)

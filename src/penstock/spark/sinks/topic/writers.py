@@ -23,8 +23,8 @@ from penstock.spark.clients import new_producer
 from penstock.spark.errors import OptionError, PipelineError
 from penstock.spark.sinks.topic.named_stream import NamedStream
 from penstock.spark.sinks.topic.options import WriterOptions
-from penstock.spark.sinks.topic.rows import COLUMNS, Sending, check_columns, portions
-from penstock.spark.sinks.topic.transactions import Tick, Transactions, Work
+from penstock.spark.sinks.topic.rows import COLUMNS, RecordSender, check_columns, record_chunks
+from penstock.spark.sinks.topic.transactions import CheckDeadline, Transactions, Work
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,14 +38,14 @@ _QUERY_ID: Final = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True)
-class Sent(WriterCommitMessage):
+class SentRows(WriterCommitMessage):
     """A task has sent its rows."""
 
     rows: int
 
 
 @dataclass(frozen=True)
-class HandedOver(WriterCommitMessage):
+class TaskRows(WriterCommitMessage):
     """The rows of a task, to be sent by the driver."""
 
     rows: int
@@ -129,16 +129,16 @@ class TransactionalBatchWriter(DataSourceArrowWriter):
         self._name = f"write:{uuid.uuid4() if name is None else name}"
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
-        return _hand_over(iterator)
+        return _collect_rows(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        handed_over = _with_rows(messages)
-        if not handed_over:
+        task_rows = _with_rows(messages)
+        if not task_rows:
             return
         transactions = Transactions(self._options.client, self._name)
         try:
             transactions.fence()
-            transactions.run(_sending(handed_over, self._options.topic), {})
+            transactions.run(_send_in_transaction(task_rows, self._options.topic), {})
         finally:
             transactions.close()
 
@@ -152,13 +152,13 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):
         self._pipeline = options.pipeline
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
-        return _hand_over(iterator)
+        return _collect_rows(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        handed_over = _with_rows(messages)
-        if not handed_over:
+        task_rows = _with_rows(messages)
+        if not task_rows:
             return
-        query_ids = {each.query_id for each in handed_over}
+        query_ids = {each.query_id for each in task_rows}
         if len(query_ids) > 1 or "" in query_ids:
             raise PipelineError(
                 f"pipeline {self._pipeline}: tasks do not agree on the id of their query "
@@ -169,26 +169,26 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):
             stream.commit(
                 query_ids.pop(),
                 batchId,
-                sum(each.rows for each in handed_over),
-                _sending(handed_over, self._options.topic),
+                sum(each.rows for each in task_rows),
+                _send_in_transaction(task_rows, self._options.topic),
             )
         finally:
             stream.close()
 
 
-def _send(options: WriterOptions, batches: "Iterator[pa.RecordBatch]") -> Sent:
+def _send(options: WriterOptions, batches: "Iterator[pa.RecordBatch]") -> SentRows:
     import pyarrow as pa
 
     with new_producer(options.client) as producer:
-        sending = Sending(producer)
+        sending = RecordSender(producer)
         for batch in batches:
             table = _needed(pa.Table.from_batches([batch]))
-            sending.send(portions(table, options.topic))
+            sending.send(record_chunks(table, options.topic))
         sending.wait()
-        return Sent(sending.rows)
+        return SentRows(sending.rows)
 
 
-def _hand_over(batches: "Iterator[pa.RecordBatch]") -> HandedOver:
+def _collect_rows(batches: "Iterator[pa.RecordBatch]") -> TaskRows:
     import pyarrow as pa
 
     context = TaskContext.get()
@@ -206,29 +206,29 @@ def _hand_over(batches: "Iterator[pa.RecordBatch]") -> HandedOver:
         writer.write_table(table)
         rows += batch.num_rows
     if writer is None:
-        return HandedOver(0, b"", query_id)
+        return TaskRows(0, b"", query_id)
     writer.close()
-    return HandedOver(rows, sink.getvalue().to_pybytes(), query_id)
+    return TaskRows(rows, sink.getvalue().to_pybytes(), query_id)
 
 
 def _needed(table: "pa.Table") -> "pa.Table":
     return table.select([each for each in table.column_names if each in COLUMNS])
 
 
-def _table(handed_over: HandedOver) -> "pa.Table":
+def _table(task_rows: TaskRows) -> "pa.Table":
     import pyarrow as pa
 
-    return pa.ipc.open_stream(handed_over.arrow).read_all()
+    return pa.ipc.open_stream(task_rows.arrow).read_all()
 
 
-def _with_rows(messages: list[WriterCommitMessage | None]) -> list[HandedOver]:
-    return [each for each in messages if isinstance(each, HandedOver) and each.rows]
+def _with_rows(messages: list[WriterCommitMessage | None]) -> list[TaskRows]:
+    return [each for each in messages if isinstance(each, TaskRows) and each.rows]
 
 
-def _sending(handed_over: list[HandedOver], topic: str | None) -> Work:
-    def work(producer: "Producer", tick: Tick) -> None:
-        sending = Sending(producer)
-        for each in handed_over:
-            sending.send(portions(_table(each), topic), tick)
+def _send_in_transaction(task_rows: list[TaskRows], topic: str | None) -> Work:
+    def work(producer: "Producer", check_deadline: CheckDeadline) -> None:
+        sending = RecordSender(producer)
+        for each in task_rows:
+            sending.send(record_chunks(_table(each), topic), check_deadline)
 
     return work

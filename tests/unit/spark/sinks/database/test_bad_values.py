@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import URL, Engine, text
 
 from penstock.spark.errors import PipelineError
-from penstock.spark.progress import Stored
+from penstock.spark.progress import StoredProgress
 from penstock.spark.sinks.database.kind import Mode
 from tests.support.spark.database_sinks import at, batch_of, begin, count_of, sink_for, spec_for
 
@@ -52,7 +52,7 @@ def test_values_that_do_not_fit(database_url: URL, engine: Engine, mode: Mode) -
             # The pipeline goes on when the query is mended.
             good = pa.table({"id": [10 * number + 2]})
             assert sink.write_table(good, batch_of(number)).rows == 1
-            assert sink.open("two") == Stored(at(10 * number + 10), "q1", number)
+            assert sink.open("two") == StoredProgress(at(10 * number + 10), "q1", number)
 
 
 def test_a_null_where_none_may_be(database_url: URL, engine: Engine) -> None:

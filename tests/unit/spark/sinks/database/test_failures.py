@@ -11,11 +11,11 @@ from sqlalchemy import Engine, PoolProxiedConnection
 from sqlalchemy.exc import DBAPIError
 
 from penstock.spark.errors import MissingPartError, PipelineError
-from penstock.spark.progress import Stored
+from penstock.spark.progress import StoredProgress
 from penstock.spark.sinks.database.engines import open_engine
 from penstock.spark.sinks.database.sink import DatabaseSink
 from penstock.spark.sinks.database.transactions import Transactions
-from penstock.spark.sinks.port import Applied
+from penstock.spark.sinks.port import WriteResult
 from tests.support.spark.cutting_proxy import CuttingProxy, socket_of, through
 from tests.support.spark.database_sinks import at, batch_of, begin, count_of, sink_for, spec_for
 from tests.support.spark.databases import (
@@ -77,9 +77,9 @@ def test_a_commit_without_an_answer(server: DatabaseServer, done: bool) -> None:
         begin(sink)
         sink.write_table(ROWS, batch_of(0))
         break_commit(sink, done=done)
-        assert sink.write_table(ROWS, batch_of(1)) == Applied(2)
+        assert sink.write_table(ROWS, batch_of(1)) == WriteResult(2)
         break_commit(sink, done=done, times=2)
-        assert sink.open("two") == Stored(at(20), "q1", 1)
+        assert sink.open("two") == StoredProgress(at(20), "q1", 1)
         assert count_of(engine, "results") == 4
 
 
@@ -98,7 +98,7 @@ def test_the_server_answers_a_commit_to_nobody(
         begin(sink)
         sink.write_table(ROWS, batch_of(0))
         proxy.cut_next(b"COMMIT", forward=done)
-        assert sink.write_table(ROWS, batch_of(1)) == Applied(2)
+        assert sink.write_table(ROWS, batch_of(1)) == WriteResult(2)
         assert proxy.has_cut
         assert count_of(engine, "results") == 4
         assert count_of(engine, "penstock_batch") == 2
@@ -111,7 +111,7 @@ def test_a_server_killed_between_batches(server: DatabaseServer) -> None:
         sink.write_table(ROWS, batch_of(0))
         server.kill()
         server.start()
-        assert sink.write_table(ROWS, batch_of(1)) == Applied(2)
+        assert sink.write_table(ROWS, batch_of(1)) == WriteResult(2)
         with engine_for(url) as engine:
             assert count_of(engine, "results") == 4
 
@@ -131,7 +131,7 @@ def test_a_database_that_stays_away(server: DatabaseServer) -> None:
                 sink.open("one")
         finally:
             server.start()
-        assert sink.write_table(ROWS, batch_of(1)) == Applied(2)
+        assert sink.write_table(ROWS, batch_of(1)) == WriteResult(2)
 
 
 def test_wrong_addresses(server: DatabaseServer) -> None:

@@ -12,13 +12,13 @@ from sqlalchemy import URL, Connection, Engine, text
 
 from penstock.core.ids import TopicPartition
 from penstock.spark.errors import FencedError, PipelineError, ProgressError
-from penstock.spark.progress import Batch, SourceOffsets, Stored
+from penstock.spark.progress import Batch, SourceOffsets, StoredProgress
 from penstock.spark.sinks.database import bookkeeping
 from penstock.spark.sinks.database.dead_letters import headers_from_json
 from penstock.spark.sinks.database.sink import DatabaseSink
 from penstock.spark.sinks.database.tables import OWN_TABLES, create_missing
 from penstock.spark.sinks.database.writers import RowWriter, writer_for
-from penstock.spark.sinks.port import Applied
+from penstock.spark.sinks.port import WriteResult
 from tests.support.spark.database_sinks import (
     KEY,
     at,
@@ -40,13 +40,13 @@ def test_progress_is_found_again(database_url: URL, engine: Engine) -> None:
         assert sink.open("one") is None
         assert sink.open("one") is None
         sink.begin_at(at(0))
-        assert sink.open("one") == Stored(at(0), "", -1)
-        assert sink.write_table(ROWS, batch_of(0)) == Applied(2)
-        assert sink.open("one") == Stored(at(10), "q1", 0)
+        assert sink.open("one") == StoredProgress(at(0), "", -1)
+        assert sink.write_table(ROWS, batch_of(0)) == WriteResult(2)
+        assert sink.open("one") == StoredProgress(at(10), "q1", 0)
     with sink_for(spec_for(database_url)) as sink:
-        assert sink.open("two") == Stored(at(10), "q1", 0)
-        assert sink.write_table(ROWS, batch_of(1)) == Applied(2)
-        assert sink.open("two") == Stored(at(20), "q1", 1)
+        assert sink.open("two") == StoredProgress(at(10), "q1", 0)
+        assert sink.write_table(ROWS, batch_of(1)) == WriteResult(2)
+        assert sink.open("two") == StoredProgress(at(20), "q1", 1)
     (row,) = rows_of(engine, "penstock_pipeline")
     assert (row["pipeline"], row["owner"], row["epoch"]) == (KEY, "two", 6)
     last = max(rows_of(engine, "penstock_batch"), key=lambda row: str(row["batch_id"]))
@@ -58,12 +58,12 @@ def test_a_batch_that_is_stored_is_not_stored_again(database_url: URL, engine: E
     with sink_for(spec_for(database_url)) as sink:
         begin(sink)
         for _ in range(2):
-            assert sink.write_table(ROWS, batch_of(0)) == Applied(2)
+            assert sink.write_table(ROWS, batch_of(0)) == WriteResult(2)
         # Another checkpoint counts its batches anew.
-        assert sink.write_table(ROWS, Batch("q2", 0, at(10), at(20))) == Applied(2)
+        assert sink.write_table(ROWS, Batch("q2", 0, at(10), at(20))) == WriteResult(2)
         with pytest.raises(ProgressError, match="stored 20, the batch goes from 30 to 40"):
             sink.write_table(ROWS, batch_of(3))
-        assert sink.open("one") == Stored(at(20), "q2", 0)
+        assert sink.open("one") == StoredProgress(at(20), "q2", 0)
     assert count_of(engine, "results") == 4
 
 
@@ -79,7 +79,7 @@ def test_partitions_and_topics_come_and_go(database_url: URL, engine: Engine) ->
         sink.begin_at(steps[0])
         for number in range(3):
             sink.write_table(ROWS, Batch("q", number, steps[number], steps[number + 1]))
-            assert sink.open("one") == Stored(steps[number + 1], "q", number)
+            assert sink.open("one") == StoredProgress(steps[number + 1], "q", number)
     assert count_of(engine, "penstock_offset") == 4
 
 
@@ -88,8 +88,8 @@ def test_batches_that_read_nothing(database_url: URL, engine: Engine) -> None:
     with sink_for(spec_for(database_url)) as sink:
         begin(sink)
         for _ in range(2):
-            assert sink.write_table(ROWS, Batch("q", 0, at(0), at(0))) == Applied(2)
-        assert sink.write_table(ROWS, Batch("q", 1, at(0), at(0))) == Applied(2)
+            assert sink.write_table(ROWS, Batch("q", 0, at(0), at(0))) == WriteResult(2)
+        assert sink.write_table(ROWS, Batch("q", 1, at(0), at(0))) == WriteResult(2)
     assert count_of(engine, "results") == 4
 
 
@@ -107,7 +107,7 @@ def test_old_batches_are_forgotten(
             "4",
         ]
         sink.write_table(ROWS, Batch("q2", 0, at(50), at(60)))
-        assert sink.open("one") == Stored(at(60), "q2", 0)
+        assert sink.open("one") == StoredProgress(at(60), "q2", 0)
     assert count_of(engine, "penstock_batch") == 1
 
 
@@ -115,7 +115,7 @@ def test_a_replaced_owner_is_refused(database_url: URL, engine: Engine) -> None:
     with sink_for(spec_for(database_url)) as old, sink_for(spec_for(database_url)) as new:
         begin(old, "driver on host a")
         old.write_table(ROWS, batch_of(0))
-        assert new.open("driver on host b") == Stored(at(10), "q1", 0)
+        assert new.open("driver on host b") == StoredProgress(at(10), "q1", 0)
         with pytest.raises(FencedError, match="taken over by 'driver on host b'"):
             old.write_table(ROWS, batch_of(1))
         with pytest.raises(FencedError):
@@ -166,8 +166,8 @@ def test_a_new_owner_waits_for_a_batch_in_the_middle(database_url: URL, engine: 
         opening = pool.submit(new.open, "two")
         assert not opening.done()
         holding.go_on.set()
-        assert writing.result(30) == Applied(2)
-        assert opening.result(30) == Stored(at(10), "q1", 0)
+        assert writing.result(30) == WriteResult(2)
+        assert opening.result(30) == StoredProgress(at(10), "q1", 0)
         with pytest.raises(FencedError):
             old.write_table(ROWS, batch_of(1))
 
@@ -189,7 +189,7 @@ def test_a_new_owner_does_not_wait_for_ever(database_url: URL) -> None:
                 assert "The owner is 'the old one'" in str(caught.value)
         finally:
             holding.go_on.set()
-        assert writing.result(30) == Applied(2)
+        assert writing.result(30) == WriteResult(2)
 
 
 def test_two_drivers_start_at_once(database_url: URL, engine: Engine) -> None:
@@ -261,9 +261,9 @@ def test_a_beginning_without_partitions(database_url: URL) -> None:
     with sink_for(spec_for(database_url)) as sink:
         sink.open("one")
         sink.begin_at({})
-        assert sink.open("one") == Stored({}, "", -1)
+        assert sink.open("one") == StoredProgress({}, "", -1)
         sink.write_table(ROWS, Batch("q", 0, {}, at(0)))
-        assert sink.open("one") == Stored(at(0), "q", 0)
+        assert sink.open("one") == StoredProgress(at(0), "q", 0)
 
 
 def test_dead_letters_are_stored_with_the_results(database_url: URL, engine: Engine) -> None:
@@ -271,7 +271,7 @@ def test_dead_letters_are_stored_with_the_results(database_url: URL, engine: Eng
     with sink_for(spec_for(database_url), dead_letter_table="letters") as sink:
         assert sink.takes_dead_letters
         begin(sink)
-        assert sink.write_table(ROWS, batch_of(0), letters_at(3, 4)) == Applied(2, 2)
+        assert sink.write_table(ROWS, batch_of(0), letters_at(3, 4)) == WriteResult(2, 2)
         # A record that is still bad after a replay.
         sink.write_table(ROWS, batch_of(1), letters_at(4, 11, reason="again"))
         with pytest.raises(ProgressError):
@@ -298,7 +298,7 @@ def test_a_dead_letter_with_a_time_that_is_none(database_url: URL, engine: Engin
     letters = letters.set_column(letters.schema.get_field_index("timestamp"), "timestamp", times)
     with sink_for(spec_for(database_url), dead_letter_table="letters") as sink:
         begin(sink)
-        assert sink.write_table(ROWS, batch_of(0), letters) == Applied(2, 2)
+        assert sink.write_table(ROWS, batch_of(0), letters) == WriteResult(2, 2)
     assert [row["timestamp"] for row in rows_of(engine, "letters")] == [None, None]
 
 
@@ -327,7 +327,7 @@ def test_clear_leaves_nothing_of_the_query(database_url: URL, engine: Engine) ->
         other.write_table(ROWS, batch_of(0), letters_at(1))
         sink.clear()
         assert sink.open("one") is None
-        assert other.open("one") == Stored(at(10), "q1", 0)
+        assert other.open("one") == StoredProgress(at(10), "q1", 0)
         counts = {
             name: count_of(engine, name)
             for name in ("results", "others", "letters", "penstock_offset", "penstock_batch")
@@ -340,7 +340,7 @@ def test_clear_leaves_nothing_of_the_query(database_url: URL, engine: Engine) ->
             "penstock_batch": 1,
         }
         sink.begin_at(at(0))
-        assert sink.write_table(ROWS, batch_of(0)) == Applied(2)
+        assert sink.write_table(ROWS, batch_of(0)) == WriteResult(2)
 
 
 def test_tables_of_somebody_else(database_url: URL, engine: Engine) -> None:

@@ -10,8 +10,8 @@ from sqlalchemy import URL, Connection, text
 
 from penstock.spark.errors import FencedError, PipelineError
 from penstock.spark.sinks.database.sink import DatabaseSink
-from penstock.spark.sinks.database.staged import Staged, Stager, Staging
-from penstock.spark.sinks.port import Applied
+from penstock.spark.sinks.database.staged import StagedRows, Stager, StagingTable
+from penstock.spark.sinks.port import WriteResult
 from tests.support.spark.cutting_proxy import CuttingProxy, socket_of, through
 from tests.support.spark.database_sinks import (
     batch_of,
@@ -42,20 +42,20 @@ class Driver:
 
     def __init__(self, sink: DatabaseSink, url: URL) -> None:
         self.sink = sink
-        self.staging = Staging(sink._engine, sink._key, sink._prepare(SCHEMA))
+        self.staging = StagingTable(sink._engine, sink._key, sink._prepare(SCHEMA))
         self.staging.create()
         self._url = url
 
-    def stage(self, *parts: Sequence[int], url: URL | None = None) -> Staged:
+    def stage(self, *parts: Sequence[int], url: URL | None = None) -> StagedRows:
         """One attempt of a task."""
         address = (url or self._url).render_as_string(hide_password=False)
         key = self.sink._spec.key
         stager = Stager(address, "q", self.staging.table, key, 20, 20)
         handed = [row for found in stager(batches(*parts)) for row in found.to_pylist()]
         assert [row["error"] for row in handed] == [None] * len(handed)
-        return Staged(tuple(row["token"] for row in handed), sum(row["rows"] for row in handed))
+        return StagedRows(tuple(row["token"] for row in handed), sum(row["rows"] for row in handed))
 
-    def merge(self, number: int, staged: Staged) -> Applied:
+    def merge(self, number: int, staged: StagedRows) -> WriteResult:
         def put(connection: Connection) -> int:
             self.staging.merge(connection, staged)
             return staged.rows
@@ -71,10 +71,10 @@ def test_only_the_tokens_handed_back_are_moved(url: URL) -> None:
         staged = driver.stage([1], [], [2, 3])
         assert len(staged.tokens) == 2
         assert not set(failed.tokens) & set(staged.tokens)
-        assert driver.merge(0, staged) == Applied(3)
+        assert driver.merge(0, staged) == WriteResult(3)
         assert sorted(str(row["name"]) for row in rows_of(engine)) == ["n1", "n2", "n3"]
         assert count_of(engine, driver.staging.table.table) == 0
-        assert driver.merge(1, Staged((), 0)) == Applied(0)
+        assert driver.merge(1, StagedRows((), 0)) == WriteResult(0)
 
 
 def test_upserts_of_keys_alone(url: URL) -> None:
@@ -84,7 +84,7 @@ def test_upserts_of_keys_alone(url: URL) -> None:
         begin(sink)
         driver = Driver(sink, url)
         for number in range(2):
-            assert driver.merge(number, driver.stage([1, 2])) == Applied(2)
+            assert driver.merge(number, driver.stage([1, 2])) == WriteResult(2)
         assert count_of(engine, "results") == 2
 
 
@@ -98,9 +98,9 @@ def test_a_task_that_still_writes_keeps_nobody_waiting(url: URL) -> None:
         staged = driver.stage([1])
         with engine.begin() as zombie:
             zombie.execute(text(f"INSERT INTO {name} VALUES (7, 'x', 'zombie')"))
-            assert driver.merge(0, staged) == Applied(1)
+            assert driver.merge(0, staged) == WriteResult(1)
         assert count_of(engine, name) == 1
-        assert driver.merge(1, driver.stage([2])) == Applied(1)
+        assert driver.merge(1, driver.stage([2])) == WriteResult(1)
         assert count_of(engine, name) == 0
         assert count_of(engine, "results") == 2
 
@@ -124,7 +124,7 @@ def test_a_task_whose_commit_was_not_answered(
         proxy.cut_next(b"COMMIT", forward=done, after=rows)
         staged = driver.stage([1, 2], url=behind)
         assert proxy.has_cut
-        assert driver.merge(0, staged) == Applied(2)
+        assert driver.merge(0, staged) == WriteResult(2)
         assert count_of(engine, "results") == 2
         assert count_of(engine, driver.staging.table.table) == 0
 
@@ -155,6 +155,6 @@ def test_a_replaced_driver_removes_nothing(url: URL) -> None:
         staged = driver.stage([1, 2])
         with pytest.raises(FencedError):
             replaced.merge(0, stale)
-        assert driver.merge(0, staged) == Applied(2)
+        assert driver.merge(0, staged) == WriteResult(2)
         assert count_of(engine, "results") == 2
         assert count_of(engine, driver.staging.table.table) == 0

@@ -15,7 +15,7 @@ from sqlalchemy import URL, Engine, text
 from penstock.spark.errors import PipelineError
 from penstock.spark.sinks.database import result_table
 from penstock.spark.sinks.database import sink as sink_module
-from penstock.spark.sinks.database.rows import settle
+from penstock.spark.sinks.database.rows import resolve_changes
 from tests.support.spark.database_sinks import (
     batch_of,
     begin,
@@ -147,8 +147,11 @@ def test_the_last_in_order_counts(database_url: URL, engine: Engine) -> None:
 def test_nan_is_the_newest() -> None:
     """As in Spark, where staged rows are put in order."""
     rows = pa.table({"id": [1] * 4, "f": [2.0, math.nan, math.inf, None], "v": list("abcd")})
-    assert settle(rows, ["id"], ["f"]).puts["v"].to_pylist() == ["b"]
-    assert settle(rows.filter([True, False, True, True]), ["id"], ["f"]).puts["v"][0].as_py() == "c"
+    assert resolve_changes(rows, ["id"], ["f"]).puts["v"].to_pylist() == ["b"]
+    assert (
+        resolve_changes(rows.filter([True, False, True, True]), ["id"], ["f"]).puts["v"][0].as_py()
+        == "c"
+    )
 
 
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64(), pa.decimal128(38, 9)])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.spark.errors import FencedError, OptionError, ProgressError
-from penstock.spark.progress import Stored
+from penstock.spark.progress import StoredProgress
 from penstock.spark.sinks.parquet.commit_log import FOLDER, Commit, CommitLog
 from tests.support.spark.topic_sinks import Killed, at
 
@@ -69,7 +69,7 @@ class Driver:
     def __init__(self, root: Path) -> None:
         self.files = LocalFiles(root)
         self.log = CommitLog(self.files, "p.s")
-        self.stored: Stored | None = None
+        self.stored: StoredProgress | None = None
         self._root = root
 
     def open(self) -> None:
@@ -79,7 +79,7 @@ class Driver:
         start = self.position
         staged = self._root / token
         staged.write_text("".join(f"{each}\n" for each in range(start, start + count)))
-        stored = Stored(at(start + count), "q", 0)
+        stored = StoredProgress(at(start + count), "q", 0)
         number = self.log.next_number
         commit = Commit(number, "batch", stored, "me", count, (token, f"part-{number:05}"))
         self.log.append(commit)
@@ -106,7 +106,7 @@ def visible(root: Path) -> list[int]:
     "commit",
     [
         Commit(3, "open", None, "me"),
-        Commit(4, "batch", Stored(at(5), "q", 2), "me", 7, ("_staging/a", "part-4")),
+        Commit(4, "batch", StoredProgress(at(5), "q", 2), "me", 7, ("_staging/a", "part-4")),
     ],
 )
 def test_a_commit_is_read_as_it_was_written(commit: Commit) -> None:
@@ -152,7 +152,7 @@ def test_old_commits_are_removed_and_sleepers_still_refused(tmp_path: Path) -> N
         sleeper.write(1, "sleeper")
     # Also where it has looked before it fell asleep.
     sleeper.log._number = 1
-    late = Commit(2, "batch", Stored(at(1), "q", 0), "me", 1, ("sleeper", "part-00002"))
+    late = Commit(2, "batch", StoredProgress(at(1), "q", 0), "me", 1, ("sleeper", "part-00002"))
     assert sleeper.log._create(late)
     again = Driver(tmp_path)
     again.open()

@@ -10,10 +10,15 @@ import pytest
 from penstock.core.ids import TopicPartition
 from penstock.spark.decode.dead_letters import SCHEMA, from_record
 from penstock.spark.errors import FencedError, OptionError
-from penstock.spark.progress import Batch, SourceOffsets, Stored
-from penstock.spark.sinks.topic.dead_letters import DeadLetterTopic, Place, advanced, unseen
+from penstock.spark.progress import Batch, SourceOffsets, StoredProgress
+from penstock.spark.sinks.topic.dead_letters import (
+    DeadLetterTopic,
+    Origin,
+    advance_entry,
+    drop_written,
+)
 from penstock.spark.sinks.topic.kind import TopicSinkSpec
-from penstock.spark.sinks.topic.ledger import Entry
+from penstock.spark.sinks.topic.ledger import LedgerEntry
 from penstock.spark.sinks.topic.sink import TopicSink
 from penstock.testing import Broker
 from tests.support.spark.topic_sinks import SOURCE, batch, committed, dying, values_of
@@ -103,22 +108,22 @@ def test_an_owner_that_was_replaced_is_refused(
     assert values_of(broker.bootstrap_servers, topic) == []
 
 
-def all_written() -> set[Place]:
+def all_written() -> set[Origin]:
     return {(SOURCE, "in", "id-1", part, offset) for part in range(2) for offset in range(20)}
 
 
-def not_read() -> set[Place]:
+def not_read() -> set[Origin]:
     raise AssertionError("the topic need not be read")
 
 
 def test_offsets_count_for_their_own_topic_and_partition() -> None:
     progress = {SOURCE: SourceOffsets({TopicPartition("in", 0): 5}, {"in": "id-1"})}
-    entry = Entry(Stored(progress))
-    assert unseen(letters(4, 5), entry, all_written)["offset"].to_pylist() == [5]
-    assert unseen(letters(4, 5, partition=1), entry, not_read).num_rows == 2
-    assert unseen(letters(4, 5, topic_id="id-2"), entry, all_written).num_rows == 2
-    assert unseen(letters(4, 5), Entry(None), not_read).num_rows == 2
-    assert unseen(letters(4, 5), Entry(Stored({})), not_read).num_rows == 2
+    entry = LedgerEntry(StoredProgress(progress))
+    assert drop_written(letters(4, 5), entry, all_written)["offset"].to_pylist() == [5]
+    assert drop_written(letters(4, 5, partition=1), entry, not_read).num_rows == 2
+    assert drop_written(letters(4, 5, topic_id="id-2"), entry, all_written).num_rows == 2
+    assert drop_written(letters(4, 5), LedgerEntry(None), not_read).num_rows == 2
+    assert drop_written(letters(4, 5), LedgerEntry(StoredProgress({})), not_read).num_rows == 2
 
 
 def test_what_is_stored_never_goes_back() -> None:
@@ -128,13 +133,13 @@ def test_what_is_stored_never_goes_back() -> None:
         offsets = {TopicPartition("in", 0): first, TopicPartition("in", 1): second}
         return Batch("q", 0, {}, {SOURCE: SourceOffsets(offsets, {"in": topic_id}, SOURCE)})
 
-    entry = advanced(None, reading(10, 10), "me", 1)
-    entry = advanced(entry, reading(12, 3), "me", 1)
+    entry = advance_entry(None, reading(10, 10), "me", 1)
+    entry = advance_entry(entry, reading(12, 3), "me", 1)
     assert entry.stored is not None
     assert list(entry.stored.progress[SOURCE].offsets.values()) == [12, 10]
-    again = unseen(letters(9, 10, partition=1), entry, all_written)
+    again = drop_written(letters(9, 10, partition=1), entry, all_written)
     assert again["offset"].to_pylist() == [10]
-    entry = advanced(entry, reading(2, 3, "id-2"), "me", 1)
+    entry = advance_entry(entry, reading(2, 3, "id-2"), "me", 1)
     assert entry.stored is not None
     assert entry.stored.progress[SOURCE] == reading(2, 3, "id-2").end[SOURCE]
 

@@ -13,8 +13,8 @@ from penstock.client.admin import ConfigResource, ConfigResourceType
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.spark.errors import PipelineError, ProgressError
-from penstock.spark.progress import SourceOffsets, Stored
-from penstock.spark.sinks.topic.ledger import PARTITIONS, TOPIC, Entry, Ledger, partition_of
+from penstock.spark.progress import SourceOffsets, StoredProgress
+from penstock.spark.sinks.topic.ledger import PARTITIONS, TOPIC, Ledger, LedgerEntry, partition_of
 from penstock.testing import Broker
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -23,8 +23,9 @@ partitions = st.builds(TopicPartition, st.sampled_from(["a", "b.c", "ü"]), st.i
 offsets = st.dictionaries(partitions, st.integers(0, 2**63 - 1), max_size=4)
 sources = st.builds(SourceOffsets, offsets, st.dictionaries(st.text(min_size=1), st.text()))
 entries = st.builds(
-    Entry,
-    st.none() | st.builds(Stored, st.dictionaries(st.text(), sources), st.text(), st.integers(-1)),
+    LedgerEntry,
+    st.none()
+    | st.builds(StoredProgress, st.dictionaries(st.text(), sources), st.text(), st.integers(-1)),
     st.text(),
     st.just(0),
     offsets,
@@ -48,12 +49,12 @@ def producer(broker: Broker) -> Iterator[Producer]:
         yield producer
 
 
-def entry(batch_id: int, owner: str = "me") -> Entry:
+def entry(batch_id: int, owner: str = "me") -> LedgerEntry:
     progress = {"s": SourceOffsets({TopicPartition("in", 0): batch_id * 10})}
-    return Entry(Stored(progress, "q", batch_id), owner, 10)
+    return LedgerEntry(StoredProgress(progress, "q", batch_id), owner, 10)
 
 
-def put(producer: Producer, ledger: Ledger, key: str, *given: Entry | None) -> None:
+def put(producer: Producer, ledger: Ledger, key: str, *given: LedgerEntry | None) -> None:
     for each in given:
         producer.begin_transaction()
         ledger.put(producer, key, each)
@@ -61,15 +62,15 @@ def put(producer: Producer, ledger: Ledger, key: str, *given: Entry | None) -> N
 
 
 @given(entries)
-def test_an_entry_is_read_as_it_was_written(given: Entry) -> None:
+def test_an_entry_is_read_as_it_was_written(given: LedgerEntry) -> None:
     """D3: progress comes back exactly."""
-    assert Entry.from_bytes("k", given.to_bytes(NOW)) == given
+    assert LedgerEntry.from_bytes("k", given.to_bytes(NOW)) == given
 
 
 @pytest.mark.parametrize("written", [b"", b"[]", b'{"progress": 1}', b'{"progress": {}}', b"\xff"])
 def test_what_is_no_entry_is_refused(written: bytes) -> None:
     with pytest.raises(ProgressError, match=r"record of p\.s in topic _penstock_pipelines"):
-        Entry.from_bytes("p.s", written)
+        LedgerEntry.from_bytes("p.s", written)
 
 
 def test_the_topic_is_made_once_by_whoever_needs_it(broker: Broker) -> None:

@@ -10,7 +10,7 @@ from penstock.spark.errors import FencedError, ProgressError
 from penstock.spark.exactly_once import Decision
 from penstock.spark.sinks.topic.named_stream import NamedStream, fingerprint
 from penstock.spark.sinks.topic.options import WriterOptions
-from penstock.spark.sinks.topic.transactions import Tick, Work
+from penstock.spark.sinks.topic.transactions import CheckDeadline, Work
 from penstock.testing import Broker
 from tests.support.spark.topic_sinks import dying, values_of
 
@@ -42,9 +42,9 @@ def commit(new_stream: Callable[..., NamedStream], topic: str) -> Commit:
 
 
 def sending(topic: str, *values: str) -> Work:
-    def work(producer: Producer, tick: Tick) -> None:
+    def work(producer: Producer, check_deadline: CheckDeadline) -> None:
         producer.send_many(topic, [each.encode() for each in values])
-        tick()
+        check_deadline()
 
     return work
 
@@ -129,8 +129,8 @@ def test_two_drivers_of_one_checkpoint(
 ) -> None:
     """The second fences the first in the middle of its transaction: one of them writes."""
 
-    def be_overtaken(producer: Producer, tick: Tick) -> None:
-        sending(topic, "a")(producer, tick)
+    def be_overtaken(producer: Producer, check_deadline: CheckDeadline) -> None:
+        sending(topic, "a")(producer, check_deadline)
         producer.flush()
         assert commit("q", 0, "a") is Decision.APPLY
 

@@ -12,7 +12,7 @@ from penstock.client import Producer
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.records._hash import partition_of_key
 from penstock.spark.errors import OptionError, PipelineError
-from penstock.spark.sinks.topic.rows import Sending, check_columns, portions, types_of
+from penstock.spark.sinks.topic.rows import RecordSender, check_columns, record_chunks, types_of
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 PARTITIONS = 3
@@ -83,7 +83,7 @@ class FakeProducer:
 
 def sent(table: pa.Table, topic: str | None) -> FakeProducer:
     producer = FakeProducer()
-    Sending(cast("Producer", producer)).send(portions(table, topic))
+    RecordSender(cast("Producer", producer)).send(record_chunks(table, topic))
     return producer
 
 
@@ -218,8 +218,8 @@ def test_the_first_error_is_raised_once_all_is_settled(has_headers: bool) -> Non
     columns = {"value": pa.array(["1"])}
     if has_headers:
         columns["headers"] = pa.array([[{"key": "h", "value": None}]], HEADERS)
-    sending = Sending(cast("Producer", FakeProducer(error)))
-    sending.send(portions(pa.table(columns), "t"))
+    sending = RecordSender(cast("Producer", FakeProducer(error)))
+    sending.send(record_chunks(pa.table(columns), "t"))
     with pytest.raises(KafkaError, match="too large"):
         sending.wait()
     assert sending.rows == 1

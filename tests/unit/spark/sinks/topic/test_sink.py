@@ -14,9 +14,9 @@ from penstock.client import Admin, Producer
 from penstock.core.ids import TopicPartition
 from penstock.spark.errors import FencedError, OptionError, PipelineError
 from penstock.spark.exactly_once import Decision, decide
-from penstock.spark.progress import Stored
+from penstock.spark.progress import StoredProgress
 from penstock.spark.sinks.topic.kind import TopicSinkSpec
-from penstock.spark.sinks.topic.rows import Sending
+from penstock.spark.sinks.topic.rows import RecordSender
 from penstock.spark.sinks.topic.sink import TopicSink
 from penstock.testing import Broker
 from tests.support.spark.topic_sinks import at, batch, committed, dying, values_of
@@ -64,12 +64,12 @@ def test_rows_and_progress_are_stored_together(
     sink = new_sink()
     assert sink.open("first") is None
     sink.begin_at(at(0))
-    assert new_sink().open("second") == Stored(at(0))
+    assert new_sink().open("second") == StoredProgress(at(0))
 
     sink = new_sink()
     sink.open("third")
     assert sink.write_table(numbers(0, 5), batch(0, 5, 7)).rows == 5
-    assert new_sink().open("fourth") == Stored(at(5), "q", 7)
+    assert new_sink().open("fourth") == StoredProgress(at(5), "q", 7)
     assert values_of(broker.bootstrap_servers, topic) == texts(0, 5)
 
 
@@ -77,7 +77,7 @@ def test_a_batch_without_rows_moves_on_too(new_sink: NewSink, broker: Broker, to
     sink = new_sink()
     sink.open("first")
     assert sink.write_table(numbers(0, 0), batch(0, 5, 1)).rows == 0
-    assert new_sink().open("second") == Stored(at(5), "q", 1)
+    assert new_sink().open("second") == StoredProgress(at(5), "q", 1)
     assert values_of(broker.bootstrap_servers, topic) == []
 
 
@@ -101,15 +101,15 @@ def test_an_owner_is_replaced_in_the_middle_of_its_transaction(
     """Its rows are in the log already; nobody sees them, and the new owner writes them again."""
     old, new = new_sink(), new_sink()
     old.open("old")
-    real = Sending.send
+    real = RecordSender.send
 
-    def send_and_be_replaced(self: Sending, *arguments: object) -> None:
+    def send_and_be_replaced(self: RecordSender, *arguments: object) -> None:
         real(self, *arguments)  # type: ignore[arg-type]
         self._producer.flush()
         monkeypatch.undo()
         assert new.open("new") is None
 
-    monkeypatch.setattr(Sending, "send", send_and_be_replaced)
+    monkeypatch.setattr(RecordSender, "send", send_and_be_replaced)
     with pytest.raises(FencedError):
         old.write_table(numbers(0, 5), batch(0, 5))
     new.write_table(numbers(0, 5), batch(0, 5))
@@ -189,13 +189,13 @@ def test_any_history_of_crashes_and_takeovers(
 ) -> None:
     """D3: drivers come, die and come back as zombies; every number is there once, in order."""
     chance = random.Random(seed)
-    drivers: list[tuple[TopicSink, Stored]] = []
+    drivers: list[tuple[TopicSink, StoredProgress]] = []
 
     def take_over() -> None:
         sink = new_sink()
         stored = sink.open("driver")
         if stored is None:
-            stored = Stored(at(0))
+            stored = StoredProgress(at(0))
             sink.begin_at(at(0))
         drivers.append((sink, stored))
 
@@ -210,7 +210,7 @@ def test_any_history_of_crashes_and_takeovers(
         try:
             if step is None:
                 sink.write_table(table, this)
-                drivers[index] = sink, Stored(this.end, "q", this.batch_id)
+                drivers[index] = sink, StoredProgress(this.end, "q", this.batch_id)
             else:
                 with dying(sink._transactions, monkeypatch, step):
                     sink.write_table(table, this)
@@ -300,7 +300,7 @@ def test_a_rebuild_is_refused_unless_it_is_said_what_is_meant(
     sink.write_table(numbers(0, 3), batch(0, 3))
     with pytest.raises(PipelineError, match="would see every row a second time"):
         sink.clear()
-    assert new_sink().open("second") == Stored(at(3), "q", 0)
+    assert new_sink().open("second") == StoredProgress(at(3), "q", 0)
 
 
 def test_a_rebuild_deletes_the_records(new_sink: NewSink, broker: Broker, topic: str) -> None:
@@ -353,7 +353,7 @@ def test_a_compacted_topic_says_what_to_do_instead(client: dict[str, str], broke
     ) as sink:
         assert sink.open("third") is None
         sink.begin_at(at(0))
-        assert sink.open("fourth") == Stored(at(0))
+        assert sink.open("fourth") == StoredProgress(at(0))
 
 
 def test_columns_say_topic_partition_and_headers(client: dict[str, str], broker: Broker) -> None:

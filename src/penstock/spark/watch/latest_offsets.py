@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _TIMEOUT_MS = 5_000
 
 
-class Ends:
+class LatestOffsets:
     """Asks the broker. Used by one thread; connects when first asked."""
 
     def __init__(self, client: Mapping[str, str]) -> None:

@@ -21,7 +21,7 @@ class Ends(Protocol):
     def latest(self, known: SourceOffsets | None = None) -> SourceOffsets: ...
 
 
-class Watch:
+class LatestOffsetCache:
     """The ends of the partitions, a little old where nothing happens."""
 
     def __init__(self, ends: Ends, clock: Callable[[], float]) -> None:

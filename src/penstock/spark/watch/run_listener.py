@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.spark.progress import Batch, Progress
-    from penstock.spark.sinks.port import Applied
+    from penstock.spark.sinks.port import WriteResult
     from penstock.spark.watch.report import BatchReport
 
 
@@ -15,7 +15,7 @@ class RunListener:
     def begins(self, query: str, at: "Progress") -> None:
         """A query is about to start, and goes on from here."""
 
-    def stored(self, query: str, batch: "Batch", applied: "Applied") -> None:
+    def stored(self, query: str, batch: "Batch", applied: "WriteResult") -> None:
         """The sink has taken a batch, for good."""
 
     def finished(self, report: "BatchReport") -> None:

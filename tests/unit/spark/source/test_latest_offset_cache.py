@@ -2,7 +2,7 @@
 
 from penstock.core.ids import TopicPartition
 from penstock.spark.progress import SourceOffsets
-from penstock.spark.source.watch import Watch
+from penstock.spark.source.latest_offset_cache import LatestOffsetCache
 
 A = TopicPartition("t", 0)
 NOTHING = SourceOffsets({A: 0})
@@ -22,7 +22,7 @@ class World:
     def __init__(self) -> None:
         self.now = 100.0
         self.ends = Ends()
-        self.watch = Watch(self.ends, lambda: self.now)
+        self.watch = LatestOffsetCache(self.ends, lambda: self.now)
 
     def ask(self, times: int = 1) -> SourceOffsets:
         """As Spark asks an idle query: 90 times a second."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from penstock.spark.watch.ends import Ends
+from penstock.spark.watch.latest_offsets import LatestOffsets
 from penstock.spark.watch.report import BatchReport, report_of
-from penstock.spark.watch.watching import RunListener
+from penstock.spark.watch.run_listener import RunListener
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class Reports(StreamingQueryListener):
+class BatchReporter(StreamingQueryListener):
     """Passes on what Spark says of the finished batches of one query."""
 
-    def __init__(self, key: str, listeners: Sequence[RunListener], ends: Ends) -> None:
+    def __init__(self, key: str, listeners: Sequence[RunListener], ends: LatestOffsets) -> None:
         self._key = key
         self._listeners = listeners
-        self._ends = ends
+        self._latest_offsets = ends
         self.ended = Event()
         """Everything was passed on, and the query is over."""
 
@@ -40,7 +40,9 @@ class Reports(StreamingQueryListener):
         if not self._listeners:
             return
         try:
-            self._pass_on(self._ends.now(report_of(self._key, json.loads(event.progress.json))))
+            self._pass_on(
+                self._latest_offsets.now(report_of(self._key, json.loads(event.progress.json)))
+            )
         except Exception:  # noqa: BLE001  (Spark would swallow it)
             _log.exception("a report of %s was lost", self._key)
 

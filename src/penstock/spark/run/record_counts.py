@@ -11,14 +11,14 @@ _PREFIX = "penstock_records_"
 
 
 @dataclass(frozen=True)
-class Observed:
+class RecordCounts:
     """Of one source. A task that ran twice may be counted twice: only zero is exact."""
 
     records: int
     bad: int
 
 
-def observing(frame: "DataFrame", source: str) -> "DataFrame":
+def count_records(frame: "DataFrame", source: str) -> "DataFrame":
     """The same rows, decoded ones, counted on their way."""
     from pyspark.sql import functions as sql
 
@@ -29,7 +29,7 @@ def observing(frame: "DataFrame", source: str) -> "DataFrame":
     )
 
 
-def observed(query: "StreamingQuery", source: str) -> Observed | None:
+def read_counts(query: "StreamingQuery", source: str) -> RecordCounts | None:
     """Of the batch at hand, whose plan has run; None where Spark left that part of it out."""
     execution = query._jsq.streamingQuery().lastExecution()
     if execution is None:
@@ -39,4 +39,4 @@ def observed(query: "StreamingQuery", source: str) -> Observed | None:
     if not metrics.contains(name):
         return None
     row = metrics.apply(name)
-    return Observed(int(row.getLong(0)), int(row.getLong(1)))
+    return RecordCounts(int(row.getLong(0)), int(row.getLong(1)))
