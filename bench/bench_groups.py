@@ -11,7 +11,7 @@ from bench.broker_process import clients_on_a_core, start_broker
 from bench.coordinator_requests import requests
 from bench.report import Row, at_most
 from penstock.coordinator.group.records import OffsetRecord, encode_record
-from penstock.coordinator.partition_of import partition_of
+from penstock.coordinator.partitioning import partition_of
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
 from penstock.core.system_clock import SystemClock

@@ -8,7 +8,7 @@ same.
 
 from random import Random
 
-from penstock.coordinator.partition_of import java_hash
+from penstock.coordinator.partitioning import java_hash
 from penstock.coordinator.txn.metadata import (
     MAX_EPOCH,
     NO_ID,

@@ -33,7 +33,7 @@ from penstock.coordinator.group.records import (
     decode_record,
     encode_record,
 )
-from penstock.coordinator.group.replies import refusal
+from penstock.coordinator.group.responses import error_response
 from penstock.coordinator.group.shard import GroupShard
 from penstock.coordinator.machine import SetTimer, TimerFired
 from penstock.coordinator.timers import TimerQueue
@@ -120,7 +120,7 @@ class World:
 
 @dataclass
 class Held:
-    """A result whose replies wait until the log is committed up to `end`."""
+    """A result whose responses wait until the log is committed up to `end`."""
 
     result: Result
     end: int
@@ -194,7 +194,7 @@ class Coordinator:
         self, request: Message, version: int, client: str, reply: Callable[[Message], None]
     ) -> None:
         if not self.up:
-            reply(refusal(request, version, ErrorCode.NOT_COORDINATOR))
+            reply(error_response(request, version, ErrorCode.NOT_COORDINATOR))
             return
         self.waiter += 1
         self.waiting[self.waiter] = (request, version, reply)
@@ -212,7 +212,7 @@ class Coordinator:
             error = ErrorCode.NOT_ENOUGH_REPLICAS
             failed = self.shard.failed(result, error, world.now, applied=False)
             self._change(failed)
-            self._reply(failed)
+            self._respond(failed)
             return
         self.log.extend(encode_record(record) for record in result.records)
         self._appended(result.records)
@@ -254,7 +254,7 @@ class Coordinator:
             return
         self.committed = max(self.committed, end)
         while self.held and self.held[0].end <= self.committed:
-            self._reply(self.held.pop(0).result)
+            self._respond(self.held.pop(0).result)
 
     def _expire(self, life: int) -> None:
         while life == self.life and self.held and self.held[0].deadline <= self.world.now:
@@ -262,13 +262,15 @@ class Coordinator:
             error = ErrorCode.REQUEST_TIMED_OUT
             failed = self.shard.failed(held.result, error, self.world.now, applied=True)
             self._change(failed)
-            self._reply(failed)
+            self._respond(failed)
 
-    def _reply(self, result: Result) -> None:
-        for reply in result.replies:
-            _, _, answer = self.waiting.pop(reply.waiter)
-            self.replied_epoch = max(self.replied_epoch, getattr(reply.response, "member_epoch", 0))
-            answer(reply.response)
+    def _respond(self, result: Result) -> None:
+        for response in result.responses:
+            _, _, answer = self.waiting.pop(response.waiter)
+            self.replied_epoch = max(
+                self.replied_epoch, getattr(response.message, "member_epoch", 0)
+            )
+            answer(response.message)
 
     def _resolve(self, asked: ResolveRegexes) -> None:
         started, life = self.world.now, self.life

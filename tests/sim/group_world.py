@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from random import Random
 
-from penstock.coordinator.group.classic import ClassicGroup, GroupState, group_value
+from penstock.coordinator.group.classic.model import ClassicGroup, ClassicGroupState, group_value
 from penstock.coordinator.group.config import GroupConfig
 from penstock.coordinator.group.events import Context, Requested, Result, Timer
 from penstock.coordinator.group.records import (
-    GroupRecord,
+    ClassicGroupRecord,
     OffsetRecord,
     Record,
     Skipped,
     decode_record,
     encode_record,
 )
-from penstock.coordinator.group.replies import refusal
+from penstock.coordinator.group.responses import error_response
 from penstock.coordinator.group.shard import GroupShard
 from penstock.coordinator.machine import SetTimer, TimerFired
 from penstock.coordinator.timers import TimerQueue
@@ -123,7 +123,7 @@ class Waiting:
 
 @dataclass
 class Held:
-    """A result whose replies wait until the log is committed up to `end`."""
+    """A result whose responses wait until the log is committed up to `end`."""
 
     result: Result
     end: int
@@ -184,14 +184,14 @@ class Coordinator:
     ) -> None:
         if not self.up:
             if self.world.chance(0.5):
-                reply(refusal(request, version, ErrorCode.NOT_COORDINATOR))
+                reply(error_response(request, version, ErrorCode.NOT_COORDINATOR))
             return
         self.waiter += 1
         self.waiting[self.waiter] = Waiting(request, version, self.world.now, reply)
         uuid = f"{self.world.random.getrandbits(64):016x}"
         context = Context(self.waiter, version, client_id, "/sim", uuid, self.topics)
         self._perform(self.shard.handle(Requested(request, context), self.world.now))
-        self._set_alarm()
+        self._schedule_timers()
 
     def _tick(self, life: int) -> None:
         if not self.up or life != self.life:
@@ -199,9 +199,9 @@ class Coordinator:
         now = self.world.now
         while (timer := self.timers.pop_due(now)) is not None:
             self._perform(self.shard.handle(TimerFired(timer), now))
-        self._set_alarm()
+        self._schedule_timers()
 
-    def _set_alarm(self) -> None:
+    def _schedule_timers(self) -> None:
         deadline = self.timers.next_deadline()
         if deadline is not None:
             life = self.life
@@ -228,7 +228,7 @@ class Coordinator:
     def _perform_failed(self, result: Result) -> None:
         assert not result.records
         self._change(result)
-        self._reply(result)
+        self._respond(result)
 
     def _change(self, result: Result) -> None:
         self.checks.decided(result, classic_group(self.shard))
@@ -247,7 +247,7 @@ class Coordinator:
         ready = [held for held in self.held if held.end <= self.committed]
         self.held = [held for held in self.held if held.end > self.committed]
         for held in ready:
-            self._reply(held.result)
+            self._respond(held.result)
 
     def _time_out(self, life: int) -> None:
         if not self.up or life != self.life:
@@ -259,14 +259,14 @@ class Coordinator:
             self._perform_failed(
                 self.shard.failed(held.result, error, self.world.now, applied=True)
             )
-        self._set_alarm()
+        self._schedule_timers()
 
-    def _reply(self, result: Result) -> None:
-        for reply in result.replies:
-            waiting = self.waiting.pop(reply.waiter, None)
-            assert waiting is not None, f"{reply} is for nobody, or comes twice"
-            self.checks.replied(waiting.request, reply.response)
-            waiting.reply(reply.response)
+    def _respond(self, result: Result) -> None:
+        for response in result.responses:
+            waiting = self.waiting.pop(response.waiter, None)
+            assert waiting is not None, f"{response} is for nobody, or comes twice"
+            self.checks.replied(waiting.request, response.message)
+            waiting.reply(response.message)
 
     # --- what holds at every step
 
@@ -295,13 +295,13 @@ class Coordinator:
             stored_group = again.groups[group_id]
             assert isinstance(group, ClassicGroup)
             assert isinstance(stored_group, ClassicGroup)
-            if group.state in (GroupState.STABLE, GroupState.EMPTY):
+            if group.state in (ClassicGroupState.STABLE, ClassicGroupState.EMPTY):
                 stored, live = group_value(stored_group), group_value(group)
                 assert stored == live
 
 
 class GroupChecks:
-    """What must be true of records and replies, whatever happens."""
+    """What must be true of records and responses, whatever happens."""
 
     def __init__(self) -> None:
         self.offsets: dict[int, int] = {}
@@ -333,22 +333,22 @@ class GroupChecks:
                 assert group is not None
                 assert generation == group.generation, "a commit of another generation"
                 assert request.member_id in group.members, "a commit of a stranger"
-        for reply in result.replies:
-            if isinstance(reply.response, JoinGroupResponse) and not reply.response.error_code:
-                generation = reply.response.generation_id
-                self.joined.setdefault(generation, set()).add(reply.response.member_id)
-            if isinstance(reply.response, SyncGroupResponse) and not reply.response.error_code:
+        for response in result.responses:
+            if isinstance(response.message, JoinGroupResponse) and not response.message.error_code:
+                generation = response.message.generation_id
+                self.joined.setdefault(generation, set()).add(response.message.member_id)
+            if isinstance(response.message, SyncGroupResponse) and not response.message.error_code:
                 assert group is not None
                 if isinstance(request, SyncGroupRequest):
                     assert request.generation_id == group.generation, "a sync of another generation"
         for changed in result.groups:
-            if changed.state is GroupState.COMPLETING_REBALANCE:
+            if changed.state is ClassicGroupState.COMPLETING_REBALANCE:
                 dynamic = {m.member_id for m in changed.members.values() if m.instance_id is None}
                 assert dynamic <= self.joined[changed.generation], "a member that did not join"
 
     def appended(self, records: Sequence[Record]) -> None:
         for record in records:
-            if isinstance(record, GroupRecord) and record.value is not None:
+            if isinstance(record, ClassicGroupRecord) and record.value is not None:
                 generation = record.value.generation
                 assert generation >= self.generation, "the generation fell"
                 self.generation = generation

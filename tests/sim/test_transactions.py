@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker.coordinator import transaction_coordinator
-from penstock.coordinator.group.pending_offsets import PendingOffsets
+from penstock.coordinator.group.offsets.pending import PendingOffsets
 from penstock.coordinator.txn import initialize
 from penstock.coordinator.txn.metadata import TransactionMetadata, prepare_epoch
 from penstock.core.errors import ErrorCode

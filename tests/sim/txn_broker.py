@@ -21,10 +21,10 @@ from penstock.broker.config.component_config import (
 )
 from penstock.broker.config.topic_config import topic_config
 from penstock.broker.coordinator.group_coordinator import GroupCoordinator
-from penstock.broker.coordinator.host import Surroundings
+from penstock.broker.coordinator.host import CoordinatorContext
 from penstock.broker.coordinator.transaction_coordinator import TransactionCoordinator
-from penstock.broker.coordinator.transaction_markers import TxnMarkers
-from penstock.broker.coordinator.transaction_verification import TxnVerification
+from penstock.broker.coordinator.transaction_markers import TransactionMarkers
+from penstock.broker.coordinator.transaction_verification import TransactionVerifier
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.features import (
     NEW_CLUSTER_FEATURES,
@@ -145,7 +145,7 @@ class _Groups(GroupCoordinator):
         return super()._append(replica, result)
 
 
-class _Markers(TxnMarkers):
+class _Markers(TransactionMarkers):
     faults: Faults
 
     def _is_written(self, marker: WritableTxnMarker, partition: TopicPartition) -> bool:
@@ -249,7 +249,7 @@ class SimBroker:
             cleaner=LogCleaner(self.logs, clock, CLEANER),
             telemetry=ClientTelemetry(image, 1000, lambda: UUID(int=1)),
         )
-        surroundings = Surroundings(
+        surroundings = CoordinatorContext(
             NODE,
             config,
             image,
@@ -265,7 +265,7 @@ class SimBroker:
             surroundings, broker.producer_ids, markers
         )
         groups.faults = markers.faults = transactions.faults = self._faults
-        broker.txn_verification = TxnVerification(replicas, transactions, config, clock)
+        broker.txn_verification = TransactionVerifier(replicas, transactions, config, clock)
         self._background_tasks = BackgroundTasks(
             self.logs, broker.cleaner, broker.log_flusher, workers
         )

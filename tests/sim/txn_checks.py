@@ -24,12 +24,12 @@ keeps the log unstable.
 from collections.abc import Iterable
 
 from penstock.broker.broker import Broker
-from penstock.broker.coordinator.internal_topics import (
+from penstock.coordinator.txn.state import TransactionState
+from penstock.core.ids import TopicPartition
+from penstock.core.internal_topics import (
     GROUP_METADATA_TOPIC,
     TRANSACTION_STATE_TOPIC,
 )
-from penstock.coordinator.txn.state import TransactionState
-from penstock.core.ids import TopicPartition
 from penstock.storage.log.log import Log
 from tests.sim.txn_followers import (
     Attempt,

@@ -168,7 +168,7 @@ class Slot:
 
 
 class ServerEnd:
-    """The broker's end of a connection: requests one after the other, replies in their order."""
+    """The broker's end of a connection: requests one after the other, responses in their order."""
 
     def __init__(self, connection: Connection, server: Server) -> None:
         self._connection = connection

@@ -10,13 +10,13 @@ from collections.abc import Coroutine
 from random import Random
 from typing import Any
 
-from penstock.broker.coordinator.internal_topics import (
-    GROUP_METADATA_TOPIC,
-    TRANSACTION_STATE_TOPIC,
-)
 from penstock.coordinator.txn.metadata import TransactionMetadata, record_of
 from penstock.coordinator.txn.records import encode_record
 from penstock.core.ids import TopicPartition
+from penstock.core.internal_topics import (
+    GROUP_METADATA_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 from penstock.records.build import build_batch
 from penstock.records.record import Record
 from penstock.records.validate import AppendOrigin

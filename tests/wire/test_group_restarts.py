@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from penstock.broker.broker import Broker
-from penstock.broker.coordinator.internal_topics import ADMIN_CLIENT_ID, GROUP_METADATA_TOPIC
 from penstock.controller.configs import ConfigResourceType
-from penstock.coordinator.partition_of import partition_of
+from penstock.coordinator.partitioning import partition_of
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
+from penstock.core.internal_topics import ADMIN_CLIENT_ID, GROUP_METADATA_TOPIC
 from penstock.protocol.stored.offsets import OffsetCommitKey
 from penstock.protocol.versioned import encode_record_key
 from penstock.records.batch import HEADER_SIZE, split

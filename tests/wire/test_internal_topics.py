@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from penstock.broker.coordinator.internal_topics import ADMIN_CLIENT_ID
 from penstock.core.errors import ErrorCode
+from penstock.core.internal_topics import ADMIN_CLIENT_ID
 from penstock.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,

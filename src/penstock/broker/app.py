@@ -31,10 +31,10 @@ from penstock.broker.config.component_config import (
 )
 from penstock.broker.config.topic_config import topic_config
 from penstock.broker.coordinator.group_coordinator import GroupCoordinator
-from penstock.broker.coordinator.host import Surroundings
+from penstock.broker.coordinator.host import CoordinatorContext
 from penstock.broker.coordinator.transaction_coordinator import TransactionCoordinator
-from penstock.broker.coordinator.transaction_markers import TxnMarkers
-from penstock.broker.coordinator.transaction_verification import TxnVerification
+from penstock.broker.coordinator.transaction_markers import TransactionMarkers
+from penstock.broker.coordinator.transaction_verification import TransactionVerifier
 from penstock.broker.dispatcher import Dispatcher
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.features import NEW_CLUSTER_FEATURES, SUPPORTED_FEATURES
@@ -241,7 +241,7 @@ class App:
             cleaner=LogCleaner(self._logs, clock, cleaner_settings(config)),
             telemetry=ClientTelemetry(image, config.int("telemetry.max.bytes"), uuid.uuid4),
         )
-        surroundings = Surroundings(
+        surroundings = CoordinatorContext(
             self._broker_id,
             config,
             image,
@@ -252,11 +252,11 @@ class App:
             broker.create_internal_topic,
         )
         broker.groups = GroupCoordinator(surroundings, broker.authorizer)
-        broker.txn_markers = TxnMarkers(replicas, broker.groups, broker.log_flusher, clock)
+        broker.txn_markers = TransactionMarkers(replicas, broker.groups, broker.log_flusher, clock)
         broker.transactions = TransactionCoordinator(
             surroundings, broker.producer_ids, broker.txn_markers
         )
-        broker.txn_verification = TxnVerification(replicas, broker.transactions, config, clock)
+        broker.txn_verification = TransactionVerifier(replicas, broker.transactions, config, clock)
         limits = Limits()
         set_limits(limits, config)
         limits.protected_listener = protected_listener(config)

@@ -14,8 +14,8 @@ from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.topic_config import TopicConfig, topic_config, validate_topic_configs
 from penstock.broker.coordinator.group_coordinator import GroupCoordinator
 from penstock.broker.coordinator.transaction_coordinator import TransactionCoordinator
-from penstock.broker.coordinator.transaction_markers import TxnMarkers
-from penstock.broker.coordinator.transaction_verification import TxnVerification
+from penstock.broker.coordinator.transaction_markers import TransactionMarkers
+from penstock.broker.coordinator.transaction_verification import TransactionVerifier
 from penstock.broker.handlers.table import SERVED
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.features import SUPPORTED_FEATURES
@@ -77,8 +77,8 @@ class Broker:
     groups: GroupCoordinator = field(init=False)
     """Set by `app`, as those below: coordinators need the broker to make their topics."""
     transactions: TransactionCoordinator = field(init=False)
-    txn_markers: TxnMarkers = field(init=False)
-    txn_verification: TxnVerification = field(init=False)
+    txn_markers: TransactionMarkers = field(init=False)
+    txn_verification: TransactionVerifier = field(init=False)
 
     def nodes(self, listener: str) -> Iterator[tuple[BrokerRecord, Endpoint]]:
         """The brokers that are up, as clients of this listener reach them."""

@@ -33,11 +33,11 @@ class TimerFired(Struct, Generic[T_co], frozen=True, gc=False):
     timer: T_co
 
 
-class Reply(Struct, frozen=True, gc=False):
-    """The answer to the request that waits under this number."""
+class Response(Struct, frozen=True, gc=False):
+    """The response to the request that waits under this number."""
 
     waiter: int
-    response: Message
+    message: Message
 
 
 class Decision(Protocol[T_co]):
@@ -47,7 +47,7 @@ class Decision(Protocol[T_co]):
     def records(self) -> Sequence[object]: ...
 
     @property
-    def replies(self) -> Sequence[Reply]: ...
+    def responses(self) -> Sequence[Response]: ...
 
     @property
     def timers(self) -> Sequence[SetTimer[T_co] | CancelTimer[T_co]]: ...
@@ -62,7 +62,7 @@ class Shard(Protocol[E_contra, R]):
 
     def loaded(self, now: int) -> R: ...
 
-    def unload(self) -> Sequence[Reply]: ...
+    def unload(self) -> Sequence[Response]: ...
 
     def handle(self, event: E_contra, now: int) -> R: ...
 

@@ -15,6 +15,6 @@ _OF_WRITE = {
 }
 
 
-def error_of_write(error: ErrorCode) -> ErrorCode:
+def client_error(error: ErrorCode) -> ErrorCode:
     """The error of the log as one that they expect, and know what to do about."""
     return _OF_WRITE.get(error, error)

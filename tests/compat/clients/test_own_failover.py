@@ -18,7 +18,7 @@ from penstock.client.consumer.record import ConsumerRecord
 from penstock.client.errors import KafkaTimeoutError
 from penstock.client.producer.future import RecordFuture
 from penstock.client.producer.producer import Producer
-from penstock.coordinator.partition_of import partition_of
+from penstock.coordinator.partitioning import partition_of
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.api_key import ApiKey

@@ -85,8 +85,8 @@ class MemberWorld:
             self._deliver()
 
     def _deliver(self) -> None:
-        for waiter in [waiter for waiter in self._waiting if waiter in self.host.replies]:
-            self._waiting.pop(waiter)(self.host.replies.pop(waiter))
+        for waiter in [waiter for waiter in self._waiting if waiter in self.host.responses]:
+            self._waiting.pop(waiter)(self.host.responses.pop(waiter))
 
     def chance(self, probability: float) -> bool:
         return self.random.random() < probability

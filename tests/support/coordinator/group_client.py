@@ -173,6 +173,6 @@ def pass_time(broker: RunningBroker, milliseconds: int) -> None:
         if not isinstance(clock, MovedClock):
             clock = inside.groups._clock = MovedClock(clock)
         clock.ahead_ms += milliseconds
-        inside.groups._ring()
+        inside.groups._fire_due_timers()
 
     broker.call(turn)

@@ -9,7 +9,7 @@ from base64 import b64encode
 from random import Random
 from uuid import UUID
 
-from penstock.coordinator.group.classic import ClassicGroup
+from penstock.coordinator.group.classic.model import ClassicGroup
 from penstock.coordinator.group.config import ConsumerGroupConfig, GroupConfig
 from penstock.coordinator.group.events import (
     RegexResolved,
@@ -154,22 +154,22 @@ class Life:
         found = self.host.topics.partitions.items()
         return " ".join(["TOPICS", *(f"{name}/{id_of(name)}/{n}" for name, n in found)])
 
-    def _note(self, line: str, since: int, replies: dict[int, Message]) -> None:
+    def _note(self, line: str, since: int, responses: dict[int, Message]) -> None:
         self.lines.append(line)
-        self.outcomes.append((self.host.log[since:], replies))
+        self.outcomes.append((self.host.log[since:], responses))
 
     def _ask(
         self, request: Message, answer: type[Message], version: int, client: str
     ) -> Message | None:
         since = len(self.host.log)
-        known = set(self.host.replies)
+        known = set(self.host.responses)
         waiter = self.host.send(request, version, client_id=client)
         self.asked.append((answer, version))
         body = b64encode(encode(request, version)).decode()
         api = type(request).INFO.key
-        new = {n - 1: self.host.replies[n] for n in self.host.replies if n not in known}
+        new = {n - 1: self.host.responses[n] for n in self.host.responses if n not in known}
         self._note(f"ASK {api} {version} {client} {body}", since, new)
-        return self.host.replies.get(waiter)
+        return self.host.responses.get(waiter)
 
     def live(self) -> None:
         for _ in range(STEPS):
@@ -178,9 +178,9 @@ class Life:
     def step(self) -> None:
         """Some time passes, and something happens."""
         since = len(self.host.log)
-        known = set(self.host.replies)
+        known = set(self.host.responses)
         self.host.advance(self.random.choice([1, 37, 501, 1_001, 4_999, 20_003]))
-        new = {n - 1: self.host.replies[n] for n in self.host.replies if n not in known}
+        new = {n - 1: self.host.responses[n] for n in self.host.responses if n not in known}
         self._note(f"NOW {self.host.now}", since, new)
         self._act()
         # Kafka remembers by name who waits, over the end of a group.

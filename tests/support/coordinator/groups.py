@@ -1,10 +1,10 @@
-"""A host of one group shard in memory: a log of bytes, a clock that is told, replies by number."""
+"""A host of one group shard in memory: a log of bytes, a manual clock, responses by number."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 from uuid import UUID, uuid5
 
-from penstock.coordinator.group.classic import ClassicGroup
+from penstock.coordinator.group.classic.model import ClassicGroup
 from penstock.coordinator.group.config import GroupConfig
 from penstock.coordinator.group.consumer.model import ConsumerGroup
 from penstock.coordinator.group.events import (
@@ -18,7 +18,7 @@ from penstock.coordinator.group.events import (
 )
 from penstock.coordinator.group.records import Record, Skipped, decode_record, encode_record
 from penstock.coordinator.group.shard import GroupShard
-from penstock.coordinator.machine import Reply, SetTimer, TimerFired
+from penstock.coordinator.machine import Response, SetTimer, TimerFired
 from penstock.coordinator.timers import TimerQueue
 from penstock.core.errors import ErrorCode
 from penstock.protocol.codec import encode
@@ -105,10 +105,10 @@ class GroupHost:
         self.timers = self.new_timers()
         self.waiters: dict[int, int] = {}
         """The version of each request that waits, by its number."""
-        self.replies: dict[int, Message] = {}
+        self.responses: dict[int, Message] = {}
         self.held: list[Result] = []
         self.commits = True
-        """False: the high watermark stands still, and replies are held back."""
+        """False: the high watermark stands still, and responses are held back."""
         self.regexes: list[ResolveRegexes] = []
         """Patterns that wait for somebody to resolve them."""
         self.append_error: ErrorCode | None = None
@@ -145,7 +145,7 @@ class GroupHost:
         return self.answer(self.send(request, version), answer)
 
     def answer(self, waiter: int, answer: type[R]) -> R:
-        response = self.replies[waiter]
+        response = self.responses[waiter]
         assert isinstance(response, answer)
         return response
 
@@ -206,23 +206,23 @@ class GroupHost:
                 self.timers.cancel(timer.timer)
         self.regexes.extend(result.regexes)
         if self.commits:
-            self._deliver(result.replies)
+            self._deliver(result.responses)
         else:
             self.held.append(result)
 
-    def _deliver(self, replies: Sequence[Reply]) -> None:
-        for reply in replies:
-            assert reply.waiter in self.waiters, f"{reply} is for nobody, or comes twice"
-            version = self.waiters.pop(reply.waiter)
-            if version >= 8 or not isinstance(reply.response, OffsetFetchResponse):
-                assert encode(reply.response, version)
-            self.replies[reply.waiter] = reply.response
+    def _deliver(self, responses: Sequence[Response]) -> None:
+        for response in responses:
+            assert response.waiter in self.waiters, f"{response} is for nobody, or comes twice"
+            version = self.waiters.pop(response.waiter)
+            if version >= 8 or not isinstance(response.message, OffsetFetchResponse):
+                assert encode(response.message, version)
+            self.responses[response.waiter] = response.message
 
     def commit(self) -> None:
         """The high watermark reaches the end."""
         held, self.held, self.commits = self.held, [], True
         for result in held:
-            self._deliver(result.replies)
+            self._deliver(result.responses)
 
     def commit_fails(self, error: ErrorCode = ErrorCode.REQUEST_TIMED_OUT) -> None:
         """What is held back takes too long."""

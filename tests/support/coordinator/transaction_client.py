@@ -259,7 +259,7 @@ def wait_for_state(client: WireClient, transactional_id: str, state: str) -> Any
 def nowhere(
     marker: WritableTxnMarker, partitions: Iterable[TopicPartition]
 ) -> frozenset[TopicPartition]:
-    """Instead of `TxnMarkers.write_at_once`: every marker takes the long way."""
+    """Instead of `TransactionMarkers.write_at_once`: every marker takes the long way."""
     return frozenset()
 
 

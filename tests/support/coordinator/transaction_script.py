@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from penstock.broker.coordinator.internal_topics import GROUP_METADATA_TOPIC
 from penstock.core.errors import ErrorCode
+from penstock.core.internal_topics import GROUP_METADATA_TOPIC
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
 from penstock.protocol.messages.list_transactions import ListTransactionsRequest
 from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic

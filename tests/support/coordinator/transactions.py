@@ -5,9 +5,9 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from penstock.coordinator.machine import Reply, SetTimer, TimerFired
+from penstock.coordinator.machine import Response, SetTimer, TimerFired
 from penstock.coordinator.timers import TimerQueue
-from penstock.coordinator.txn.config import TxnConfig
+from penstock.coordinator.txn.config import TransactionConfig
 from penstock.coordinator.txn.events import (
     Context,
     Event,
@@ -24,7 +24,7 @@ from penstock.coordinator.txn.records import (
     decode_record,
     encode_record,
 )
-from penstock.coordinator.txn.shard import TxnShard
+from penstock.coordinator.txn.shard import TransactionShard
 from penstock.coordinator.txn.state import TransactionState
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
@@ -58,22 +58,22 @@ class TxnHost:
     """Drives a shard as its docstring says. `check_pure` compares the state around `handle`."""
 
     def __init__(
-        self, config: TxnConfig | None = None, *, version: int = 2, check_pure: bool = True
+        self, config: TransactionConfig | None = None, *, version: int = 2, check_pure: bool = True
     ) -> None:
-        self.config = config or TxnConfig(transaction_version=version)
+        self.config = config or TransactionConfig(transaction_version=version)
         self.check_pure = check_pure
         self.now = START_MS
         self.log: list[tuple[bytes, bytes | None]] = []
-        self.shard = TxnShard(self.config)
+        self.shard = TransactionShard(self.config)
         self.timers: TimerQueue[Timer] = TimerQueue()
         self.waiters: dict[int, int] = {}
         """The version of each request that waits, by its number."""
-        self.replies: dict[int, Message] = {}
+        self.responses: dict[int, Message] = {}
         self.markers: list[WriteMarkers] = []
         """What has to be written into partitions; `write_markers` does that."""
         self.held: list[Result] = []
         self.commits = True
-        """False: the high watermark stands still; replies and markers are held back."""
+        """False: the high watermark stands still; responses and markers are held back."""
         self.committed = 0
         """How much of the log no crash takes away."""
         self.append_error: ErrorCode | None = None
@@ -98,7 +98,7 @@ class TxnHost:
         return self.answer(self.send(request, version), answer)
 
     def answer(self, waiter: int, answer: type[R]) -> R:
-        response = self.replies[waiter]
+        response = self.responses[waiter]
         assert isinstance(response, answer)
         return response
 
@@ -141,35 +141,35 @@ class TxnHost:
                 self.timers.cancel(timer.timer)
         if self.commits:
             self.committed = len(self.log)
-            self._deliver(result.replies)
+            self._deliver(result.responses)
             self.markers.extend(result.markers)
         else:
             self.held.append(result)
 
-    def _deliver(self, replies: Sequence[Reply]) -> None:
-        for reply in replies:
-            assert reply.waiter in self.waiters, f"{reply} is for nobody, or comes twice"
-            version = self.waiters.pop(reply.waiter)
-            if version >= 4 or not isinstance(reply.response, AddPartitionsToTxnResponse):
-                assert encode(reply.response, version)
-            self.replies[reply.waiter] = reply.response
+    def _deliver(self, responses: Sequence[Response]) -> None:
+        for response in responses:
+            assert response.waiter in self.waiters, f"{response} is for nobody, or comes twice"
+            version = self.waiters.pop(response.waiter)
+            if version >= 4 or not isinstance(response.message, AddPartitionsToTxnResponse):
+                assert encode(response.message, version)
+            self.responses[response.waiter] = response.message
 
     def commit(self) -> None:
         """The high watermark reaches the end."""
         held, self.held, self.commits = self.held, [], True
         self.committed = len(self.log)
         for result in held:
-            self._deliver(result.replies)
+            self._deliver(result.responses)
             self.markers.extend(result.markers)
 
     def commit_fails(self, error: ErrorCode = ErrorCode.REQUEST_TIMED_OUT) -> None:
-        """What is held back takes too long; replies leave, markers wait on."""
+        """What is held back takes too long; responses leave, markers wait on."""
         held, self.held = self.held, []
         for result in held:
             failed = self.shard.failed(result, error, self.now, applied=True)
             assert not failed.records
-            self._deliver(failed.replies)
-            self._perform(replace(failed, replies=()))
+            self._deliver(failed.responses)
+            self._perform(replace(failed, responses=()))
 
     def write_markers(self, *partitions: TopicPartition) -> None:
         """Markers reach these partitions, or all; each transaction hears of its own."""
@@ -195,7 +195,7 @@ class TxnHost:
     def restart(self) -> None:
         """A new shard from the bytes of the log; whoever waited never hears of it again."""
         self.commits = True
-        self.shard = TxnShard(self.config)
+        self.shard = TransactionShard(self.config)
         for record in self.records():
             self.shard.apply(record)
         self.timers = TimerQueue()

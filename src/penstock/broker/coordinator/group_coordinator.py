@@ -9,8 +9,7 @@ from typing import cast
 from uuid import UUID
 
 from penstock.broker.coordinator.group_settings import group_config
-from penstock.broker.coordinator.host import CoordinatorHost, Surroundings
-from penstock.broker.coordinator.internal_topics import GROUP_METADATA_TOPIC
+from penstock.broker.coordinator.host import CoordinatorContext, CoordinatorHost
 from penstock.broker.coordinator.log import BatchReader, Producer, append_records
 from penstock.broker.coordinator.topic_patterns import matcher
 from penstock.broker.metadata.features import GROUP_VERSION
@@ -40,8 +39,13 @@ from penstock.coordinator.group.events import (
     TopicsChanged,
     TransactionEnded,
 )
-from penstock.coordinator.group.fan_out import FanRequest, FanResponse, merge, split
-from penstock.coordinator.group.offset_reader import OffsetReader
+from penstock.coordinator.group.multi_group_requests import (
+    MultiGroupRequest,
+    MultiGroupResponse,
+    merge,
+    split,
+)
+from penstock.coordinator.group.offsets.reader import OffsetReader
 from penstock.coordinator.group.records import (
     OffsetRecord,
     Record,
@@ -49,11 +53,12 @@ from penstock.coordinator.group.records import (
     decode_record,
     encode_record,
 )
-from penstock.coordinator.group.replies import refusal
+from penstock.coordinator.group.responses import error_response
 from penstock.coordinator.group.shard import GroupShard
 from penstock.coordinator.machine import TimerFired
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.core.internal_topics import GROUP_METADATA_TOPIC
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.list_groups import ListGroupsRequest
 from penstock.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
@@ -104,7 +109,7 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
 
     topic = GROUP_METADATA_TOPIC
 
-    def __init__(self, surroundings: Surroundings, authorizer: RequestAuthorizer) -> None:
+    def __init__(self, surroundings: CoordinatorContext, authorizer: RequestAuthorizer) -> None:
         super().__init__(surroundings)
         self._authorizer = authorizer
         self._topics = _Topics(self._image)
@@ -151,11 +156,11 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
                 },
             )
 
-    def ask(self, request: Request, body: Message, group_id: str) -> "asyncio.Future[Message]":
+    def send(self, request: Request, body: Message, group_id: str) -> "asyncio.Future[Message]":
         """Puts a request that names one group to its coordinator."""
-        return self._ask(self.partition_of(group_id), request, body)
+        return self._send(self.partition_of(group_id), request, body)
 
-    async def ask_all(self, request: Request, body: FanRequest) -> FanResponse:
+    async def send_split(self, request: Request, body: MultiGroupRequest) -> MultiGroupResponse:
         """Puts a request that names several groups to their coordinators."""
         topic = self._image.topics.get(GROUP_METADATA_TOPIC)
         partitions = len(topic.assignments) if topic is not None else 1
@@ -163,11 +168,11 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
         if isinstance(body, ListGroupsRequest):
             parts = [part for part in parts if part.partition in self._shards]
         answers = await asyncio.gather(
-            *(self._ask(part.partition, request, part.request) for part in parts)
+            *(self._send(part.partition, request, part.request) for part in parts)
         )
-        return merge(body, request.version, cast("Sequence[FanResponse]", answers))
+        return merge(body, request.version, cast("Sequence[MultiGroupResponse]", answers))
 
-    def _ask(
+    def _send(
         self, partition: int | None, request: Request, body: Message
     ) -> "asyncio.Future[Message]":
         def event(number: int) -> Event:
@@ -193,7 +198,7 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
         """Puts a TxnOffsetCommit to its coordinator, once the transaction has been verified."""
         self._guard = guard
         try:
-            return self.ask(request, body, body.group_id)
+            return self.send(request, body, body.group_id)
         finally:
             self._guard = None
 
@@ -270,7 +275,7 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
             shard.apply(change)
 
     def _refusal(self, request: Message, version: int, error: ErrorCode) -> Message:
-        return refusal(request, version, error)
+        return error_response(request, version, error)
 
     # --- patterns
 
@@ -333,10 +338,10 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
             for partition, shard in self._shards.items():
                 if shard is None:
                     self._deleted_meanwhile.setdefault(partition, set()).update(gone)
-            self._tell_all(PartitionsDeleted(frozenset(gone)))
+            self._notify_shards(PartitionsDeleted(frozenset(gone)))
         if topics:
             self._topic_changes += 1
-            self._tell_all(TopicsChanged(frozenset(topics), created))
+            self._notify_shards(TopicsChanged(frozenset(topics), created))
 
     def _load(self, partition: int) -> None:
         if partition not in self._shards:
@@ -348,7 +353,7 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
         if gone := self._deleted_meanwhile.pop(partition, None):
             self._handle(partition, shard, PartitionsDeleted(frozenset(gone)))
 
-    def _tell_all(self, event: Event) -> None:
+    def _notify_shards(self, event: Event) -> None:
         for partition, shard in list(self._shards.items()):
             if shard is not None:
                 self._handle(partition, shard, event)

@@ -1,6 +1,6 @@
 """Hosts the machine of a coordinator: a shard for each partition of its topic that is led here.
 
-The machine decides; here its records are appended, its timers wait and its replies find their way
+The machine decides; here its records are appended, its timers wait and its responses find their way
 back. `penstock.coordinator.group.shard` says what a host must do, and in which order.
 """
 
@@ -19,8 +19,8 @@ from penstock.broker.replica.replica_manager import Replica, ReplicaManager
 from penstock.broker.workers import Workers
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import Change, Delete, PartitionRecord, Put
-from penstock.coordinator.machine import Decision, Reply, SetTimer, Shard, TimerFired
-from penstock.coordinator.partition_of import partition_of
+from penstock.coordinator.machine import Decision, Response, SetTimer, Shard, TimerFired
+from penstock.coordinator.partitioning import partition_of
 from penstock.coordinator.timers import TimerQueue
 from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
@@ -41,7 +41,7 @@ L = TypeVar("L")
 """What a shard is loaded from: records, and whatever else a batch says."""
 
 
-class Surroundings(NamedTuple):
+class CoordinatorContext(NamedTuple):
     """What every coordinator works with."""
 
     broker_id: int
@@ -59,7 +59,7 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
 
     topic: str
 
-    def __init__(self, surroundings: Surroundings) -> None:
+    def __init__(self, surroundings: CoordinatorContext) -> None:
         (
             self._broker_id,
             self._config,
@@ -75,13 +75,13 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
         self._loads: dict[int, int] = {}
         """The number of the load of each partition: one that was lost and regained has another."""
         self._flushing: dict[int, asyncio.Future[None]] = {}
-        """By partition: the last flush that replies wait for (`flush.messages`)."""
+        """By partition: the last flush that responses wait for (`flush.messages`)."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: dict[int, asyncio.Future[Message]] = {}
         self._numbers = count(1)
         self._timers: TimerQueue[tuple[int, T]] = TimerQueue()
         """By the monotonic clock: when somebody sets the other one, nobody's session is over."""
-        self._alarm: asyncio.TimerHandle | None = None
+        self._timer_handle: asyncio.TimerHandle | None = None
 
     # --- what differs between coordinators
 
@@ -155,10 +155,10 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
     # --- driving the machine
 
     def _handle(self, partition: int, shard: S, event: E) -> None:
-        self._settle(partition, shard, shard.handle(event, self._clock.now_ms()))
+        self._commit_result(partition, shard, shard.handle(event, self._clock.now_ms()))
 
-    def _settle(self, partition: int, shard: S, result: R) -> None:
-        """Appends, applies and sets timers; then replies and starts effects, once that is due."""
+    def _commit_result(self, partition: int, shard: S, result: R) -> None:
+        """Appends, applies and sets timers; then responses and starts effects, once that is due."""
         while result.records:
             try:
                 replica = self._replicas.find(self.topic, partition)
@@ -167,16 +167,16 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
             except KafkaError as error:
                 logger.error("%s-%d could not be written: %s", self.topic, partition, error.message)
                 result = shard.failed(result, error.code, self._clock.now_ms(), applied=False)
-        self._take_over(partition, shard, result)
+        self._apply_result(partition, shard, result)
         flushing = self._flushing.get(partition)
         if flushing is None or flushing.done():
-            self._reply(result.replies)
+            self._respond(result.responses)
             self._perform(partition, shard, result)
         else:
             # What it says may rest on records that are not durable yet, even if it has none.
             flushing.add_done_callback(partial(self._flushed, partition, shard, result))
 
-    def _take_over(self, partition: int, shard: S, result: R) -> None:
+    def _apply_result(self, partition: int, shard: S, result: R) -> None:
         self._apply(shard, result)
         ahead_ms = self._clock.monotonic_ms() - self._clock.now_ms()
         for timer in result.timers:
@@ -185,7 +185,7 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
             else:
                 self._timers.cancel((partition, timer.timer))
         if result.timers:
-            self._set_alarm()
+            self._schedule_timers()
 
     def _flush(self, partition: int, replica: Replica, info: LogAppendInfo) -> None:
         if info.flush_due:
@@ -200,28 +200,30 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
         if flushing.cancelled() or flushing.exception() is not None:
             error = ErrorCode.KAFKA_STORAGE_ERROR
             result = shard.failed(result, error, self._clock.now_ms(), applied=True)
-            self._take_over(partition, shard, result)
-        self._reply(result.replies)
+            self._apply_result(partition, shard, result)
+        self._respond(result.responses)
         if self._shards.get(partition) is shard:
             self._perform(partition, shard, result)
 
-    def _reply(self, replies: Iterable[Reply]) -> None:
-        for reply in replies:
-            future = self._waiting.pop(reply.waiter, None)
+    def _respond(self, responses: Iterable[Response]) -> None:
+        for response in responses:
+            future = self._waiting.pop(response.waiter, None)
             if future is not None and not future.done():
-                future.set_result(reply.response)
+                future.set_result(response.message)
 
-    def _set_alarm(self) -> None:
+    def _schedule_timers(self) -> None:
         deadline = self._timers.next_deadline()
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        if self._timer_handle is not None:
+            self._timer_handle.cancel()
+            self._timer_handle = None
         if deadline is not None:
             delay_ms = max(0, deadline - self._clock.monotonic_ms())
-            self._alarm = asyncio.get_running_loop().call_later(delay_ms / 1000, self._ring)
+            self._timer_handle = asyncio.get_running_loop().call_later(
+                delay_ms / 1000, self._fire_due_timers
+            )
 
-    def _ring(self) -> None:
-        self._alarm = None
+    def _fire_due_timers(self) -> None:
+        self._timer_handle = None
         try:
             while (due := self._timers.pop_due(self._clock.monotonic_ms())) is not None:
                 partition, timer = due
@@ -230,7 +232,7 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
                     self._handle(partition, shard, self._timer_event(TimerFired(timer)))
         finally:
             # Whatever became of one timer: the others are due in their time.
-            self._set_alarm()
+            self._schedule_timers()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs work beside the loop; it ends with the coordinator at the latest."""
@@ -282,7 +284,7 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
         if self._loads.get(partition) == number:
             self._shards[partition] = shard
             self._configure(shard)
-            self._settle(partition, shard, shard.loaded(self._clock.now_ms()))
+            self._commit_result(partition, shard, shard.loaded(self._clock.now_ms()))
             self._after_load(partition, shard)
 
     def _forget_load(self, partition: int, number: int) -> None:
@@ -293,7 +295,7 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
         self._loads.pop(partition, None)
         shard = self._shards.pop(partition, None)
         if shard is not None:
-            self._reply(shard.unload())
+            self._respond(shard.unload())
             self._timers.cancel_where(lambda key: key[0] == partition)
 
     def resign(self) -> None:
@@ -302,8 +304,8 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
             self._unload(partition)
 
     async def close(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
+        if self._timer_handle is not None:
+            self._timer_handle.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Hosts the transaction coordinator: a `TxnShard` for each partition of `__transaction_state` (P4).
+"""Hosts the transaction coordinator: a shard for each partition of `__transaction_state` (P4).
 
 Markers are written here too: the machine says where a transaction must end, and is told when it
 has ended there.
@@ -11,20 +11,16 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from penstock.broker.coordinator.host import CoordinatorHost, Surroundings
-from penstock.broker.coordinator.internal_topics import (
-    GROUP_METADATA_TOPIC,
-    TRANSACTION_STATE_TOPIC,
-)
+from penstock.broker.coordinator.host import CoordinatorContext, CoordinatorHost
 from penstock.broker.coordinator.log import BatchReader, append_records
-from penstock.broker.coordinator.transaction_markers import TxnMarkers
+from penstock.broker.coordinator.transaction_markers import TransactionMarkers
 from penstock.broker.metadata.features import TRANSACTION_VERSION
 from penstock.broker.metadata.producer_id_manager import ProducerIds
 from penstock.broker.replica.replica_manager import Replica
 from penstock.broker.request import Request
 from penstock.controller.metadata import Change
-from penstock.coordinator.machine import Reply, TimerFired
-from penstock.coordinator.txn.config import TxnConfig
+from penstock.coordinator.machine import Response, TimerFired
+from penstock.coordinator.txn.config import TransactionConfig
 from penstock.coordinator.txn.events import (
     Context,
     Event,
@@ -40,10 +36,14 @@ from penstock.coordinator.txn.records import (
     decode_record,
     encode_record,
 )
-from penstock.coordinator.txn.replies import refusal
-from penstock.coordinator.txn.shard import TxnShard
+from penstock.coordinator.txn.responses import error_response
+from penstock.coordinator.txn.shard import TransactionShard
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.core.internal_topics import (
+    GROUP_METADATA_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -71,13 +71,16 @@ _STOP = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORD
 Loaded = TransactionRecord | Skipped
 
 
-class TransactionCoordinator(CoordinatorHost[TxnShard, Event, Result, Timer, Loaded]):
+class TransactionCoordinator(CoordinatorHost[TransactionShard, Event, Result, Timer, Loaded]):
     """Transactional ids and their transactions, for the handlers."""
 
     topic = TRANSACTION_STATE_TOPIC
 
     def __init__(
-        self, surroundings: Surroundings, producer_ids: ProducerIds, markers: TxnMarkers
+        self,
+        surroundings: CoordinatorContext,
+        producer_ids: ProducerIds,
+        markers: TransactionMarkers,
     ) -> None:
         super().__init__(surroundings)
         self._producer_ids = producer_ids
@@ -104,23 +107,23 @@ class TransactionCoordinator(CoordinatorHost[TxnShard, Event, Result, Timer, Loa
                 },
             )
 
-    def ask(
+    def send(
         self, request: Request, body: Message, transactional_id: str
     ) -> "asyncio.Future[Message]":
         """Puts a request about one transactional id to its coordinator."""
         if not transactional_id:
             refused: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-            refused.set_result(refusal(body, request.version, ErrorCode.INVALID_REQUEST))
+            refused.set_result(error_response(body, request.version, ErrorCode.INVALID_REQUEST))
             return refused
-        return self._ask(self.partition_of(transactional_id), request, body)
+        return self._send(self.partition_of(transactional_id), request, body)
 
-    async def ask_everywhere(self, request: Request, body: Message) -> list[Message]:
+    async def send_to_all(self, request: Request, body: Message) -> list[Message]:
         """Puts a request to every partition that is led here."""
         return await asyncio.gather(
-            *(self._ask(partition, request, body) for partition in list(self._shards))
+            *(self._send(partition, request, body) for partition in list(self._shards))
         )
 
-    def _ask(
+    def _send(
         self, partition: int | None, request: Request, body: Message
     ) -> "asyncio.Future[Message]":
         return self.submit(
@@ -164,16 +167,16 @@ class TransactionCoordinator(CoordinatorHost[TxnShard, Event, Result, Timer, Loa
 
     # --- the machine
 
-    def _new_shard(self) -> TxnShard:
-        return TxnShard(self._current)
+    def _new_shard(self) -> TransactionShard:
+        return TransactionShard(self._current)
 
-    def _configure(self, shard: TxnShard) -> None:
+    def _configure(self, shard: TransactionShard) -> None:
         shard.config = self._current
 
     def _reader(self) -> BatchReader[Loaded]:
         return _read_batch
 
-    def _load_item(self, partition: int, shard: TxnShard, item: Loaded) -> None:
+    def _load_item(self, partition: int, shard: TransactionShard, item: Loaded) -> None:
         if isinstance(item, Skipped):
             logger.warning("%s-%d: %s", TRANSACTION_STATE_TOPIC, partition, item.note)
         else:
@@ -186,17 +189,17 @@ class TransactionCoordinator(CoordinatorHost[TxnShard, Event, Result, Timer, Loa
         records = [encode_record(record) for record in result.records]
         return append_records(replica, records, self._clock.now_ms(), atomic=False)
 
-    def _apply(self, shard: TxnShard, result: Result) -> None:
+    def _apply(self, shard: TransactionShard, result: Result) -> None:
         for change in result.changes:
             shard.apply(change)
 
     def _refusal(self, request: Message, version: int, error: ErrorCode) -> Message:
-        return refusal(request, version, error)
+        return error_response(request, version, error)
 
-    def _handle(self, partition: int, shard: TxnShard, event: Event) -> None:
+    def _handle(self, partition: int, shard: TransactionShard, event: Event) -> None:
         result = shard.handle(event, self._clock.now_ms())
         if not result.needs_producer_id:
-            self._settle(partition, shard, result)
+            self._commit_result(partition, shard, result)
             return
         assert isinstance(event, Requested)
         producer_id = self._producer_ids.take()
@@ -205,7 +208,9 @@ class TransactionCoordinator(CoordinatorHost[TxnShard, Event, Result, Timer, Loa
         else:
             self._handle(partition, shard, _with_producer_id(event, producer_id))
 
-    async def _handle_later(self, partition: int, shard: TxnShard, event: Requested) -> None:
+    async def _handle_later(
+        self, partition: int, shard: TransactionShard, event: Requested
+    ) -> None:
         """Handles a request once there is a new block of producer ids."""
         try:
             producer_id = await self._producer_ids.wait()
@@ -219,12 +224,12 @@ class TransactionCoordinator(CoordinatorHost[TxnShard, Event, Result, Timer, Loa
             self._refuse(event, ErrorCode.NOT_COORDINATOR)
 
     def _refuse(self, event: Requested, code: ErrorCode) -> None:
-        answer = refusal(event.request, event.context.version, code)
-        self._reply([Reply(event.context.waiter, answer)])
+        answer = error_response(event.request, event.context.version, code)
+        self._respond([Response(event.context.waiter, answer)])
 
     # --- markers
 
-    def _perform(self, partition: int, shard: TxnShard, result: Result) -> None:
+    def _perform(self, partition: int, shard: TransactionShard, result: Result) -> None:
         for effect in result.markers:
             replica = self._replicas.find(TRANSACTION_STATE_TOPIC, partition)
             marker = WritableTxnMarker(
@@ -246,7 +251,7 @@ class TransactionCoordinator(CoordinatorHost[TxnShard, Event, Result, Timer, Loa
     def _written(
         self,
         partition: int,
-        shard: TxnShard,
+        shard: TransactionShard,
         effect: WriteMarkers,
         done: frozenset[TopicPartition],
     ) -> None:
@@ -259,7 +264,7 @@ class TransactionCoordinator(CoordinatorHost[TxnShard, Event, Result, Timer, Loa
     async def _write_markers(
         self,
         partition: int,
-        shard: TxnShard,
+        shard: TransactionShard,
         effect: WriteMarkers,
         marker: WritableTxnMarker,
         left: frozenset[TopicPartition],
@@ -298,11 +303,11 @@ class TransactionCoordinator(CoordinatorHost[TxnShard, Event, Result, Timer, Loa
         self._current = self._txn_config()
         super()._reconfigure()
 
-    def _txn_config(self) -> TxnConfig:
+    def _txn_config(self) -> TransactionConfig:
         config = self._config
         groups = self._image.topics.get(GROUP_METADATA_TOPIC)
         features = self._image.features
-        return TxnConfig(
+        return TransactionConfig(
             transactional_id_expiration_ms=config.int("transactional.id.expiration.ms"),
             transaction_max_timeout_ms=config.int("transaction.max.timeout.ms"),
             abort_timed_out_cleanup_interval_ms=config.int(

@@ -5,12 +5,12 @@ import logging
 from collections.abc import Iterable
 
 from penstock.broker.coordinator.group_coordinator import GroupCoordinator
-from penstock.broker.coordinator.internal_topics import GROUP_METADATA_TOPIC
 from penstock.broker.replica.log_flusher import LogFlusher
 from penstock.broker.replica.replica_manager import Replica, ReplicaManager
 from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.core.internal_topics import GROUP_METADATA_TOPIC
 from penstock.protocol.messages.write_txn_markers import WritableTxnMarker
 from penstock.records.control import build_end_txn_marker
 from penstock.records.validate import AppendOrigin
@@ -22,7 +22,7 @@ _NEVER = 2**63 - 1
 """`flush.messages` of a log whose appends are not followed by a flush."""
 
 
-class TxnMarkers:
+class TransactionMarkers:
     """Writes markers, whoever asks for them: a coordinator here, or WriteTxnMarkers."""
 
     def __init__(

@@ -41,7 +41,7 @@ class TransactionSupport(Enum):
         return self is TransactionSupport.ADD_PARTITION
 
 
-Verified: TypeAlias = "VerificationGuard | KafkaError | None"
+Verification: TypeAlias = "VerificationGuard | KafkaError | None"
 """The guard to append with, why not to append, or nothing to verify."""
 
 _NOT_YET = frozenset(
@@ -56,7 +56,7 @@ _NOT_YET = frozenset(
 """What passes: the coordinator is found, or has ended the transaction before."""
 
 
-class TxnVerification:
+class TransactionVerifier:
     """Asks the coordinator about transactions, for Produce and for offsets in transactions."""
 
     def __init__(
@@ -86,12 +86,12 @@ class TxnVerification:
         producer_epoch: int,
         sequences: Mapping[TopicPartition, int],
         support: TransactionSupport,
-    ) -> dict[TopicPartition, Verified]:
+    ) -> dict[TopicPartition, Verification]:
         """What to do with batches that start with these sequences."""
         adds = support.supports_epoch_bump
         if not adds and not self._config.bool("transaction.partition.verification.enable"):
             return {}
-        found: dict[TopicPartition, Verified] = {}
+        found: dict[TopicPartition, Verification] = {}
         for partition, sequence in sequences.items():
             found[partition] = self._start(
                 partition, producer_id, producer_epoch, sequence, supports_epoch_bump=adds
@@ -112,7 +112,7 @@ class TxnVerification:
         sequence: int,
         *,
         supports_epoch_bump: bool,
-    ) -> Verified:
+    ) -> Verification:
         try:
             return (
                 self._replicas.find(*partition)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.coordinator.transaction_verification import (
     TransactionSupport,
-    Verified,
+    Verification,
     produce_error,
 )
 from penstock.core.errors import ErrorCode, KafkaError
@@ -27,7 +27,7 @@ _ATTRIBUTES_AT = 22
 """The low byte of a batch's attributes."""
 
 
-class TxnBatch(NamedTuple):
+class TransactionalBatch(NamedTuple):
     """What a transactional batch says of its producer."""
 
     producer_id: int
@@ -39,7 +39,7 @@ class TxnBatch(NamedTuple):
         return self.producer_id, self.producer_epoch
 
     @classmethod
-    def of(cls, records: memoryview) -> "TxnBatch | None":
+    def of(cls, records: memoryview) -> "TransactionalBatch | None":
         """None where it is cut off: the append refuses it."""
         if len(records) < HEADER_SIZE:
             return None
@@ -62,7 +62,7 @@ def has_transactional_records(body: ProduceRequest) -> bool:
     return False
 
 
-def refusal_of_producers(batches: Iterable[TxnBatch | None]) -> KafkaError | None:
+def refusal_of_producers(batches: Iterable[TransactionalBatch | None]) -> KafkaError | None:
     """What is wrong with a request that has transactional batches of several producers."""
     producers = {batch.producer for batch in batches if batch is not None}
     if len(producers) < 2:
@@ -73,7 +73,7 @@ def refusal_of_producers(batches: Iterable[TxnBatch | None]) -> KafkaError | Non
     )
 
 
-def is_ongoing(broker: "Broker", partition: TopicPartition, batch: TxnBatch) -> bool:
+def is_ongoing(broker: "Broker", partition: TopicPartition, batch: TransactionalBatch) -> bool:
     """Whether the transaction has records in the partition, so that nobody need be asked."""
     return broker.txn_verification.is_ongoing(partition, batch.producer_id, batch.producer_epoch)
 
@@ -82,8 +82,8 @@ async def verify(
     broker: "Broker",
     version: int,
     transactional_id: str,
-    batches: Mapping[TopicPartition, TxnBatch],
-) -> dict[TopicPartition, Verified]:
+    batches: Mapping[TopicPartition, TransactionalBatch],
+) -> dict[TopicPartition, Verification]:
     """Asks the coordinator about the batches of one producer, where they may be the first."""
     ((producer_id, producer_epoch),) = {batch.producer for batch in batches.values()}
     support = TransactionSupport.of_produce(version)

@@ -11,9 +11,8 @@ import struct
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from penstock.broker.coordinator.internal_topics import ADMIN_CLIENT_ID, INTERNAL_TOPICS
 from penstock.broker.coordinator.transactional_produce import (
-    TxnBatch,
+    TransactionalBatch,
     has_transactional_records,
     is_ongoing,
     refusal_of_producers,
@@ -23,6 +22,7 @@ from penstock.broker.errors import CloseConnectionError, forget_frames
 from penstock.broker.request import DelayedResponse, HandlerResult, Request, Response
 from penstock.core.errors import CorruptRecordError, ErrorCode, InvalidRecordError, KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.core.internal_topics import ADMIN_CLIENT_ID, INTERNAL_TOPICS
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -84,7 +84,7 @@ class _Place(NamedTuple):
     slow: PreparedAppend | None
     is_slow: bool
     error: KafkaError | None
-    txn: TxnBatch | None = None
+    txn: TransactionalBatch | None = None
     """Of a batch in a transaction."""
     guard: VerificationGuard | None = None
 
@@ -163,7 +163,7 @@ def _place(
         slow = replica.leading().begin_append(records)
         is_slow = slow is not None
         if records[_CODEC_AT] & TRANSACTIONAL_FLAG and records[MAGIC_AT] == MAGIC:
-            txn = TxnBatch.of(records)
+            txn = TransactionalBatch.of(records)
             # The first of its transaction in the partition waits for the coordinator.
             if txn is not None and not is_ongoing(broker, replica.partition.key, txn):
                 is_slow = True

@@ -3,13 +3,13 @@
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from penstock.broker.coordinator.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
 from penstock.broker.request import HandlerResult, Request, Response
 from penstock.broker.security.request_authorizer import CLUSTER_NAME
 from penstock.controller.metadata import PartitionRecord
 from penstock.controller.topic_names import check_topic_name
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.core.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
 from penstock.protocol.fields import ZERO_UUID
 from penstock.protocol.messages.metadata import (
     MetadataRequest,

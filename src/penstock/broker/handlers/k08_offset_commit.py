@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from penstock.broker.request import Request, Response
-from penstock.coordinator.group.replies import refusal
+from penstock.coordinator.group.responses import error_response
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -29,11 +29,11 @@ async def handle(broker: "Broker", request: Request, body: OffsetCommitRequest) 
     if not broker.authorizer.allows(
         request.session, AclOperation.READ, ResourceType.GROUP, body.group_id
     ):
-        return refusal(body, request.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return error_response(body, request.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if broker.authorizer.acl_authorizer is None:
-        return await broker.groups.ask(request, body, body.group_id)
+        return await broker.groups.send(request, body, body.group_id)
     allowed = [topic for topic in body.topics if _may_read(broker, request, topic)]
-    answer = await broker.groups.ask(request, replace(body, topics=allowed), body.group_id)
+    answer = await broker.groups.send(request, replace(body, topics=allowed), body.group_id)
     assert isinstance(answer, OffsetCommitResponse)
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     for topic in body.topics:

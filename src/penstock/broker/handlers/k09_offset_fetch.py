@@ -24,11 +24,11 @@ _FIRST_WITH_GROUPS = 8
 
 async def handle(broker: "Broker", request: Request, body: OffsetFetchRequest) -> Response:
     if broker.authorizer.acl_authorizer is None:
-        return await broker.groups.ask_all(request, body)
+        return await broker.groups.send_split(request, body)
     if request.version < _FIRST_WITH_GROUPS:
         return await _of_one_group(broker, request, body)
     allowed = [each for each in body.groups if _may_see_group(broker, request, each.group_id)]
-    answer = await broker.groups.ask_all(request, replace(body, groups=allowed))
+    answer = await broker.groups.send_split(request, replace(body, groups=allowed))
     assert isinstance(answer, OffsetFetchResponse)
     asked_for_all = {each.group_id for each in allowed if each.topics is None}
     for group in answer.groups:
@@ -49,7 +49,7 @@ async def handle(broker: "Broker", request: Request, body: OffsetFetchRequest) -
 async def _of_one_group(broker: "Broker", request: Request, body: OffsetFetchRequest) -> Response:
     if not _may_see_group(broker, request, body.group_id):
         return OffsetFetchResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    answer = await broker.groups.ask_all(request, body)
+    answer = await broker.groups.send_split(request, body)
     assert isinstance(answer, OffsetFetchResponse)
     shown = [each for each in answer.topics if _may_see_topic(broker, request, each)]
     if body.topics is not None:

@@ -4,7 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from penstock.broker.request import HandlerResult, Request
-from penstock.coordinator.group.replies import refusal
+from penstock.coordinator.group.responses import error_response
 from penstock.core.errors import ErrorCode
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -21,9 +21,9 @@ def handle(broker: "Broker", request: Request, body: JoinGroupRequest) -> Handle
     if not broker.authorizer.allows(
         request.session, AclOperation.READ, ResourceType.GROUP, body.group_id
     ):
-        refused = refusal(body, request.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        refused = error_response(body, request.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         return _named(refused) if request.version >= _FIRST_WITHOUT_NAME else refused
-    waiting = broker.groups.ask(request, body, body.group_id)
+    waiting = broker.groups.send(request, body, body.group_id)
     if request.version >= _FIRST_WITHOUT_NAME:
         # Runs before the answer is sent: callbacks are called in the order they were added.
         waiting.add_done_callback(_answered)

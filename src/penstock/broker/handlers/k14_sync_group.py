@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from penstock.broker.request import HandlerResult, Request
-from penstock.coordinator.group.replies import refusal
+from penstock.coordinator.group.responses import error_response
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.sync_group import SyncGroupRequest
 from penstock.security.acl import AclOperation, ResourceType
@@ -19,9 +19,9 @@ def handle(broker: "Broker", request: Request, body: SyncGroupRequest) -> Handle
     if request.version >= _FIRST_WITH_PROTOCOL and (
         body.protocol_type is None or body.protocol_name is None
     ):
-        return refusal(body, request.version, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        return error_response(body, request.version, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if not broker.authorizer.allows(
         request.session, AclOperation.READ, ResourceType.GROUP, body.group_id
     ):
-        return refusal(body, request.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    return broker.groups.ask(request, body, body.group_id)
+        return error_response(body, request.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    return broker.groups.send(request, body, body.group_id)

@@ -25,7 +25,7 @@ async def handle(broker: "Broker", request: Request, body: DescribeGroupsRequest
             request.session, AclOperation.DESCRIBE, ResourceType.GROUP, group_id
         )
     ]
-    answer = await broker.groups.ask_all(request, replace(body, groups=allowed))
+    answer = await broker.groups.send_split(request, replace(body, groups=allowed))
     assert isinstance(answer, DescribeGroupsResponse)
     if body.include_authorized_operations:
         for group in answer.groups:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: "Broker", request: Request, body: ListGroupsRequest) -> Response:
-    answer = await broker.groups.ask_all(request, body)
+    answer = await broker.groups.send_split(request, body)
     assert isinstance(answer, ListGroupsResponse)
     session = request.session
     if not broker.authorizer.allows(

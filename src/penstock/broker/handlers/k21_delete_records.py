@@ -5,9 +5,9 @@ Segments below go with the next retention check. Offset -1 is the high watermark
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.coordinator.internal_topics import INTERNAL_TOPICS
 from penstock.broker.request import HandlerResult, Request
 from penstock.core.errors import ErrorCode, KafkaError, OffsetOutOfRangeError
+from penstock.core.internal_topics import INTERNAL_TOPICS
 from penstock.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,

@@ -26,7 +26,7 @@ def handle(broker: "Broker", request: Request, body: InitProducerIdRequest) -> H
     if (body.producer_id == -1) != (body.producer_epoch == -1):
         return _refused(ErrorCode.INVALID_REQUEST)
     if name is not None:
-        return broker.transactions.ask(request, body, name)
+        return broker.transactions.send(request, body, name)
     producer_id = broker.producer_ids.take()
     if producer_id is not None:
         return InitProducerIdResponse(producer_id=producer_id)

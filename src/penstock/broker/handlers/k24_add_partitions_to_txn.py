@@ -8,12 +8,12 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from penstock.broker.coordinator.internal_topics import INTERNAL_TOPICS
 from penstock.broker.coordinator.transaction_coordinator import errors_of
 from penstock.broker.request import Request, Response
-from penstock.coordinator.txn.replies import refusal
+from penstock.coordinator.txn.responses import error_response
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
+from penstock.core.internal_topics import INTERNAL_TOPICS
 from penstock.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -59,12 +59,12 @@ async def _add(
         request.session, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name
     ):
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        answer = refusal(body, _FIRST_OF_BROKERS, code)
+        answer = error_response(body, _FIRST_OF_BROKERS, code)
     else:
         errors = _refused(broker, request, transaction)
         if errors:
             return _result(name, errors)
-        answer = await broker.transactions.ask(request, body, name)
+        answer = await broker.transactions.send(request, body, name)
     assert isinstance(answer, AddPartitionsToTxnResponse)
     return _result(name, errors_of(answer))
 

@@ -30,4 +30,4 @@ async def handle(broker: "Broker", request: Request, body: AddOffsetsToTxnReques
         await broker.groups.ensure_topic()
     except KafkaError as error:
         return AddOffsetsToTxnResponse(error_code=error.code)
-    return await broker.transactions.ask(request, body, name)
+    return await broker.transactions.send(request, body, name)

@@ -17,4 +17,4 @@ def handle(broker: "Broker", request: Request, body: EndTxnRequest) -> HandlerRe
         request.session, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name
     ):
         return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    return broker.transactions.ask(request, body, name)
+    return broker.transactions.send(request, body, name)

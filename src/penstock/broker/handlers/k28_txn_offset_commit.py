@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from penstock.broker.coordinator.internal_topics import GROUP_METADATA_TOPIC
 from penstock.broker.coordinator.transaction_verification import TransactionSupport
 from penstock.broker.request import Request, Response
-from penstock.coordinator.group.replies import refusal
-from penstock.coordinator.write_errors import error_of_write
+from penstock.coordinator.group.responses import error_response
+from penstock.coordinator.write_errors import client_error
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.core.internal_topics import GROUP_METADATA_TOPIC
 from penstock.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -28,7 +28,7 @@ from penstock.security.acl import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
-    from penstock.broker.coordinator.transaction_verification import Verified
+    from penstock.broker.coordinator.transaction_verification import Verification
 
 _FIRST_WITH_TOPIC_IDS = 6
 _FIRST_THAT_KNOWS_LOADING = 2
@@ -81,7 +81,7 @@ async def _commit(
     if isinstance(said, KafkaError):
         if said.code is ErrorCode.NETWORK_EXCEPTION:
             return _refused(request, body, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return _refused(request, body, error_of_write(said.code))
+        return _refused(request, body, client_error(said.code))
     answer = await broker.groups.commit_in_transaction(request, body, said)
     assert isinstance(answer, TxnOffsetCommitResponse)
     return _told(request, answer)
@@ -89,7 +89,7 @@ async def _commit(
 
 async def _verified(
     broker: "Broker", request: Request, body: TxnOffsetCommitRequest, key: TopicPartition
-) -> "Verified":
+) -> "Verification":
     found = await broker.txn_verification.verify(
         body.transactional_id,
         body.producer_id,
@@ -110,7 +110,7 @@ def _name(broker: "Broker", request: Request, topic: TxnOffsetCommitRequestTopic
 def _refused(
     request: Request, body: TxnOffsetCommitRequest, error: ErrorCode
 ) -> TxnOffsetCommitResponse:
-    answer = refusal(body, request.version, error)
+    answer = error_response(body, request.version, error)
     assert isinstance(answer, TxnOffsetCommitResponse)
     return _told(request, answer)
 

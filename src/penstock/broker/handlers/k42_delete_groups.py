@@ -25,7 +25,7 @@ async def handle(broker: "Broker", request: Request, body: DeleteGroupsRequest) 
             request.session, AclOperation.DELETE, ResourceType.GROUP, group_id
         )
     ]
-    answer = await broker.groups.ask_all(request, replace(body, groups_names=allowed))
+    answer = await broker.groups.send_split(request, replace(body, groups_names=allowed))
     assert isinstance(answer, DeleteGroupsResponse)
     code = ErrorCode.GROUP_AUTHORIZATION_FAILED
     answer.results += [

@@ -29,7 +29,7 @@ async def handle(broker: "Broker", request: Request, body: OffsetDeleteRequest) 
         for topic in body.topics
         if broker.authorizer.allows(session, AclOperation.READ, ResourceType.TOPIC, topic.name)
     ]
-    answer = await broker.groups.ask(request, replace(body, topics=allowed), body.group_id)
+    answer = await broker.groups.send(request, replace(body, topics=allowed), body.group_id)
     assert isinstance(answer, OffsetDeleteResponse)
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     for topic in body.topics:

@@ -31,7 +31,7 @@ async def _describe(
     ):
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return DescribeTransactionsTransactionState(code, name)
-    answer = await broker.transactions.ask(request, DescribeTransactionsRequest([name]), name)
+    answer = await broker.transactions.send(request, DescribeTransactionsRequest([name]), name)
     assert isinstance(answer, DescribeTransactionsResponse)
     (state,) = answer.transaction_states
     state.topics = [

@@ -20,7 +20,7 @@ async def handle(broker: "Broker", request: Request, body: ListTransactionsReque
     matches = matcher(pattern) if pattern else None
     # Where nothing is coordinated here, there still are states that nobody knows.
     listed = list_transactions((), body, 0)
-    for answer in await broker.transactions.ask_everywhere(request, body):
+    for answer in await broker.transactions.send_to_all(request, body):
         assert isinstance(answer, ListTransactionsResponse)
         if answer.error_code:
             return ListTransactionsResponse(error_code=answer.error_code)

@@ -22,7 +22,7 @@ def handle(
         _check(broker, request, body)
     except KafkaError as error:
         return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
-    return broker.groups.ask(request, body, body.group_id)
+    return broker.groups.send(request, body, body.group_id)
 
 
 def _check(broker: "Broker", request: Request, body: ConsumerGroupHeartbeatRequest) -> None:

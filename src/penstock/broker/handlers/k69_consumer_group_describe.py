@@ -35,7 +35,7 @@ async def handle(
             hidden.append(_failed(name, error))
         else:
             allowed.append(name)
-    answer = await broker.groups.ask_all(request, ConsumerGroupDescribeRequest(allowed))
+    answer = await broker.groups.send_split(request, ConsumerGroupDescribeRequest(allowed))
     assert isinstance(answer, ConsumerGroupDescribeResponse)
     found = [_seen(broker, request, group) for group in answer.groups]
     if body.include_authorized_operations:

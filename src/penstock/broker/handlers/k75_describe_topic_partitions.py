@@ -3,11 +3,11 @@
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from penstock.broker.coordinator.internal_topics import INTERNAL_TOPICS
 from penstock.broker.request import HandlerResult, Request
 from penstock.controller.topic_names import check_topic_name
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.core.internal_topics import INTERNAL_TOPICS
 from penstock.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,

@@ -11,9 +11,9 @@ Whatever is not quite so takes the long way: `serve` does nothing then.
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from penstock.broker.coordinator.internal_topics import INTERNAL_TOPICS
 from penstock.broker.handlers.k00_produce import checked, failed, refused
 from penstock.core.errors import KafkaError
+from penstock.core.internal_topics import INTERNAL_TOPICS
 from penstock.net.server.connection import Connection
 from penstock.protocol.codec import decode
 from penstock.protocol.frames import encode_response

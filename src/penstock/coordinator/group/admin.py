@@ -2,16 +2,16 @@
 
 from collections.abc import Iterable, Mapping
 
-from penstock.coordinator.group.classic import (
+from penstock.coordinator.group.classic.model import (
     CONSUMER_PROTOCOL_TYPE,
     ClassicGroup,
-    GroupState,
+    ClassicGroupState,
     Member,
 )
 from penstock.coordinator.group.consumer.model import ConsumerGroup
 from penstock.coordinator.group.consumer.records import group_tombstones
 from penstock.coordinator.group.events import Group
-from penstock.coordinator.group.offsets import Offsets
+from penstock.coordinator.group.offsets.commit import Offsets
 from penstock.coordinator.group.records import Record, group_tombstone
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.delete_groups import DeletableGroupResult
@@ -38,7 +38,7 @@ def describe(group_id: str, group: Group | None, version: int) -> DescribeGroups
             group_id=group_id,
             group_state=DEAD,
         )
-    stable = group.state is GroupState.STABLE
+    stable = group.state is ClassicGroupState.STABLE
     return DescribeGroupsDescribedGroup(
         group_id=group_id,
         group_state=group.state.value,

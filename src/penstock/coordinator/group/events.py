@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from penstock.coordinator.group.classic import ClassicGroup
-from penstock.coordinator.group.consumer.model import ConsumerGroup, SoftState
+from penstock.coordinator.group.classic.model import ClassicGroup
+from penstock.coordinator.group.consumer.model import ConsumerGroup, ConsumerGroupSoftState
 from penstock.coordinator.group.records import OffsetRecord, Record
 from penstock.coordinator.group.topics import Topics
-from penstock.coordinator.machine import CancelTimer, Reply, SetTimer, TimerFired
+from penstock.coordinator.machine import CancelTimer, Response, SetTimer, TimerFired
 from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import Message
 
@@ -152,7 +152,7 @@ class TransactionEnded(Struct, frozen=True, gc=False):
     commit: bool
 
 
-Change = Record | ClassicGroup | SoftState | PendingOffset | TransactionEnded
+Change = Record | ClassicGroup | ConsumerGroupSoftState | PendingOffset | TransactionEnded
 """What `apply` takes."""
 
 
@@ -165,10 +165,10 @@ class Result(Struct, frozen=True):
     """To append, in one batch where `atomic`."""
     groups: Sequence[ClassicGroup] = ()
     """The live groups as they are from now on: with what no record keeps, such as who waits."""
-    replies: Sequence[Reply] = ()
+    responses: Sequence[Response] = ()
     timers: Sequence[SetTimer[Timer] | CancelTimer[Timer]] = ()
     atomic: bool = True
-    news: Sequence[SoftState] = ()
+    news: Sequence[ConsumerGroupSoftState] = ()
     """Of consumer groups: what no record keeps."""
     regexes: Sequence[ResolveRegexes] = ()
     producer: TransactionalProducer | None = None

@@ -6,18 +6,20 @@ group of the other. Who comes here is told apart by both.
 
 from collections.abc import Mapping
 
-from penstock.coordinator.group import admin, members
-from penstock.coordinator.group.classic import ClassicGroup, Member, group_value
+from penstock.coordinator.group import admin
+from penstock.coordinator.group.classic import requests as members
+from penstock.coordinator.group.classic.model import ClassicGroup, Member, group_value
+from penstock.coordinator.group.classic.update import ClassicGroupUpdate
 from penstock.coordinator.group.config import GroupConfig
 from penstock.coordinator.group.consumer import classic_members, heartbeat
-from penstock.coordinator.group.consumer.conversion import upgraded
+from penstock.coordinator.group.consumer.migration import upgraded
 from penstock.coordinator.group.consumer.model import (
     LEAVE_GROUP_MEMBER_EPOCH,
     LEAVE_GROUP_STATIC_MEMBER_EPOCH,
     ConsumerGroup,
     MemberState,
 )
-from penstock.coordinator.group.consumer.turn import ConsumerTurn
+from penstock.coordinator.group.consumer.update import ConsumerGroupUpdate
 from penstock.coordinator.group.events import (
     Group,
     JoinTimer,
@@ -30,11 +32,10 @@ from penstock.coordinator.group.events import (
     SyncTimer,
     Timer,
 )
-from penstock.coordinator.group.rebalance import Turn
-from penstock.coordinator.group.records import GroupRecord, Record, group_tombstone
-from penstock.coordinator.group.replies import answer, refuse
+from penstock.coordinator.group.records import ClassicGroupRecord, Record, group_tombstone
+from penstock.coordinator.group.responses import answer, refuse
 from penstock.coordinator.group.topics import Topics
-from penstock.coordinator.machine import CancelTimer, Reply, SetTimer, TimerFired
+from penstock.coordinator.machine import CancelTimer, Response, SetTimer, TimerFired
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.consumer_group_heartbeat import (
@@ -62,11 +63,11 @@ class Membership:
         self.config = config
         self.topics = topics
 
-    def _turn(self, group: ClassicGroup) -> Turn:
-        return Turn(group.copy(), self.now, self.config)
+    def _turn(self, group: ClassicGroup) -> ClassicGroupUpdate:
+        return ClassicGroupUpdate(group.copy(), self.now, self.config)
 
-    def _consumer_turn(self, group: ConsumerGroup) -> ConsumerTurn:
-        return ConsumerTurn(group, self.now, self.config, self.topics)
+    def _consumer_turn(self, group: ConsumerGroup) -> ConsumerGroupUpdate:
+        return ConsumerGroupUpdate(group, self.now, self.config, self.topics)
 
     # --- requests of the classic protocol
 
@@ -87,10 +88,12 @@ class Membership:
         turn = self._turn(fresh)
         members.Join(turn, request, event.context).decide()
         if not turn.group.members and not turn.group.pending_joins:
-            return Result(event, replies=turn.replies)
+            return Result(event, responses=turn.responses)
         if group is not None:
             turn.records.extend(admin.tombstones(group))
-        turn.records.append(GroupRecord(GroupMetadataKey(request.group_id), group_value(fresh)))
+        turn.records.append(
+            ClassicGroupRecord(GroupMetadataKey(request.group_id), group_value(fresh))
+        )
         return turn.result(event)
 
     def _join_consumer_group(
@@ -158,13 +161,13 @@ class Membership:
             else:
                 response = heartbeat.heartbeat(turn, request, event.context)
         except KafkaError as error:
-            refusal = ConsumerGroupHeartbeatResponse(
+            error_response = ConsumerGroupHeartbeatResponse(
                 error_code=error.code, error_message=error.message
             )
-            return answer(event, refusal)
+            return answer(event, error_response)
         return _answered(turn, event, response)
 
-    def _joined_turn(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerTurn:
+    def _joined_turn(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupUpdate:
         """A turn about the group as it is; who joins may make it, or convert a classic one."""
         group_id = request.group_id
         group = self.groups.get(group_id)
@@ -223,23 +226,23 @@ class Membership:
         return turn.result(event)
 
 
-def _upgrade_members(turn: ConsumerTurn, group: ClassicGroup) -> None:
+def _upgrade_members(turn: ConsumerGroupUpdate, group: ClassicGroup) -> None:
     """Those who wait join again, now in a consumer group; every session starts anew."""
     error = ErrorCode.REBALANCE_IN_PROGRESS
     for member in group.members.values():
         if member.awaiting_join is not None:
             join = JoinGroupResponse(error_code=error, member_id=member.member_id)
-            turn.replies.append(Reply(member.awaiting_join.token, join))
+            turn.responses.append(Response(member.awaiting_join.token, join))
         if member.awaiting_sync is not None:
             sync = SyncGroupResponse(error_code=error)
-            turn.replies.append(Reply(member.awaiting_sync.token, sync))
+            turn.responses.append(Response(member.awaiting_sync.token, sync))
         turn.timers.append(session(group, member, turn.now))
     turn.timers.append(CancelTimer(JoinTimer(group.group_id)))
     turn.timers.append(CancelTimer(SyncTimer(group.group_id)))
 
 
-def _answered(turn: ConsumerTurn, event: Requested, response: Message) -> Result:
-    turn.replies.append(Reply(event.context.waiter, response))
+def _answered(turn: ConsumerGroupUpdate, event: Requested, response: Message) -> Result:
+    turn.responses.append(Response(event.context.waiter, response))
     return turn.result(event)
 
 

@@ -11,10 +11,10 @@ from msgspec import Struct
 
 from penstock.coordinator.group.consumer.records import (
     CONSUMER_KINDS,
-    ConsumerRecord,
+    ConsumerGroupRecord,
     ConsumerValue,
 )
-from penstock.coordinator.group.offset_reader import OffsetReader
+from penstock.coordinator.group.offsets.reader import OffsetReader
 from penstock.core.errors import KafkaError
 from penstock.protocol.codec import decode
 from penstock.protocol.fields import Message
@@ -39,14 +39,14 @@ class OffsetRecord(Struct, frozen=True, gc=False):
     value: OffsetCommitValue | None
 
 
-class GroupRecord(Struct, frozen=True, gc=False):
+class ClassicGroupRecord(Struct, frozen=True, gc=False):
     """A generation of a classic group; without a value the group is deleted."""
 
     key: GroupMetadataKey
     value: GroupMetadataValue | None
 
 
-Record = OffsetRecord | GroupRecord | ConsumerRecord
+Record = OffsetRecord | ClassicGroupRecord | ConsumerGroupRecord
 
 
 class Skipped(Struct, frozen=True):
@@ -94,11 +94,11 @@ def decode_record(
             return OffsetRecord(offset_key, _decode_value(OffsetCommitValue, value))
         if kind == _GROUP:
             group_key, _ = decode(GroupMetadataKey, 0, key, _PREFIX)
-            return GroupRecord(group_key, _decode_value(GroupMetadataValue, value))
+            return ClassicGroupRecord(group_key, _decode_value(GroupMetadataValue, value))
         if kind in CONSUMER_KINDS:
             key_type, value_type = CONSUMER_KINDS[kind]
             consumer_key, _ = decode(key_type, 0, key, _PREFIX)
-            return ConsumerRecord(consumer_key, _decode_value(value_type, value))
+            return ConsumerGroupRecord(consumer_key, _decode_value(value_type, value))
         if kind == _LEGACY_OFFSET:
             return _modern(key, value)
     except KafkaError as error:
@@ -132,5 +132,5 @@ def offset_tombstone(group_id: str, topic: str, partition: int) -> OffsetRecord:
     return OffsetRecord(OffsetCommitKey(group_id, topic, partition), None)
 
 
-def group_tombstone(group_id: str) -> GroupRecord:
-    return GroupRecord(GroupMetadataKey(group_id), None)
+def group_tombstone(group_id: str) -> ClassicGroupRecord:
+    return ClassicGroupRecord(GroupMetadataKey(group_id), None)

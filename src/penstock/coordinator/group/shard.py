@@ -5,8 +5,8 @@ partition, drives a shard so:
 
 Load. Read the partition from its start to its end. For each record: `decode_record(key, value,
 reader)`; what is `Skipped` is logged, everything else goes to `apply`. Then deal with `loaded(now)`
-as with any other result. Until then answer requests with `refusal(…,
-COORDINATOR_LOAD_IN_PROGRESS)`, without leadership with `refusal(…, NOT_COORDINATOR)`.
+as with any other result. Until then answer requests with `error_response(…,
+COORDINATOR_LOAD_IN_PROGRESS)`, without leadership with `error_response(…, NOT_COORDINATOR)`.
 
 Events. Requests, timers that are due, changes of topics and patterns that were resolved go to
 `handle(event, now)`, one at a time. Before the next event of this shard, the result is dealt with:
@@ -16,16 +16,16 @@ Events. Requests, timers that are due, changes of topics and patterns that were 
 2. each of `changes` goes to `apply`.
 3. `timers` are set and cancelled. A timer that is due comes back as `TimerFired`, once, and only
    if it was neither set again nor cancelled meanwhile: `penstock.coordinator.timers` does that.
-4. `replies` leave as soon as everything appended so far is committed, which is when the high
+4. `responses` leave as soon as everything appended so far is committed, which is when the high
    watermark reaches the log end offset of now. That holds for results without records too: what
    they say may rest on records that are not committed yet. If it takes longer than
    `offsets.commit.timeout.ms`, `failed(result, REQUEST_TIMED_OUT, now, applied=True)` follows, and
-   the replies are dropped.
+   the responses are dropped.
 5. each of `regexes` is looked up, away from the event loop, by the rights of the client whose
    request the result answers (`ResolveRegexes`); `RegexResolved` brings what was found, or that
    it failed, exactly once.
 
-A result of `failed` has no records, and its replies leave at once.
+A result of `failed` has no records, and its responses leave at once.
 
 Topics. `topics` answers for the cluster as it is. When topics were created or deleted or got
 partitions, and `topics` tells so, every shard gets one `TopicsChanged`; it marks groups, which
@@ -37,8 +37,8 @@ INVALID_REGULAR_EXPRESSION before the request comes here.
 A JoinGroup or SyncGroup may have no reply in its own result; it comes in that of a later event.
 Every request is answered exactly once, by its number.
 
-Unload. When leadership is lost, send `unload()`, answer the replies that were held back with
-`refusal(…, NOT_COORDINATOR)`, forget the timers and drop the shard.
+Unload. When leadership is lost, send `unload()`, answer the responses that were held back with
+`error_response(…, NOT_COORDINATOR)`, forget the timers and drop the shard.
 
 Committed state is rebuilt by `apply` from the records alone. What no record keeps, who waits and
 who is about to join, is lost with the coordinator: members then see an error and join again. A
@@ -46,15 +46,19 @@ consumer group (KIP-848) is wholly in its records; its members notice nothing.
 """
 
 from penstock.coordinator.group import admin
-from penstock.coordinator.group import offsets as offset
-from penstock.coordinator.group.classic import ClassicGroup, GroupState, group_of_value
+from penstock.coordinator.group.classic.model import ClassicGroup, ClassicGroupState, group_of_value
+from penstock.coordinator.group.classic.update import ClassicGroupUpdate
 from penstock.coordinator.group.config import WRITE_RETRY_MS, GroupConfig
 from penstock.coordinator.group.consumer import subscriptions
 from penstock.coordinator.group.consumer.describe import describe_consumer_group
-from penstock.coordinator.group.consumer.model import ConsumerGroup, MemberState, SoftState
-from penstock.coordinator.group.consumer.records import ConsumerRecord
+from penstock.coordinator.group.consumer.model import (
+    ConsumerGroup,
+    ConsumerGroupSoftState,
+    MemberState,
+)
+from penstock.coordinator.group.consumer.records import ConsumerGroupRecord
 from penstock.coordinator.group.consumer.replay import replay
-from penstock.coordinator.group.consumer.turn import ConsumerTurn
+from penstock.coordinator.group.consumer.update import ConsumerGroupUpdate
 from penstock.coordinator.group.events import (
     Change,
     Event,
@@ -72,14 +76,14 @@ from penstock.coordinator.group.events import (
     TransactionEnded,
 )
 from penstock.coordinator.group.membership import Membership, session
-from penstock.coordinator.group.offsets import Offsets
-from penstock.coordinator.group.rebalance import Turn
-from penstock.coordinator.group.records import GroupRecord, OffsetRecord, Record
-from penstock.coordinator.group.replies import answer, refuse, refused
+from penstock.coordinator.group.offsets import commit as offset
+from penstock.coordinator.group.offsets.commit import Offsets
+from penstock.coordinator.group.offsets.txn_commit import TransactionalCommit
+from penstock.coordinator.group.records import ClassicGroupRecord, OffsetRecord, Record
+from penstock.coordinator.group.responses import answer, refuse, refused
 from penstock.coordinator.group.topics import Topics
-from penstock.coordinator.group.txn_commit import TxnCommit
-from penstock.coordinator.machine import CancelTimer, Reply, SetTimer, TimerFired
-from penstock.coordinator.write_errors import error_of_write
+from penstock.coordinator.machine import CancelTimer, Response, SetTimer, TimerFired
+from penstock.coordinator.write_errors import client_error
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -125,9 +129,9 @@ class GroupShard:
             self._apply_pending(change.producer_id, change.record)
         elif isinstance(change, TransactionEnded):
             self.offsets.end_transaction(change.producer_id, commit=change.commit)
-        elif isinstance(change, ConsumerRecord):
+        elif isinstance(change, ConsumerGroupRecord):
             self._apply_consumer_record(change)
-        elif isinstance(change, GroupRecord):
+        elif isinstance(change, ClassicGroupRecord):
             if change.value is None:
                 self.groups.pop(change.key.group, None)
             else:
@@ -146,7 +150,7 @@ class GroupShard:
         self.groups.setdefault(record.key.group, ClassicGroup(record.key.group))
         self.offsets.pending.add(producer_id, record.key, record.value)
 
-    def _apply_consumer_record(self, record: ConsumerRecord) -> None:
+    def _apply_consumer_record(self, record: ConsumerGroupRecord) -> None:
         group_id = record.key.group_id
         group = self.groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
@@ -169,7 +173,7 @@ class GroupShard:
             if isinstance(group, ConsumerGroup):
                 timers.extend(self._start_sessions(group, now))
             elif group.members:
-                turn = Turn(group.copy(), now, self.config)
+                turn = ClassicGroupUpdate(group.copy(), now, self.config)
                 for member in group.members.values():
                     turn.expect_heartbeat(member)
                 if len(group.members) > self.config.group_max_size:
@@ -181,7 +185,7 @@ class GroupShard:
     def _start_sessions(
         self, group: ConsumerGroup, now: int
     ) -> list[SetTimer[Timer] | CancelTimer[Timer]]:
-        turn = ConsumerTurn(group, now, self.config, self.topics)
+        turn = ConsumerGroupUpdate(group, now, self.config, self.topics)
         for member in group.members.values():
             turn.expect_heartbeat(member)
             if member.state is MemberState.UNREVOKED_PARTITIONS:
@@ -189,21 +193,21 @@ class GroupShard:
                 turn.set_timer(timer, member.rebalance_timeout_ms)
         return turn.timers
 
-    def unload(self) -> list[Reply]:
+    def unload(self) -> list[Response]:
         """This broker no longer leads the partition: everybody who waits is sent away."""
         error = ErrorCode.NOT_COORDINATOR
-        replies: list[Reply] = []
+        responses: list[Response] = []
         for group in self.groups.values():
             if isinstance(group, ConsumerGroup):
                 continue
             for member in group.members.values():
                 if member.awaiting_join is not None:
                     join = JoinGroupResponse(error_code=error, member_id=member.member_id)
-                    replies.append(Reply(member.awaiting_join.token, join))
+                    responses.append(Response(member.awaiting_join.token, join))
                 if member.awaiting_sync is not None:
                     sync = SyncGroupResponse(error_code=error)
-                    replies.append(Reply(member.awaiting_sync.token, sync))
-        return replies
+                    responses.append(Response(member.awaiting_sync.token, sync))
+        return responses
 
     # --- decisions
 
@@ -224,22 +228,22 @@ class GroupShard:
                 group = self.groups.get(group_id)
                 if not isinstance(group, ConsumerGroup):
                     return Result(event)
-                turn = ConsumerTurn(group, now, self.config, self.topics)
+                turn = ConsumerGroupUpdate(group, now, self.config, self.topics)
                 subscriptions.resolved(turn, event)
                 return turn.result(event)
 
     def _membership(self, now: int) -> Membership:
         return Membership(self.groups, now, self.config, self.topics)
 
-    def _news_of_topics(self, event: TopicsChanged, now: int) -> list[SoftState]:
+    def _news_of_topics(self, event: TopicsChanged, now: int) -> list[ConsumerGroupSoftState]:
         news = []
         for group in self.groups.values():
             if not isinstance(group, ConsumerGroup):
                 continue
             if any(group.is_subscribed_to(name) for name in event.names):
-                news.append(SoftState(group.group_id, metadata_checked=False))
+                news.append(ConsumerGroupSoftState(group.group_id, metadata_checked=False))
             if event.created and group.regexes:
-                news.append(SoftState(group.group_id, topics_created_ms=now))
+                news.append(ConsumerGroupSoftState(group.group_id, topics_created_ms=now))
         return news
 
     def failed(self, result: Result, error: ErrorCode, now: int, *, applied: bool) -> Result:
@@ -251,27 +255,27 @@ class GroupShard:
         be stored rebalances. The result has no records: such a group has members, and none of them
         has joined yet.
         """
-        told = error_of_write(error)
+        told = client_error(error)
         event = result.event
         if applied:
-            replies = [_turned_down(reply, event, told) for reply in result.replies]
+            responses = [_turned_down(response, event, told) for response in result.responses]
         else:
-            replies = [refused(event, told)] if isinstance(event, Requested) else []
+            responses = [refused(event, told)] if isinstance(event, Requested) else []
         timers: list[SetTimer[Timer] | CancelTimer[Timer]] = []
         if isinstance(event, TimerFired) and not applied:
             timers.append(SetTimer(event.timer, now + WRITE_RETRY_MS))
         news = []
         if isinstance(event, RegexResolved) and not applied:
-            news.append(SoftState(event.group_id, resolving=False))
+            news.append(ConsumerGroupSoftState(event.group_id, resolving=False))
         group = self._assigned_in(result)
         if group is None:
-            return Result(replies=replies, timers=timers, news=news)
-        turn = Turn(group.copy(), now, self.config)
+            return Result(responses=responses, timers=timers, news=news)
+        turn = ClassicGroupUpdate(group.copy(), now, self.config)
         turn.propagate_assignment(told)
         turn.prepare_rebalance()
         return Result(
             groups=(turn.group,),
-            replies=[*replies, *turn.replies],
+            responses=[*responses, *turn.responses],
             timers=[*timers, *turn.timers],
         )
 
@@ -289,7 +293,7 @@ class GroupShard:
             return None
         if group.generation != event.request.generation_id:
             return None
-        live = (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
+        live = (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE)
         return group if group.state in live else None
 
     def _requested(self, event: Requested, now: int) -> Result:
@@ -351,12 +355,12 @@ class GroupShard:
     def _txn_offset_commit(
         self, event: Requested, request: TxnOffsetCommitRequest, now: int
     ) -> Result:
-        commit = TxnCommit(request, event.context, now, self.config)
+        commit = TransactionalCommit(request, event.context, now, self.config)
         commit.decide(self.groups.get(request.group_id))
         return Result(
             event,
             commit.records,
-            replies=(Reply(event.context.waiter, commit.response),),
+            responses=(Response(event.context.waiter, commit.response),),
             producer=TransactionalProducer(request.producer_id, request.producer_epoch),
         )
 
@@ -395,11 +399,11 @@ class GroupShard:
         return Result(event, records, timers=[again], atomic=False)
 
 
-def _turned_down(reply: Reply, event: Event | None, error: ErrorCode) -> Reply:
+def _turned_down(response: Response, event: Event | None, error: ErrorCode) -> Response:
     """An error in the place of a reply that cannot be given."""
-    if isinstance(event, Requested) and reply.waiter == event.context.waiter:
+    if isinstance(event, Requested) and response.waiter == event.context.waiter:
         return refused(event, error)
-    if isinstance(reply.response, JoinGroupResponse):
-        member_id = reply.response.member_id
-        return Reply(reply.waiter, JoinGroupResponse(error_code=error, member_id=member_id))
-    return Reply(reply.waiter, SyncGroupResponse(error_code=error))
+    if isinstance(response.message, JoinGroupResponse):
+        member_id = response.message.member_id
+        return Response(response.waiter, JoinGroupResponse(error_code=error, member_id=member_id))
+    return Response(response.waiter, SyncGroupResponse(error_code=error))

@@ -6,7 +6,7 @@ WRITE_RETRY_MS = 1000
 """When a timer comes again whose records could not be written."""
 
 
-class TxnConfig(Struct, frozen=True):
+class TransactionConfig(Struct, frozen=True):
     """What the coordinator of transactions can be told. A host may replace it at any time."""
 
     transactional_id_expiration_ms: int = 604_800_000

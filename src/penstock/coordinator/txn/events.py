@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from penstock.coordinator.machine import CancelTimer, Reply, SetTimer, TimerFired
+from penstock.coordinator.machine import CancelTimer, Response, SetTimer, TimerFired
 from penstock.coordinator.txn.records import TransactionRecord
 from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import Message
@@ -100,7 +100,7 @@ class Result(Struct, frozen=True):
     """To append. Each stands for itself: they need not be in one batch."""
     marked: MarkersWritten | None = None
     """Partitions that need no marker any more, while others still do. No record keeps it."""
-    replies: Sequence[Reply] = ()
+    responses: Sequence[Response] = ()
     timers: Sequence[SetTimer[Timer] | CancelTimer[Timer]] = ()
     markers: Sequence[WriteMarkers] = ()
     needs_producer_id: bool = False

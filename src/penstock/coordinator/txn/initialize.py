@@ -1,6 +1,6 @@
 """InitProducerId of a transactional id: who is its producer from now on, and with which epoch."""
 
-from penstock.coordinator.txn.config import TxnConfig
+from penstock.coordinator.txn.config import TransactionConfig
 from penstock.coordinator.txn.metadata import (
     MAX_EPOCH,
     NO_ID,
@@ -21,7 +21,7 @@ from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
 def init_producer_id(
     metadata: TransactionMetadata | None,
     request: InitProducerIdRequest,
-    config: TxnConfig,
+    config: TransactionConfig,
     new_producer_id: int | None,
     now: int,
 ) -> TransactionMetadata | ErrorCode:
@@ -49,7 +49,7 @@ def init_producer_id(
     return _next_epoch(metadata, expected, timeout_ms, new_producer_id, now)
 
 
-def _refused(request: InitProducerIdRequest, config: TxnConfig) -> ErrorCode:
+def _refused(request: InitProducerIdRequest, config: TransactionConfig) -> ErrorCode:
     if (request.producer_id == NO_ID) != (request.producer_epoch == NO_EPOCH):
         return ErrorCode.INVALID_REQUEST
     if not request.transactional_id:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TypeVar
 
-from penstock.coordinator.partition_of import java_hash
+from penstock.coordinator.partitioning import java_hash
 from penstock.core.ids import TopicPartition
 
 T = TypeVar("T")

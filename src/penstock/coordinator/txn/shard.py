@@ -6,8 +6,8 @@ nothing; `apply` alone changes state. A host, which leads the partition, drives 
 Load. Read the partition from its start to its end. For each record: `decode_record(key, value)`;
 what is `Skipped` is logged, everything else goes to `apply`. Then deal with `loaded(now)` as with
 any other result: it has the markers that may not have been written before. Until then answer
-requests with `refusal(…, COORDINATOR_LOAD_IN_PROGRESS)`, without leadership with `refusal(…,
-NOT_COORDINATOR)`.
+requests with `error_response(…, COORDINATOR_LOAD_IN_PROGRESS)`, without leadership with
+`error_response(…, NOT_COORDINATOR)`.
 
 Events. Requests, timers that are due and markers that have been written go to `handle(event,
 now)`, one at a time. Before the next event of this shard, the result is dealt with:
@@ -19,13 +19,13 @@ now)`, one at a time. Before the next event of this shard, the result is dealt w
 2. each of `changes` goes to `apply`: the records, and `marked`.
 3. `timers` are set and cancelled. A timer that is due comes back as `TimerFired`, once, and only
    if it was neither set again nor cancelled meanwhile: `penstock.coordinator.timers` does that.
-4. `replies` leave and the writing of `markers` begins as soon as everything appended so far is
+4. `responses` leave and the writing of `markers` begins as soon as everything appended so far is
    committed, which is when the high watermark reaches the log end offset of now. That holds for
    results without records too. If it takes too long, `failed(result, error, now, applied=True)`
    takes the place of what is left of the result.
 
-A result of `failed` has no records, and its replies leave at once. Its `markers` wait for the high
-watermark like all others: a marker must never be in a partition before the decision that it
+A result of `failed` has no records, and its responses leave at once. Its `markers` wait for the
+high watermark like all others: a marker must never be in a partition before the decision that it
 follows from is committed.
 
 Every request is answered by the result of its own event. Requests come in these forms:
@@ -39,23 +39,23 @@ Markers. A transaction in PrepareCommit or PrepareAbort has ended, and will neve
 way: its markers are written again and again, after every load too, until `MarkersWritten` has named
 all its partitions. Then it is complete. A transaction without partitions completes through a timer.
 
-Unload. When leadership is lost, send `unload()`, answer the replies that were held back with
-`refusal(…, NOT_COORDINATOR)`, stop writing markers, forget the timers and drop the shard.
+Unload. When leadership is lost, send `unload()`, answer the responses that were held back with
+`error_response(…, NOT_COORDINATOR)`, stop writing markers, forget the timers and drop the shard.
 """
 
 from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from penstock.coordinator.machine import CancelTimer, Reply, SetTimer, TimerFired
-from penstock.coordinator.partition_of import partition_of
+from penstock.coordinator.machine import CancelTimer, Response, SetTimer, TimerFired
+from penstock.coordinator.partitioning import partition_of
 from penstock.coordinator.txn.add_partitions import (
     add_partitions,
     partitions_in,
     verify_partitions,
 )
 from penstock.coordinator.txn.admin import describe, list_transactions
-from penstock.coordinator.txn.config import WRITE_RETRY_MS, TxnConfig
+from penstock.coordinator.txn.config import WRITE_RETRY_MS, TransactionConfig
 from penstock.coordinator.txn.end import FIRST_EPOCH_BUMP, end_transaction
 from penstock.coordinator.txn.events import (
     AbortTimer,
@@ -78,11 +78,11 @@ from penstock.coordinator.txn.metadata import (
     prepare_fence,
     record_of,
 )
-from penstock.coordinator.txn.producer_ids import NeedsProducerId
+from penstock.coordinator.txn.producer_ids import ProducerIdRequired
 from penstock.coordinator.txn.records import TransactionRecord, tombstone
-from penstock.coordinator.txn.replies import refusal
+from penstock.coordinator.txn.responses import error_response
 from penstock.coordinator.txn.state import TransactionState
-from penstock.coordinator.write_errors import error_of_write
+from penstock.coordinator.write_errors import client_error
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import Message
@@ -109,10 +109,10 @@ _FIRST_OF_BROKERS = 4
 _Timers = Sequence[SetTimer[Timer] | CancelTimer[Timer]]
 
 
-class TxnShard:
+class TransactionShard:
     """The transactional ids of one partition. `config` may be replaced at any time."""
 
-    def __init__(self, config: TxnConfig) -> None:
+    def __init__(self, config: TransactionConfig) -> None:
         self.config = config
         self.transactions: dict[str, TransactionMetadata] = {}
 
@@ -144,7 +144,7 @@ class TxnShard:
             markers=markers,
         )
 
-    def unload(self) -> list[Reply]:
+    def unload(self) -> list[Response]:
         """This broker no longer leads the partition. Nobody waits inside the machine."""
         return []
 
@@ -155,7 +155,7 @@ class TxnShard:
             case Requested():
                 try:
                     return self._requested(event, now)
-                except NeedsProducerId:
+                except ProducerIdRequired:
                     return Result(event, needs_producer_id=True)
             case MarkersWritten():
                 return self._markers_written(event, now)
@@ -179,19 +179,19 @@ class TxnShard:
         what was decided stands, and its markers are written once it is committed.
         """
         event = result.event
-        replies: list[Reply] = []
+        responses: list[Response] = []
         if isinstance(event, Requested):
-            told = refusal(event.request, event.context.version, error_of_write(error))
-            replies.append(Reply(event.context.waiter, told))
+            told = error_response(event.request, event.context.version, client_error(error))
+            responses.append(Response(event.context.waiter, told))
         if applied:
-            return Result(replies=replies, markers=result.markers)
+            return Result(responses=responses, markers=result.markers)
         again = now + WRITE_RETRY_MS
         if isinstance(event, TimerFired):
             return Result(timers=[SetTimer(event.timer, again)])
         if isinstance(event, MarkersWritten):
             completion = CompletionTimer(event.transactional_id)
             return Result(marked=event, timers=[SetTimer(completion, again)])
-        return Result(replies=replies)
+        return Result(responses=responses)
 
     def _requested(self, event: Requested, now: int) -> Result:
         match event.request:
@@ -235,7 +235,9 @@ class TxnShard:
         if isinstance(decided, ErrorCode):
             return _refuse(event, decided)
         if decided.state.is_ending:
-            again = refusal(request, event.context.version, ErrorCode.CONCURRENT_TRANSACTIONS)
+            again = error_response(
+                request, event.context.version, ErrorCode.CONCURRENT_TRANSACTIONS
+            )
             return self._ending(event, decided, again, now)
         response = InitProducerIdResponse(
             producer_id=decided.producer_id, producer_epoch=decided.producer_epoch
@@ -283,7 +285,7 @@ class TxnShard:
         )
         if isinstance(decided, ErrorCode):
             return _refuse(event, decided)
-        response = refusal(event.request, event.context.version, ErrorCode.NONE)
+        response = error_response(event.request, event.context.version, ErrorCode.NONE)
         return _answer(event, response, [self._record(decided)])
 
     def _end(self, event: Requested, request: EndTxnRequest, now: int) -> Result:
@@ -302,9 +304,9 @@ class TxnShard:
         self, event: Requested, metadata: TransactionMetadata, response: Message, now: int
     ) -> Result:
         markers, timers = _ends([metadata], now)
-        reply = Reply(event.context.waiter, response)
+        sent = Response(event.context.waiter, response)
         return Result(
-            event, [self._record(metadata)], replies=[reply], timers=timers, markers=markers
+            event, [self._record(metadata)], responses=[sent], timers=timers, markers=markers
         )
 
     # --- markers
@@ -389,8 +391,8 @@ def _ended(metadata: TransactionMetadata) -> EndTxnResponse:
 def _answer(
     event: Requested, response: Message, records: Sequence[TransactionRecord] = ()
 ) -> Result:
-    return Result(event, records, replies=[Reply(event.context.waiter, response)])
+    return Result(event, records, responses=[Response(event.context.waiter, response)])
 
 
 def _refuse(event: Requested, error: ErrorCode) -> Result:
-    return _answer(event, refusal(event.request, event.context.version, error))
+    return _answer(event, error_response(event.request, event.context.version, error))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.coordinator.group.records import GroupRecord, OffsetRecord
+from penstock.coordinator.group.records import ClassicGroupRecord, OffsetRecord
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from penstock.protocol.messages.describe_groups import (
@@ -109,7 +109,7 @@ def test_an_empty_group_is_deleted_with_its_offsets(host: GroupHost) -> None:
     before = len(host.log)
     assert deleted(host, "g") == [0]
     records = host.records(before)
-    assert [type(record) for record in records] == [OffsetRecord, OffsetRecord, GroupRecord]
+    assert [type(record) for record in records] == [OffsetRecord, OffsetRecord, ClassicGroupRecord]
     assert all(record.value is None for record in records)
     assert committed(host) == {}
     host.restart()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.coordinator.group.records import (
-    GroupRecord,
+    ClassicGroupRecord,
     OffsetRecord,
     Record,
     Skipped,
@@ -56,7 +56,7 @@ def test_the_version_of_an_offset(expires: int, version: int) -> None:
 
 
 def test_the_version_of_a_group() -> None:
-    value = encode_record(GroupRecord(GroupMetadataKey("g"), GroupMetadataValue()))[1]
+    value = encode_record(ClassicGroupRecord(GroupMetadataKey("g"), GroupMetadataValue()))[1]
     assert value is not None
     assert value[:2] == b"\x00\x03"
 
@@ -77,7 +77,7 @@ def test_the_version_of_a_group() -> None:
             ),
         ),
         st.builds(
-            GroupRecord,
+            ClassicGroupRecord,
             st.builds(GroupMetadataKey, names),
             st.none()
             | st.builds(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.coordinator.group.classic import GroupState
+from penstock.coordinator.group.classic.model import ClassicGroupState
 from penstock.coordinator.group.config import WRITE_RETRY_MS
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -54,7 +54,7 @@ def test_an_assignment_that_cannot_be_stored(
     mine = host.ask(sync_request(leader, 1, {leader: b"x"}), SyncGroupResponse)
     assert mine.error_code == told
     assert host.answer(waiting, SyncGroupResponse).error_code == told
-    assert host.shard.groups["g"].state is GroupState.PREPARING_REBALANCE
+    assert host.shard.groups["g"].state is ClassicGroupState.PREPARING_REBALANCE
     again = [host.send(join_request(m)) for m in (leader, follower)]
     assert {host.answer(w, JoinGroupResponse).generation_id for w in again} == {2}
     assert {r.error_code for r in sync_all(host, [leader, follower], 2)} == {0}
@@ -67,18 +67,18 @@ def test_an_assignment_that_is_not_committed_in_time(host: GroupHost) -> None:
     (follower,) = set(host.shard.groups["g"].members) - {leader}
     host.commits = False
     syncing = [host.send(sync_request(follower, 1)), host.send(sync_request(leader, 1))]
-    assert not set(syncing) & set(host.replies)
+    assert not set(syncing) & set(host.responses)
     host.commit_fails()
     errors = [host.answer(w, SyncGroupResponse).error_code for w in syncing]
     assert errors == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
-    assert host.shard.groups["g"].state is GroupState.PREPARING_REBALANCE
+    assert host.shard.groups["g"].state is ClassicGroupState.PREPARING_REBALANCE
 
 
 def test_a_reply_waits_for_the_commit(host: GroupHost) -> None:
     stable_group(host, 1)
     host.commits = False
     waiter = host.send(commit_request({("t", 0): 5}, group="other"), 9)
-    assert waiter not in host.replies
+    assert waiter not in host.responses
     host.commit()
     assert commit_errors(host.answer(waiter, OffsetCommitResponse)) == [0]
 
@@ -104,7 +104,7 @@ def test_a_join_whose_group_is_not_committed_in_time_goes_on_waiting(host: Group
     host.commits = False
     waiter = host.send(join_request(), 3)
     host.commit_fails()
-    assert waiter not in host.replies
+    assert waiter not in host.responses
     host.advance(3_000)
     assert host.answer(waiter, JoinGroupResponse).generation_id == 1
 
@@ -132,7 +132,7 @@ def test_a_timer_whose_records_cannot_be_stored_comes_again(host: GroupHost) -> 
     host.advance(SESSION_MS)
     assert host.shard.groups["g"].members
     host.advance(WRITE_RETRY_MS)
-    assert host.shard.groups["g"].state is GroupState.EMPTY
+    assert host.shard.groups["g"].state is ClassicGroupState.EMPTY
 
 
 def test_a_failure_leaves_no_trace_in_the_log(host: GroupHost) -> None:
@@ -150,9 +150,9 @@ def test_who_waits_is_sent_away_when_the_leadership_is_lost(host: GroupHost) -> 
     host.advance(3_000)
     second = host.answer(other, JoinGroupResponse).member_id
     host.send(join_request(group="h"), 3)
-    replies = {reply.waiter: reply.response for reply in host.shard.unload()}
-    assert set(replies) == set(host.waiters)
-    response = replies[joining]
+    responses = {response.waiter: response.message for response in host.shard.unload()}
+    assert set(responses) == set(host.waiters)
+    response = responses[joining]
     assert isinstance(response, JoinGroupResponse)
     assert (response.error_code, response.member_id) == (ErrorCode.NOT_COORDINATOR, leader)
     assert follower != second

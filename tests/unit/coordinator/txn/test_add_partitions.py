@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.coordinator.partition_of import partition_of
-from penstock.coordinator.txn.config import TxnConfig
+from penstock.coordinator.partitioning import partition_of
+from penstock.coordinator.txn.config import TransactionConfig
 from penstock.coordinator.txn.state import TransactionState
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
@@ -142,7 +142,7 @@ def test_verification_without_a_transaction(host: TxnHost, state: TransactionSta
 
 
 def test_offsets_of_a_group() -> None:
-    host = TxnHost(TxnConfig(group_partitions=7))
+    host = TxnHost(TransactionConfig(group_partitions=7))
     producer = ongoing(host, T0)
     assert producer.add_offsets("some-group") == ErrorCode.NONE
     offsets = TopicPartition("__consumer_offsets", partition_of("some-group", 7))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.coordinator.txn.replies import refusal
+from penstock.coordinator.txn.responses import error_response
 from penstock.coordinator.txn.state import TransactionState
 from penstock.core.errors import ErrorCode
 from penstock.protocol.codec import encode
@@ -152,7 +152,7 @@ def test_states_that_nobody_knows(three: TxnHost) -> None:
 )
 def test_refusals(request_: Message, version: int) -> None:
     """Each says the error wherever its client looks for one."""
-    told = refusal(request_, version, ErrorCode.NOT_COORDINATOR)
+    told = error_response(request_, version, ErrorCode.NOT_COORDINATOR)
     assert encode(told, version)
     if isinstance(told, AddPartitionsToTxnResponse):
         assert only_error(told) == ErrorCode.NOT_COORDINATOR
@@ -168,7 +168,7 @@ def test_refusal_of_partitions_in_the_old_form() -> None:
         v3_and_below_transactional_id="x",
         v3_and_below_topics=[AddPartitionsToTxnTopic("t", [0, 2])],
     )
-    told = refusal(request, 3, ErrorCode.NOT_COORDINATOR)
+    told = error_response(request, 3, ErrorCode.NOT_COORDINATOR)
     assert isinstance(told, AddPartitionsToTxnResponse)
     assert told.results_by_topic_v3_and_below == [
         AddPartitionsToTxnTopicResult(
@@ -186,4 +186,4 @@ def test_not_for_a_transaction_coordinator(host: TxnHost) -> None:
     with pytest.raises(TypeError, match="HeartbeatRequest is not for a transaction coordinator"):
         host.send(HeartbeatRequest())
     with pytest.raises(TypeError, match="HeartbeatRequest is not for a transaction coordinator"):
-        refusal(HeartbeatRequest(), 0, ErrorCode.NOT_COORDINATOR)
+        error_response(HeartbeatRequest(), 0, ErrorCode.NOT_COORDINATOR)

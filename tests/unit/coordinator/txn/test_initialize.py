@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.coordinator.txn.config import TxnConfig
+from penstock.coordinator.txn.config import TransactionConfig
 from penstock.coordinator.txn.events import WriteMarkers
 from penstock.coordinator.txn.metadata import MAX_EPOCH, NO_TIMEOUT_MS
 from penstock.coordinator.txn.state import TransactionState
@@ -82,7 +82,7 @@ def test_refused(host: TxnHost, fields: dict[str, object], error: ErrorCode) -> 
 def test_two_phase_commit_has_no_timeout() -> None:
     scan_ms = NO_TIMEOUT_MS // 4
     host = TxnHost(
-        TxnConfig(two_phase_commit_enable=True, abort_timed_out_cleanup_interval_ms=scan_ms)
+        TransactionConfig(two_phase_commit_enable=True, abort_timed_out_cleanup_interval_ms=scan_ms)
     )
     producer = Producer(host)
     assert producer.init(6, enable_2pc=True, transaction_timeout_ms=0) == ErrorCode.NONE

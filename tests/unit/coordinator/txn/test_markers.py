@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.coordinator.machine import SetTimer, TimerFired
-from penstock.coordinator.txn.config import TxnConfig
+from penstock.coordinator.txn.config import TransactionConfig
 from penstock.coordinator.txn.events import (
     AbortTimer,
     CompletionTimer,
@@ -12,7 +12,7 @@ from penstock.coordinator.txn.events import (
     Result,
 )
 from penstock.coordinator.txn.metadata import MAX_EPOCH
-from penstock.coordinator.txn.shard import TxnShard
+from penstock.coordinator.txn.shard import TransactionShard
 from penstock.coordinator.txn.state import TransactionState
 from penstock.core.errors import ErrorCode
 from tests.support.coordinator.transactions import (
@@ -105,7 +105,7 @@ def test_of_others(host: TxnHost) -> None:
 
 
 def test_loading_nothing() -> None:
-    result = TxnShard(TxnConfig()).loaded(7)
+    result = TransactionShard(TransactionConfig()).loaded(7)
     assert result == Result(
         timers=[SetTimer(AbortTimer(), 10_007), SetTimer(ExpiryTimer(), 3_600_007)], markers=[]
     )
@@ -260,7 +260,7 @@ def sleep(host: TxnHost, milliseconds: int) -> None:
 
 
 def test_the_scan_for_expired_ids() -> None:
-    config = TxnConfig(
+    config = TransactionConfig(
         transactional_id_expiration_ms=40_000, remove_expired_cleanup_interval_ms=30_000
     )
     host = TxnHost(config)
@@ -293,7 +293,7 @@ def test_an_id_that_nobody_uses(host: TxnHost, state: TransactionState) -> None:
 
 def test_what_goes_on_never_expires() -> None:
     host = TxnHost(
-        TxnConfig(
+        TransactionConfig(
             transactional_id_expiration_ms=1_000,
             remove_expired_cleanup_interval_ms=1_000,
             two_phase_commit_enable=True,

@@ -129,7 +129,7 @@ def test_replies_and_markers_wait_for_the_commit(host: TxnHost) -> None:
     request = EndTxnRequest("x", producer.producer_id, producer.epoch, True)
     waiter = host.send(request, 5 if producer.version == 2 else 4)
     assert host.state() is S.PREPARE_COMMIT
-    assert waiter not in host.replies
+    assert waiter not in host.responses
     assert host.markers == []
     host.commit()
     assert host.answer(waiter, EndTxnResponse).error_code == 0

@@ -7,10 +7,9 @@ answered at once.
 
 from msgspec.structs import replace
 
-from penstock.coordinator.group.classic import CONSUMER_PROTOCOL_TYPE
+from penstock.coordinator.group.classic.model import CONSUMER_PROTOCOL_TYPE
 from penstock.coordinator.group.config import MigrationPolicy
-from penstock.coordinator.group.consumer.conversion import may_downgrade
-from penstock.coordinator.group.consumer.embedded import (
+from penstock.coordinator.group.consumer.consumer_protocol import (
     owned_partitions,
     read_subscription,
     write_assignment,
@@ -21,15 +20,16 @@ from penstock.coordinator.group.consumer.heartbeat import (
     replace_member,
     short_id,
 )
+from penstock.coordinator.group.consumer.migration import may_downgrade
 from penstock.coordinator.group.consumer.model import (
     ConsumerGroup,
     ConsumerGroupMember,
+    ConsumerGroupSoftState,
     MemberState,
-    SoftState,
 )
 from penstock.coordinator.group.consumer.records import member_record
-from penstock.coordinator.group.consumer.subscriptions import RegexChange, update_regexes
-from penstock.coordinator.group.consumer.turn import ConsumerTurn
+from penstock.coordinator.group.consumer.regexes import RegexChange, update_regexes
+from penstock.coordinator.group.consumer.update import ConsumerGroupUpdate
 from penstock.coordinator.group.events import (
     Context,
     RejoinTimer,
@@ -50,7 +50,9 @@ _MEMBER_ID_REQUIRED_VERSION = 4
 # --- JoinGroup
 
 
-def join(turn: ConsumerTurn, request: JoinGroupRequest, context: Context) -> JoinGroupResponse:
+def join(
+    turn: ConsumerGroupUpdate, request: JoinGroupRequest, context: Context
+) -> JoinGroupResponse:
     """What a member hears that joins, or joins again; raises where it is refused."""
     group = turn.group
     if turn.config.group_consumer_migration_policy is MigrationPolicy.DISABLED:
@@ -118,7 +120,7 @@ def _inconsistent(message: str) -> KafkaError:
 
 
 def _joining_member(
-    turn: ConsumerTurn, request: JoinGroupRequest, member_id: str
+    turn: ConsumerGroupUpdate, request: JoinGroupRequest, member_id: str
 ) -> ConsumerGroupMember:
     group, instance_id = turn.group, request.group_instance_id
     if instance_id is None:
@@ -154,12 +156,14 @@ def _updated(
     )
 
 
-def _joined(turn: ConsumerTurn, member: ConsumerGroupMember, request: JoinGroupRequest) -> None:
+def _joined(
+    turn: ConsumerGroupUpdate, member: ConsumerGroupMember, request: JoinGroupRequest
+) -> None:
     group, member_id = turn.group, member.member_id
     if member_id in group.rejoining:
         turn.timers.append(CancelTimer(RejoinTimer(group.group_id, member_id)))
         waiting = group.rejoining - {member_id}
-        turn.news.append(SoftState(group.group_id, rejoining=waiting))
+        turn.news.append(ConsumerGroupSoftState(group.group_id, rejoining=waiting))
     turn.set_timer(SessionTimer(group.group_id, member_id), request.session_timeout_ms)
     turn.set_timer(ResyncTimer(group.group_id, member_id), request.rebalance_timeout_ms)
 
@@ -167,7 +171,7 @@ def _joined(turn: ConsumerTurn, member: ConsumerGroupMember, request: JoinGroupR
 # --- SyncGroup and Heartbeat
 
 
-def sync(turn: ConsumerTurn, request: SyncGroupRequest) -> SyncGroupResponse:
+def sync(turn: ConsumerGroupUpdate, request: SyncGroupRequest) -> SyncGroupResponse:
     """The member's assignment as it is now; raises where it has to join first."""
     group = turn.group
     member, classic = _known_member(group, request)
@@ -191,7 +195,7 @@ def sync(turn: ConsumerTurn, request: SyncGroupRequest) -> SyncGroupResponse:
     )
 
 
-def heartbeat(turn: ConsumerTurn, request: HeartbeatRequest) -> ErrorCode:
+def heartbeat(turn: ConsumerGroupUpdate, request: HeartbeatRequest) -> ErrorCode:
     """Whether the member has to join again, because there is a next step that it can make."""
     group = turn.group
     member, classic = _known_member(group, request)
@@ -229,13 +233,13 @@ def _known_member(
     return member, member.classic
 
 
-def _expect_rejoin(turn: ConsumerTurn, member: ConsumerGroupMember) -> None:
+def _expect_rejoin(turn: ConsumerGroupUpdate, member: ConsumerGroupMember) -> None:
     group = turn.group
     if member.member_id not in group.rejoining:
         timer = RejoinTimer(group.group_id, member.member_id)
         turn.set_timer(timer, member.rebalance_timeout_ms)
         waiting = group.rejoining | {member.member_id}
-        turn.news.append(SoftState(group.group_id, rejoining=waiting))
+        turn.news.append(ConsumerGroupSoftState(group.group_id, rejoining=waiting))
 
 
 def _waits_for_others(group: ConsumerGroup, member: ConsumerGroupMember) -> bool:
@@ -250,7 +254,7 @@ def _waits_for_others(group: ConsumerGroup, member: ConsumerGroupMember) -> bool
 # --- LeaveGroup
 
 
-def leave(turn: ConsumerTurn, leaving: list[MemberIdentity]) -> list[MemberResponse]:
+def leave(turn: ConsumerGroupUpdate, leaving: list[MemberIdentity]) -> list[MemberResponse]:
     """Members of either protocol are gone; an administrator may name them by instance alone."""
     gone: dict[str, ConsumerGroupMember] = {}
     answers = []

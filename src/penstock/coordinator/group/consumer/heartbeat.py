@@ -23,8 +23,8 @@ from penstock.coordinator.group.consumer.records import (
     member_tombstones,
     target_record,
 )
-from penstock.coordinator.group.consumer.subscriptions import RegexChange, update_regexes
-from penstock.coordinator.group.consumer.turn import ConsumerTurn
+from penstock.coordinator.group.consumer.regexes import RegexChange, update_regexes
+from penstock.coordinator.group.consumer.update import ConsumerGroupUpdate
 from penstock.coordinator.group.events import Context
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.consumer_group_heartbeat import (
@@ -81,7 +81,7 @@ def _invalid(message: str) -> KafkaError:
 
 
 def heartbeat(
-    turn: ConsumerTurn, request: ConsumerGroupHeartbeatRequest, context: Context
+    turn: ConsumerGroupUpdate, request: ConsumerGroupHeartbeatRequest, context: Context
 ) -> ConsumerGroupHeartbeatResponse:
     """What a member hears that joins or goes on; raises where it is refused."""
     group = turn.group
@@ -152,7 +152,7 @@ def _dynamic_member(
 
 
 def _static_member(
-    turn: ConsumerTurn, member_id: str, instance_id: str, epoch: int, owned: Owned
+    turn: ConsumerGroupUpdate, member_id: str, instance_id: str, epoch: int, owned: Owned
 ) -> ConsumerGroupMember:
     group = turn.group
     if epoch != 0:
@@ -175,7 +175,7 @@ def _static_member(
 
 
 def replace_member(
-    turn: ConsumerTurn, existing: ConsumerGroupMember, member_id: str
+    turn: ConsumerGroupUpdate, existing: ConsumerGroupMember, member_id: str
 ) -> ConsumerGroupMember:
     """The same instance has come back, under a new id: it takes over what the old one had."""
     group_id = turn.group.group_id
@@ -284,7 +284,7 @@ def _assignment(assigned: EpochsByPartition) -> ConsumerGroupHeartbeatAssignment
 
 
 def leave(
-    turn: ConsumerTurn, request: ConsumerGroupHeartbeatRequest
+    turn: ConsumerGroupUpdate, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse:
     """A member is gone; a static one may say that it will be back."""
     if request.instance_id is None:

@@ -95,7 +95,7 @@ class ResolvedRegex(Struct, frozen=True):
     timestamp_ms: int
 
 
-class SoftState(Struct, frozen=True, gc=False):
+class ConsumerGroupSoftState(Struct, frozen=True, gc=False):
     """News of a group that no record keeps. What is None stays as it is."""
 
     group_id: str
@@ -136,7 +136,7 @@ class ConsumerGroup:
     """How many members that joined with JoinGroup can do each protocol."""
     classic_members: int = 0
 
-    # What no record keeps: see SoftState.
+    # What no record keeps: see ConsumerGroupSoftState.
     metadata_checked: bool = False
     """False: topics may differ from those the metadata hash was made of."""
     topics_created_ms: int = UNKNOWN_TIME
@@ -265,7 +265,7 @@ class ConsumerGroup:
             self.resolved[regex] = resolved
             _count(self.matched, resolved.topics, 1)
 
-    def take(self, news: SoftState) -> None:
+    def take(self, news: ConsumerGroupSoftState) -> None:
         if news.metadata_checked is not None:
             self.metadata_checked = news.metadata_checked
         if news.topics_created_ms is not None:

@@ -65,7 +65,7 @@ CONSUMER_KINDS: Mapping[int, tuple[type[ConsumerKey], type[ConsumerValue]]] = {
 """Key and value by type of record."""
 
 
-class ConsumerRecord(Struct, frozen=True, gc=False):
+class ConsumerGroupRecord(Struct, frozen=True, gc=False):
     """A part of a consumer group; without a value it is deleted. Key and value are of one type."""
 
     key: ConsumerKey
@@ -75,21 +75,21 @@ class ConsumerRecord(Struct, frozen=True, gc=False):
 # --- what a group has
 
 
-def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> ConsumerRecord:
-    return ConsumerRecord(
+def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> ConsumerGroupRecord:
+    return ConsumerGroupRecord(
         ConsumerGroupMetadataKey(group_id), ConsumerGroupMetadataValue(epoch, metadata_hash)
     )
 
 
-def target_epoch_record(group_id: str, epoch: int, timestamp_ms: int) -> ConsumerRecord:
-    return ConsumerRecord(
+def target_epoch_record(group_id: str, epoch: int, timestamp_ms: int) -> ConsumerGroupRecord:
+    return ConsumerGroupRecord(
         ConsumerGroupTargetAssignmentMetadataKey(group_id),
         ConsumerGroupTargetAssignmentMetadataValue(epoch, timestamp_ms),
     )
 
 
-def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> ConsumerRecord:
-    return ConsumerRecord(
+def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> ConsumerGroupRecord:
+    return ConsumerGroupRecord(
         ConsumerGroupRegularExpressionKey(group_id, regex),
         ConsumerGroupRegularExpressionValue(
             sorted(resolved.topics), resolved.version, resolved.timestamp_ms
@@ -97,19 +97,19 @@ def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> Consumer
     )
 
 
-def regex_tombstone(group_id: str, regex: str) -> ConsumerRecord:
-    return ConsumerRecord(ConsumerGroupRegularExpressionKey(group_id, regex), None)
+def regex_tombstone(group_id: str, regex: str) -> ConsumerGroupRecord:
+    return ConsumerGroupRecord(ConsumerGroupRegularExpressionKey(group_id, regex), None)
 
 
-def partition_metadata_tombstone(group_id: str) -> ConsumerRecord:
-    return ConsumerRecord(ConsumerGroupPartitionMetadataKey(group_id), None)
+def partition_metadata_tombstone(group_id: str) -> ConsumerGroupRecord:
+    return ConsumerGroupRecord(ConsumerGroupPartitionMetadataKey(group_id), None)
 
 
 # --- what a member has
 
 
-def member_record(group_id: str, member: ConsumerGroupMember) -> ConsumerRecord:
-    return ConsumerRecord(
+def member_record(group_id: str, member: ConsumerGroupMember) -> ConsumerGroupRecord:
+    return ConsumerGroupRecord(
         ConsumerGroupMemberMetadataKey(group_id, member.member_id),
         ConsumerGroupMemberMetadataValue(
             instance_id=member.instance_id,
@@ -125,8 +125,8 @@ def member_record(group_id: str, member: ConsumerGroupMember) -> ConsumerRecord:
     )
 
 
-def target_record(group_id: str, member_id: str, partitions: Partitions) -> ConsumerRecord:
-    return ConsumerRecord(
+def target_record(group_id: str, member_id: str, partitions: Partitions) -> ConsumerGroupRecord:
+    return ConsumerGroupRecord(
         ConsumerGroupTargetAssignmentMemberKey(group_id, member_id),
         ConsumerGroupTargetAssignmentMemberValue(
             [
@@ -137,8 +137,8 @@ def target_record(group_id: str, member_id: str, partitions: Partitions) -> Cons
     )
 
 
-def current_record(group_id: str, member: ConsumerGroupMember) -> ConsumerRecord:
-    return ConsumerRecord(
+def current_record(group_id: str, member: ConsumerGroupMember) -> ConsumerGroupRecord:
+    return ConsumerGroupRecord(
         ConsumerGroupCurrentMemberAssignmentKey(group_id, member.member_id),
         ConsumerGroupCurrentMemberAssignmentValue(
             member_epoch=member.member_epoch,
@@ -171,27 +171,27 @@ def _sorted(by_topic: Mapping[UUID, object]) -> list[UUID]:
 # --- the end, in the order that Kafka's replay wants
 
 
-def member_tombstones(group_id: str, member_id: str) -> Iterator[ConsumerRecord]:
-    yield ConsumerRecord(ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), None)
-    yield ConsumerRecord(ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), None)
-    yield ConsumerRecord(ConsumerGroupMemberMetadataKey(group_id, member_id), None)
+def member_tombstones(group_id: str, member_id: str) -> Iterator[ConsumerGroupRecord]:
+    yield ConsumerGroupRecord(ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), None)
+    yield ConsumerGroupRecord(ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), None)
+    yield ConsumerGroupRecord(ConsumerGroupMemberMetadataKey(group_id, member_id), None)
 
 
 def group_tombstones(
     group: ConsumerGroup, renamed: Mapping[str, str] | None = None
-) -> Iterator[ConsumerRecord]:
+) -> Iterator[ConsumerGroupRecord]:
     """`renamed`: members that records of the same batch give another id."""
     group_id = group.group_id
     new_ids = renamed or {}
     members = [new_ids.get(member_id, member_id) for member_id in group.members]
     for member in members:
-        yield ConsumerRecord(ConsumerGroupCurrentMemberAssignmentKey(group_id, member), None)
+        yield ConsumerGroupRecord(ConsumerGroupCurrentMemberAssignmentKey(group_id, member), None)
     for member in members:
-        yield ConsumerRecord(ConsumerGroupTargetAssignmentMemberKey(group_id, member), None)
-    yield ConsumerRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id), None)
+        yield ConsumerGroupRecord(ConsumerGroupTargetAssignmentMemberKey(group_id, member), None)
+    yield ConsumerGroupRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id), None)
     for member in members:
-        yield ConsumerRecord(ConsumerGroupMemberMetadataKey(group_id, member), None)
+        yield ConsumerGroupRecord(ConsumerGroupMemberMetadataKey(group_id, member), None)
     for regex in group.resolved:
         yield regex_tombstone(group_id, regex)
     yield partition_metadata_tombstone(group_id)
-    yield ConsumerRecord(ConsumerGroupMetadataKey(group_id), None)
+    yield ConsumerGroupRecord(ConsumerGroupMetadataKey(group_id), None)

@@ -14,7 +14,7 @@ from penstock.coordinator.group.consumer.model import (
     MemberState,
     ResolvedRegex,
 )
-from penstock.coordinator.group.consumer.records import ConsumerRecord
+from penstock.coordinator.group.consumer.records import ConsumerGroupRecord
 from penstock.protocol.stored.consumer_group import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentTopicPartitions,
@@ -33,7 +33,7 @@ from penstock.protocol.stored.consumer_group import (
 )
 
 
-def replay(group: ConsumerGroup, record: ConsumerRecord) -> None:
+def replay(group: ConsumerGroup, record: ConsumerGroupRecord) -> None:
     """Take over a record of this group; its end, a tombstone of type 3, is the caller's."""
     match record.value:
         case None:
@@ -65,7 +65,7 @@ def replay(group: ConsumerGroup, record: ConsumerRecord) -> None:
             group.has_partition_metadata = True
 
 
-def _forget(group: ConsumerGroup, record: ConsumerRecord) -> None:
+def _forget(group: ConsumerGroup, record: ConsumerGroupRecord) -> None:
     match record.key:
         case ConsumerGroupCurrentMemberAssignmentKey() as key:
             member = group.members.get(key.member_id)

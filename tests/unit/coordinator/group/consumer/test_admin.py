@@ -3,8 +3,8 @@
 import pytest
 
 from penstock.coordinator.group.config import ConsumerGroupConfig, GroupConfig
-from penstock.coordinator.group.fan_out import merge, split
-from penstock.coordinator.group.replies import refusal
+from penstock.coordinator.group.multi_group_requests import merge, split
+from penstock.coordinator.group.responses import error_response
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeAssignment,
@@ -136,15 +136,15 @@ def test_the_groups_of_several_shards_are_described_in_order() -> None:
     ],
 )
 def test_refusals_say_what_to_do(error: ErrorCode, says: str) -> None:
-    beat = refusal(ConsumerGroupHeartbeatRequest(), 1, error)
+    beat = error_response(ConsumerGroupHeartbeatRequest(), 1, error)
     assert isinstance(beat, ConsumerGroupHeartbeatResponse)
     assert beat.error_code == error
     assert beat.error_message is not None
     assert says in beat.error_message
     described = ConsumerGroupDescribeDescribedGroup(error, beat.error_message, "g")
-    assert refusal(ConsumerGroupDescribeRequest(["g"]), 1, error) == ConsumerGroupDescribeResponse(
-        groups=[described]
-    )
+    assert error_response(
+        ConsumerGroupDescribeRequest(["g"]), 1, error
+    ) == ConsumerGroupDescribeResponse(groups=[described])
 
 
 # --- the other tools

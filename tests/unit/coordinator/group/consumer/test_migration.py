@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock.coordinator.group.classic import GroupState
+from penstock.coordinator.group.classic.model import ClassicGroupState
 from penstock.coordinator.group.config import ConsumerGroupConfig, GroupConfig, MigrationPolicy
-from penstock.coordinator.group.consumer.embedded import read_assignment
+from penstock.coordinator.group.consumer.consumer_protocol import read_assignment
 from penstock.coordinator.group.consumer.model import MemberState
 from penstock.coordinator.group.events import RejoinTimer, ResyncTimer
 from penstock.core.errors import ErrorCode
@@ -85,7 +85,7 @@ def classic_group(host: GroupHost) -> Classic:
     member.generation = joined.generation_id
     everything = assignment(*(("t", partition) for partition in range(4)))
     member.sync({member.member_id: everything})
-    assert host.classic().state is GroupState.STABLE
+    assert host.classic().state is ClassicGroupState.STABLE
     return member
 
 
@@ -116,7 +116,7 @@ def test_who_waits_for_a_generation_is_sent_to_join_again() -> None:
     host = migrating_host()
     classic_group(host)
     waiter = waiting_join(host)
-    assert waiter not in host.replies
+    assert waiter not in host.responses
     Consumer(host, "new").join()
     answer = host.answer(waiter, JoinGroupResponse)
     assert answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS
@@ -249,7 +249,7 @@ def test_the_last_consumer_leaves_and_the_group_is_classic() -> None:
     consumer.leave()
     assert kinds(host, since) == [-8, -8, -7, -7, -6, -5, -5, -4, -3, 2]
     group = host.classic()
-    assert (group.state, group.protocol_name) == (GroupState.PREPARING_REBALANCE, "range")
+    assert (group.state, group.protocol_name) == (ClassicGroupState.PREPARING_REBALANCE, "range")
     assert list(group.members) == ["b"]
     assert member.beat() == ErrorCode.REBALANCE_IN_PROGRESS
     assert member.join().error_code == ErrorCode.NONE
@@ -267,7 +267,7 @@ def test_the_session_of_the_last_consumer_ends_and_the_group_is_classic() -> Non
         member.beat()
     assert list(host.classic().members) == ["b"]
     host.restart()
-    assert host.classic().state is GroupState.STABLE
+    assert host.classic().state is ClassicGroupState.STABLE
 
 
 def test_a_static_consumer_is_replaced_by_a_classic_one() -> None:
@@ -284,7 +284,7 @@ def test_a_static_consumer_is_replaced_by_a_classic_one() -> None:
     response = back.join()
     assert response.error_code == ErrorCode.NONE
     group = host.classic()
-    assert group.state is GroupState.STABLE
+    assert group.state is ClassicGroupState.STABLE
     assert set(group.members) == {"b", back.member_id}
     assert back.partitions() == [0, 1]
     assert member.beat() == ErrorCode.NONE

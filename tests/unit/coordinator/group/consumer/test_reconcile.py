@@ -1,7 +1,7 @@
 """Members of a consumer group on their way to the target assignment (C3)."""
 
 from penstock.coordinator.group.consumer.model import ConsumerGroupState, MemberState
-from penstock.coordinator.group.consumer.records import ConsumerRecord
+from penstock.coordinator.group.consumer.records import ConsumerGroupRecord
 from penstock.coordinator.group.events import RevocationTimer
 from penstock.core.errors import ErrorCode
 from penstock.protocol.stored.consumer_group import (
@@ -143,7 +143,7 @@ def test_a_state_of_the_future() -> None:
     host = consumer_host({"t": 1})
     key = ConsumerGroupMemberMetadataKey("g", "a")
     host.shard.apply(
-        ConsumerRecord(
+        ConsumerGroupRecord(
             key,
             ConsumerGroupMemberMetadataValue(
                 None, None, "c", "/h", ["t"], "", 1, None, classic_member_metadata=None
@@ -151,7 +151,7 @@ def test_a_state_of_the_future() -> None:
         )
     )
     host.shard.apply(
-        ConsumerRecord(
+        ConsumerGroupRecord(
             ConsumerGroupCurrentMemberAssignmentKey("g", "a"),
             ConsumerGroupCurrentMemberAssignmentValue(1, 1, 9),
         )

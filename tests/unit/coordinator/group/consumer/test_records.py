@@ -16,7 +16,7 @@ from penstock.coordinator.group.consumer.model import (
     ResolvedRegex,
 )
 from penstock.coordinator.group.consumer.records import (
-    ConsumerRecord,
+    ConsumerGroupRecord,
     current_record,
     epoch_record,
     group_tombstones,
@@ -76,7 +76,7 @@ def test_a_member_there_and_back(member: ConsumerGroupMember) -> None:
     for record in (member_record("g", member), current_record("g", member)):
         again = decode_record(*encode_record(record))
         assert again == record
-        assert isinstance(again, ConsumerRecord)
+        assert isinstance(again, ConsumerGroupRecord)
         shard.apply(again)
     group = shard.groups["g"]
     assert group.members == {member.member_id: member}
@@ -93,7 +93,7 @@ def test_a_member_there_and_back(member: ConsumerGroupMember) -> None:
         *group_tombstones(ConsumerGroup("g")),
     ],
 )
-def test_records_there_and_back(record: ConsumerRecord) -> None:
+def test_records_there_and_back(record: ConsumerGroupRecord) -> None:
     assert decode_record(*encode_record(record)) == record
 
 
@@ -131,7 +131,7 @@ def test_a_compacted_log_leads_to_the_same_state() -> None:
             if last[key] != index or (kept == "no tombstones" and value is None):
                 continue
             record = decode_record(key, value)
-            assert isinstance(record, ConsumerRecord)
+            assert isinstance(record, ConsumerGroupRecord)
             shard.apply(record)
         stored = shard.groups["g"]
         assert isinstance(stored, ConsumerGroup)
@@ -150,7 +150,7 @@ def test_a_log_that_is_half_compacted_leads_to_the_same_state() -> None:
             if index < clean and last[key] != index:
                 continue
             record = decode_record(key, value)
-            assert isinstance(record, ConsumerRecord)
+            assert isinstance(record, ConsumerGroupRecord)
             shard.apply(record)
         stored = shard.groups["g"]
         assert isinstance(stored, ConsumerGroup)
@@ -170,7 +170,7 @@ def test_records_of_kafka_before_4_3_have_no_epochs_of_partitions() -> None:
     shard = GroupShard(GroupConfig(), FakeTopics({}))
     topic = ConsumerGroupCurrentMemberAssignmentTopicPartitions(TOPIC, [0, 4], [])
     value = ConsumerGroupCurrentMemberAssignmentValue(6, 5, 0, [topic])
-    shard.apply(ConsumerRecord(ConsumerGroupCurrentMemberAssignmentKey("g", "m"), value))
+    shard.apply(ConsumerGroupRecord(ConsumerGroupCurrentMemberAssignmentKey("g", "m"), value))
     (member,) = shard.groups["g"].members.values()
     assert isinstance(member, ConsumerGroupMember)
     assert member.assigned == {TOPIC: {0: 6, 4: 6}}
@@ -180,7 +180,7 @@ def test_metadata_of_kafka_before_4_1_is_deleted_when_the_topics_are_looked_at()
     host = consumer_host()
     member = Consumer(host, "a")
     member.join()
-    old = ConsumerRecord(
+    old = ConsumerGroupRecord(
         ConsumerGroupPartitionMetadataKey("g"), ConsumerGroupPartitionMetadataValue()
     )
     host.log.append(encode_record(old))

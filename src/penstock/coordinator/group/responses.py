@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from penstock.coordinator.group.classic.requests import leaving_members, left
 from penstock.coordinator.group.events import Requested, Result, Timer
-from penstock.coordinator.group.members import leaving_members, left
 from penstock.coordinator.group.records import Record
-from penstock.coordinator.machine import Reply, SetTimer
+from penstock.coordinator.machine import Response, SetTimer
 from penstock.core.errors import ErrorCode
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.consumer_group_describe import (
@@ -68,7 +68,7 @@ _WHY = {
 """What is told beside the code, where a response has room for it."""
 
 
-def refusal(request: Message, version: int, error: ErrorCode) -> Message:
+def error_response(request: Message, version: int, error: ErrorCode) -> Message:
     """The answer to a request that cannot be served: not the coordinator, loading, write failed.
 
     A request of `fan_out` is answered in the form of its parts.
@@ -138,16 +138,18 @@ def answer(
     records: Sequence[Record] = (),
     timers: Sequence[SetTimer[Timer]] = (),
 ) -> Result:
-    reply = Reply(event.context.waiter, response)
-    return Result(event, records, replies=(reply,), timers=timers)
+    responses = (Response(event.context.waiter, response),)
+    return Result(event, records, responses=responses, timers=timers)
 
 
-def refused(event: Requested, error: ErrorCode) -> Reply:
-    return Reply(event.context.waiter, refusal(event.request, event.context.version, error))
+def refused(event: Requested, error: ErrorCode) -> Response:
+    return Response(
+        event.context.waiter, error_response(event.request, event.context.version, error)
+    )
 
 
 def refuse(event: Requested, error: ErrorCode) -> Result:
-    return Result(event, replies=(refused(event, error),))
+    return Result(event, responses=(refused(event, error),))
 
 
 def _txn_commit_refusal(

@@ -5,7 +5,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.coordinator.group.offset_reader import OffsetReader
+from penstock.coordinator.group.offsets.reader import OffsetReader
 from penstock.coordinator.group.records import OffsetRecord, decode_record
 from penstock.protocol.fields import ZERO_UUID
 from penstock.protocol.stored.offsets import OffsetCommitKey, OffsetCommitValue

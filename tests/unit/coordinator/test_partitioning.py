@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.coordinator.partition_of import java_abs, java_hash, partition_of
+from penstock.coordinator.partitioning import java_abs, java_hash, partition_of
 
 
 @pytest.mark.parametrize(

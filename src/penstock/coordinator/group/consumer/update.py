@@ -3,15 +3,16 @@
 from collections.abc import Collection, Iterable
 
 from penstock.coordinator.group.assignors import ASSIGNORS
+from penstock.coordinator.group.classic.update import ClassicGroupUpdate
 from penstock.coordinator.group.config import GroupConfig
-from penstock.coordinator.group.consumer.conversion import downgraded, may_downgrade
 from penstock.coordinator.group.consumer.metadata_hash import metadata_hash
+from penstock.coordinator.group.consumer.migration import downgraded, may_downgrade
 from penstock.coordinator.group.consumer.model import (
     ConsumerGroup,
     ConsumerGroupMember,
+    ConsumerGroupSoftState,
     MemberState,
     Partitions,
-    SoftState,
 )
 from penstock.coordinator.group.consumer.reconcile import Owned, Reconciliation
 from penstock.coordinator.group.consumer.records import (
@@ -35,13 +36,12 @@ from penstock.coordinator.group.events import (
     SessionTimer,
     Timer,
 )
-from penstock.coordinator.group.rebalance import Turn
 from penstock.coordinator.group.records import Record
 from penstock.coordinator.group.topics import Topics
-from penstock.coordinator.machine import CancelTimer, Reply, SetTimer
+from penstock.coordinator.machine import CancelTimer, Response, SetTimer
 
 
-class ConsumerTurn:
+class ConsumerGroupUpdate:
     """`group` is not changed: what is decided is in the records."""
 
     def __init__(self, group: ConsumerGroup, now: int, config: GroupConfig, topics: Topics) -> None:
@@ -51,21 +51,21 @@ class ConsumerTurn:
         self.topics = topics
         self.records: list[Record] = []
         self.timers: list[SetTimer[Timer] | CancelTimer[Timer]] = []
-        self.news: list[SoftState] = []
+        self.news: list[ConsumerGroupSoftState] = []
         self.regexes: list[ResolveRegexes] = []
-        self.replies: list[Reply] = []
-        self.classic: Turn | None = None
+        self.responses: list[Response] = []
+        self.classic: ClassicGroupUpdate | None = None
         """The group's next turn, where it has become a classic group."""
 
     def result(self, event: Event | None) -> Result:
         if self.classic is not None:
-            self.replies.extend(self.classic.replies)
+            self.responses.extend(self.classic.responses)
             self.timers.extend(self.classic.timers)
         return Result(
             event,
             self.records,
             () if self.classic is None else (self.classic.group,),
-            self.replies,
+            self.responses,
             self.timers,
             news=self.news,
             regexes=self.regexes,
@@ -83,7 +83,7 @@ class ConsumerTurn:
         if bump or found != group.metadata_hash:
             epoch += 1
             self.records.append(epoch_record(group.group_id, epoch, found))
-        self.news.append(SoftState(group.group_id, metadata_checked=True))
+        self.news.append(ConsumerGroupSoftState(group.group_id, metadata_checked=True))
         if group.has_partition_metadata:
             self.records.append(partition_metadata_tombstone(group.group_id))
         return epoch
@@ -177,7 +177,7 @@ class ConsumerTurn:
         made = downgraded(group, self.now, self.topics, gone=gone, joining=joining)
         for member in group.members.values():
             self.cancel_timers(member)
-        turn = Turn(made, self.now, self.config)
+        turn = ClassicGroupUpdate(made, self.now, self.config)
         turn.store()
         self.records.extend(turn.records)
         turn.records.clear()

@@ -1,15 +1,15 @@
 """How a classic group gets from one generation to the next.
 
-A `Turn` is one decision about one group: it works on a copy of the group and collects what follows
-from it. Every waiter that a step takes out of the group gets a reply in the same step, so that no
-request is forgotten.
+A `ClassicGroupUpdate` is one decision about one group: it works on a copy of the group and collects
+what follows from it. Every waiter that a step takes out of the group gets a response in the same
+step, so that no request is forgotten.
 """
 
 from msgspec.structs import replace
 
-from penstock.coordinator.group.classic import (
+from penstock.coordinator.group.classic.model import (
     ClassicGroup,
-    GroupState,
+    ClassicGroupState,
     Member,
     Waiter,
     group_value,
@@ -23,8 +23,8 @@ from penstock.coordinator.group.events import (
     SyncTimer,
     Timer,
 )
-from penstock.coordinator.group.records import GroupRecord, Record
-from penstock.coordinator.machine import CancelTimer, Reply, SetTimer
+from penstock.coordinator.group.records import ClassicGroupRecord, Record
+from penstock.coordinator.machine import CancelTimer, Response, SetTimer
 from penstock.core.errors import ErrorCode
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
@@ -35,7 +35,7 @@ SKIP_ASSIGNMENT_VERSION = 9
 _NULL_PROTOCOL_NAME_VERSION = 7
 
 
-class Turn:
+class ClassicGroupUpdate:
     """One decision about `group`, a copy that may be changed freely."""
 
     def __init__(self, group: ClassicGroup, now: int, config: GroupConfig) -> None:
@@ -43,36 +43,36 @@ class Turn:
         self.now = now
         self.config = config
         self.records: list[Record] = []
-        self.replies: list[Reply] = []
+        self.responses: list[Response] = []
         self.timers: list[SetTimer[Timer] | CancelTimer[Timer]] = []
 
     def result(self, event: Event | None) -> Result:
-        return Result(event, self.records, (self.group,), self.replies, self.timers)
+        return Result(event, self.records, (self.group,), self.responses, self.timers)
 
     def store(self) -> None:
         """Have the group written as it is now."""
         key = GroupMetadataKey(self.group.group_id)
-        self.records.append(GroupRecord(key, group_value(self.group)))
+        self.records.append(ClassicGroupRecord(key, group_value(self.group)))
 
-    # --- replies
+    # --- responses
 
-    def reply(self, waiter: Waiter, response: Message) -> None:
-        self.replies.append(Reply(waiter.token, response))
+    def respond(self, waiter: Waiter, response: Message) -> None:
+        self.responses.append(Response(waiter.token, response))
 
-    def reply_join(self, member: Member, response: JoinGroupResponse) -> Member:
+    def respond_to_join(self, member: Member, response: JoinGroupResponse) -> Member:
         """Answer the JoinGroup that a member waits for; the member as it is then."""
         if member.awaiting_join is None:
             return member
-        self.reply(member.awaiting_join, response)
+        self.respond(member.awaiting_join, response)
         member = replace(member, awaiting_join=None)
         self.group.put(member)
         return member
 
-    def reply_sync(self, member: Member, response: SyncGroupResponse) -> Member:
+    def respond_to_sync(self, member: Member, response: SyncGroupResponse) -> Member:
         """Answer the SyncGroup that a member waits for; the member as it is then."""
         if member.awaiting_sync is None:
             return member
-        self.reply(member.awaiting_sync, response)
+        self.respond(member.awaiting_sync, response)
         member = replace(member, awaiting_sync=None)
         self.group.put(member)
         return member
@@ -120,8 +120,8 @@ class Turn:
         member = self.group.members.get(member_id)
         if member is not None:
             error = ErrorCode.UNKNOWN_MEMBER_ID
-            member = self.reply_join(member, JoinGroupResponse(error_code=error))
-            self.reply_sync(member, SyncGroupResponse(error_code=error))
+            member = self.respond_to_join(member, JoinGroupResponse(error_code=error))
+            self.respond_to_sync(member, SyncGroupResponse(error_code=error))
         self.group.drop(member_id)
         self.timers.append(CancelTimer(SessionTimer(self.group.group_id, member_id)))
 
@@ -129,8 +129,10 @@ class Turn:
         """The same instance has come back under a new id: whoever uses the old one is fenced."""
         old = self.group.members[old_member_id]
         error = ErrorCode.FENCED_INSTANCE_ID
-        old = self.reply_join(old, JoinGroupResponse(member_id=old_member_id, error_code=error))
-        old = self.reply_sync(old, SyncGroupResponse(error_code=error))
+        old = self.respond_to_join(
+            old, JoinGroupResponse(member_id=old_member_id, error_code=error)
+        )
+        old = self.respond_to_sync(old, SyncGroupResponse(error_code=error))
         led = self.group.leader == old_member_id
         self.group.drop(old_member_id)
         new = replace(old, member_id=new_member_id, is_new=False)
@@ -143,7 +145,7 @@ class Turn:
     # --- the join phase
 
     def rebalance_or_complete_join(self) -> None:
-        if self.group.state is GroupState.PREPARING_REBALANCE:
+        if self.group.state is ClassicGroupState.PREPARING_REBALANCE:
             self.maybe_complete_join_phase()
         else:
             self.prepare_rebalance()
@@ -151,18 +153,18 @@ class Turn:
     def prepare_rebalance(self) -> None:
         """Ask everybody to join again; the first generation waits a while for more members."""
         group = self.group
-        if group.state is GroupState.COMPLETING_REBALANCE:
+        if group.state is ClassicGroupState.COMPLETING_REBALANCE:
             for member_id, member in list(group.members.items()):
                 group.members[member_id] = replace(member, assignment=b"")
             self.propagate_assignment(ErrorCode.REBALANCE_IN_PROGRESS)
         group.pending_syncs.clear()
         self.timers.append(CancelTimer(SyncTimer(group.group_id)))
-        if group.state is GroupState.EMPTY:
+        if group.state is ClassicGroupState.EMPTY:
             delay = self.config.group_initial_rebalance_delay_ms
             self._delay_join(delay, max(group.rebalance_timeout_ms - delay, 0))
-            self._move_to(GroupState.PREPARING_REBALANCE)
+            self._move_to(ClassicGroupState.PREPARING_REBALANCE)
         else:
-            self._move_to(GroupState.PREPARING_REBALANCE)
+            self._move_to(ClassicGroupState.PREPARING_REBALANCE)
             if group.has_all_members_joined:
                 self.complete_join()
             else:
@@ -172,8 +174,8 @@ class Turn:
         """Everybody is here: no need to wait longer, unless this is the first generation."""
         group = self.group
         if (
-            group.state is GroupState.PREPARING_REBALANCE
-            and group.previous_state is not GroupState.EMPTY
+            group.state is ClassicGroupState.PREPARING_REBALANCE
+            and group.previous_state is not ClassicGroupState.EMPTY
             and group.has_all_members_joined
         ):
             self.complete_join()
@@ -181,7 +183,7 @@ class Turn:
     def join_time_is_over(self) -> None:
         """The join timer fired: extend the first generation's delay, or go on with who is here."""
         group = self.group
-        if group.state is not GroupState.PREPARING_REBALANCE:
+        if group.state is not ClassicGroupState.PREPARING_REBALANCE:
             return
         if group.initial_delay is not None and group.new_member_added:
             delay, remaining = group.initial_delay
@@ -227,16 +229,16 @@ class Turn:
         group.protocol_name = group.select_protocol() if group.members else None
         group.subscribed_topics = group.compute_subscribed_topics()
         if not group.members:
-            self._move_to(GroupState.EMPTY)
+            self._move_to(ClassicGroupState.EMPTY)
             self.store()
             return
-        self._move_to(GroupState.COMPLETING_REBALANCE)
+        self._move_to(ClassicGroupState.COMPLETING_REBALANCE)
         for member in list(group.members.values()):
             waiter = member.awaiting_join
             if waiter is not None:
                 leads = group.leader == member.member_id
                 response = self.joined(member, waiter.version, as_leader=leads)
-                member = self.reply_join(member, response)
+                member = self.respond_to_join(member, response)
             group.put(replace(member, is_new=False))
             self.expect_heartbeat(member)
             group.pending_syncs.add(member.member_id)
@@ -258,7 +260,7 @@ class Turn:
         group = self.group
         for member_id, member in list(group.members.items()):
             group.members[member_id] = replace(member, assignment=assignments.get(member_id, b""))
-        self._move_to(GroupState.STABLE)
+        self._move_to(ClassicGroupState.STABLE)
         self.store()
         self.propagate_assignment(ErrorCode.NONE)
 
@@ -266,7 +268,7 @@ class Turn:
         for member in list(self.group.members.values()):
             if member.awaiting_sync is not None:
                 response = SyncGroupResponse(error_code=error) if error else self.assigned(member)
-                self.reply_sync(member, response)
+                self.respond_to_sync(member, response)
                 # A session that ran out while the member waited was let pass: start it anew.
                 self.expect_heartbeat(member)
 
@@ -278,13 +280,13 @@ class Turn:
     def sync_time_is_over(self) -> None:
         """The sync timer fired: those who did not ask for their assignment are gone."""
         group = self.group
-        live = (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
+        live = (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE)
         if group.state in live and group.pending_syncs:
             for member_id in list(group.pending_syncs):
                 self.remove(member_id)
             self.prepare_rebalance()
 
-    def _move_to(self, state: GroupState) -> None:
+    def _move_to(self, state: ClassicGroupState) -> None:
         self.group.previous_state = self.group.state
         self.group.state = state
         self.group.state_timestamp = self.now

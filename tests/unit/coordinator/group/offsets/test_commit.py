@@ -6,7 +6,7 @@ import pytest
 
 from penstock.coordinator.group.config import GroupConfig
 from penstock.coordinator.group.events import PartitionsDeleted
-from penstock.coordinator.group.records import GroupRecord, OffsetRecord
+from penstock.coordinator.group.records import ClassicGroupRecord, OffsetRecord
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -292,7 +292,7 @@ def test_a_simple_group_expires_by_its_commits(host: GroupHost) -> None:
     assert committed(host) == {}
     assert not host.shard.groups
     last = host.records()[-1]
-    assert isinstance(last, GroupRecord)
+    assert isinstance(last, ClassicGroupRecord)
     assert last.value is None
 
 

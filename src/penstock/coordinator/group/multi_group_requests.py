@@ -9,7 +9,7 @@ Every other request names one group, and `group_id` in it says to which shard it
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
-from penstock.coordinator.partition_of import partition_of
+from penstock.coordinator.partitioning import partition_of
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeDescribedGroup,
@@ -40,14 +40,14 @@ from penstock.protocol.messages.offset_fetch import (
 _SEVERAL_GROUPS_VERSION = 8
 _GROUP_ERROR_VERSION = 2
 
-FanRequest = (
+MultiGroupRequest = (
     OffsetFetchRequest
     | DescribeGroupsRequest
     | ConsumerGroupDescribeRequest
     | DeleteGroupsRequest
     | ListGroupsRequest
 )
-FanResponse = (
+MultiGroupResponse = (
     OffsetFetchResponse
     | DescribeGroupsResponse
     | ConsumerGroupDescribeResponse
@@ -67,10 +67,10 @@ class Part(NamedTuple):
     """What one shard is asked."""
 
     partition: int
-    request: FanRequest
+    request: MultiGroupRequest
 
 
-def split(request: FanRequest, version: int, partitions: int) -> list[Part]:
+def split(request: MultiGroupRequest, version: int, partitions: int) -> list[Part]:
     """The parts of a request, by partition of `__consumer_offsets`.
 
     OffsetFetch gets the form of version 8 in all versions. ListGroups goes to every partition;
@@ -102,7 +102,9 @@ def split(request: FanRequest, version: int, partitions: int) -> list[Part]:
             return [Part(p, DeleteGroupsRequest(part)) for p, part in named]
 
 
-def merge(request: FanRequest, version: int, responses: Sequence[FanResponse]) -> FanResponse:
+def merge(
+    request: MultiGroupRequest, version: int, responses: Sequence[MultiGroupResponse]
+) -> MultiGroupResponse:
     """One response, with its groups in the order of the request."""
     match request:
         case ListGroupsRequest():

@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock.coordinator.group.classic import GroupState
+from penstock.coordinator.group.classic.model import ClassicGroupState
 from penstock.coordinator.group.events import SessionTimer, SyncTimer
-from penstock.coordinator.group.records import GroupRecord
+from penstock.coordinator.group.records import ClassicGroupRecord
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.protocol.messages.join_group import JoinGroupResponse
@@ -59,13 +59,13 @@ def sync_error(
 def test_followers_wait_for_the_leader(host: GroupHost) -> None:
     leader, follower = joined(host, 2)
     waiting = host.send(sync_request(follower, 1))
-    assert waiting not in host.replies
+    assert waiting not in host.responses
     given = {leader: b"one", follower: b"two"}
     mine = host.ask(sync_request(leader, 1, given), SyncGroupResponse)
     assert (mine.error_code, mine.assignment) == (0, b"one")
     assert (mine.protocol_type, mine.protocol_name) == ("consumer", "range")
     assert host.answer(waiting, SyncGroupResponse).assignment == b"two"
-    assert host.classic().state is GroupState.STABLE
+    assert host.classic().state is ClassicGroupState.STABLE
     assert SyncTimer("g") not in host.timers
 
 
@@ -86,7 +86,7 @@ def test_the_generation_is_stored(host: GroupHost) -> None:
     """C3: members, their metadata for the chosen protocol and their assignments."""
     ids = stable_group(host, 2)
     record = host.records()[-1]
-    assert isinstance(record, GroupRecord)
+    assert isinstance(record, ClassicGroupRecord)
     value = record.value
     assert value is not None
     assert (value.generation, value.protocol_type, value.protocol) == (1, "consumer", "range")
@@ -150,7 +150,7 @@ def test_the_sync_timeout_holds_for_a_stable_group_too(host: GroupHost) -> None:
             host.ask(HeartbeatRequest("g", 1, member), HeartbeatResponse)
         host.advance(5_000)
     group = host.classic()
-    assert group.state is GroupState.PREPARING_REBALANCE
+    assert group.state is ClassicGroupState.PREPARING_REBALANCE
     assert list(group.members) == [leader]
 
 

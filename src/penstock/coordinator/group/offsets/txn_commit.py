@@ -21,7 +21,7 @@ from penstock.protocol.stored.offsets import OffsetCommitKey, OffsetCommitValue
 _TOPIC_ID_VERSION = 6
 
 
-class TxnCommit:
+class TransactionalCommit:
     """A TxnOffsetCommit: its records, which belong to the transaction, and its response."""
 
     def __init__(

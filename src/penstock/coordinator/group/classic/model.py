@@ -26,7 +26,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 """Names and metadata of what a member can do, the one it likes best first."""
 
 
-class GroupState(Enum):
+class ClassicGroupState(Enum):
     """Kafka's names, as tools show them. A group that is not there is `Dead`."""
 
     EMPTY = "Empty"
@@ -73,8 +73,8 @@ class Member(Struct, frozen=True):
 @dataclass(slots=True)
 class ClassicGroup:
     group_id: str
-    state: GroupState = GroupState.EMPTY
-    previous_state: GroupState | None = None
+    state: ClassicGroupState = ClassicGroupState.EMPTY
+    previous_state: ClassicGroupState | None = None
     state_timestamp: int = -1
     protocol_type: str | None = None
     """None for a group that only commits offsets, a simple group."""
@@ -158,7 +158,7 @@ class ClassicGroup:
 
     @property
     def is_empty(self) -> bool:
-        return self.state is GroupState.EMPTY
+        return self.state is ClassicGroupState.EMPTY
 
     @property
     def has_all_members_joined(self) -> bool:
@@ -176,7 +176,7 @@ class ClassicGroup:
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
         """Whether somebody with these protocols can be a member beside those that are."""
-        if self.state is GroupState.EMPTY:
+        if self.state is ClassicGroupState.EMPTY:
             return bool(protocol_type) and any(True for _ in names)
         everyone = len(self.members)
         return self.protocol_type == protocol_type and any(
@@ -244,7 +244,7 @@ def group_of_value(key: GroupMetadataKey, value: GroupMetadataValue) -> ClassicG
     """The group that a record tells of: stable, or empty; nobody waits."""
     group = ClassicGroup(
         group_id=key.group,
-        state=GroupState.STABLE if value.members else GroupState.EMPTY,
+        state=ClassicGroupState.STABLE if value.members else ClassicGroupState.EMPTY,
         state_timestamp=value.current_state_timestamp,
         protocol_type=value.protocol_type or None,
         protocol_name=value.protocol,

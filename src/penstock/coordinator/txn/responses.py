@@ -27,7 +27,7 @@ from penstock.protocol.messages.list_transactions import (
 )
 
 
-def refusal(request: Message, version: int, error: ErrorCode) -> Message:
+def error_response(request: Message, version: int, error: ErrorCode) -> Message:
     """The answer to a request that cannot be served: not the coordinator, loading, write failed.
 
     AddPartitionsToTxn is answered in the form of the request, which may be either. An error that a

@@ -2,9 +2,14 @@
 
 import pytest
 
-from penstock.coordinator.group.fan_out import FanRequest, FanResponse, merge, split
-from penstock.coordinator.group.replies import refusal
-from penstock.coordinator.partition_of import partition_of
+from penstock.coordinator.group.multi_group_requests import (
+    MultiGroupRequest,
+    MultiGroupResponse,
+    merge,
+    split,
+)
+from penstock.coordinator.group.responses import error_response
+from penstock.coordinator.partitioning import partition_of
 from penstock.core.errors import ErrorCode
 from penstock.protocol.codec import encode
 from penstock.protocol.fields import Message
@@ -41,13 +46,13 @@ def hosts() -> list[GroupHost]:
     return made
 
 
-def ask_all(request: FanRequest, version: int) -> FanResponse:
+def ask_all(request: MultiGroupRequest, version: int) -> MultiGroupResponse:
     made = hosts()
-    responses: list[FanResponse] = []
+    responses: list[MultiGroupResponse] = []
     for partition, part in split(request, version, PARTITIONS):
         # What a shard gets has the form of version 8 at least.
         at = max(version, 8) if isinstance(part, OffsetFetchRequest) else version
-        response = made[partition].replies[made[partition].send(part, at)]
+        response = made[partition].responses[made[partition].send(part, at)]
         assert isinstance(
             response,
             OffsetFetchResponse
@@ -93,7 +98,7 @@ def test_an_error_has_its_place_in_each_version(version: int) -> None:
         else OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic("t", [0])])
     )
     ((_, part),) = split(request, version, PARTITIONS)
-    refused = refusal(part, version, ErrorCode.NOT_COORDINATOR)
+    refused = error_response(part, version, ErrorCode.NOT_COORDINATOR)
     assert isinstance(refused, OffsetFetchResponse)
     response = merge(request, version, [refused])
     assert isinstance(response, OffsetFetchResponse)
@@ -146,17 +151,17 @@ def test_a_list_is_whole_or_an_error() -> None:
 )
 def test_every_request_can_be_refused(request_: Message) -> None:
     version = type(request_).INFO.max_stable_version
-    encoded = encode(refusal(request_, version, ErrorCode.NOT_COORDINATOR), version)
+    encoded = encode(error_response(request_, version, ErrorCode.NOT_COORDINATOR), version)
     assert ErrorCode.NOT_COORDINATOR.to_bytes(2, "big") in encoded
 
 
 def test_a_heartbeat_while_the_group_loads_is_taken_for_good() -> None:
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert refusal(HeartbeatRequest(), 4, loading) == HeartbeatResponse()
+    assert error_response(HeartbeatRequest(), 4, loading) == HeartbeatResponse()
 
 
 def test_other_requests_are_not_for_a_coordinator() -> None:
     with pytest.raises(TypeError, match="ApiVersionsRequest"):
-        refusal(ApiVersionsRequest(), 0, ErrorCode.NOT_COORDINATOR)
+        error_response(ApiVersionsRequest(), 0, ErrorCode.NOT_COORDINATOR)
     with pytest.raises(TypeError, match="ApiVersionsRequest"):
         GroupHost().send(ApiVersionsRequest())

@@ -2,10 +2,10 @@
 
 import pytest
 
-from penstock.coordinator.group.classic import GroupState
+from penstock.coordinator.group.classic.model import ClassicGroupState
 from penstock.coordinator.group.config import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupConfig
 from penstock.coordinator.group.events import JoinTimer, SessionTimer
-from penstock.coordinator.group.records import GroupRecord
+from penstock.coordinator.group.records import ClassicGroupRecord
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.protocol.messages.join_group import JoinGroupResponse
@@ -60,7 +60,7 @@ def test_a_new_member_gets_its_id_first(host: GroupHost, version: int) -> None:
 def test_the_first_join_stores_the_empty_group(host: GroupHost) -> None:
     host.send(join_request())
     (record,) = host.records()
-    assert isinstance(record, GroupRecord)
+    assert isinstance(record, ClassicGroupRecord)
     assert record.value is not None
     assert (record.value.generation, record.value.members) == (0, [])
     host.send(join_request())
@@ -78,7 +78,7 @@ def test_an_id_that_is_never_used_is_forgotten(host: GroupHost) -> None:
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 def test_old_versions_join_at_once(host: GroupHost, version: int) -> None:
     waiter = host.send(join_request(), version)
-    assert waiter not in host.replies
+    assert waiter not in host.responses
     host.advance(3_000)
     response = host.answer(waiter, JoinGroupResponse)
     assert response.error_code == 0
@@ -98,12 +98,12 @@ def test_an_id_then_the_group(host: GroupHost) -> None:
     member = host.ask(join_request(), JoinGroupResponse).member_id
     waiter = host.send(join_request(member))
     host.advance(2_999)
-    assert waiter not in host.replies
+    assert waiter not in host.responses
     host.advance(1)
     response = host.answer(waiter, JoinGroupResponse)
     assert (response.error_code, response.generation_id, response.leader) == (0, 1, member)
     assert (response.protocol_type, response.protocol_name) == ("consumer", "range")
-    assert host.classic().state is GroupState.COMPLETING_REBALANCE
+    assert host.classic().state is ClassicGroupState.COMPLETING_REBALANCE
 
 
 def test_each_newcomer_extends_the_first_delay_up_to_the_rebalance_timeout() -> None:
@@ -114,7 +114,7 @@ def test_each_newcomer_extends_the_first_delay_up_to_the_rebalance_timeout() -> 
         waiters.append(host.send(join_request(rebalance_ms=8_000), 3))
     # At 3000 and at 6000 there were newcomers, and then 8000 - 3000 - 3000 were left.
     host.advance(2_001)
-    assert not host.replies
+    assert not host.responses
     host.advance(1)
     assert {host.answer(w, JoinGroupResponse).generation_id for w in waiters} == {1}
 
@@ -122,7 +122,7 @@ def test_each_newcomer_extends_the_first_delay_up_to_the_rebalance_timeout() -> 
 def test_without_newcomers_the_first_delay_is_not_extended(host: GroupHost) -> None:
     waiter = host.send(join_request(), 3)
     host.advance(3_000)
-    assert waiter in host.replies
+    assert waiter in host.responses
 
 
 def test_no_initial_delay() -> None:
@@ -223,14 +223,14 @@ def test_a_follower_that_joins_again_unchanged_gets_the_generation_it_is_in(
     leader, follower = stable_group(host, 2)
     response = host.ask(join_request(follower), JoinGroupResponse)
     assert (response.generation_id, response.leader, response.members) == (1, leader, [])
-    assert host.classic().state is GroupState.STABLE
+    assert host.classic().state is ClassicGroupState.STABLE
 
 
 def test_a_leader_that_joins_again_starts_a_rebalance(host: GroupHost) -> None:
     leader, _ = stable_group(host, 2)
     waiter = host.send(join_request(leader))
-    assert waiter not in host.replies
-    assert host.classic().state is GroupState.PREPARING_REBALANCE
+    assert waiter not in host.responses
+    assert host.classic().state is ClassicGroupState.PREPARING_REBALANCE
 
 
 def test_a_lost_answer_is_given_again_while_the_group_syncs(host: GroupHost) -> None:
@@ -301,7 +301,7 @@ def test_a_group_that_is_too_large_when_loaded_rebalances() -> None:
     ids = stable_group(host, 3)
     host.config = GroupConfig(group_max_size=2)
     host.restart()
-    assert host.classic().state is GroupState.PREPARING_REBALANCE
+    assert host.classic().state is ClassicGroupState.PREPARING_REBALANCE
     waiters = [host.send(join_request(member)) for member in ids]
     errors = sorted(host.answer(w, JoinGroupResponse).error_code for w in waiters)
     assert errors == [0, 0, ErrorCode.GROUP_MAX_SIZE_REACHED]
@@ -311,7 +311,7 @@ def test_a_pending_id_is_waited_for(host: GroupHost) -> None:
     (leader,) = stable_group(host, 1)
     pending = host.ask(join_request(), JoinGroupResponse).member_id
     waiter = host.send(join_request(leader))
-    assert waiter not in host.replies
+    assert waiter not in host.responses
     newcomer = host.send(join_request(pending))
     assert host.answer(waiter, JoinGroupResponse).generation_id == 2
     assert host.answer(newcomer, JoinGroupResponse).generation_id == 2
@@ -335,7 +335,7 @@ def test_no_timer_is_left_when_everybody_is_gone(host: GroupHost) -> None:
     stable_group(host, 3)
     host.advance(SESSION_MS)
     group = host.classic()
-    assert (group.state, group.generation) == (GroupState.EMPTY, 2)
+    assert (group.state, group.generation) == (ClassicGroupState.EMPTY, 2)
     assert JoinTimer("g") not in host.timers
     assert len(host.timers) == 1
 
@@ -344,12 +344,12 @@ def test_an_emptied_group_starts_again_with_the_initial_delay(host: GroupHost) -
     stable_group(host, 1)
     host.advance(SESSION_MS)
     waiter = host.send(join_request(), 3)
-    assert waiter not in host.replies
+    assert waiter not in host.responses
     host.advance(3_000)
     response = host.answer(waiter, JoinGroupResponse)
     assert response.generation_id == 3
     sync_all(host, [response.member_id], 3)
-    assert host.classic().state is GroupState.STABLE
+    assert host.classic().state is ClassicGroupState.STABLE
 
 
 @pytest.mark.parametrize("version", range(10))

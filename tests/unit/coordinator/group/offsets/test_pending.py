@@ -1,6 +1,6 @@
 """Offsets in open transactions (P4)."""
 
-from penstock.coordinator.group.pending_offsets import PendingOffsets
+from penstock.coordinator.group.offsets.pending import PendingOffsets
 from penstock.protocol.stored.offsets import OffsetCommitKey, OffsetCommitValue
 
 KEY = OffsetCommitKey("group", "topic", 3)

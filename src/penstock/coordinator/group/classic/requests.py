@@ -5,10 +5,16 @@ The checks come in Kafka's order, because clients depend on which error they see
 
 from msgspec.structs import replace
 
-from penstock.coordinator.group.classic import ClassicGroup, GroupState, Member, Protocols, Waiter
+from penstock.coordinator.group.classic.model import (
+    ClassicGroup,
+    ClassicGroupState,
+    Member,
+    Protocols,
+    Waiter,
+)
+from penstock.coordinator.group.classic.update import SKIP_ASSIGNMENT_VERSION, ClassicGroupUpdate
 from penstock.coordinator.group.config import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupConfig
 from penstock.coordinator.group.events import Context, SessionTimer
-from penstock.coordinator.group.rebalance import SKIP_ASSIGNMENT_VERSION, Turn
 from penstock.coordinator.machine import SetTimer
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.heartbeat import HeartbeatRequest
@@ -41,7 +47,9 @@ def join_refused(request: JoinGroupRequest, config: GroupConfig) -> ErrorCode:
 class Join:
     """A JoinGroup that meets its group."""
 
-    def __init__(self, turn: Turn, request: JoinGroupRequest, context: Context) -> None:
+    def __init__(
+        self, turn: ClassicGroupUpdate, request: JoinGroupRequest, context: Context
+    ) -> None:
         self.turn = turn
         self.group = turn.group
         self.request = request
@@ -75,15 +83,15 @@ class Join:
             self._known_member(member_id)
 
     def _refuse(self, error: ErrorCode, member_id: str) -> None:
-        self.turn.reply(self.waiter, JoinGroupResponse(error_code=error, member_id=member_id))
+        self.turn.respond(self.waiter, JoinGroupResponse(error_code=error, member_id=member_id))
 
     def _has_room(self) -> bool:
         group, limit = self.group, self.turn.config.group_max_size
         member = group.members.get(self.request.member_id)
         match group.state:
-            case GroupState.EMPTY:
+            case ClassicGroupState.EMPTY:
                 return True
-            case GroupState.PREPARING_REBALANCE:
+            case ClassicGroupState.PREPARING_REBALANCE:
                 # Those who wait are counted, not the members: the limit may have been lowered,
                 # and so the last to join again are the ones left out.
                 waits = member is not None and member.awaiting_join is not None
@@ -113,8 +121,8 @@ class Join:
     def _add(self, member_id: str) -> None:
         group = self.group
         if (
-            group.state is GroupState.PREPARING_REBALANCE
-            and group.previous_state is GroupState.EMPTY
+            group.state is ClassicGroupState.PREPARING_REBALANCE
+            and group.previous_state is ClassicGroupState.EMPTY
         ):
             group.new_member_added = True
         if not group.members:
@@ -138,7 +146,7 @@ class Join:
 
     def _update(self, member: Member) -> Member:
         """Take over what the request says; an older JoinGroup of the member ends here."""
-        member = self.turn.reply_join(
+        member = self.turn.respond_to_join(
             member,
             JoinGroupResponse(
                 error_code=ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id
@@ -164,12 +172,12 @@ class Join:
         leads = group.leader == member_id
         unchanged = member.protocols == self.protocols
         match group.state:
-            case GroupState.COMPLETING_REBALANCE if unchanged:
+            case ClassicGroupState.COMPLETING_REBALANCE if unchanged:
                 # It may have missed its answer: give it once more.
                 self._answer_current(member, as_leader=leads)
-            case GroupState.STABLE if unchanged and not leads:
+            case ClassicGroupState.STABLE if unchanged and not leads:
                 self._answer_current(member, as_leader=False)
-            case GroupState.EMPTY:
+            case ClassicGroupState.EMPTY:
                 self._refuse(ErrorCode.UNKNOWN_MEMBER_ID, member_id)
             case _:
                 self._update(member)
@@ -177,7 +185,7 @@ class Join:
 
     def _answer_current(self, member: Member, *, as_leader: bool) -> None:
         version = self.context.version
-        self.turn.reply(self.waiter, self.turn.joined(member, version, as_leader=as_leader))
+        self.turn.respond(self.waiter, self.turn.joined(member, version, as_leader=as_leader))
 
     def _replace_static(self, old_member_id: str, new_member_id: str) -> None:
         """A static member has restarted. Where nothing else changes, nobody else notices."""
@@ -185,8 +193,8 @@ class Join:
         old_leader = group.leader or ""
         member = self._update(turn.replace_static(old_member_id, new_member_id))
         turn.expect_heartbeat(member)
-        if group.state is not GroupState.STABLE:
-            if group.state is GroupState.COMPLETING_REBALANCE:
+        if group.state is not ClassicGroupState.STABLE:
+            if group.state is ClassicGroupState.COMPLETING_REBALANCE:
                 # The leader may be assigning to the old id.
                 turn.prepare_rebalance()
             else:
@@ -203,33 +211,35 @@ class Join:
         if not skips:
             # An older client that saw itself as leader would assign again: it is told the old id.
             response.leader = old_leader
-        turn.reply_join(member, response)
+        turn.respond_to_join(member, response)
         turn.store()
 
 
 # --- SyncGroup
 
 
-def sync(turn: Turn, request: SyncGroupRequest, context: Context) -> None:
+def sync(turn: ClassicGroupUpdate, request: SyncGroupRequest, context: Context) -> None:
     group = turn.group
     waiter = Waiter(context.waiter, context.version)
     error = _sync_refused(group, request)
     if error:
-        turn.reply(waiter, SyncGroupResponse(error_code=error))
+        turn.respond(waiter, SyncGroupResponse(error_code=error))
         return
     member = group.members[request.member_id]
     turn.sync_received(member.member_id)
-    if group.state is GroupState.STABLE:
-        turn.reply(waiter, turn.assigned(member))
+    if group.state is ClassicGroupState.STABLE:
+        turn.respond(waiter, turn.assigned(member))
         return
-    member = turn.reply_sync(member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+    member = turn.respond_to_sync(
+        member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+    )
     group.put(replace(member, awaiting_sync=waiter))
     if group.leader == member.member_id:
         turn.become_stable({a.member_id: a.assignment for a in request.assignments})
 
 
 def _sync_refused(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
-    if group.state is GroupState.EMPTY:
+    if group.state is ClassicGroupState.EMPTY:
         return ErrorCode.UNKNOWN_MEMBER_ID
     error = group.validate_member(request.member_id, request.group_instance_id)
     if error:
@@ -240,7 +250,7 @@ def _sync_refused(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
         request.protocol_name, group.protocol_name
     ):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    if group.state is GroupState.PREPARING_REBALANCE:
+    if group.state is ClassicGroupState.PREPARING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
 
@@ -260,7 +270,7 @@ def heartbeat(group: ClassicGroup, request: HeartbeatRequest) -> tuple[ErrorCode
     if request.generation_id != group.generation:
         return ErrorCode.ILLEGAL_GENERATION, None
     member = group.members[request.member_id]
-    if group.state is GroupState.PREPARING_REBALANCE:
+    if group.state is ClassicGroupState.PREPARING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS, member
     return ErrorCode.NONE, member
 
@@ -282,17 +292,17 @@ def left(members: list[MemberResponse], version: int) -> LeaveGroupResponse:
     return LeaveGroupResponse(members=members)
 
 
-def leave(turn: Turn, request: LeaveGroupRequest, context: Context) -> None:
+def leave(turn: ClassicGroupUpdate, request: LeaveGroupRequest, context: Context) -> None:
     results = [
         MemberResponse(who.member_id, who.group_instance_id, _leave_one(turn, who))
         for who in leaving_members(request, context.version)
     ]
     if any(not result.error_code for result in results):
         _go_on(turn)
-    turn.reply(Waiter(context.waiter, context.version), left(results, context.version))
+    turn.respond(Waiter(context.waiter, context.version), left(results, context.version))
 
 
-def _leave_one(turn: Turn, who: MemberIdentity) -> ErrorCode:
+def _leave_one(turn: ClassicGroupUpdate, who: MemberIdentity) -> ErrorCode:
     group = turn.group
     member_id = who.member_id
     if not member_id:
@@ -309,29 +319,29 @@ def _leave_one(turn: Turn, who: MemberIdentity) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def session_expired(turn: Turn, member_id: str) -> None:
+def session_expired(turn: ClassicGroupUpdate, member_id: str) -> None:
     """Nothing was heard of a member, or an id that was handed out was never used."""
     group = turn.group
     member = group.members.get(member_id)
     if member_id in group.pending_joins:
         turn.remove(member_id)
-        if group.state is GroupState.PREPARING_REBALANCE and group.has_all_members_joined:
+        if group.state is ClassicGroupState.PREPARING_REBALANCE and group.has_all_members_joined:
             turn.complete_join()
     elif member is not None and not member.has_satisfied_heartbeat:
         turn.remove(member_id)
-        if group.state is GroupState.PREPARING_REBALANCE:
+        if group.state is ClassicGroupState.PREPARING_REBALANCE:
             if group.has_all_members_joined:
                 turn.complete_join()
-        elif group.state is not GroupState.EMPTY:
+        elif group.state is not ClassicGroupState.EMPTY:
             turn.prepare_rebalance()
 
 
-def _go_on(turn: Turn) -> None:
+def _go_on(turn: ClassicGroupUpdate) -> None:
     """The group goes on without those who left."""
     match turn.group.state:
-        case GroupState.STABLE | GroupState.COMPLETING_REBALANCE:
+        case ClassicGroupState.STABLE | ClassicGroupState.COMPLETING_REBALANCE:
             turn.prepare_rebalance()
-        case GroupState.PREPARING_REBALANCE:
+        case ClassicGroupState.PREPARING_REBALANCE:
             turn.maybe_complete_join_phase()
-        case GroupState.EMPTY:
+        case ClassicGroupState.EMPTY:
             pass

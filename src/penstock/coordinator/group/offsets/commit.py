@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterable, Iterator
 from uuid import UUID
 
-from penstock.coordinator.group.classic import GroupState
+from penstock.coordinator.group.classic.model import ClassicGroupState
 from penstock.coordinator.group.config import GroupConfig
 from penstock.coordinator.group.consumer import offset_checks
 from penstock.coordinator.group.consumer.model import ConsumerGroup
 from penstock.coordinator.group.events import Context, Group
-from penstock.coordinator.group.pending_offsets import PendingOffsets
+from penstock.coordinator.group.offsets.pending import PendingOffsets
 from penstock.coordinator.group.records import OffsetRecord, offset_tombstone
 from penstock.coordinator.group.topics import Topics
 from penstock.core.errors import ErrorCode
@@ -129,7 +129,7 @@ def may_commit(group: Group | None, request: OffsetCommitRequest, version: int) 
         return error
     if generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
-    if group.state is GroupState.COMPLETING_REBALANCE:
+    if group.state is ClassicGroupState.COMPLETING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
 
@@ -317,7 +317,7 @@ def may_delete_offsets(group: Group | None) -> ErrorCode:
         return ErrorCode.GROUP_ID_NOT_FOUND
     if isinstance(group, ConsumerGroup):
         return ErrorCode.NONE
-    if group.state is not GroupState.EMPTY and not group.uses_consumer_protocol:
+    if group.state is not ClassicGroupState.EMPTY and not group.uses_consumer_protocol:
         return ErrorCode.NON_EMPTY_GROUP
     return ErrorCode.NONE
 
@@ -381,10 +381,10 @@ def _expiry_base(group: Group) -> Callable[[OffsetCommitValue], int] | None:
     """From when on the retention of a group's offsets counts; None where they are kept."""
     if isinstance(group, ConsumerGroup) or group.protocol_type is None:
         return _committed_at
-    if group.state is GroupState.EMPTY:
+    if group.state is ClassicGroupState.EMPTY:
         since = group.state_timestamp
         return _committed_at if since == -1 else lambda value: since
-    stable_consumers = group.uses_consumer_protocol and group.state is GroupState.STABLE
+    stable_consumers = group.uses_consumer_protocol and group.state is ClassicGroupState.STABLE
     if stable_consumers and group.subscribed_topics is not None:
         return _committed_at
     return None

@@ -9,14 +9,14 @@ from collections.abc import Collection, Iterator, Mapping
 
 from msgspec.structs import replace
 
-from penstock.coordinator.group.classic import (
+from penstock.coordinator.group.classic.model import (
     CONSUMER_PROTOCOL_TYPE,
     ClassicGroup,
-    GroupState,
+    ClassicGroupState,
     Member,
 )
 from penstock.coordinator.group.config import GroupConfig
-from penstock.coordinator.group.consumer.embedded import (
+from penstock.coordinator.group.consumer.consumer_protocol import (
     read_assignment,
     read_subscription,
     write_assignment,
@@ -24,7 +24,7 @@ from penstock.coordinator.group.consumer.embedded import (
 from penstock.coordinator.group.consumer.metadata_hash import metadata_hash
 from penstock.coordinator.group.consumer.model import ConsumerGroup, ConsumerGroupMember
 from penstock.coordinator.group.consumer.records import (
-    ConsumerRecord,
+    ConsumerGroupRecord,
     current_record,
     epoch_record,
     member_record,
@@ -41,7 +41,7 @@ from penstock.protocol.stored.consumer_group import ClassicMemberMetadata, Class
 
 def upgraded(
     group: ClassicGroup, config: GroupConfig, topics: Topics
-) -> tuple[list[ConsumerRecord], ConsumerGroup]:
+) -> tuple[list[ConsumerGroupRecord], ConsumerGroup]:
     """The records that make a classic group a consumer group, and what they make of it."""
     _check_upgrade(group, config)
     try:
@@ -155,7 +155,7 @@ def downgraded(
     """The classic group of those who stay, stable. `joining` replaces its static instance."""
     made = ClassicGroup(
         group.group_id,
-        state=GroupState.STABLE,
+        state=ClassicGroupState.STABLE,
         state_timestamp=now,
         protocol_type=CONSUMER_PROTOCOL_TYPE,
         generation=group.group_epoch,

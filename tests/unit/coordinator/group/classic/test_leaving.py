@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.coordinator.group.classic import GroupState
-from penstock.coordinator.group.records import GroupRecord
+from penstock.coordinator.group.classic.model import ClassicGroupState
+from penstock.coordinator.group.records import ClassicGroupRecord
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.join_group import JoinGroupResponse
 from penstock.protocol.messages.leave_group import (
@@ -32,7 +32,7 @@ def test_the_others_rebalance(host: GroupHost) -> None:
     leader, follower = stable_group(host, 2)
     assert leave(host, (leader, None)) == [0]
     group = host.classic()
-    assert (group.state, group.leader) == (GroupState.PREPARING_REBALANCE, follower)
+    assert (group.state, group.leader) == (ClassicGroupState.PREPARING_REBALANCE, follower)
     assert host.ask(join_request(follower), JoinGroupResponse).generation_id == 2
 
 
@@ -40,10 +40,14 @@ def test_the_last_one_leaves_an_empty_generation(host: GroupHost) -> None:
     (member,) = stable_group(host, 1)
     leave(host, (member, None))
     group = host.classic()
-    assert (group.state, group.generation, group.protocol_name) == (GroupState.EMPTY, 2, None)
+    assert (group.state, group.generation, group.protocol_name) == (
+        ClassicGroupState.EMPTY,
+        2,
+        None,
+    )
     assert group.protocol_type == "consumer"
     record = host.records()[-1]
-    assert isinstance(record, GroupRecord)
+    assert isinstance(record, ClassicGroupRecord)
     assert record.value is not None
     assert (record.value.generation, record.value.members) == (2, [])
     assert record.value.current_state_timestamp == host.now
@@ -93,7 +97,7 @@ def test_an_id_that_has_not_joined_can_leave(host: GroupHost) -> None:
     (leader,) = stable_group(host, 1)
     pending = host.ask(join_request(), JoinGroupResponse).member_id
     waiter = host.send(join_request(leader))
-    assert waiter not in host.replies
+    assert waiter not in host.responses
     assert leave(host, (pending, None)) == [0]
     assert host.answer(waiter, JoinGroupResponse).generation_id == 2
 
@@ -123,4 +127,4 @@ def test_leaving_while_the_first_generation_forms(host: GroupHost) -> None:
     assert leave(host, (member, None)) == [0]
     assert host.answer(waiter, JoinGroupResponse).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     host.advance(3_000)
-    assert host.classic().state is GroupState.EMPTY
+    assert host.classic().state is ClassicGroupState.EMPTY

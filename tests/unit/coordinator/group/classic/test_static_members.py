@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.coordinator.group.classic import GroupState
+from penstock.coordinator.group.classic.model import ClassicGroupState
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.protocol.messages.join_group import JoinGroupResponse
@@ -37,7 +37,7 @@ def static_of(ids: list[str], instance: str) -> str:
 
 def test_a_static_member_needs_no_second_request(host: GroupHost) -> None:
     waiter = host.send(join_request(instance="i"))
-    assert waiter not in host.replies
+    assert waiter not in host.responses
     host.advance(3_000)
     response = host.answer(waiter, JoinGroupResponse)
     assert response.error_code == 0
@@ -55,7 +55,7 @@ def test_a_restarted_follower_gets_its_assignment_back(host: GroupHost, version:
     assert response.member_id != old
     assert response.leader == ids[0]
     assert not response.skip_assignment
-    assert host.classic().state is GroupState.STABLE
+    assert host.classic().state is ClassicGroupState.STABLE
     sync = host.ask(sync_request(response.member_id, generation, instance="i"), SyncGroupResponse)
     assert sync.assignment == old.encode()
 
@@ -115,7 +115,7 @@ def test_a_duplicate_fences_the_one_that_waits_for_its_assignment(host: GroupHos
     waiting = host.send(sync_request(static, 1, instance="i"))
     host.send(join_request(instance="i"))
     assert host.answer(waiting, SyncGroupResponse).error_code == ErrorCode.FENCED_INSTANCE_ID
-    assert host.classic().state is GroupState.PREPARING_REBALANCE
+    assert host.classic().state is ClassicGroupState.PREPARING_REBALANCE
 
 
 def test_a_change_of_the_chosen_protocol_rebalances(host: GroupHost) -> None:
@@ -125,8 +125,8 @@ def test_a_change_of_the_chosen_protocol_rebalances(host: GroupHost) -> None:
     leader = host.answer(waiters[0], JoinGroupResponse).leader
     host.send(sync_request(leader, 1))
     waiter = host.send(join_request(instance="i", protocols={"sticky": subscription("t")}))
-    assert waiter not in host.replies
-    assert host.classic().state is GroupState.PREPARING_REBALANCE
+    assert waiter not in host.responses
+    assert host.classic().state is ClassicGroupState.PREPARING_REBALANCE
 
 
 def test_an_absent_static_member_stays_through_a_rebalance(host: GroupHost) -> None:
@@ -152,7 +152,7 @@ def test_a_rebalance_waits_on_where_only_absent_static_members_are_left(host: Gr
         host.send(HeartbeatRequest("g", 1, static, "i"))
         host.advance(5_000)
     group = host.classic()
-    assert (group.state, group.generation) == (GroupState.PREPARING_REBALANCE, 1)
+    assert (group.state, group.generation) == (ClassicGroupState.PREPARING_REBALANCE, 1)
     response = host.ask(join_request(static, instance="i"), JoinGroupResponse)
     assert (response.generation_id, response.leader) == (2, static)
 
@@ -167,4 +167,4 @@ def test_a_static_member_expires_like_any_other(host: GroupHost) -> None:
     stable_group(host, 0, instances=["i"])
     host.advance(SESSION_MS)
     group = host.classic()
-    assert (group.state, group.static_members) == (GroupState.EMPTY, {})
+    assert (group.state, group.static_members) == (ClassicGroupState.EMPTY, {})

@@ -12,15 +12,15 @@ from penstock.coordinator.group.consumer.metadata_hash import metadata_hash
 from penstock.coordinator.group.consumer.model import (
     UNKNOWN_TIME,
     ConsumerGroupMember,
+    ConsumerGroupSoftState,
     ResolvedRegex,
-    SoftState,
 )
 from penstock.coordinator.group.consumer.records import (
     epoch_record,
     regex_record,
     regex_tombstone,
 )
-from penstock.coordinator.group.consumer.turn import ConsumerTurn
+from penstock.coordinator.group.consumer.update import ConsumerGroupUpdate
 from penstock.coordinator.group.events import RegexResolved, ResolveRegexes
 
 
@@ -33,7 +33,7 @@ class RegexChange(Enum):
 
 
 def update_regexes(
-    turn: ConsumerTurn, old: ConsumerGroupMember, new: ConsumerGroupMember
+    turn: ConsumerGroupUpdate, old: ConsumerGroupMember, new: ConsumerGroupMember
 ) -> RegexChange:
     """What became of the member's pattern. The patterns of the group are resolved if need be."""
     group = turn.group
@@ -57,11 +57,11 @@ def update_regexes(
     outdated = last is None or last <= group.topics_created_ms or turn.now > last + interval
     if patterns and (unresolved or outdated):
         turn.regexes.append(ResolveRegexes(group.group_id, frozenset(patterns)))
-        turn.news.append(SoftState(group.group_id, resolving=True))
+        turn.news.append(ConsumerGroupSoftState(group.group_id, resolving=True))
     return change
 
 
-def _changed(turn: ConsumerTurn, before: str | None, after: str | None) -> RegexChange:
+def _changed(turn: ConsumerGroupUpdate, before: str | None, after: str | None) -> RegexChange:
     group = turn.group
     if before:
         gone = group.last_regexes([before])
@@ -70,14 +70,16 @@ def _changed(turn: ConsumerTurn, before: str | None, after: str | None) -> Regex
     return RegexChange.RESOLVED if known else RegexChange.UPDATED
 
 
-def resolved(turn: ConsumerTurn, event: RegexResolved) -> None:
+def resolved(turn: ConsumerGroupUpdate, event: RegexResolved) -> None:
     """Store what the patterns match; where that has changed, the group goes to its next epoch."""
     group = turn.group
     if event.topics is None:
-        turn.news.append(SoftState(group.group_id, resolving=False))
+        turn.news.append(ConsumerGroupSoftState(group.group_id, resolving=False))
         return
     created = None if group.topics_created_ms < UNKNOWN_TIME else -1
-    turn.news.append(SoftState(group.group_id, topics_created_ms=created, resolving=False))
+    turn.news.append(
+        ConsumerGroupSoftState(group.group_id, topics_created_ms=created, resolving=False)
+    )
     bump = False
     matches = {regex: resolved.topics for regex, resolved in group.resolved.items()}
     for regex, topics in event.topics.items():
@@ -91,7 +93,7 @@ def resolved(turn: ConsumerTurn, event: RegexResolved) -> None:
     if bump or found_hash != group.metadata_hash:
         epoch = group.group_epoch + 1
         turn.records.append(epoch_record(group.group_id, epoch, found_hash))
-        turn.news.append(SoftState(group.group_id, metadata_checked=True))
+        turn.news.append(ConsumerGroupSoftState(group.group_id, metadata_checked=True))
 
 
 def _all(names: Iterable[str], matches: Iterable[frozenset[str]]) -> set[str]:
