@@ -117,10 +117,6 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
         self._topic_changes = 0
         self._deleted_meanwhile: dict[int, set[TopicPartition]] = {}
         """By partition that is being loaded: what is gone since then, with its offsets."""
-        self._asker: Session | None = None
-        """Whose request is being handled."""
-        self._guard: VerificationGuard | None = None
-        """Of the transaction whose offsets are being committed."""
         self._group_config = group_config(self._config, self._image)
         self._config.subscribe("", lambda _: self._reconfigure())
 
@@ -160,6 +156,12 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
         """Puts a request that names one group to its coordinator."""
         return self._send(self.partition_of(group_id), request, body)
 
+    def commit_in_transaction(
+        self, request: Request, body: TxnOffsetCommitRequest, guard: VerificationGuard | None
+    ) -> "asyncio.Future[Message]":
+        """Sends a TxnOffsetCommit to its coordinator, once the transaction has been verified."""
+        return self._send(self.partition_of(body.group_id), request, body, guard)
+
     async def send_split(self, request: Request, body: MultiGroupRequest) -> MultiGroupResponse:
         """Puts a request that names several groups to their coordinators."""
         topic = self._image.topics.get(GROUP_METADATA_TOPIC)
@@ -173,7 +175,11 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
         return merge(body, request.version, cast("Sequence[MultiGroupResponse]", answers))
 
     def _send(
-        self, partition: int | None, request: Request, body: Message
+        self,
+        partition: int | None,
+        request: Request,
+        body: Message,
+        guard: VerificationGuard | None = None,
     ) -> "asyncio.Future[Message]":
         def event(number: int) -> Event:
             context = Context(
@@ -183,24 +189,12 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
                 f"/{request.session.host}",
                 str(uuid.uuid4()),
                 self._topics,
+                request.session,
+                guard,
             )
             return Requested(body, context)
 
-        self._asker = request.session
-        try:
-            return self.submit(partition, body, request.version, event)
-        finally:
-            self._asker = None
-
-    def commit_in_transaction(
-        self, request: Request, body: TxnOffsetCommitRequest, guard: VerificationGuard | None
-    ) -> "asyncio.Future[Message]":
-        """Puts a TxnOffsetCommit to its coordinator, once the transaction has been verified."""
-        self._guard = guard
-        try:
-            return self.send(request, body, body.group_id)
-        finally:
-            self._guard = None
+        return self.submit(partition, body, request.version, event)
 
     def end_transaction(
         self,
@@ -258,9 +252,9 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
         records = [encode_record(record) for record in result.records]
         producer = None
         if result.producer is not None:
-            producer = Producer(
-                result.producer.producer_id, result.producer.producer_epoch, self._guard
-            )
+            guard = result.producer.guard
+            assert guard is None or isinstance(guard, VerificationGuard)
+            producer = Producer(result.producer.producer_id, result.producer.producer_epoch, guard)
         return append_records(
             replica,
             records,
@@ -281,19 +275,18 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
 
     def _perform(self, partition: int, shard: GroupShard, result: Result) -> None:
         for effect in result.regexes:
-            self._spawn(self._resolve(partition, shard, effect, self._asker))
+            self._spawn(self._resolve(partition, shard, effect))
 
-    async def _resolve(
-        self, partition: int, shard: GroupShard, effect: ResolveRegexes, asker: Session | None
-    ) -> None:
-        """Finds the topics that match the patterns of a group, of those that the client may see."""
+    async def _resolve(self, partition: int, shard: GroupShard, effect: ResolveRegexes) -> None:
+        """Finds the topics that match the patterns of a group and that its client may DESCRIBE."""
+        session = effect.session
+        assert isinstance(session, Session)
         started_ms = self._clock.now_ms()
         version = self._metadata_version()
         visible = [
             name
             for name in self._image.topics
-            if asker is None
-            or self._authorizer.allows(asker, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+            if self._authorizer.allows(session, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
         ]
         found: dict[str, frozenset[str]] | None = None
         try:

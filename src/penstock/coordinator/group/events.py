@@ -27,6 +27,11 @@ class Context(Struct, frozen=True, gc=False):
     uuid: str
     """A fresh random UUID: the end of the member id, where the request makes a member."""
     topics: Topics
+    session: object = None
+    """The client's session, which effects of the request need for its rights. Opaque here: only
+    the host knows its type."""
+    guard: object = None
+    """Under which the producer's transaction was verified, for TxnOffsetCommit. Opaque here."""
 
 
 # --- timers: what can be due
@@ -125,17 +130,25 @@ Event = Requested | TimerFired[Timer] | PartitionsDeleted | TopicsChanged | Rege
 
 
 class ResolveRegexes(Struct, frozen=True, gc=False):
-    """Find the topics that match these patterns; `RegexResolved` brings them."""
+    """An effect: find the topics that match these patterns; `RegexResolved` returns them.
+
+    As in Kafka, all patterns of the group are resolved with the rights of the client whose request
+    was the reason to resolve them.
+    """
 
     group_id: str
     patterns: frozenset[str]
+    session: object
+    """The client's session, from the `Context` of its request."""
 
 
 class TransactionalProducer(Struct, frozen=True, gc=False):
-    """In whose transaction records are written."""
+    """The producer in whose transaction records are written."""
 
     producer_id: int
     producer_epoch: int
+    guard: object = None
+    """Under which the transaction was verified, from the `Context` of the request."""
 
 
 class PendingOffset(Struct, frozen=True, gc=False):

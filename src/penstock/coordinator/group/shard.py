@@ -49,7 +49,7 @@ from penstock.coordinator.group import admin
 from penstock.coordinator.group.classic.model import ClassicGroup, ClassicGroupState, group_of_value
 from penstock.coordinator.group.classic.update import ClassicGroupUpdate
 from penstock.coordinator.group.config import WRITE_RETRY_MS, GroupConfig
-from penstock.coordinator.group.consumer import subscriptions
+from penstock.coordinator.group.consumer import regexes
 from penstock.coordinator.group.consumer.describe import describe_consumer_group
 from penstock.coordinator.group.consumer.model import (
     ConsumerGroup,
@@ -229,7 +229,7 @@ class GroupShard:
                 if not isinstance(group, ConsumerGroup):
                     return Result(event)
                 turn = ConsumerGroupUpdate(group, now, self.config, self.topics)
-                subscriptions.resolved(turn, event)
+                regexes.resolved(turn, event)
                 return turn.result(event)
 
     def _membership(self, now: int) -> Membership:
@@ -361,7 +361,9 @@ class GroupShard:
             event,
             commit.records,
             responses=(Response(event.context.waiter, commit.response),),
-            producer=TransactionalProducer(request.producer_id, request.producer_epoch),
+            producer=TransactionalProducer(
+                request.producer_id, request.producer_epoch, event.context.guard
+            ),
         )
 
     def _offset_fetch(self, event: Requested, request: OffsetFetchRequest) -> Result:

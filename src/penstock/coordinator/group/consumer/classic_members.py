@@ -77,7 +77,8 @@ def join(
     if updated != member:
         turn.records.append(member_record(group.group_id, updated))
         names_changed = updated.subscribed_topic_names != member.subscribed_topic_names
-    bump = update_regexes(turn, member, updated) is not RegexChange.NONE or names_changed
+    regex = update_regexes(turn, member, updated, context.session)
+    bump = regex is not RegexChange.NONE or names_changed
     epoch = group.group_epoch
     if bump or not group.metadata_checked:
         epoch = turn.update_metadata(member, updated, bump=bump)

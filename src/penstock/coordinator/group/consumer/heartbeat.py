@@ -97,7 +97,7 @@ def heartbeat(
     if updated is not member:
         turn.records.append(member_record(group.group_id, updated))
         names_changed = updated.subscribed_topic_names != member.subscribed_topic_names
-    regex = update_regexes(turn, member, updated)
+    regex = update_regexes(turn, member, updated, context.session)
     epoch = group.group_epoch
     bump = names_changed or regex is RegexChange.RESOLVED
     if bump or not group.metadata_checked:

@@ -33,9 +33,12 @@ class RegexChange(Enum):
 
 
 def update_regexes(
-    turn: ConsumerGroupUpdate, old: ConsumerGroupMember, new: ConsumerGroupMember
+    turn: ConsumerGroupUpdate, old: ConsumerGroupMember, new: ConsumerGroupMember, session: object
 ) -> RegexChange:
-    """What became of the member's pattern. The patterns of the group are resolved if need be."""
+    """Returns how the member's pattern changed, and has the group's patterns resolved if needed.
+
+    They are resolved with the rights of `session`, the client whose request is being handled.
+    """
     group = turn.group
     before, after = old.subscribed_topic_regex, new.subscribed_topic_regex
     if before == after and not group.regexes:
@@ -56,7 +59,7 @@ def update_regexes(
     interval = turn.config.group_consumer_regex_refresh_interval_ms
     outdated = last is None or last <= group.topics_created_ms or turn.now > last + interval
     if patterns and (unresolved or outdated):
-        turn.regexes.append(ResolveRegexes(group.group_id, frozenset(patterns)))
+        turn.regexes.append(ResolveRegexes(group.group_id, frozenset(patterns), session))
         turn.news.append(ConsumerGroupSoftState(group.group_id, resolving=True))
     return change
 

@@ -30,7 +30,7 @@ def test_a_pattern_is_resolved_and_then_assigned() -> None:
     member = Consumer(host, "a", names=None, regex="x.*")
     member.join()
     assert member.assigned == {}
-    assert host.regexes == [ResolveRegexes("g", frozenset(["x.*"]))]
+    assert host.regexes == [ResolveRegexes("g", frozenset(["x.*"]), None)]
     since = len(host.log)
     resolve(host, x=["x1", "x2"])
     assert kinds(host, since) == [16, 3]
@@ -65,7 +65,7 @@ def test_one_search_at_a_time_and_not_too_often() -> None:
     assert not host.regexes
     host.advance(1)
     second.beat()
-    assert host.regexes == [ResolveRegexes("g", frozenset(["x.*", "y.*"]))]
+    assert host.regexes == [ResolveRegexes("g", frozenset(["x.*", "y.*"]), None)]
 
 
 def test_a_pattern_that_others_have_needs_no_search() -> None:
