@@ -22,6 +22,7 @@ from penstock.storage.cleaner.log_cleaner import LogCleaner
 from penstock.storage.disk import OsDisk
 from penstock.storage.log.log import Log
 from penstock.storage.log.results import FetchIsolation
+from penstock.storage.log.timestamp_search import offset_for_timestamp
 from penstock.storage.log_config import LogConfig
 from penstock.storage.manager.log_manager import LogManager
 
@@ -66,7 +67,7 @@ def read_orders(log: Log) -> None:
     assert found.records is not None
     records = read_records(found.records.read())
     say(f"offset 1234 is in the batch of offsets {records[0].offset} to {records[-1].offset}")
-    first = log.offset_for_timestamp(records[0].timestamp)
+    first = offset_for_timestamp(log, records[0].timestamp)
     assert first is not None
     say(f"the first order of that millisecond has offset {first.offset}")
 

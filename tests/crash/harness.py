@@ -167,7 +167,7 @@ def _append_to(log: Log, rng: Random, count: int) -> list[StoredBatch]:
         assert info.first_offset == new[-1].base_offset, "not at the end"
         if producer is not None:
             again = data_batch([0], timestamps=[timestamp], producer=producer)
-            assert log.append_as_leader(again, epoch).duplicate, f"{producer} was not recognised"
+            assert log.append_as_leader(again, epoch).is_duplicate, f"{producer} was not recognised"
     return new
 
 

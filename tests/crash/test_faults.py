@@ -15,6 +15,9 @@ from penstock.core.ids import TopicPartition
 from penstock.records.compress import Compression
 from penstock.storage.log.log import Log
 from penstock.storage.log.results import FetchIsolation
+from penstock.storage.log.retention import delete_old_segments
+from penstock.storage.log.timestamp_search import offset_for_timestamp, offset_of_max_timestamp
+from penstock.storage.log.truncation import begin_full_truncation, begin_truncation
 from tests.crash.harness import check_logs, open_logs, told_where
 from tests.support.storage.crash_disk import CrashDisk, CrashMode
 from tests.support.storage.log_model import StoredBatch, stored_batches
@@ -245,10 +248,10 @@ def check_offline(scene: Scene, log: Log) -> None:
             partial(other.append_as_leader, data, 9),
             partial(other.append_as_follower, data),
             other.roll,
-            partial(other.truncate_to, 1),
-            partial(other.truncate_fully_and_start_at, 100),
+            begin_truncation(other, 1).complete,
+            begin_full_truncation(other, 100).complete,
             partial(other.increment_log_start_offset, other.high_watermark),
-            other.delete_old_segments,
+            partial(delete_old_segments, other),
         ]
         for change in changes:
             with pytest.raises(KafkaStorageError):
@@ -263,8 +266,8 @@ def check_still_readable(log: Log, kept: list[StoredBatch], scene: Scene) -> Non
     allowed = [batch for outcome in scene.histories[HIT].outcomes() for batch in outcome.batches]
     assert all(batch in allowed for batch in found), f"{found}"
     assert [batch for batch in found if batch in kept] == kept
-    log.offset_for_timestamp(0)
-    log.offset_of_max_timestamp()
+    offset_for_timestamp(log, 0)
+    offset_of_max_timestamp(log)
 
 
 def check_spared(scene: Scene) -> None:
@@ -380,8 +383,8 @@ def test_a_partition_may_be_deleted_while_it_is_flushed() -> None:
 
 READS: dict[str, Callable[[Log], object]] = {
     "by offset": lambda log: log.read(4, 100, FetchIsolation.LOG_END),
-    "by time": lambda log: log.offset_for_timestamp(1),
-    "the latest": lambda log: log.offset_of_max_timestamp(),
+    "by time": lambda log: offset_for_timestamp(log, 1),
+    "the latest": lambda log: offset_of_max_timestamp(log),
     "aborted transactions": lambda log: log.aborted_transactions(0, 100),
 }
 

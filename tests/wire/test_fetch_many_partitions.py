@@ -15,7 +15,7 @@ from penstock.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from penstock.storage.log.log import Log
-from penstock.storage.segment.read_ahead import ReadAhead
+from penstock.storage.log.read_ahead import ReadAhead
 from tests.support.broker.in_process import RunningBroker, WireClient
 from tests.support.protocol.requests import (
     fetch_request,

@@ -14,7 +14,7 @@ from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
 from penstock.records.batch import TimestampType, read_header
 from penstock.records.compress import Compression
-from penstock.storage.log.local_log import FlushTask
+from penstock.storage.log.flush_task import FlushTask
 from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
 from tests.support.protocol.admin import TOPIC, alter
 from tests.support.protocol.requests import (

@@ -21,9 +21,11 @@ from penstock.records.read import iter_records
 from penstock.records.record import Record
 from penstock.storage.cleaner.log_cleaner import LogCleaner
 from penstock.storage.log.log import Log
+from penstock.storage.log.retention import delete_old_segments
 from tests.support.broker.absent_replicas import add_absent_replica
 from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
 from tests.support.protocol.admin import TOPIC, alter, create_topic, fetch, produce, try_produce
+from tests.support.storage.logs import remove_deleted_segments
 
 T = TypeVar("T")
 DAY_MS = 86_400_000
@@ -89,7 +91,7 @@ class Topic:
         """Has retention looked after now; where the log starts afterwards."""
 
         def run(log: Log) -> int:
-            log.delete_old_segments()
+            delete_old_segments(log)
             return log.log_start_offset
 
         return self.log(run)
@@ -157,7 +159,7 @@ def test_file_delete_delay_ms(topic: Topic, broker: RunningBroker) -> None:
     topic.set(file_delete_delay_ms=0)
     topic.write(b"b")
     assert topic.retain() == 2
-    topic.log(lambda log: log.purge_deleted())
+    topic.log(lambda log: remove_deleted_segments(log))
     assert {path.name[:20] for path in topic.folder.glob("*.deleted")} == {f"{0:020}"}
 
 
@@ -235,7 +237,7 @@ def test_flush_messages(topic: Topic) -> None:
 
 def test_flush_ms(topic: Topic) -> None:
     topic.write(b"a")
-    assert not topic.log(lambda log: log.flush_due)
+    assert not topic.log(lambda log: log.is_flush_due)
     topic.set(flush_ms=0)
     deadline = time.monotonic() + 10
     while topic.log(lambda log: log.recovery_point) == 0:

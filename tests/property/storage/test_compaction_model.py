@@ -20,7 +20,7 @@ from penstock.storage.cleaner.log_cleaner import CleanerSettings
 from penstock.storage.log.results import FetchIsolation
 from penstock.storage.segment.batch_scan import scan_batches
 from tests.support.storage.cleaning import COMPACT, TP, Broker, as_table
-from tests.support.storage.logs import batches_in
+from tests.support.storage.logs import batches_in, remove_deleted_segments
 
 CONFIG = replace(
     COMPACT,
@@ -121,7 +121,7 @@ class CompactedLog(RuleBasedStateMachine):
     @rule(ms=st.sampled_from([1, 400, 1000]))
     def pass_time(self, ms: int) -> None:
         self.broker.advance(ms)
-        self.broker.log.purge_deleted()
+        remove_deleted_segments(self.broker.log)
 
     @rule(keys=st.sampled_from([2, 5, 1000]))
     def clean(self, keys: int) -> None:

@@ -30,6 +30,9 @@ from penstock.storage.disk import Disk, OsDisk
 from penstock.storage.log.log import Log
 from penstock.storage.log.log_loader import load_log
 from penstock.storage.log.results import FetchIsolation
+from penstock.storage.log.retention import delete_old_segments
+from penstock.storage.log.timestamp_search import offset_for_timestamp
+from penstock.storage.log.truncation import begin_full_truncation, begin_truncation
 from penstock.storage.log_config import LogConfig
 from tests.support.storage.crash_disk import CrashDisk, CrashMode
 from tests.support.storage.log_history import Outcome
@@ -42,6 +45,7 @@ from tests.support.storage.log_model import (
     implied,
 )
 from tests.support.storage.log_workloads import TP, as_appended, contents, data_batch
+from tests.support.storage.logs import remove_deleted_segments
 
 PRODUCERS = st.sampled_from([None, None, 1, 2, 3])
 SIZES = st.lists(st.integers(0, 250), min_size=1, max_size=3)
@@ -153,7 +157,7 @@ class LogMachine(RuleBasedStateMachine):
         new = as_appended(data, self.end, self.leader_epoch)
         info = self.log.append_as_leader(data, self.leader_epoch)
         assert (info.first_offset, info.last_offset) == (self.end, new[0].header.last_offset)
-        assert not info.duplicate
+        assert not info.is_duplicate
         self.took(new)
 
     @rule(
@@ -234,7 +238,7 @@ class LogMachine(RuleBasedStateMachine):
         )
         if not skip:
             info = self.log.append_as_leader(data, self.leader_epoch)
-            assert info.duplicate
+            assert info.is_duplicate
             assert info.last_offset == known.last_offset
             return
         with pytest.raises(KafkaError) as told:
@@ -288,7 +292,7 @@ class LogMachine(RuleBasedStateMachine):
                 break
             excess -= segment.size
             wanted.append(segment)
-        deleted = [deletion.segment for deletion in self.log.delete_old_segments()]
+        deleted = [deletion.segment for deletion in delete_old_segments(self.log)]
         assert deleted == wanted
         if deleted:
             first = ends[len(deleted) - 1]
@@ -299,14 +303,14 @@ class LogMachine(RuleBasedStateMachine):
     @rule(ms=st.integers(1, 2000))
     def time_goes_by(self, ms: int) -> None:
         self.clock.advance(ms)
-        self.log.purge_deleted()
+        remove_deleted_segments(self.log)
 
     @rule(count=st.one_of(st.integers(0, 6), st.integers(0, 100)), inside=st.booleans())
     def truncate(self, count: int, inside: bool) -> None:
         """R4: to the start of a batch, or into one that its leader epoch does not start with."""
         count = min(count, len(self.batches))
         if not count:
-            assert not self.log.truncate_to(self.end)
+            assert not begin_truncation(self.log, self.end).complete()
             return
         batch = self.batches[-count]
         offset = batch.base_offset
@@ -315,7 +319,7 @@ class LogMachine(RuleBasedStateMachine):
         self.truncate_at(offset + 1 if inside else offset)
 
     def truncate_at(self, offset: int) -> None:
-        assert self.log.truncate_to(offset)
+        assert begin_truncation(self.log, offset).complete()
         self.batches = [batch for batch in self.batches if batch.next_offset <= offset]
         self.appended = [batch for batch in self.appended if batch.next_offset <= offset]
         self.end = offset
@@ -333,7 +337,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(ahead=st.integers(-20, 20))
     def truncate_fully(self, ahead: int) -> None:
         offset = max(self.end + ahead, 0)
-        self.log.truncate_fully_and_start_at(offset)
+        begin_full_truncation(self.log, offset).complete()
         self.batches, self.appended = [], []
         self.start = self.end = self.high_watermark = self.flushed = offset
         self.stored_recovery_point = self.log.recovery_point
@@ -353,7 +357,7 @@ class LogMachine(RuleBasedStateMachine):
     def flush(self) -> None:
         self.log.flush()
         assert self.log.recovery_point == self.end
-        assert not self.log.flush_due
+        assert not self.log.is_flush_due
         self.flushed = self.last_offset
 
     @precondition(lambda self: self.log.recovery_point < self.end)
@@ -482,7 +486,7 @@ class LogMachine(RuleBasedStateMachine):
     def find_by_time(self, lag: int) -> None:
         timestamp = self.clock.now_ms() - lag
         wanted = first_at_or_after(self.batches, timestamp, self.start)
-        assert self.log.offset_for_timestamp(timestamp) == wanted
+        assert offset_for_timestamp(self.log, timestamp) == wanted
 
     # --- what always holds
 

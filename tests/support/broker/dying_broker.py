@@ -125,7 +125,7 @@ def _until(death: Death, append: Callable[P, LogAppendInfo]) -> Callable[P, LogA
         if death.moment == "before":
             os._exit(DIED)
         info = append(*arguments, **named)
-        if death.moment == "torn" and not info.duplicate:
+        if death.moment == "torn" and not info.is_duplicate:
             replica = arguments[0]
             assert isinstance(replica, Replica)
             _tear(Path(replica.log.producers.directory))

@@ -8,7 +8,8 @@ from penstock.records.record import Record
 from penstock.storage.index.transaction_index import AbortedTxn
 from penstock.storage.log.log import Log
 from penstock.storage.log.results import FetchIsolation
-from penstock.storage.segment.log_segment import TimestampAndOffset
+from penstock.storage.log.timestamp_search import offset_for_timestamp, offset_of_max_timestamp
+from penstock.storage.segment.timestamp_scan import TimestampAndOffset
 from tests.support.kafka.logs import FoundOffset, KafkaRecord, ServedPartition
 from tests.support.storage.logs import batches_in
 
@@ -22,9 +23,9 @@ def consume(log: Log, timestamps: Iterable[int] = ()) -> ServedPartition:
         first_offset=log.log_start_offset,
         high_watermark=log.high_watermark,
         last_stable_offset=log.last_stable_offset,
-        max_timestamp=_found(log.offset_of_max_timestamp()),
+        max_timestamp=_found(offset_of_max_timestamp(log)),
         offsets_for_timestamps={
-            asked: _found(log.offset_for_timestamp(asked)) for asked in timestamps
+            asked: _found(offset_for_timestamp(log, asked)) for asked in timestamps
         },
     )
     for header, records, _ in _fetch(log, FetchIsolation.HIGH_WATERMARK):

@@ -12,11 +12,12 @@ from penstock.records.compress import Compression
 from penstock.records.record import Record
 from penstock.storage.cleaner.log_cleaner import LogCleaner
 from penstock.storage.disk import OsDisk
+from penstock.storage.log.retention import delete_old_segments
 from penstock.storage.log_config import LogConfig
 from penstock.storage.manager.log_manager import LogManager
 from tests.support.kafka.logs import ServedPartition
 from tests.support.storage.log_writer import LogWriter, Notes, Producer
-from tests.support.storage.logs import old_message
+from tests.support.storage.logs import old_message, remove_deleted_segments
 
 NODE = 1
 CLUSTER = "cGVuc3RvY2stY29tcGF0MQ"
@@ -361,9 +362,9 @@ def _write_deleted(writer: LogWriter, manager: LogManager, first: bool) -> None:
     log = writer.log
     start = log.local.segments.base_offsets[-2] + 3
     assert log.increment_log_start_offset(start)
-    assert log.delete_old_segments()
+    assert delete_old_segments(log)
     writer.clock.advance(log.config.file_delete_delay_ms)
-    assert log.purge_deleted()
+    assert remove_deleted_segments(log)
     notes = writer.notes
     notes.first_offset = start
     there_from = log.local.segments.first.base_offset

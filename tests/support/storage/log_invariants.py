@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from penstock.storage.index.transaction_index import AbortedTxn
 from penstock.storage.log.log import Log
+from penstock.storage.log.timestamp_search import offset_for_timestamp, offset_of_max_timestamp
 from penstock.storage.segment.log_segment import LogSegment
 from tests.support.storage.log_history import Outcome
 from tests.support.storage.log_model import (
@@ -132,9 +133,9 @@ def check_times(log: Log, batches: Sequence[StoredBatch]) -> None:
     stamps = without_repeats([record.timestamp for batch in batches for record in batch.records])
     step = max(len(stamps) // MOST_LOOKUPS, 1)
     for timestamp in [0, *stamps[::step], *(stamp + 1 for stamp in stamps[-1:])]:
-        found = log.offset_for_timestamp(timestamp)
+        found = offset_for_timestamp(log, timestamp)
         assert found == first_at_or_after(batches, timestamp, start), f"time {timestamp}: {found}"
-    found = log.offset_of_max_timestamp()
+    found = offset_of_max_timestamp(log)
     if found is None:
         # Compaction may have emptied the batch that had it.
         largest = max((batch.header.max_timestamp for batch in batches), default=-1)

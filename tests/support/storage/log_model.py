@@ -16,7 +16,7 @@ from penstock.records.record import Record
 from penstock.storage.checkpoint.leader_epoch_cache import EpochEntry
 from penstock.storage.index.transaction_index import AbortedTxn
 from penstock.storage.producer.append_info import ProducerStateEntry
-from penstock.storage.segment.log_segment import TimestampAndOffset
+from penstock.storage.segment.timestamp_scan import TimestampAndOffset
 
 
 class StoredBatch(NamedTuple):

@@ -21,6 +21,7 @@ from penstock.storage.cleaner.steps import CleanerTask, StoreStep, SwapStep
 from penstock.storage.disk import Disk
 from penstock.storage.log.log import Log
 from penstock.storage.log.results import LogAppendInfo
+from penstock.storage.log.retention import delete_old_segments
 from penstock.storage.log_config import LogConfig
 from penstock.storage.manager.log_manager import LogManager
 from tests.support.storage.log_history import History
@@ -312,7 +313,7 @@ class Scene:
         log = self.log(partition)
         history = self.histories[partition]
         before = len(log.local.segments)
-        history.raise_start(log.high_watermark, log.delete_old_segments)
+        history.raise_start(log.high_watermark, lambda: delete_old_segments(log))
         history.most_start = log.log_start_offset
         return before - len(log.local.segments)
 

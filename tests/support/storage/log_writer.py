@@ -264,7 +264,7 @@ class LogWriter:
     ) -> WrittenBatch:
         offset = self.notes.next_offset
         info = self.log.append_as_leader(data, self.epoch, origin=origin)
-        assert (info.first_offset, info.duplicate) == (offset, False)
+        assert (info.first_offset, info.is_duplicate) == (offset, False)
         stamp = info.log_append_time if info.log_append_time >= 0 else None
         records = tuple(
             replace(

@@ -18,6 +18,7 @@ from penstock.records.compress import Compression
 from penstock.records.read import read_records
 from penstock.records.record import Record
 from penstock.storage.disk import Disk, OsDisk, OsFile
+from penstock.storage.log.local_log import LocalLog
 from penstock.storage.log.log import Log
 from penstock.storage.log.log_loader import ProducerLimits, load_log
 from penstock.storage.log.results import FetchIsolation
@@ -27,6 +28,19 @@ from penstock.storage.segment.log_segment import LogSlice
 
 PARTITION = TopicPartition("orders", 3)
 NOW = 1_700_000_000_000
+
+
+def remove_deleted_segments(log: Log) -> int:
+    """Removes the files of deleted segments whose delay has passed; returns how many segments."""
+    return remove_deleted(log.local, log.clock.now_ms())
+
+
+def remove_deleted(local: LocalLog, now_ms: int) -> int:
+    """Does for a `LocalLog` what `remove_deleted_segments` does for a `Log`."""
+    segments = local.take_removable_segments(now_ms)
+    for segment in segments:
+        segment.delete()
+    return len(segments)
 
 
 class LogDirectory:

@@ -6,7 +6,8 @@ from typing import Self
 from penstock.records.batch import split
 from penstock.storage.disk import OsDisk
 from penstock.storage.log_config import LogConfig
-from penstock.storage.segment.log_segment import LogSegment, LogSlice, TimestampAndOffset
+from penstock.storage.segment.log_segment import LogSegment, LogSlice
+from penstock.storage.segment.timestamp_scan import TimestampAndOffset
 from tests.support.storage.logs import NOW, batches_in, filler
 
 CONFIG = LogConfig(segment_bytes=1024 * 1024, segment_index_bytes=1200, index_interval_bytes=150)

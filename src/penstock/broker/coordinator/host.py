@@ -188,9 +188,9 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
             self._schedule_timers()
 
     def _flush(self, partition: int, replica: Replica, info: LogAppendInfo) -> None:
-        if info.flush_due:
+        if info.needs_flush:
             self._flushing[partition] = self._flushes.start(replica.log)
-        elif info.rolled:
+        elif info.has_rolled:
             self._flushes.start(replica.log)
 
     def _flushed(

@@ -69,7 +69,7 @@ def append_records(
             )
         guard = None if producer is None else producer.guard
         infos.append(replica.append(batch, origin=AppendOrigin.COORDINATOR, guard=guard))
-    if any(info.rolled for info in infos[:-1]):
+    if any(info.has_rolled for info in infos[:-1]):
         return replace(infos[-1], rolled=True)
     return infos[-1]
 

@@ -67,7 +67,7 @@ class TransactionMarkers:
             replica = self._replicas.find(*partition)
             replica.leading()
             info = self._append(marker, partition, replica)
-            if info.flush_due:
+            if info.needs_flush:
                 # Otherwise the coordinator would forget about a marker that may be lost.
                 await self._log_flusher.start(replica.log)
         except OSError as error:
@@ -108,6 +108,6 @@ class TransactionMarkers:
                 origin=AppendOrigin.COORDINATOR,
                 transaction_version=marker.transaction_version,
             )
-        if info.rolled:
+        if info.has_rolled:
             self._log_flusher.start(replica.log)
         return info

@@ -194,7 +194,7 @@ def _append(
             index, 0, info.first_offset, info.log_append_time, info.log_start_offset
         )
         partitions.append(partition)
-        if info.flush_due or info.rolled or info.duplicate:
+        if info.needs_flush or info.has_rolled or info.is_duplicate:
             _flush(broker, replica, info, partition, flushes)
     if body.acks == 0:
         _complain(places, partitions)
@@ -321,11 +321,11 @@ def _flush(
 ) -> None:
     """Flushes on a thread; only what `flush.messages` asks for holds the answer back."""
     log = replica.log
-    if info.duplicate and not log.flush_due:
+    if info.is_duplicate and not log.is_flush_due:
         return
     done = broker.log_flusher.start(log)
     # A duplicate may have come before the flush that its first sending waits for is done.
-    if info.flush_due or info.duplicate:
+    if info.needs_flush or info.is_duplicate:
         flushes.append((partition, done))
 
 

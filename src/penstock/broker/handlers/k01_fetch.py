@@ -28,8 +28,8 @@ from penstock.protocol.messages.fetch import (
 from penstock.replication.purgatory import Waiter, WatchList
 from penstock.security.acl import AclOperation, ResourceType
 from penstock.storage.log.log import Log
+from penstock.storage.log.read_ahead import ReadAhead
 from penstock.storage.log.results import FetchIsolation
-from penstock.storage.segment.read_ahead import ReadAhead
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker

@@ -18,7 +18,8 @@ from penstock.protocol.messages.list_offsets import (
 )
 from penstock.security.acl import AclOperation, ResourceType
 from penstock.storage.log.log import Log
-from penstock.storage.log.timestamp_search import TimestampAndOffset
+from penstock.storage.log.timestamp_search import begin_search, finish_search
+from penstock.storage.segment.timestamp_scan import TimestampAndOffset
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
@@ -137,11 +138,11 @@ async def _find(broker: "Broker", log: Log, timestamp: int, bound: int) -> Times
 
 async def _search(broker: "Broker", log: Log, timestamp: int | None) -> TimestampAndOffset | None:
     """The record of a time, or with None of the latest one, found on a thread."""
-    search = log.begin_search(timestamp)
+    search = begin_search(log, timestamp)
     if search is None:
         return None
     await broker.workers.run(broker.workers.flush, search.run)
-    return log.finish_search(search)
+    return finish_search(log, search)
 
 
 def _old_style(log: Log, wanted: ListOffsetsPartition) -> list[int]:

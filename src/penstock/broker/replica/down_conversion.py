@@ -21,9 +21,9 @@ from penstock.protocol.primitives import size_of
 from penstock.records.compress import Compression
 from penstock.records.down_convert import down_convert
 from penstock.storage.disk import OsFile
+from penstock.storage.log.read_ahead import ReadAhead
 from penstock.storage.log.results import FetchIsolation
 from penstock.storage.segment.log_segment import LogSlice
-from penstock.storage.segment.read_ahead import ReadAhead
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker

@@ -114,7 +114,7 @@ class FastProduce:
         except KafkaError as error:
             self._refuse(connection, version, correlation_id, replica, records, error)
             return True
-        if info.rolled:
+        if info.has_rolled:
             broker.log_flusher.start(replica.log)
         answer = layout.pack(
             length,

@@ -5,7 +5,7 @@ import logging
 
 from penstock.broker.workers import Workers
 from penstock.core.errors import KafkaStorageError
-from penstock.storage.log.local_log import FlushTask
+from penstock.storage.log.flush_task import FlushTask
 from penstock.storage.log.log import Log
 
 logger = logging.getLogger("penstock.flushes")

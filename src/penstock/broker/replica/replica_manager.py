@@ -105,7 +105,7 @@ class Replica:
             )
         else:
             info = log.finish_append(prepared, partition.leader_epoch, verification_guard=guard)
-        if not info.duplicate:
+        if not info.is_duplicate:
             self._advance(log, len(records))
         return info
 

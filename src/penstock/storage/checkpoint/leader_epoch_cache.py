@@ -81,7 +81,7 @@ class LeaderEpochCache:
         if self._put(EpochEntry(epoch, start_offset)):
             self.flush()
 
-    def note(self, epoch: int, start_offset: int) -> None:
+    def assign_unsynced(self, epoch: int, start_offset: int) -> None:
         """`assign` without a wait: the epoch is durable with the next flush of the log."""
         if self._put(EpochEntry(epoch, start_offset)):
             self.is_stale = True

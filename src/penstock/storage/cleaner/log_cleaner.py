@@ -31,6 +31,7 @@ from penstock.storage.cleaner.planning import LogToClean, by_dirty_ratio, durabl
 from penstock.storage.cleaner.steps import CleanerTask, FlushStep, StoreStep, SwapStep
 from penstock.storage.cleaner.throttle import CleanerThrottle
 from penstock.storage.log.log import Log
+from penstock.storage.log.retention import delete_old_segments
 from penstock.storage.manager.log_dir import LogDir
 from penstock.storage.manager.log_manager import LogManager
 
@@ -192,7 +193,7 @@ class LogCleaner:
             return None
         try:
             # What lies below the log start offset need not be cleaned, it can go.
-            deleted = log.delete_old_segments()
+            deleted = delete_old_segments(log)
         except KafkaStorageError:
             return None
         if deleted:

@@ -6,8 +6,9 @@ from typing import TypeAlias
 from penstock.core.ids import TopicPartition
 from penstock.storage.checkpoint.latest_files import FileWrite
 from penstock.storage.cleaner.cleaning_task import CleaningTask, Replacement
-from penstock.storage.log.local_log import FlushTask
+from penstock.storage.log.flush_task import FlushTask
 from penstock.storage.log.log import Log
+from penstock.storage.log.replacement import begin_replacement
 from penstock.storage.manager.log_dir import LogDir
 
 
@@ -65,7 +66,7 @@ class SwapStep:
     def __init__(self, task: CleaningTask, replacement: Replacement) -> None:
         self.task = task
         self.replacement = replacement
-        self.stages = task.plan.log.begin_replacement([replacement.new], replacement.old)
+        self.stages = begin_replacement(task.plan.log, [replacement.new], replacement.old)
 
     @property
     def partition(self) -> TopicPartition:

@@ -1,11 +1,11 @@
-"""The segments of one partition as files: append, read, roll, truncate, delete, replace, flush.
+"""The segment files of one partition: append, read, roll, truncate, delete, replace, flush.
 
-`LocalLog` is what is left of a log without its meaning: it knows offsets and files, nothing of
-leaders, producers or watermarks. `Log` puts those on top.
+`LocalLog` knows offsets and files, but nothing about leaders, producers or watermarks. `Log` has
+a `LocalLog` and adds those.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
@@ -21,53 +21,23 @@ from penstock.storage.file_names import (
     segment_path,
 )
 from penstock.storage.index.transaction_index import AbortedTxn
+from penstock.storage.log.flush_task import FlushTask, flush_segments
+from penstock.storage.log.results import FetchData
 from penstock.storage.log_config import LogConfig
 from penstock.storage.segment.log_segment import LogSegment, LogSlice
 from penstock.storage.segment.log_segments import LogSegments
 from penstock.storage.staged_operation import Steps
 
-_log = logging.getLogger(__name__)
-
-
-class FlushTask:
-    """A flush that may run on another thread while the log is appended to.
-
-    `run` calls sync and nothing else. LogSegments that are sealed are synced with their indexes; of
-    the active one only the `.log` file is, because recovery rebuilds its indexes anyway.
-    """
-
-    def __init__(
-        self,
-        disk: Disk,
-        directory: str,
-        sealed: Sequence[LogSegment],
-        active: LogSegment,
-        end_offset: int,
-    ) -> None:
-        self._disk = disk
-        self._directory = directory
-        self._sealed = sealed
-        self._active = active
-        self.end_offset = end_offset
-        """The recovery point once `run` has returned."""
-        self.also: list[Callable[[], None]] = []
-        """Syncs that belong to the flush, such as those of producer snapshots."""
-
-    def run(self) -> None:
-        for sync in self.also:
-            sync()
-        _flush_all(self._sealed)
-        self._active.file.sync()
-        self._disk.sync_directory(self._directory)
+logger = logging.getLogger(__name__)
 
 
 class _DeletedSegment(NamedTuple):
-    due_ms: int
+    remove_at_ms: int
     segment: LogSegment
 
 
 class LocalLog:
-    """LogSegments in a directory. `next_offset` is the log end offset."""
+    """The segments in the directory of one partition. `next_offset` is the log end offset."""
 
     def __init__(
         self,
@@ -84,71 +54,91 @@ class LocalLog:
         self.segments = segments
         self.next_offset = next_offset
         self.recovery_point = recovery_point
-        """Everything below is durable."""
-        self._condemned: list[_DeletedSegment] = []
-        self._flushes = 0
-        self._holds = 0
+        """Everything below this offset is durable."""
+        self._deleted_segments: list[_DeletedSegment] = []
+        self._running_flushes = 0
+        self._file_locks = 0
 
-    # --- append, read
+    # --- append and read
 
     def append(self, segment: LogSegment, data: Buffer, headers: Sequence[BatchHeader]) -> None:
-        """Adds the batches to `segment`, which is the active one."""
+        """Appends the batches to `segment`, which must be the active one."""
         try:
             segment.append(data, headers)
         except OSError:
-            self._cut_torn_write(segment)
+            self._truncate_torn_write(segment)
             raise
         last = headers[-1]
         self.next_offset = last.base_offset + last.last_offset_delta + 1
 
-    def _cut_torn_write(self, segment: LogSegment) -> None:
-        # Readers never look past segment.size, and recovery would cut the rest off too; but a
-        # full disk is mended without a restart only if the half batch does not stay.
+    def _truncate_torn_write(self, segment: LogSegment) -> None:
+        # Readers never look past segment.size, and recovery would remove the torn batch too. But
+        # a full disk can only be fixed without a restart if the torn batch is removed now.
         try:
             segment.file.truncate(segment.size)
         except OSError as error:
-            _log.warning("could not cut a torn write off %s: %s", segment, error)
+            logger.warning("could not truncate a torn write in %s: %s", segment, error)
+
+    def fetch(
+        self, offset: int, max_bytes: int, bound: int, *, min_one: bool, with_aborted: bool
+    ) -> FetchData:
+        """Returns the batches that `read` returns, on request with the aborted transactions."""
+        slice_and_segment = None
+        if offset < bound:
+            slice_and_segment = self.read(offset, max_bytes, bound, min_one=min_one)
+        if slice_and_segment is None:
+            return FetchData(None, [] if with_aborted else None)
+        records, segment = slice_and_segment
+        if not with_aborted:
+            return FetchData(records, None)
+        upper_bound = segment.offset_index.fetch_upper_bound(records.position, records.size)
+        if upper_bound is not None:
+            end_offset = upper_bound.offset
+        else:
+            next_segment = self.segments.higher(segment.base_offset)
+            end_offset = self.next_offset if next_segment is None else next_segment.base_offset
+        return FetchData(records, self.aborted_transactions(offset, end_offset))
 
     def read(
         self, offset: int, max_bytes: int, bound: int, *, min_one: bool
     ) -> tuple[LogSlice, LogSegment] | None:
-        """Whole batches from `offset` on that start below the offset `bound`, of one segment."""
+        """Returns whole batches of one segment, from `offset` on, that start below `bound`."""
         segment = self.segments.floor(offset)
         while segment is not None and segment.base_offset < bound:
             end_position = self._position_of_bound(segment, bound)
-            found = segment.read(offset, max_bytes, end_position, min_one=min_one)
-            if found is not None:
-                return (found, segment) if found.size else None
-            # Compaction leaves holes: the offset may lie after the last batch of its segment.
+            records = segment.read(offset, max_bytes, end_position, min_one=min_one)
+            if records is not None:
+                return (records, segment) if records.size else None
+            # Compaction leaves gaps: the offset may be after the last batch of its segment.
             segment = self.segments.higher(segment.base_offset)
         return None
 
     def _position_of_bound(self, segment: LogSegment, bound: int) -> int:
         if bound >= self.next_offset:
             return segment.size
-        following = self.segments.higher(segment.base_offset)
-        if following is not None and bound >= following.base_offset:
+        next_segment = self.segments.higher(segment.base_offset)
+        if next_segment is not None and bound >= next_segment.base_offset:
             return segment.size
-        found = segment.find(bound)
-        return segment.size if found is None else found.position
+        location = segment.find(bound)
+        return segment.size if location is None else location.position
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTxn]:
-        """The transactions that were aborted and touch the offsets `start <= offset < end`."""
+        """Returns the aborted transactions that overlap the offsets `start <= offset < end`."""
         aborted: list[AbortedTxn] = []
         for segment in self.segments.from_floor(start):
-            found, complete = segment.txn_index.collect_aborted(start, end)
-            aborted.extend(found)
-            if complete:
+            transactions, is_complete = segment.txn_index.collect_aborted(start, end)
+            aborted.extend(transactions)
+            if is_complete:
                 break
         return aborted
 
     # --- roll
 
     def roll(self, base_offset: int, now_ms: int, *, roll_jitter_ms: int = 0) -> LogSegment:
-        """Starts a new active segment at `base_offset`."""
+        """Seals the active segment and starts a new one at `base_offset`."""
         active = self.segments.active
         if active.base_offset == base_offset and not active.size:
-            # Its indexes were full, or its clock ran out, before it had a record.
+            # Its indexes were full, or `segment.ms` had passed, before it got a record.
             self.remove([active], now_ms, wait=self.is_busy)
         elif base_offset < self.next_offset or base_offset <= active.base_offset:
             raise ValueError(
@@ -159,6 +149,13 @@ class LocalLog:
             active.seal()
         for kind in SEGMENT_SUFFIXES:
             self.disk.remove(segment_path(self.directory, base_offset, kind))
+        segment = self._add_active_segment(base_offset, now_ms, roll_jitter_ms)
+        self.next_offset = max(self.next_offset, base_offset)
+        return segment
+
+    def _add_active_segment(
+        self, base_offset: int, now_ms: int, roll_jitter_ms: int = 0
+    ) -> LogSegment:
         segment = LogSegment(
             self.disk,
             self.directory,
@@ -170,114 +167,107 @@ class LocalLog:
         )
         segment.make_active()
         self.segments.add(segment)
-        self.next_offset = max(self.next_offset, base_offset)
         return segment
 
     # --- truncate
 
     def truncate_to(self, offset: int, now_ms: int) -> Steps[list[LogSegment]]:
-        """Drops everything from `offset` on; returns the segments that went as a whole.
+        """Drops everything from `offset` on; returns the segments that were removed as a whole.
 
-        The log may be read meanwhile, but nothing else.
+        Until it has ended, the log may only be read.
         """
-        self._not_while_busy()
-        with self.held():
-            gone = [segment for segment in self.segments if segment.base_offset > offset]
-            # From the last one on, so that a crash in between leaves no hole; and for good, before
-            # the one that becomes active is changed: one that came back would hide that from
-            # recovery.
-            self.remove(reversed(gone), now_ms)
+        self._require_idle()
+        with self.lock_files():
+            removed = [segment for segment in self.segments if segment.base_offset > offset]
+            # The last segment first, so that a crash in between leaves no gap; and durably, before
+            # the segment that becomes active is changed: a removed segment that reappeared would
+            # hide that change from recovery.
+            self.remove(reversed(removed), now_ms)
             yield self._sync_directory
             self.segments.active.truncate_to(offset, now_ms)
-            # Everything is made durable. Otherwise a crash could mix what was cut off with what is
-            # appended in its place, or take the hole that a cut within a batch leaves for a loss.
-            yield partial(_flush_all, self._not_flushed())
+            # Everything is made durable. Otherwise a crash could mix the dropped records with those
+            # appended in their place, or recovery could mistake the gap that a cut within a batch
+            # leaves for lost records.
+            yield partial(flush_segments, self._unflushed_segments())
             self.next_offset = self.recovery_point = offset
-        return gone
+        return removed
 
     def truncate_fully(self, offset: int, now_ms: int) -> Steps[list[LogSegment]]:
-        """Drops every segment and starts anew at `offset`. As `truncate_to` otherwise."""
-        self._not_while_busy()
-        with self.held():
-            gone = list(self.segments)
-            self.remove(reversed(gone), now_ms)
-            segment = LogSegment(
-                self.disk, self.directory, offset, self.config, now_ms, create=True
-            )
-            segment.make_active()
-            self.segments.add(segment)
+        """Drops every segment and starts a new one at `offset`. Otherwise like `truncate_to`."""
+        self._require_idle()
+        with self.lock_files():
+            removed = list(self.segments)
+            self.remove(reversed(removed), now_ms)
+            self._add_active_segment(offset, now_ms)
             self.next_offset = offset
             self.recovery_point = min(self.recovery_point, offset)
             yield self._sync_directory
-        return gone
+        return removed
 
-    def _not_while_busy(self) -> None:
+    def _require_idle(self) -> None:
         if self.is_busy:
-            raise RuntimeError("finish the flush or the replacement that runs, then truncate")
+            raise RuntimeError(
+                f"{self.directory} cannot be truncated while a flush or a replacement of segments "
+                f"is running; finish it first"
+            )
 
     def _sync_directory(self) -> None:
         self.disk.sync_directory(self.directory)
 
     # --- delete
 
-    def remove(self, gone: Iterable[LogSegment], now_ms: int, *, wait: bool = True) -> None:
-        """Takes segments out of the log.
+    def remove(self, segments: Iterable[LogSegment], now_ms: int, *, wait: bool = True) -> None:
+        """Removes segments from the log.
 
-        With `wait` their files stay, renamed `.deleted`, for `file.delete.delay.ms`, because a
-        reader may still be sending from them; `purge` removes them then.
+        With `wait` their files are renamed to `.deleted` and stay for `file.delete.delay.ms`,
+        because a fetch may still be sending from them. `take_removable_segments` returns them
+        after that.
         """
-        for segment in list(gone):
+        for segment in list(segments):
             self.segments.remove(segment.base_offset)
-            self._condemn(segment, now_ms, wait=wait)
+            if wait:
+                self._rename_deleted(segment, now_ms)
+            else:
+                segment.delete()
 
-    def _condemn(self, segment: LogSegment, now_ms: int, *, wait: bool) -> None:
-        if not wait:
-            segment.delete()
-            return
+    def _rename_deleted(self, segment: LogSegment, now_ms: int) -> None:
         segment.change_suffix(DELETED_SUFFIX)
-        self._condemned.append(_DeletedSegment(now_ms + self.config.file_delete_delay_ms, segment))
+        remove_at_ms = now_ms + self.config.file_delete_delay_ms
+        self._deleted_segments.append(_DeletedSegment(remove_at_ms, segment))
 
-    def purge(self, now_ms: int) -> int:
-        """Removes the files whose delay has passed; returns of how many segments.
+    def take_removable_segments(self, now_ms: int) -> list[LogSegment]:
+        """Returns the deleted segments whose delay has passed, for the caller to remove.
 
-        None while a flush runs: it may hold them.
+        Returns none while the log is busy: a flush may use their files.
         """
-        due = self.take_due(now_ms)
-        for segment in due:
-            segment.delete()
-        return len(due)
-
-    def take_due(self, now_ms: int) -> list[LogSegment]:
-        """Takes out the segments whose delay has passed, for the caller to remove."""
-        if self.is_busy or not self._condemned:
+        if self.is_busy or not self._deleted_segments:
             return []
-        due = [item.segment for item in self._condemned if item.due_ms <= now_ms]
-        self._condemned = [item for item in self._condemned if item.due_ms > now_ms]
-        return due
+        removable = [item.segment for item in self._deleted_segments if item.remove_at_ms <= now_ms]
+        self._deleted_segments = [
+            item for item in self._deleted_segments if item.remove_at_ms > now_ms
+        ]
+        return removable
 
     # --- replace
 
     def replace(
         self, new: Sequence[LogSegment], old: Sequence[LogSegment], now_ms: int
     ) -> Steps[None]:
-        """Puts `new` segments, written as `.cleaned`, in the place of `old` ones.
+        """Replaces the `old` segments with `new` ones, which were written as `.cleaned`.
 
-        A crash leaves either all of the old or all of the new: while a `.cleaned` file is there,
-        recovery drops the new ones; once all are `.swap`, it drops the old ones.
+        A crash leaves either all of the old segments or all of the new ones: while a `.cleaned`
+        file exists, recovery drops the new ones; once all are `.swap`, it drops the old ones.
 
-        The log may be read, appended to and rolled meanwhile. It is held: a flush, a truncation
-        or retention could meet files that are about to get another name.
+        The log may be read, appended to and rolled while this runs. Its files are locked.
         """
-        with self.held():
+        with self.lock_files():
             yield partial(self._flush_new, new)
             for segment in reversed(new):
                 if segment.suffix != CLEANED_SUFFIX:
                     raise ValueError(f"{segment} is not {CLEANED_SUFFIX}")
                 segment.change_suffix(SWAP_SUFFIX)
             yield self._sync_directory
-            for segment in old:
-                self.segments.remove(segment.base_offset)
-                self._condemn(segment, now_ms, wait=True)
+            self.remove(old, now_ms)
             for segment in new:
                 self.segments.add(segment)
             yield self._sync_directory
@@ -285,87 +275,81 @@ class LocalLog:
                 segment.change_suffix("")
             yield self._sync_directory
 
-    def _flush_new(self, new: Sequence[LogSegment]) -> None:
-        _flush_all(new)
+    def _flush_new(self, segments: Sequence[LogSegment]) -> None:
+        flush_segments(segments)
         self._sync_directory()
+
+    @contextmanager
+    def lock_files(self) -> Iterator[None]:
+        """Locks the files: they are about to be renamed or replaced.
+
+        Until the lock is released no flush begins, retention deletes nothing, and truncations are
+        refused. A flush that is already running may finish. Locks may be nested.
+        """
+        self._file_locks += 1
+        try:
+            yield
+        finally:
+            self._file_locks -= 1
+
+    @property
+    def are_files_locked(self) -> bool:
+        return self._file_locks > 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a flush is running or the files are locked: no other flush may begin."""
+        return self._running_flushes > 0 or self._file_locks > 0
 
     # --- flush
 
     @property
     def unflushed(self) -> int:
-        """How many offsets are not yet durable."""
+        """The number of offsets that are not yet durable."""
         return self.next_offset - self.recovery_point
 
     @property
     def has_unflushed_sealed_segment(self) -> bool:
         return self.recovery_point < self.segments.active.base_offset
 
-    @property
-    def are_files_locked(self) -> bool:
-        """Whether files are about to get other names: no flush, retention or truncation."""
-        return self._holds > 0
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a flush is under way, or the log is held: no other flush may begin."""
-        return self._flushes > 0 or self._holds > 0
-
-    @property
-    def is_flushing(self) -> bool:
-        return self._flushes > 0
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Holds the log, see `are_files_locked`; a flush that runs already is let finish."""
-        self._holds += 1
-        try:
-            yield
-        finally:
-            self._holds -= 1
-
     def begin_flush(self) -> FlushTask | None:
-        """A flush of all that is there now; None where everything is durable."""
+        """Returns a flush up to the log end offset; None if everything is durable."""
         if self.next_offset <= self.recovery_point:
             return None
-        self._flushes += 1
-        *sealed, active = self._not_flushed()
+        self._running_flushes += 1
+        *sealed, active = self._unflushed_segments()
         return FlushTask(self.disk, self.directory, sealed, active, self.next_offset)
 
-    def _not_flushed(self) -> list[LogSegment]:
-        # Also the segment that ends at the recovery point: its indexes were not synced while it
-        # was the active one.
+    def _unflushed_segments(self) -> list[LogSegment]:
+        # Includes the segment that ends at the recovery point: its indexes were not synced while
+        # it was the active one.
         return self.segments.from_floor(self.recovery_point - 1)
 
-    def finish_flush(self, task: FlushTask, *, done: bool = True) -> None:
-        """To be called on the log's own thread after `task.run` returned, or failed."""
-        self._flushes -= 1
-        if done:
+    def finish_flush(self, task: FlushTask, *, succeeded: bool = True) -> None:
+        """Records the end of a flush, on the event loop, after `task.run` returned or raised."""
+        self._running_flushes -= 1
+        if succeeded:
             self.recovery_point = max(self.recovery_point, task.end_offset)
 
-    # --- end
+    # --- rename and close
 
-    def moved_to(self, directory: str) -> None:
-        """Takes note that the directory was renamed."""
+    def update_directory(self, directory: str) -> None:
+        """Uses `directory` from now on: the directory was renamed to it."""
         self.directory = directory
-        for segment in (*self.segments, *(item.segment for item in self._condemned)):
-            segment.moved_to(directory)
+        for segment in (*self.segments, *(item.segment for item in self._deleted_segments)):
+            segment.update_directory(directory)
 
     def close(self) -> None:
-        """Seals and flushes everything and lets go of the files."""
+        """Seals and flushes everything and closes the files."""
         self.segments.active.seal()
-        _flush_all(self._not_flushed())
+        flush_segments(self._unflushed_segments())
         self.disk.sync_directory(self.directory)
         self.recovery_point = self.next_offset
         self.close_handlers()
 
     def close_handlers(self) -> None:
-        """Lets go of the files as they are."""
+        """Closes the files without flushing them."""
         for segment in self.segments:
             segment.close_handlers()
-        for item in self._condemned:
+        for item in self._deleted_segments:
             item.segment.close_handlers()
-
-
-def _flush_all(segments: Iterable[LogSegment]) -> None:
-    for segment in segments:
-        segment.flush()

@@ -1,4 +1,4 @@
-"""What a log is asked for, and what it answers."""
+"""Parameters and results of a log's operations."""
 
 from enum import Enum, auto
 from typing import NamedTuple
@@ -10,34 +10,34 @@ from penstock.storage.segment.log_segment import LogSlice
 
 
 class FetchIsolation(Enum):
-    """How far a reader may see."""
+    """Up to which offset a reader may read."""
 
     LOG_END = auto()
-    """Followers: everything that was appended."""
+    """Followers: up to the log end offset."""
     HIGH_WATERMARK = auto()
-    """`read_uncommitted`: what is replicated."""
+    """`read_uncommitted`: up to the high watermark."""
     TXN_COMMITTED = auto()
-    """`read_committed`: what is replicated and decided."""
+    """`read_committed`: up to the last stable offset."""
 
 
 class LogAppendInfo(Struct, frozen=True, gc=False):
-    """What became of an append."""
+    """The result of an append."""
 
     first_offset: int
     last_offset: int
     log_append_time: int
-    """-1 where the producer's timestamps were kept; of a duplicate always its latest timestamp."""
+    """-1 if the producer's timestamps were kept; for a duplicate its largest timestamp."""
     log_start_offset: int
-    duplicate: bool
-    """The batch was in the log already; the offsets are those of the first time."""
-    flush_due: bool
-    """`flush.messages` asks for a flush before the append is acknowledged."""
-    rolled: bool
-    """A segment was sealed; it should be flushed soon, on another thread."""
+    is_duplicate: bool
+    """The batch was in the log already; the offsets are those of its first append."""
+    needs_flush: bool
+    """`flush.messages` requires a flush before the append is acknowledged."""
+    has_rolled: bool
+    """A segment was sealed; it should be flushed soon, on a worker thread."""
 
 
 class FetchData(Struct, frozen=True, gc=False):
-    """What a read found: whole batches of one segment, or nothing (`records` is None)."""
+    """The result of a read: whole batches of one segment, or None for `records`."""
 
     records: LogSlice | None
     aborted_transactions: list[AbortedTxn] | None

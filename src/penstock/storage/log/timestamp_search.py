@@ -1,96 +1,127 @@
-"""Searches for records by their timestamps (Q5), which read and decode batches.
+"""Lookup of offsets by timestamp in a log (Q5), for ListOffsets.
 
-`Log.offset_for_timestamp` does it here and now. A `TimestampSearch` does it on another thread,
-while the log is appended to, rolled, compacted or deleted: it has handles of its own.
+A search reads and decodes batches, so the event loop begins it, a worker thread runs it, and the
+event loop finishes it::
+
+    search = begin_search(log, timestamp)
+    await loop.run_in_executor(pool, search.run)
+    record = finish_search(log, search)
+
+The search has file handles of its own: the log may be appended to, rolled, compacted or deleted
+while it runs.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from penstock.records.read import read_records
-from penstock.storage.disk import File
-from penstock.storage.segment.batch_scan import scan_batches
-
-
-class TimestampAndOffset(NamedTuple):
-    """A record found by its timestamp."""
-
-    timestamp: int
-    offset: int
-    leader_epoch: int
-
-
-def first_record_since(
-    file: File, position: int, end: int, timestamp: int, start_offset: int
-) -> TimestampAndOffset | None:
-    """The first record from `position` on that is not before `timestamp` and `start_offset`."""
-    for found in scan_batches(file, position, end):
-        header = found.header
-        if header.max_timestamp < timestamp or header.last_offset < start_offset:
-            continue
-        for record in read_records(found.data, found.start):
-            if record.timestamp >= timestamp and record.offset >= start_offset:
-                epoch = header.partition_leader_epoch
-                return TimestampAndOffset(record.timestamp, record.offset, epoch)
-    return None
-
-
-def first_record_of(
-    file: File, position: int, end: int, timestamp: int
-) -> TimestampAndOffset | None:
-    """The first record that has `timestamp`, in a batch that has no later one."""
-    for found in scan_batches(file, position, end):
-        if found.header.max_timestamp == timestamp:
-            for record in read_records(found.data, found.start):
-                if record.timestamp == timestamp:
-                    epoch = found.header.partition_leader_epoch
-                    return TimestampAndOffset(timestamp, record.offset, epoch)
-    return None
-
-
-class SearchedFile(NamedTuple):
-    """Where to look in a segment."""
-
-    file: File
-    position: int
-    end: int
+from penstock.storage.log.log import Log
+from penstock.storage.segment.timestamp_scan import (
+    SearchRange,
+    TimestampAndOffset,
+    first_record_of,
+    first_record_since,
+)
 
 
 class TimestampSearch:
-    """A search in some files. `run` it on any thread, then hand it to `Log.finish_search`."""
+    """A search in the files that `begin_search` has opened."""
 
     def __init__(
-        self, files: Sequence[SearchedFile], timestamp: int, start_offset: int, *, latest: bool
+        self,
+        ranges: Sequence[SearchRange],
+        timestamp: int,
+        start_offset: int,
+        *,
+        is_for_latest: bool,
     ) -> None:
         self.timestamp = timestamp
-        self.latest = latest
-        """Whether `timestamp` is the log's largest one."""
-        self.found: TimestampAndOffset | None = None
-        self.failed = False
-        """Whether the files could not be read, or not be understood."""
-        self._files = list(files)
+        self.is_for_latest = is_for_latest
+        """Whether `timestamp` is the largest one of the log."""
+        self.match: TimestampAndOffset | None = None
+        self.has_failed = False
+        """Whether the files could not be read or decoded."""
+        self._ranges = list(ranges)
         self._start_offset = start_offset
 
     def run(self) -> None:
+        """Searches the files, on any thread. An error is kept for `finish_search`."""
         try:
-            while self._files and self.found is None:
-                each = self._files.pop(0)
+            while self._ranges and self.match is None:
+                search_range = self._ranges.pop(0)
                 try:
-                    self.found = self._look(each)
+                    self.match = self._search(search_range)
                 finally:
-                    each.file.close()
-        except Exception:  # noqa: BLE001 - the log may have been cut: it is asked again
-            self.failed = True
+                    search_range.file.close()
+        except Exception:  # noqa: BLE001 - the log may have been truncated: it is searched again
+            self.has_failed = True
         finally:
             self.close()
 
-    def _look(self, each: SearchedFile) -> TimestampAndOffset | None:
-        file, position, end = each
-        if self.latest:
-            return first_record_of(file, position, end, self.timestamp)
-        return first_record_since(file, position, end, self.timestamp, self._start_offset)
+    def _search(self, search_range: SearchRange) -> TimestampAndOffset | None:
+        if self.is_for_latest:
+            return first_record_of(search_range, self.timestamp)
+        return first_record_since(search_range, self.timestamp, self._start_offset)
 
     def close(self) -> None:
-        """Lets go of the files; needed only where `run` is never called."""
-        while self._files:
-            self._files.pop().file.close()
+        """Closes the files; only needed if `run` is never called."""
+        while self._ranges:
+            self._ranges.pop().file.close()
+
+
+def begin_search(log: Log, timestamp: int | None) -> TimestampSearch | None:
+    """Returns a search for the first record at or after `timestamp`.
+
+    With None it searches for the first record that has the log's largest timestamp. Returns None
+    if the log has no timestamps.
+    """
+    return log.guard.run(lambda: _begin_search(log, timestamp))
+
+
+def _begin_search(log: Log, timestamp: int | None) -> TimestampSearch | None:
+    is_for_latest = timestamp is None
+    if timestamp is None:
+        timestamp = max(segment.max_timestamp for segment in log.local.segments)
+        if timestamp < 0:
+            return None
+    # The first segment has the record, unless that is below the log start offset.
+    segments = [segment for segment in log.local.segments if segment.max_timestamp >= timestamp][:2]
+    start_offset = log.log_start_offset
+    ranges = [segment.open_for_search(timestamp, start_offset) for segment in segments]
+    return TimestampSearch(ranges, timestamp, start_offset, is_for_latest=is_for_latest)
+
+
+def finish_search(log: Log, search: TimestampSearch) -> TimestampAndOffset | None:
+    """Returns the record that `search` has found, or None if there is none.
+
+    Searches again on this thread if the record is not in the log any more.
+    """
+    search.close()
+    match = search.match
+    if match is not None and log.log_start_offset <= match.offset < log.log_end_offset:
+        return match
+    if search.is_for_latest:
+        return offset_of_max_timestamp(log)
+    return offset_for_timestamp(log, search.timestamp)
+
+
+def offset_for_timestamp(log: Log, timestamp: int) -> TimestampAndOffset | None:
+    """Returns the first record at or after `timestamp`, or None. Reads on this thread."""
+    return log.guard.run(lambda: _find_timestamp(log, timestamp))
+
+
+def _find_timestamp(log: Log, timestamp: int) -> TimestampAndOffset | None:
+    for segment in log.local.segments:
+        if segment.largest_timestamp >= timestamp:
+            match = segment.find_timestamp(timestamp, log.log_start_offset)
+            if match is not None:
+                return match
+    return None
+
+
+def offset_of_max_timestamp(log: Log) -> TimestampAndOffset | None:
+    """Returns the first record that has the log's largest timestamp. Reads on this thread."""
+    return log.guard.run(lambda: _find_max_timestamp(log))
+
+
+def _find_max_timestamp(log: Log) -> TimestampAndOffset | None:
+    latest_segment = max(log.local.segments, key=lambda segment: segment.max_timestamp)
+    return latest_segment.find_max_timestamp()

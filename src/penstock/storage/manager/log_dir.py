@@ -332,7 +332,7 @@ class LogDir:
         log = self.make_log(
             partition, config, topic_id, name=name, log_start_offset=log_start_offset
         )
-        log.on_failure = lambda error: None
+        log.guard.on_failure = lambda error: None
         self._disk.sync_directory(self.path)
         return log
 
@@ -354,7 +354,7 @@ class LogDir:
 
     def adopt(self, log: Log) -> None:
         """From now on this is the partition's log."""
-        log.on_failure = self.fail
+        log.guard.on_failure = self.fail
         self.logs[log.partition] = log
 
     def delete(self, partition: TopicPartition, reason: str = "was deleted") -> None:
@@ -396,7 +396,7 @@ class LogDir:
         self.broken.pop(partition, None)
         if log is not None:
             # Nobody may append to its files, and a flush that misses them is no failed disk.
-            log.failure = log.failure or KafkaStorageError(f"{partition} {reason}")
+            log.guard.stop(KafkaStorageError(f"{partition} {reason}"))
             # As long as it has its name it may be back after a crash.
             self.passing[partition] = log
         return _DirectoryRename(partition, deleted_directory_name(partition, uuid4().hex), log)
@@ -423,7 +423,11 @@ class LogDir:
         ]
         if directories:
             self._condemned = [item for item in self._condemned if item[0] > now_ms]
-        segments = [segment for log in self.logs.values() for segment in log.local.take_due(now_ms)]
+        segments = [
+            segment
+            for log in self.logs.values()
+            for segment in log.local.take_removable_segments(now_ms)
+        ]
         if not directories and not segments:
             return None
         return RemovalTask(self._disk, directories, segments)
@@ -464,8 +468,7 @@ class LogDir:
         )
         _log.error("%s", self.error.message)
         for log in self.logs.values():
-            if log.failure is None:
-                log.failure = self.error
+            log.guard.stop(self.error)
 
     def require_online(self) -> None:
         if self.error is not None:

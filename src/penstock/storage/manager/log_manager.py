@@ -14,9 +14,11 @@ from penstock.core.ids import TopicId, TopicPartition
 from penstock.storage.checkpoint.latest_files import FileWrite
 from penstock.storage.disk import Disk, DiskSpace
 from penstock.storage.file_names import MAX_NAME, future_directory_name
-from penstock.storage.log.local_log import FlushTask
+from penstock.storage.log.flush_task import FlushTask
 from penstock.storage.log.log import Log
 from penstock.storage.log.log_loader import ProducerLimits
+from penstock.storage.log.retention import delete_old_segments
+from penstock.storage.log.truncation import begin_full_truncation, begin_truncation
 from penstock.storage.log_config import LogConfig
 from penstock.storage.manager.file_removal import RemovalTask
 from penstock.storage.manager.log_creation import LogCreation, NewLog
@@ -307,7 +309,7 @@ class LogManager:
     def _truncate(self, partition: TopicPartition, offset: int) -> Steps[bool]:
         home = self._home_of(partition)
         self._moves.truncated(partition)
-        truncated = yield from home.log(partition).begin_truncation(offset).steps
+        truncated = yield from begin_truncation(home.log(partition), offset).steps
         yield from self._after_truncation(home, partition, offset)
         return truncated
 
@@ -324,7 +326,7 @@ class LogManager:
     def _truncate_fully(self, partition: TopicPartition, offset: int) -> Steps[None]:
         home = self._home_of(partition)
         self._moves.truncated(partition)
-        yield from home.log(partition).begin_full_truncation(offset).steps
+        yield from begin_full_truncation(home.log(partition), offset).steps
         yield from self._after_truncation(home, partition, offset)
 
     def _after_truncation(
@@ -469,7 +471,7 @@ class LogManager:
         now = self._clock.monotonic_ms()
         if now >= self._next_retention:
             self._next_retention = now + self._intervals.log_retention_check_interval_ms
-            self._each(lambda log: log.delete_old_segments())
+            self._each(lambda log: delete_old_segments(log))
         if now >= self._next_expiration:
             self._next_expiration = now + self._intervals.producer_id_expiration_check_interval_ms
             wall_ms = self._clock.now_ms()
@@ -482,7 +484,7 @@ class LogManager:
         """
         tasks: list[tuple[Log, FlushTask]] = []
         for log in self:
-            if log.failure is None and log.flush_due:
+            if log.failure is None and log.is_flush_due:
                 task = log.begin_flush()
                 if task is not None:
                     tasks.append((log, task))

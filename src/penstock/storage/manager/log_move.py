@@ -146,7 +146,7 @@ class LogMove:
         Where every append is flushed, the current log would always be a flush ahead.
         """
         self.release()
-        self._holding.enter_context(self.log.local.held())
+        self._holding.enter_context(self.log.local.lock_files())
 
     def release(self) -> None:
         """Undoes `hold`; fine where nothing is held."""

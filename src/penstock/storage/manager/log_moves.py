@@ -183,7 +183,7 @@ class LogMoves:
         """
         old, new, target = move.log, move.future, move.target
         assert new is not None, "a future log that has caught up is there"
-        with old.local.held():
+        with old.local.lock_files():
             target.passing[move.partition] = old
             try:
                 moved = yield from self._take_the_name(move, old, new)
@@ -203,7 +203,7 @@ class LogMoves:
             return False
         try:
             yield target.begin_adoption(new)
-            new.moved_to(f"{target.path}/{move.partition}")
+            new.update_directory(f"{target.path}/{move.partition}")
             while self._is_fine(move) and not self._copy_rest(move, old, new, stored):
                 if stored != old.log_start_offset:
                     stored = yield from self._store_start(move, old)
@@ -212,7 +212,7 @@ class LogMoves:
             if self._is_fine(move):
                 return True
             yield target.begin_return(new, move.directory_name)
-            new.moved_to(move.directory)
+            new.update_directory(move.directory)
         except OSError as error:
             # What its directory is called is not known: nothing of it may be removed.
             move.removed = True
@@ -250,7 +250,7 @@ class LogMoves:
             return False
         try:
             move.append_rest(rest)
-            new.take_over(old)
+            new.copy_state_from(old)
         except KafkaStorageError as error:
             cause = error.__cause__
             self._fail(
@@ -268,7 +268,7 @@ class LogMoves:
         target.adopt(new)
         del source.logs[partition]
         source.passing[partition] = old
-        old.failure = KafkaStorageError(f"{partition} was moved to {target.path}")
+        old.guard.stop(KafkaStorageError(f"{partition} was moved to {target.path}"))
         old.successor = new
         if self._moves.get(partition) is move:
             del self._moves[partition]

@@ -14,7 +14,7 @@ A completed transaction stays unstable until the high watermark has passed its m
 
 import logging
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from penstock.core.errors import ErrorCode, KafkaError
@@ -294,17 +294,17 @@ class ProducerStateManager:
     def clear_verification_state_entry(self, producer_id: int) -> None:
         self._verifications.pop(producer_id, None)
 
-    def take_over(self, other: "ProducerStateManager") -> None:
-        """Goes on with the state of a log that has the same records in another directory.
+    def copy_state_from(self, source: "ProducerStateManager") -> None:
+        """Shares the state of a log that has the same records in another directory.
 
-        It may know more than the records tell: producers whose records were deleted.
+        The source may know more than the records tell: producers whose records were deleted.
         """
-        self._producers = other._producers
-        self._verifications = other._verifications
-        self._ongoing = other._ongoing
-        self._unreplicated = other._unreplicated
-        self.map_end_offset = other.map_end_offset
-        self.producer_id_expiration_ms = other.producer_id_expiration_ms
+        self._producers = source._producers
+        self._verifications = source._verifications
+        self._ongoing = source._ongoing
+        self._unreplicated = source._unreplicated
+        self.map_end_offset = source.map_end_offset
+        self.producer_id_expiration_ms = source.producer_id_expiration_ms
 
     # --- the log is cut
 
@@ -424,6 +424,11 @@ class ProducerStateManager:
         if offset in self._snapshots:
             self._snapshots.remove(offset)
             self._disk.remove(self._snapshot_path(offset))
+
+    def delete_snapshots(self, offsets: Iterable[int]) -> None:
+        """Removes the snapshots at these offsets, for segments that are removed."""
+        for offset in offsets:
+            self.delete_snapshot(offset)
 
     def _snapshot_path(self, offset: int) -> str:
         return segment_path(self.directory, offset, SNAPSHOT_SUFFIX)

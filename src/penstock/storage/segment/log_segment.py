@@ -24,12 +24,6 @@ from penstock.storage.file_names import (
 from penstock.storage.index.offset_index import OffsetIndex
 from penstock.storage.index.time_index import TimeIndex
 from penstock.storage.index.transaction_index import TransactionIndex
-from penstock.storage.log.timestamp_search import (
-    SearchedFile,
-    TimestampAndOffset,
-    first_record_of,
-    first_record_since,
-)
 from penstock.storage.log_config import INT_MAX, LogConfig
 from penstock.storage.segment.batch_scan import (
     BatchLocation,
@@ -39,8 +33,12 @@ from penstock.storage.segment.batch_scan import (
     scan_batches,
 )
 from penstock.storage.segment.recent_batches import RecentBatches
-
-__all__ = ["LogSegment", "LogSlice", "TimestampAndOffset"]
+from penstock.storage.segment.timestamp_scan import (
+    SearchRange,
+    TimestampAndOffset,
+    first_record_of,
+    first_record_since,
+)
 
 ALLOCATE_BYTES = 1024 * 1024
 FIRST_ALLOCATION_AT = 64 * 1024
@@ -298,13 +296,14 @@ class LogSegment:
         """The first record at or after `start_offset` whose timestamp is at least `timestamp`."""
         _, near = self.time_index.lookup(timestamp)
         _, position = self.offset_index.lookup(max(near, start_offset))
-        return first_record_since(self.file, position, self.size, timestamp, start_offset)
+        search_range = SearchRange(self.file, position, self.size)
+        return first_record_since(search_range, timestamp, start_offset)
 
-    def open_for_search(self, timestamp: int, start_offset: int) -> SearchedFile:
+    def open_for_search(self, timestamp: int, start_offset: int) -> SearchRange:
         """The file, opened once more, and where to look for the first record of a timestamp."""
         _, near = self.time_index.lookup(timestamp)
         _, position = self.offset_index.lookup(max(near, start_offset))
-        return SearchedFile(self._disk.open(self._path(LOG_SUFFIX)), position, self.size)
+        return SearchRange(self._disk.open(self._path(LOG_SUFFIX)), position, self.size)
 
     def find_max_timestamp(self) -> TimestampAndOffset | None:
         """The first record that has the segment's largest timestamp."""
@@ -312,7 +311,7 @@ class LogSegment:
         if timestamp < 0:
             return None
         _, position = self.offset_index.lookup(self.max_timestamp_offset)
-        return first_record_of(self.file, position, self.size, timestamp)
+        return first_record_of(SearchRange(self.file, position, self.size), timestamp)
 
     # --- recovery and truncation
 
@@ -437,7 +436,7 @@ class LogSegment:
         self.time_index.rename_to(self._path(TIME_INDEX_SUFFIX))
         self.txn_index.rename_to(self._path(TXN_INDEX_SUFFIX))
 
-    def moved_to(self, directory: str) -> None:
+    def update_directory(self, directory: str) -> None:
         """Takes note that the files are in another directory now, which was renamed."""
         self.directory = directory
         self.offset_index.path = self._path(INDEX_SUFFIX)

@@ -12,7 +12,7 @@ from penstock.broker.workers import Workers
 from penstock.core.errors import KafkaStorageError
 from penstock.records.build import build_batch
 from penstock.records.record import Record
-from penstock.storage.log.local_log import FlushTask
+from penstock.storage.log.flush_task import FlushTask
 from penstock.storage.log.log import Log
 from tests.support.storage.gated_disk import GatedDisk
 from tests.support.storage.logs import LogDirectory
@@ -133,7 +133,7 @@ def test_a_log_that_is_deleted_meanwhile_is_no_failure(
     async def work(flushes: LogFlusher) -> None:
         append(log)
         done = flushes.start(log)
-        log.failure = KafkaStorageError("t-0 was deleted")
+        log.guard.stop(KafkaStorageError("t-0 was deleted"))
         disk.gate.set()
         with pytest.raises(KafkaStorageError, match="was deleted"):
             await done
@@ -170,7 +170,7 @@ def test_a_log_that_is_held_and_then_moved(log: Log, disk: GatedDisk, tmp_path: 
         with LogDirectory(tmp_path / "other") as folder:
             new = folder.open()
             append(new)
-            with log.local.held():
+            with log.local.lock_files():
                 done = flushes.start(log)
                 await asyncio.sleep(0)
                 assert not done.done()

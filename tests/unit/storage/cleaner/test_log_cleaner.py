@@ -21,6 +21,8 @@ from penstock.storage.cleaner.log_cleaner import CleanerSettings, LogCleaner
 from penstock.storage.cleaner.steps import FlushStep, StoreStep
 from penstock.storage.disk import OsDisk
 from penstock.storage.log.results import FetchIsolation
+from penstock.storage.log.retention import delete_old_segments
+from penstock.storage.log.timestamp_search import offset_for_timestamp
 from penstock.storage.log_config import LogConfig
 from penstock.storage.manager.log_manager import LogManager
 from tests.support.storage.cleaning import (
@@ -33,7 +35,7 @@ from tests.support.storage.cleaning import (
     leftovers,
     run_all,
 )
-from tests.support.storage.logs import headers_of, read_all
+from tests.support.storage.logs import headers_of, read_all, remove_deleted_segments
 
 OTHER = TopicPartition("accounts", 1)
 
@@ -163,7 +165,7 @@ class TestCleaning:
             found = read_all(log, start=offset)
             assert [record.offset for record in found] == [o for o in offsets if o >= offset]
         for record in broker.records():
-            found_by_time = log.offset_for_timestamp(record.timestamp)
+            found_by_time = offset_for_timestamp(log, record.timestamp)
             assert found_by_time is not None
             assert found_by_time.timestamp == record.timestamp
 
@@ -177,7 +179,7 @@ class TestCleaning:
         assert fetched.records.read() == before
         assert any(name.endswith(".deleted") for name in broker.disk.names(broker.log.directory))
         broker.advance(COMPACT.file_delete_delay_ms)
-        broker.log.purge_deleted()
+        remove_deleted_segments(broker.log)
         assert not any(
             name.endswith(".deleted") for name in broker.disk.names(broker.log.directory)
         )
@@ -365,7 +367,7 @@ class TestDeletion:
         assert broker.pairs() == [(b"old", b"1"), (b"k", b"3"), (b"active", b"-")]
         broker.advance(5001)
         broker.append((b"active", b"+"))
-        broker.log.delete_old_segments()
+        delete_old_segments(broker.log)
         assert broker.pairs() == [(b"active", b"-"), (b"active", b"+")]
         assert broker.cleaner.begin() is None
         broker.roll()

@@ -17,10 +17,11 @@ from penstock.storage.checkpoint.checkpoint_files import (
 from penstock.storage.cleaner.cleaning_task import CleaningTask
 from penstock.storage.cleaner.log_cleaner import CleanerSettings, LogCleaner
 from penstock.storage.disk import OsDisk
+from penstock.storage.log.retention import delete_old_segments
 from penstock.storage.log_config import LogConfig
 from penstock.storage.manager.log_manager import LogManager
 from tests.support.storage.cleaning import COMPACT, TP, Broker, checkpoint, fill, leftovers, run_all
-from tests.support.storage.logs import read_all
+from tests.support.storage.logs import read_all, remove_deleted_segments
 
 OTHER = TopicPartition("accounts", 1)
 
@@ -66,7 +67,7 @@ class TestMeanwhile:
                     assert not isinstance(task, CleaningTask) or task.error is None
                     task = cleaner.finish(task)
                 clock.advance(config.file_delete_delay_ms)
-                log.purge_deleted()
+                remove_deleted_segments(log)
         assert cleaner.logs_cleaned > 3
         assert {record.key: record.value for record in read_all(log)} == table
         assert cleaner.uncleanable == {}
@@ -79,7 +80,7 @@ class TestMeanwhile:
         task.run()
         task.run()
         broker.log.increment_log_start_offset(5)
-        broker.log.delete_old_segments()
+        delete_old_segments(broker.log)
         assert broker.cleaner.finish(task) is None
         assert broker.bases() == [4, 8, 12]
         assert leftovers(broker) == []
@@ -94,7 +95,7 @@ class TestMeanwhile:
         fill(broker)
         task = broker.begin()
         broker.log.increment_log_start_offset(5)
-        broker.log.delete_old_segments()
+        delete_old_segments(broker.log)
         task.run()
         assert isinstance(task.error, FileNotFoundError)
         assert broker.cleaner.finish(task) is None

@@ -16,7 +16,7 @@ from penstock.storage.segment.log_segment import LogSegment
 from penstock.storage.segment.log_segments import LogSegments
 from penstock.storage.staged_operation import StagedOperation
 from tests.support.storage.crash_disk import CrashDisk, CrashMode
-from tests.support.storage.logs import NOW, batch, batches_in, filler
+from tests.support.storage.logs import NOW, batch, batches_in, filler, remove_deleted
 
 CONFIG = LogConfig(
     segment_bytes=1000, segment_index_bytes=240, index_interval_bytes=150, file_delete_delay_ms=500
@@ -286,11 +286,11 @@ def test_removed_files_wait_for_their_readers(log: LocalLog, tmp_path: Path) -> 
     log.remove([log.segments.first], NOW)
     assert names(tmp_path, ".log") == [5, 10]
     assert names(tmp_path, ".log.deleted") == names(tmp_path, ".index.deleted") == [0]
-    assert log.purge(NOW + 499) == 0
+    assert remove_deleted(log, NOW + 499) == 0
     assert [h.base_offset for _, _, h in batches_in(held[0])] == [0, 1, 2, 3, 4]
-    assert log.purge(NOW + 500) == 1
+    assert remove_deleted(log, NOW + 500) == 1
     assert names(tmp_path, ".deleted") == []
-    assert log.purge(NOW + 500) == 0
+    assert remove_deleted(log, NOW + 500) == 0
 
 
 def test_removal_at_once(log: LocalLog, tmp_path: Path) -> None:
@@ -344,7 +344,7 @@ def test_replace_puts_new_segments_in_the_place_of_old_ones(log: LocalLog, tmp_p
     assert names(tmp_path, ".swap") == names(tmp_path, ".cleaned") == []
     assert offsets_at(log, 0) == [1, 8]
     assert offsets_at(log, 9) == [10, 11, 12, 13, 14]
-    assert log.purge(NOW + 500) == 2
+    assert remove_deleted(log, NOW + 500) == 2
 
 
 def test_replace_by_several_segments(log: LocalLog, tmp_path: Path) -> None:
@@ -397,13 +397,13 @@ def test_flushes_side_by_side(log: LocalLog) -> None:
     second.run()
     log.finish_flush(second)
     assert log.recovery_point == 3
-    assert log.is_flushing
+    assert log.is_busy
     with pytest.raises(RuntimeError, match="flush"):
         StagedOperation(log.truncate_to(1, NOW)).complete()
     first.run()
     log.finish_flush(first)
     assert log.recovery_point == 3, "the earlier one takes nothing back"
-    assert not log.is_flushing
+    assert not log.is_busy
     assert log.begin_flush() is None
 
 
@@ -411,7 +411,7 @@ def test_a_failed_flush_leaves_the_recovery_point(log: LocalLog) -> None:
     fill(log, 2)
     task = log.begin_flush()
     assert task is not None
-    log.finish_flush(task, done=False)
+    log.finish_flush(task, succeeded=False)
     assert log.recovery_point == 0
     flush(log)
     assert log.recovery_point == 2

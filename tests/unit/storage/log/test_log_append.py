@@ -15,6 +15,9 @@ from penstock.core.errors import (
 from penstock.records.batch import TimestampType, read_header
 from penstock.records.compress import Compression
 from penstock.storage.checkpoint.leader_epoch_cache import EpochEntry, LeaderEpochCache
+from penstock.storage.log.retention import delete_old_segments
+from penstock.storage.log.timestamp_search import offset_for_timestamp
+from penstock.storage.log.truncation import begin_full_truncation, begin_truncation
 from penstock.storage.log_config import INT_MAX, LogConfig
 from tests.support.storage.crash_disk import CrashDisk
 from tests.support.storage.logs import (
@@ -44,9 +47,9 @@ def test_a_leader_assigns_offsets_and_its_epoch(tmp_path: Path) -> None:
         second = log.append_as_leader(batch(b"c"), 5)
         assert (first.first_offset, first.last_offset) == (0, 1)
         assert (second.first_offset, second.last_offset) == (2, 2)
-        assert not first.duplicate
-        assert not first.rolled
-        assert not first.flush_due
+        assert not first.is_duplicate
+        assert not first.has_rolled
+        assert not first.needs_flush
         assert first.log_append_time == -1
         assert log.log_end_offset == 3
         assert offsets(log) == [0, 1, 2]
@@ -198,7 +201,7 @@ def test_settings_can_change_at_any_time(tmp_path: Path) -> None:
         log.config = LogConfig(max_message_bytes=200, segment_bytes=400)
         assert refused(log, filler(300)).code is ErrorCode.MESSAGE_TOO_LARGE
         info = log.append_as_leader(filler(200), 0)
-        assert info.rolled
+        assert info.has_rolled
         log.config = LogConfig(message_timestamp_type="LogAppendTime")
         assert log.append_as_leader(filler(300), 0).log_append_time == NOW
 
@@ -254,7 +257,7 @@ def test_rolls_by_bytes(tmp_path: Path) -> None:
     """S3: `segment.bytes` is never passed."""
     with LogDirectory(tmp_path, SMALL) as directory:
         log = directory.open()
-        rolled = [log.append_as_leader(filler(300), 0).rolled for _ in range(8)]
+        rolled = [log.append_as_leader(filler(300), 0).has_rolled for _ in range(8)]
         assert rolled == [False, False, False, True, False, False, True, False]
         assert directory.sizes() == {0: 900, 3: 900, 6: 600}
         assert offsets(log) == list(range(8))
@@ -293,8 +296,8 @@ def test_rolls_with_jitter(tmp_path: Path) -> None:
         log.append_as_leader(batch(b"v"), 0)
         log.roll()
         log.append_as_leader(batch(b"v"), 0)
-        assert not log.append_as_leader(batch(b"v", timestamp=NOW + 600), 0).rolled
-        assert log.append_as_leader(batch(b"v", timestamp=NOW + 601), 0).rolled
+        assert not log.append_as_leader(batch(b"v", timestamp=NOW + 600), 0).has_rolled
+        assert log.append_as_leader(batch(b"v", timestamp=NOW + 601), 0).has_rolled
         log.config = LogConfig(segment_ms=1000, segment_jitter_ms=5000)
         log.roll()
         assert limits[-1] == 1000
@@ -309,7 +312,7 @@ def test_rolls_when_an_index_is_full(tmp_path: Path) -> None:
             log.append_as_leader(filler(100, timestamp=NOW + n), 0)
         assert log.local.segments.base_offsets == [0, 3, 6, 9]
         assert offsets(log) == list(range(10))
-        found = [log.offset_for_timestamp(NOW + n) for n in range(10)]
+        found = [offset_for_timestamp(log, NOW + n) for n in range(10)]
         assert [each and each.offset for each in found] == list(range(10))
 
 
@@ -319,8 +322,8 @@ def test_rolls_before_offsets_that_an_index_cannot_tell(tmp_path: Path) -> None:
         log = directory.open()
         log.append_as_follower(batch(b"a", base_offset=0))
         log.append_as_follower(batch(b"b", base_offset=INT_MAX))
-        assert log.append_as_follower(batch(b"c", base_offset=INT_MAX + 1)).rolled
-        assert log.append_as_follower(batch(b"d", base_offset=3 * INT_MAX)).rolled
+        assert log.append_as_follower(batch(b"c", base_offset=INT_MAX + 1)).has_rolled
+        assert log.append_as_follower(batch(b"d", base_offset=3 * INT_MAX)).has_rolled
         assert log.local.segments.base_offsets == [0, INT_MAX + 1, 3 * INT_MAX]
         assert offsets(log) == [0, INT_MAX, INT_MAX + 1, 3 * INT_MAX]
 
@@ -367,10 +370,10 @@ def test_a_full_disk_stops_the_log_and_keeps_what_was_acknowledged(tmp_path: Pat
         for change in (
             lambda: log.append_as_leader(batch(b"c"), 0),
             lambda: log.append_as_follower(batch(b"c", base_offset=1)),
-            lambda: log.truncate_to(0),
-            lambda: log.truncate_fully_and_start_at(0),
+            lambda: begin_truncation(log, 0).complete(),
+            lambda: begin_full_truncation(log, 0).complete(),
             lambda: log.increment_log_start_offset(1),
-            lambda: log.delete_old_segments(),
+            lambda: delete_old_segments(log),
             lambda: log.roll(),
         ):
             with pytest.raises(KafkaStorageError):

@@ -11,10 +11,18 @@ import pytest
 from penstock.core.errors import KafkaStorageError
 from penstock.storage.disk import OsDisk, OsFile
 from penstock.storage.log.log import Log
+from penstock.storage.log.retention import delete_old_segments
 from penstock.storage.log_config import LogConfig
 from tests.support.storage.crash_disk import CrashDisk, CrashMode
 from tests.support.storage.gated_disk import GatedDisk
-from tests.support.storage.logs import LogDirectory, batch, filler, offsets, values
+from tests.support.storage.logs import (
+    LogDirectory,
+    batch,
+    filler,
+    offsets,
+    remove_deleted_segments,
+    values,
+)
 
 SMALL = LogConfig(segment_bytes=1000, segment_index_bytes=1200, index_interval_bytes=150)
 
@@ -40,11 +48,11 @@ def test_flush_messages_asks_for_a_flush_before_the_answer(tmp_path: Path) -> No
         due = []
         for _ in range(7):
             info = log.append_as_leader(batch(b"a"), 0)
-            due.append((info.flush_due, log.flush_due))
-            if info.flush_due:
+            due.append((info.needs_flush, log.is_flush_due))
+            if info.needs_flush:
                 log.flush()
                 assert log.recovery_point == log.log_end_offset
-                assert not log.flush_due
+                assert not log.is_flush_due
         asked = [False, False, True, False, False, True, False]
         assert due == [(each, each) for each in asked]
 
@@ -52,8 +60,8 @@ def test_flush_messages_asks_for_a_flush_before_the_answer(tmp_path: Path) -> No
 def test_flush_messages_counts_records_not_batches(tmp_path: Path) -> None:
     with LogDirectory(tmp_path, LogConfig(flush_messages=3)) as directory:
         log = directory.open()
-        assert not log.append_as_leader(batch(b"a", b"b"), 0).flush_due
-        assert log.append_as_leader(batch(b"c", b"d"), 0).flush_due
+        assert not log.append_as_leader(batch(b"a", b"b"), 0).needs_flush
+        assert log.append_as_leader(batch(b"c", b"d"), 0).needs_flush
 
 
 def test_flush_ms(tmp_path: Path) -> None:
@@ -61,16 +69,16 @@ def test_flush_ms(tmp_path: Path) -> None:
     with LogDirectory(tmp_path, LogConfig(flush_ms=1000)) as directory:
         log = directory.open()
         directory.clock.advance(5000)
-        assert not log.flush_due
+        assert not log.is_flush_due
         log.append_as_leader(batch(b"a"), 0)
-        assert log.flush_due
+        assert log.is_flush_due
         log.flush()
-        assert not log.flush_due
+        assert not log.is_flush_due
         log.append_as_leader(batch(b"b"), 0)
         directory.clock.advance(999)
-        assert not log.flush_due
+        assert not log.is_flush_due
         directory.clock.advance(1)
-        assert log.flush_due
+        assert log.is_flush_due
 
 
 def test_by_default_only_sealed_segments_are_flushed(tmp_path: Path) -> None:
@@ -79,11 +87,11 @@ def test_by_default_only_sealed_segments_are_flushed(tmp_path: Path) -> None:
         log = directory.open()
         fill(log, 10)
         directory.clock.advance(10**12)
-        assert not log.flush_due
-        assert log.append_as_leader(filler(100), 0).rolled
-        assert log.flush_due
+        assert not log.is_flush_due
+        assert log.append_as_leader(filler(100), 0).has_rolled
+        assert log.is_flush_due
         log.flush()
-        assert not log.flush_due
+        assert not log.is_flush_due
 
 
 # --- what
@@ -175,7 +183,7 @@ def test_a_log_rolls_while_its_segment_is_flushed(tmp_path: Path) -> None:
         running.result(10)
         log.finish_flush(task)
         assert log.recovery_point == 5
-        assert log.flush_due, "the segments that were sealed meanwhile are not flushed"
+        assert log.is_flush_due, "the segments that were sealed meanwhile are not flushed"
         log.flush()
         log = directory.reopen(clean=False)
         assert offsets(log) == list(range(25))
@@ -208,7 +216,7 @@ def delete_while_flushing(tmp_path: Path, disk: GatedDisk | LateDisk) -> None:
         running = pool.submit(task.run)
         try:
             assert disk.reached.wait(10)
-            assert len(log.delete_old_segments()) == 2
+            assert len(delete_old_segments(log)) == 2
         finally:
             disk.gate.set()
         running.result(10)
@@ -237,13 +245,13 @@ def test_files_are_not_removed_under_a_flush(tmp_path: Path) -> None:
         running = pool.submit(task.run)
         try:
             assert disk.reached.wait(10)
-            assert len(log.delete_old_segments()) == 3
-            assert log.purge_deleted() == 0
+            assert len(delete_old_segments(log)) == 3
+            assert remove_deleted_segments(log) == 0
         finally:
             disk.gate.set()
         running.result(10)
         log.finish_flush(task)
-        assert log.purge_deleted() == 3
+        assert remove_deleted_segments(log) == 3
         assert directory.names(".deleted") == []
         assert log.failure is None
 
@@ -330,4 +338,4 @@ def test_closing_flushes_and_forgets_nothing(tmp_path: Path) -> None:
         opened = again.open(clean=True, recovery_point=26)
         assert offsets(opened) == list(range(26))
         assert opened.recovery_point == 26
-        assert opened.append_as_leader(batch(b"p", producer_id=7, sequence=0), 0).duplicate
+        assert opened.append_as_leader(batch(b"p", producer_id=7, sequence=0), 0).is_duplicate

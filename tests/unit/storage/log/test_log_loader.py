@@ -8,8 +8,9 @@ import pytest
 
 from penstock.core.errors import KafkaError, KafkaStorageError
 from penstock.storage.checkpoint.leader_epoch_cache import EpochEntry
+from penstock.storage.log.timestamp_search import offset_for_timestamp
 from penstock.storage.log_config import LogConfig
-from penstock.storage.segment.log_segment import TimestampAndOffset
+from penstock.storage.segment.timestamp_scan import TimestampAndOffset
 from tests.support.storage.logs import (
     NOW,
     CountingDisk,
@@ -88,7 +89,7 @@ def test_after_any_other_stop_only_a_flush_moves_the_recovery_point(tmp_path: Pa
         stopped(directory, 25)
         log = directory.open(recovery_point=13)
         assert log.recovery_point == 13
-        assert log.flush_due
+        assert log.is_flush_due
         log.flush()
         assert log.recovery_point == 25
         directory.crash()
@@ -333,7 +334,7 @@ def test_producers_of_records_that_were_cut_off_are_forgotten(tmp_path: Path) ->
         log = directory.open()
         assert log.log_end_offset == 19
         again = log.append_as_leader(batch(b"v" * 40, producer_id=7, sequence=19), 0)
-        assert (again.first_offset, again.duplicate) == (19, False)
+        assert (again.first_offset, again.is_duplicate) == (19, False)
 
 
 def test_after_a_crash_the_last_five_batches_of_a_producer_are_known(tmp_path: Path) -> None:
@@ -349,7 +350,7 @@ def test_after_a_crash_the_last_five_batches_of_a_producer_are_known(tmp_path: P
         log = directory.open()
         for n in range(3, 8):
             again = log.append_as_leader(batch(b"v", producer_id=7, sequence=n), 0)
-            assert (again.first_offset, again.duplicate) == (n, True)
+            assert (again.first_offset, again.is_duplicate) == (n, True)
         assert log.log_end_offset == 8
 
 
@@ -381,7 +382,7 @@ def test_old_segments_are_opened(tmp_path: Path, magic: int, clean: bool) -> Non
         log = directory.open(clean=clean)
         assert values(log) == [b"value %d" % n for n in range(20)]
         assert log.epochs.entries() == []
-        found = log.offset_for_timestamp(NOW + 13)
+        found = offset_for_timestamp(log, NOW + 13)
         assert found == (TimestampAndOffset(NOW + 13, 13, -1) if magic else None)
         log.append_as_leader(batch(b"new"), 1)
         assert values(log)[-1] == b"new"

@@ -7,8 +7,9 @@ import pytest
 from penstock.core.errors import KafkaError
 from penstock.records.validate import AppendOrigin
 from penstock.storage.log.log import Log
+from penstock.storage.log.timestamp_search import offset_for_timestamp
 from penstock.storage.log_config import LogConfig
-from penstock.storage.segment.log_segment import TimestampAndOffset
+from penstock.storage.segment.timestamp_scan import TimestampAndOffset
 from tests.support.storage.logs import (
     NOW,
     LogDirectory,
@@ -34,7 +35,7 @@ def test_a_missing_index_is_rebuilt(tmp_path: Path, kind: str, clean: bool) -> N
         log = directory.open(clean=clean, recovery_point=35)
         assert offsets(log) == list(range(35))
         for n in range(35):
-            found = log.offset_for_timestamp(NOW + 10 * n)
+            found = offset_for_timestamp(log, NOW + 10 * n)
             assert found == TimestampAndOffset(NOW + 10 * n, n, 0)
         directory.close()
         assert index_files(directory) == before
@@ -131,7 +132,7 @@ def test_a_rebuild_of_one_segment_keeps_the_producers(tmp_path: Path) -> None:
         directory.close()
         directory.file(bases[1], ".index").unlink()
         log = directory.open(clean=True, recovery_point=30)
-        assert log.append_as_leader(batch(b"v" * 40, producer_id=7, sequence=29), 0).duplicate
+        assert log.append_as_leader(batch(b"v" * 40, producer_id=7, sequence=29), 0).is_duplicate
         with pytest.raises(KafkaError):
             log.append_as_leader(batch(b"v", producer_id=7, sequence=31), 0)
         assert log.append_as_leader(batch(b"v", producer_id=7, sequence=30), 0).first_offset == 30

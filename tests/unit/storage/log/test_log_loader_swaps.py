@@ -7,7 +7,9 @@ import pytest
 
 from penstock.records.batch import split
 from penstock.storage.disk import OsDisk
-from penstock.storage.segment.log_segment import LogSegment, TimestampAndOffset
+from penstock.storage.log.timestamp_search import offset_for_timestamp
+from penstock.storage.segment.log_segment import LogSegment
+from penstock.storage.segment.timestamp_scan import TimestampAndOffset
 from tests.support.storage.logs import (
     NOW,
     LogDirectory,
@@ -117,7 +119,7 @@ def test_a_swap_whose_index_is_missing(tmp_path: Path) -> None:
         log = directory.open(clean=True, recovery_point=35)
         assert offsets(log) == NEW
         assert directory.names(".swap") == []
-        assert log.offset_for_timestamp(NOW + 20) == TimestampAndOffset(NOW + 140, 14, -1)
+        assert offset_for_timestamp(log, NOW + 20) == TimestampAndOffset(NOW + 140, 14, -1)
 
 
 def test_several_segments_are_swapped_together(tmp_path: Path) -> None:

@@ -8,10 +8,26 @@ import pytest
 
 from penstock.core.errors import KafkaStorageError
 from penstock.storage.disk import OsDisk, OsFile
+from penstock.storage.log.read_ahead import ReadAhead
 from penstock.storage.log.results import FetchIsolation
+from penstock.storage.log.retention import delete_old_segments
+from penstock.storage.log.timestamp_search import (
+    begin_search,
+    finish_search,
+    offset_for_timestamp,
+    offset_of_max_timestamp,
+)
+from penstock.storage.log.truncation import begin_truncation
 from penstock.storage.log_config import LogConfig
-from penstock.storage.segment.read_ahead import ReadAhead
-from tests.support.storage.logs import NOW, CountingDisk, LogDirectory, batch, filler, offsets
+from tests.support.storage.logs import (
+    NOW,
+    CountingDisk,
+    LogDirectory,
+    batch,
+    filler,
+    offsets,
+    remove_deleted_segments,
+)
 
 SMALL = LogConfig(segment_bytes=1000, segment_index_bytes=1200, file_delete_delay_ms=500)
 
@@ -44,67 +60,67 @@ class TestSearch:
     @pytest.mark.parametrize("timestamp", [0, NOW, NOW + 7, NOW + 29])
     def test_on_a_thread(self, directory: LogDirectory, timestamp: int) -> None:
         log = directory.log
-        search = log.begin_search(timestamp)
+        search = begin_search(log, timestamp)
         assert search is not None
         with ThreadPoolExecutor(1) as pool:
             pool.submit(search.run).result()
-        assert log.finish_search(search) == log.offset_for_timestamp(timestamp)
+        assert finish_search(log, search) == offset_for_timestamp(log, timestamp)
 
     def test_nothing_so_late(self, directory: LogDirectory) -> None:
-        search = directory.log.begin_search(NOW + 30)
+        search = begin_search(directory.log, NOW + 30)
         assert search is not None
         search.run()
-        assert directory.log.finish_search(search) is None
+        assert finish_search(directory.log, search) is None
 
     def test_the_largest_timestamp(self, directory: LogDirectory) -> None:
         log = directory.log
-        search = log.begin_search(None)
+        search = begin_search(log, None)
         assert search is not None
         search.run()
-        assert log.finish_search(search) == log.offset_of_max_timestamp()
+        assert finish_search(log, search) == offset_of_max_timestamp(log)
 
     def test_no_timestamp_at_all(self, tmp_path: Path) -> None:
         with LogDirectory(tmp_path / "empty", SMALL) as directory:
-            assert directory.open().begin_search(None) is None
+            assert begin_search(directory.open(), None) is None
 
     def test_the_segment_is_deleted_meanwhile(self, directory: LogDirectory) -> None:
         """A handle of its own stays open; what is deleted is not found."""
         log = directory.log
-        search = log.begin_search(NOW + 3)
+        search = begin_search(log, NOW + 3)
         assert search is not None
         log.increment_log_start_offset(12)
-        log.delete_old_segments()
+        delete_old_segments(log)
         directory.clock.advance(1000)
-        log.purge_deleted()
+        remove_deleted_segments(log)
         search.run()
-        assert search.found is not None
-        found = log.finish_search(search)
+        assert search.match is not None
+        found = finish_search(log, search)
         assert found is not None
         assert (found.offset, found.timestamp) == (12, NOW + 12)
 
     def test_the_log_is_truncated_meanwhile(self, directory: LogDirectory) -> None:
         log = directory.log
-        search = log.begin_search(NOW + 25)
+        search = begin_search(log, NOW + 25)
         assert search is not None
-        log.truncate_to(22)
+        begin_truncation(log, 22).complete()
         search.run()
-        assert log.finish_search(search) is None
+        assert finish_search(log, search) is None
 
     def test_appends_go_on(self, directory: LogDirectory) -> None:
         log = directory.log
-        search = log.begin_search(NOW + 29)
+        search = begin_search(log, NOW + 29)
         assert search is not None
         for n in range(30, 50):
             log.append_as_leader(filler(100, timestamp=NOW + n), 2)
         search.run()
-        found = log.finish_search(search)
+        found = finish_search(log, search)
         assert found is not None
         assert found.offset == 29
 
     def test_one_that_never_ran(self, directory: LogDirectory) -> None:
-        search = directory.log.begin_search(NOW + 5)
+        search = begin_search(directory.log, NOW + 5)
         assert search is not None
-        found = directory.log.finish_search(search)
+        found = finish_search(directory.log, search)
         assert found is not None
         assert found.offset == 5
 
@@ -126,7 +142,7 @@ class TestRecent:
 
     def test_a_truncation_forgets_it(self, directory: LogDirectory) -> None:
         log = directory.log
-        log.truncate_to(25)
+        begin_truncation(log, 25).complete()
         for _ in range(3):
             log.append_as_leader(filler(130, timestamp=NOW), 3)
         found = log.read(26, 10_000, FetchIsolation.LOG_END).records
@@ -183,8 +199,8 @@ def test_a_search_in_a_log_that_cannot_be_read(directory: LogDirectory) -> None:
     log = directory.log
     for segment in log.local.segments:
         segment.file.close()
-    search = log.begin_search(NOW + 3)
+    search = begin_search(log, NOW + 3)
     assert search is not None
-    search.failed = True
+    search.has_failed = True
     with pytest.raises(KafkaStorageError):
-        log.finish_search(search)
+        finish_search(log, search)

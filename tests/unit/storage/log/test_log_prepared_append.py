@@ -36,7 +36,7 @@ def test_on_a_thread_while_others_append(tmp_path: Path) -> None:
         log.append_as_leader(batch(b"meanwhile"), 3)
         running.result()
         info = log.finish_append(prepared, 3)
-        assert (info.first_offset, info.last_offset, info.duplicate) == (1, 1, False)
+        assert (info.first_offset, info.last_offset, info.is_duplicate) == (1, 1, False)
         assert values(log) == [b"meanwhile", TEXT]
         assert [header.compression for header in headers_of(log)] == [Compression.ZSTD] * 2
         assert {header.partition_leader_epoch for header in headers_of(log)} == {3}
@@ -77,7 +77,7 @@ def test_a_duplicate_is_recognised_at_the_end(tmp_path: Path) -> None:
         for prepared in both:
             prepared.run()
         first, second = (log.finish_append(prepared, 0) for prepared in both)
-        assert (first.duplicate, second.duplicate) == (False, True)
+        assert (first.is_duplicate, second.is_duplicate) == (False, True)
         assert second.first_offset == first.first_offset
         assert len(values(log)) == 1
 
@@ -87,6 +87,6 @@ def test_a_log_that_has_failed_takes_nothing(tmp_path: Path) -> None:
         log = directory.open()
         prepared = prepare(log, batch(TEXT))
         prepared.run()
-        log.failure = KafkaStorageError("gone")
+        log.guard.stop(KafkaStorageError("gone"))
         with pytest.raises(KafkaStorageError, match="gone"):
             log.finish_append(prepared, 0)

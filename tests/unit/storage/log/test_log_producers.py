@@ -42,9 +42,9 @@ def test_a_duplicate_is_answered_with_its_first_offsets(tmp_path: Path) -> None:
         sent = [batch(b"a", b"b", producer_id=7, sequence=0) for _ in range(2)]
         first = log.append_as_leader(sent[0], 0)
         again = log.append_as_leader(sent[1], 0)
-        assert (first.first_offset, first.last_offset, first.duplicate) == (1, 2, False)
-        assert (again.first_offset, again.last_offset, again.duplicate) == (1, 2, True)
-        assert (again.flush_due, again.rolled) == (False, False)
+        assert (first.first_offset, first.last_offset, first.is_duplicate) == (1, 2, False)
+        assert (again.first_offset, again.last_offset, again.is_duplicate) == (1, 2, True)
+        assert (again.needs_flush, again.has_rolled) == (False, False)
         assert values(log) == [b"other", b"a", b"b"]
 
 
@@ -67,7 +67,7 @@ def test_a_duplicate_with_log_append_time_tells_the_first_time(tmp_path: Path) -
         log.append_as_leader(batch(b"a", producer_id=7, sequence=0), 0)
         directory.clock.advance(500)
         again = log.append_as_leader(batch(b"a", producer_id=7, sequence=0), 0)
-        assert again.duplicate
+        assert again.is_duplicate
         assert again.log_append_time == NOW
 
 

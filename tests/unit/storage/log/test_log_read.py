@@ -12,8 +12,12 @@ from penstock.records.compress import Compression
 from penstock.records.validate import AppendOrigin
 from penstock.storage.log.log import Log
 from penstock.storage.log.results import FetchData, FetchIsolation, OffsetAndEpoch
+from penstock.storage.log.retention import delete_old_segments
+from penstock.storage.log.timestamp_search import offset_for_timestamp, offset_of_max_timestamp
+from penstock.storage.log.truncation import begin_truncation
 from penstock.storage.log_config import LogConfig
-from penstock.storage.segment.log_segment import LogSlice, TimestampAndOffset
+from penstock.storage.segment.log_segment import LogSlice
+from penstock.storage.segment.timestamp_scan import TimestampAndOffset
 from tests.support.storage.logs import (
     NOW,
     LogDirectory,
@@ -170,7 +174,7 @@ def test_the_answer_is_a_range_of_a_file(tmp_path: Path) -> None:
         assert fetched.records.read() == content
         log.update_high_watermark(25)
         log.increment_log_start_offset(25)
-        log.delete_old_segments()
+        delete_old_segments(log)
         assert directory.names(".log.deleted") != []
         assert fetched.records.read() == content
         assert sent(fetched.records) == content
@@ -184,7 +188,7 @@ def test_a_range_survives_a_truncation_that_takes_its_segment(tmp_path: Path) ->
         fetched = log.read(22, 100, FetchIsolation.LOG_END)
         assert fetched.records is not None
         content = directory.file(20).read_bytes()[200:300]
-        log.truncate_to(15)
+        begin_truncation(log, 15).complete()
         assert sent(fetched.records) == content
 
 
@@ -201,7 +205,7 @@ def test_old_formats_are_read(tmp_path: Path) -> None:
         assert values(log) == [b"a", b"b", b"c"]
         assert [record.timestamp for record in read_all(log)] == [-1, NOW - 9, NOW]
         assert bases(log.read(1, 1, FetchIsolation.LOG_END)) == [1]
-        assert log.offset_for_timestamp(NOW - 10) == TimestampAndOffset(NOW - 9, 1, -1)
+        assert offset_for_timestamp(log, NOW - 10) == TimestampAndOffset(NOW - 9, 1, -1)
         log = directory.reopen(clean=False)
         assert values(log) == [b"a", b"b", b"c"]
 
@@ -230,7 +234,7 @@ def test_old_formats_are_read_compressed(tmp_path: Path, magic: int, clean: bool
             held = [record.offset for record in records_in(fetched.records)]
             assert held == ([0, 1, 2] if offset < 3 else [3, 4, 5, 6])
         assert values(log) == [b"%d" % offset for offset in range(7)]
-        log.truncate_to(5)
+        begin_truncation(log, 5).complete()
         assert offsets(log) == [0, 1, 2]
 
 
@@ -349,9 +353,9 @@ def test_the_first_record_at_or_after_a_time(tmp_path: Path) -> None:
         fill(log, 35)
         for clean in (True, False, False):
             for n in range(35):
-                assert log.offset_for_timestamp(NOW + 10 * n - 3) == at(NOW + 10 * n, n)
-            assert log.offset_for_timestamp(NOW + 341) is None
-            assert log.offset_for_timestamp(0) == at(NOW, 0)
+                assert offset_for_timestamp(log, NOW + 10 * n - 3) == at(NOW + 10 * n, n)
+            assert offset_for_timestamp(log, NOW + 341) is None
+            assert offset_for_timestamp(log, 0) == at(NOW, 0)
             log = directory.reopen(clean=clean)
 
 
@@ -366,7 +370,7 @@ def test_times_that_are_not_in_order(tmp_path: Path) -> None:
         for wanted in range(0, 101, 5):
             first = next((n for n, shift in enumerate(times) if shift >= wanted), None)
             expected = None if first is None else at(NOW + times[first], first)
-            assert log.offset_for_timestamp(NOW + wanted) == expected
+            assert offset_for_timestamp(log, NOW + wanted) == expected
 
 
 def test_a_time_before_the_log_start_offset(tmp_path: Path) -> None:
@@ -377,8 +381,8 @@ def test_a_time_before_the_log_start_offset(tmp_path: Path) -> None:
         log.update_high_watermark(25)
         log.increment_log_start_offset(12)
         assert log.local.segments.base_offsets == [0, 10, 20]
-        assert log.offset_for_timestamp(NOW) == at(NOW + 120, 12)
-        assert log.offset_for_timestamp(NOW + 130) == at(NOW + 130, 13)
+        assert offset_for_timestamp(log, NOW) == at(NOW + 120, 12)
+        assert offset_for_timestamp(log, NOW + 130) == at(NOW + 130, 13)
 
 
 def test_records_without_time_are_not_found(tmp_path: Path) -> None:
@@ -386,10 +390,10 @@ def test_records_without_time_are_not_found(tmp_path: Path) -> None:
         log = directory.open()
         for _ in range(12):
             log.append_as_leader(filler(100, timestamp=-1), 0)
-        assert log.offset_for_timestamp(0) is None
-        assert log.offset_of_max_timestamp() is None
+        assert offset_for_timestamp(log, 0) is None
+        assert offset_of_max_timestamp(log) is None
         log.append_as_leader(filler(100, timestamp=NOW), 0)
-        assert log.offset_for_timestamp(0) == at(NOW, 12)
+        assert offset_for_timestamp(log, 0) == at(NOW, 12)
 
 
 def test_log_append_time_is_searched_too(tmp_path: Path) -> None:
@@ -399,21 +403,21 @@ def test_log_append_time_is_searched_too(tmp_path: Path) -> None:
         for _ in range(3):
             log.append_as_leader(batch(b"a", b"b", timestamp=5), 0)
             directory.clock.advance(10)
-        assert log.offset_for_timestamp(NOW + 1) == at(NOW + 10, 2)
-        assert log.offset_of_max_timestamp() == at(NOW + 20, 4)
+        assert offset_for_timestamp(log, NOW + 1) == at(NOW + 10, 2)
+        assert offset_of_max_timestamp(log) == at(NOW + 20, 4)
 
 
 def test_the_record_with_the_largest_timestamp(tmp_path: Path) -> None:
     with LogDirectory(tmp_path, SMALL) as directory:
         log = directory.open()
-        assert log.offset_of_max_timestamp() is None
+        assert offset_of_max_timestamp(log) is None
         for n, shift in enumerate([5, 70, 3, 70, 8, 6, 70, 1, 2]):
             times = (NOW + shift, NOW + shift - 1, NOW + shift)
             log.append_as_leader(batch(*[b"v" * 80] * 3, timestamps=times), n)
         assert len(log.local.segments) > 2
-        assert log.offset_of_max_timestamp() == at(NOW + 70, 3, 1)
+        assert offset_of_max_timestamp(log) == at(NOW + 70, 3, 1)
         log = directory.reopen(clean=True)
-        assert log.offset_of_max_timestamp() == at(NOW + 70, 3, 1)
+        assert offset_of_max_timestamp(log) == at(NOW + 70, 3, 1)
 
 
 # --- epochs

@@ -9,10 +9,20 @@ from penstock.records.batch import read_header
 from penstock.storage.checkpoint.leader_epoch_cache import EpochEntry
 from penstock.storage.disk import OsDisk
 from penstock.storage.log.log import Log
+from penstock.storage.log.replacement import begin_replacement
 from penstock.storage.log.results import FetchIsolation
+from penstock.storage.log.retention import delete_old_segments
 from penstock.storage.log_config import LogConfig
 from penstock.storage.segment.log_segment import LogSegment
-from tests.support.storage.logs import NOW, LogDirectory, batch, filler, offsets, values
+from tests.support.storage.logs import (
+    NOW,
+    LogDirectory,
+    batch,
+    filler,
+    offsets,
+    remove_deleted_segments,
+    values,
+)
 
 HOUR = 60 * 60 * 1000
 KEEP = LogConfig(segment_bytes=1000, segment_index_bytes=1200, retention_ms=-1)
@@ -34,7 +44,7 @@ def fill(log: Log, count: int, *, step_ms: int = 0) -> None:
 
 def deleted(log: Log) -> list[int]:
     """Base offsets of the segments that go now."""
-    return [deletion.segment.base_offset for deletion in log.delete_old_segments()]
+    return [deletion.segment.base_offset for deletion in delete_old_segments(log)]
 
 
 def bases(log: Log) -> list[int]:
@@ -56,7 +66,7 @@ def test_segments_go_when_their_last_record_is_too_old(tmp_path: Path) -> None:
         assert (log.log_start_offset, bases(log)) == (10, [10, 20])
         assert offsets(log) == list(range(10, 25))
         directory.clock.advance(10_000)
-        reasons = log.delete_old_segments()
+        reasons = delete_old_segments(log)
         assert [(each.segment.base_offset, each.reason) for each in reasons] == [
             (10, "older than retention.ms 3600000")
         ]
@@ -154,7 +164,7 @@ def test_size_and_time_together(tmp_path: Path) -> None:
         log = directory.open()
         fill(log, 45, step_ms=60_000)
         directory.clock.advance(HOUR + 20 * 60_000)
-        reasons = [deletion.reason for deletion in log.delete_old_segments()]
+        reasons = [deletion.reason for deletion in delete_old_segments(log)]
         assert reasons == ["beyond retention.bytes 3000", "older than retention.ms 3600000"]
         assert bases(log) == [20, 30, 40]
 
@@ -214,7 +224,7 @@ def test_the_log_start_offset_rises(tmp_path: Path) -> None:
         with pytest.raises(OffsetOutOfRangeError):
             log.read(12, 1000, FetchIsolation.LOG_END)
         assert bases(log) == [0, 10, 20]
-        (deletion,) = log.delete_old_segments()
+        (deletion,) = delete_old_segments(log)
         assert deletion.reason == "below the log start offset 13"
         assert bases(log) == [10, 20]
         assert log.log_start_offset == 13
@@ -291,7 +301,8 @@ def test_a_producer_is_known_after_its_records_went(tmp_path: Path) -> None:
         log.increment_log_start_offset(21)
         assert deleted(log) != []
         for clean in (True, False):
-            assert log.append_as_leader(batch(b"a", b"b", producer_id=7, sequence=0), 0).duplicate
+            again = batch(b"a", b"b", producer_id=7, sequence=0)
+            assert log.append_as_leader(again, 0).is_duplicate
             log = directory.reopen(clean=clean)
 
 
@@ -309,12 +320,12 @@ def test_replaced_segments_go_with_their_snapshots(tmp_path: Path) -> None:
         data = filler(100, base_offset=14)
         new.append(data, [read_header(data)])
         new.seal()
-        log.replace_segments([new], log.local.segments.between(10, 30))
+        begin_replacement(log, [new], log.local.segments.between(10, 30)).complete()
         assert bases(log) == [0, 10, 30]
         assert offsets(log) == [*range(10), 14, *range(30, 35)]
         assert list(directory.sizes(".snapshot")) == [10, 30]
         directory.clock.advance(60_000)
-        assert log.purge_deleted() == 2
+        assert remove_deleted_segments(log) == 2
 
 
 def test_files_go_after_their_delay(tmp_path: Path) -> None:
@@ -328,9 +339,9 @@ def test_files_go_after_their_delay(tmp_path: Path) -> None:
         assert list(directory.sizes(".log.deleted")) == [0, 10]
         assert list(directory.sizes(".snapshot")) == [20, 30]
         directory.clock.advance(499)
-        assert log.purge_deleted() == 0
+        assert remove_deleted_segments(log) == 0
         directory.clock.advance(1)
-        assert log.purge_deleted() == 2
+        assert remove_deleted_segments(log) == 2
         assert directory.names(".deleted") == []
 
 
@@ -348,7 +359,7 @@ def test_a_failed_log_deletes_nothing(tmp_path: Path) -> None:
     with LogDirectory(tmp_path, config(retention_bytes=0)) as directory:
         log = directory.open()
         fill(log, 25)
-        log.failure = KafkaStorageError("the disk is gone")
+        log.guard.stop(KafkaStorageError("the disk is gone"))
         with pytest.raises(KafkaStorageError, match="gone"):
-            log.delete_old_segments()
+            delete_old_segments(log)
         assert bases(log) == [0, 10, 20]

@@ -8,8 +8,10 @@ from penstock.core.errors import ErrorCode, KafkaError
 from penstock.records.validate import AppendOrigin
 from penstock.storage.checkpoint.leader_epoch_cache import EpochEntry
 from penstock.storage.log.log import Log
+from penstock.storage.log.timestamp_search import offset_for_timestamp, offset_of_max_timestamp
+from penstock.storage.log.truncation import begin_full_truncation, begin_truncation
 from penstock.storage.log_config import LogConfig
-from penstock.storage.segment.log_segment import TimestampAndOffset
+from penstock.storage.segment.timestamp_scan import TimestampAndOffset
 from tests.support.storage.logs import NOW, LogDirectory, batch, filler, marker, offsets, values
 
 SMALL = LogConfig(segment_bytes=1000, segment_index_bytes=1200, index_interval_bytes=150)
@@ -28,7 +30,7 @@ def test_everything_from_the_offset_on_is_gone(tmp_path: Path, offset: int, clea
         log = directory.open()
         fill(log, 25)
         log.update_high_watermark(25)
-        assert log.truncate_to(offset)
+        assert begin_truncation(log, offset).complete()
         for _ in range(2):
             assert log.log_end_offset == log.high_watermark == offset
             assert offsets(log) == list(range(offset))
@@ -44,11 +46,11 @@ def test_at_or_beyond_the_end_nothing_happens(tmp_path: Path) -> None:
         fill(log, 15)
         log.update_high_watermark(12)
         for offset in (15, 16, 10**9):
-            assert not log.truncate_to(offset)
+            assert not begin_truncation(log, offset).complete()
         assert (log.log_end_offset, log.high_watermark) == (15, 12)
         assert offsets(log) == list(range(15))
         with pytest.raises(ValueError, match="-1"):
-            log.truncate_to(-1)
+            begin_truncation(log, -1).complete()
 
 
 def test_within_a_batch_the_whole_batch_goes(tmp_path: Path) -> None:
@@ -57,7 +59,7 @@ def test_within_a_batch_the_whole_batch_goes(tmp_path: Path) -> None:
         log = directory.open()
         for _ in range(3):
             log.append_as_leader(batch(*[b"v"] * 5), 0)
-        assert log.truncate_to(7)
+        assert begin_truncation(log, 7).complete()
         assert offsets(log) == [0, 1, 2, 3, 4]
         assert log.log_end_offset == 7
         log.append_as_follower(batch(b"w", base_offset=7, leader_epoch=1))
@@ -69,9 +71,9 @@ def test_the_high_watermark_stays_where_it_can(tmp_path: Path) -> None:
         log = directory.open()
         fill(log, 25)
         log.update_high_watermark(8)
-        log.truncate_to(20)
+        begin_truncation(log, 20).complete()
         assert log.high_watermark == 8
-        log.truncate_to(5)
+        begin_truncation(log, 5).complete()
         assert log.high_watermark == 5
 
 
@@ -79,10 +81,10 @@ def test_below_the_first_segment_the_log_starts_anew(tmp_path: Path) -> None:
     """A follower that was down for longer than its leader keeps records."""
     with LogDirectory(tmp_path, SMALL) as directory:
         log = directory.open()
-        log.truncate_fully_and_start_at(100)
+        begin_full_truncation(log, 100).complete()
         fill(log, 15, epoch=3)
         log.update_high_watermark(115)
-        assert log.truncate_to(50)
+        assert begin_truncation(log, 50).complete()
         assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (50, 50, 50)
         assert log.epochs.entries() == []
         assert directory.sizes() == {50: 0}
@@ -98,7 +100,7 @@ def test_below_the_log_start_offset_within_the_first_segment(tmp_path: Path) -> 
         fill(log, 15)
         log.update_high_watermark(15)
         log.increment_log_start_offset(8)
-        assert log.truncate_to(5)
+        assert begin_truncation(log, 5).complete()
         assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (5, 5, 5)
         assert offsets(log) == []
         fill(log, 1)
@@ -110,7 +112,7 @@ def test_fully(tmp_path: Path) -> None:
         log = directory.open()
         fill(log, 25, epoch=2)
         log.append_as_leader(batch(b"a", producer_id=7, sequence=0), 2)
-        log.truncate_fully_and_start_at(1000)
+        begin_full_truncation(log, 1000).complete()
         assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (1000,) * 3
         assert log.recovery_point <= 1000
         assert directory.sizes() == {1000: 0}
@@ -133,9 +135,9 @@ def test_epochs_after_truncation(tmp_path: Path) -> None:
         for epoch in (1, 2, 5):
             fill(log, 5, epoch)
         assert log.epochs.entries() == [EpochEntry(1, 0), EpochEntry(2, 5), EpochEntry(5, 10)]
-        log.truncate_to(10)
+        begin_truncation(log, 10).complete()
         assert log.epochs.entries() == [EpochEntry(1, 0), EpochEntry(2, 5)]
-        log.truncate_to(7)
+        begin_truncation(log, 7).complete()
         assert log.epochs.entries() == [EpochEntry(1, 0), EpochEntry(2, 5)]
         assert (directory.path / "leader-epoch-checkpoint").read_text() == "0\n2\n1 0\n2 5\n"
         log.append_as_follower(batch(b"v", base_offset=7, leader_epoch=3))
@@ -149,7 +151,7 @@ def test_an_epoch_at_the_very_end_goes_without_truncation(tmp_path: Path) -> Non
         log = directory.open()
         fill(log, 5, epoch=1)
         log.epochs.assign(2, 5)
-        assert not log.truncate_to(5)
+        assert not begin_truncation(log, 5).complete()
         assert log.epochs.entries() == [EpochEntry(1, 0)]
 
 
@@ -175,7 +177,7 @@ def test_two_replicas_that_diverged_agree_again(tmp_path: Path) -> None:
         assert (answer.leader_epoch, answer.offset) == (1, 12)
         own_end = follower.end_offset_for_epoch(answer.leader_epoch)
         assert own_end is not None
-        follower.truncate_to(min(answer.offset, own_end.offset))
+        begin_truncation(follower, min(answer.offset, own_end.offset)).complete()
         for n in range(3):
             follower.append_as_follower(batch(b"kept %d" % n, base_offset=12 + n, leader_epoch=3))
         assert values(follower) == values(leader)
@@ -191,13 +193,13 @@ def test_producers_are_what_the_rest_of_the_log_implies(tmp_path: Path) -> None:
         log = directory.open()
         for n in range(25):
             log.append_as_leader(batch(b"v" * 40, producer_id=7, sequence=n), 0)
-        log.truncate_to(13)
-        assert log.append_as_leader(batch(b"v" * 40, producer_id=7, sequence=12), 0).duplicate
+        begin_truncation(log, 13).complete()
+        assert log.append_as_leader(batch(b"v" * 40, producer_id=7, sequence=12), 0).is_duplicate
         with pytest.raises(KafkaError) as gap:
             log.append_as_leader(batch(b"w", producer_id=7, sequence=14), 0)
         assert gap.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         again = log.append_as_leader(batch(b"w", producer_id=7, sequence=13), 0)
-        assert (again.first_offset, again.duplicate) == (13, False)
+        assert (again.first_offset, again.is_duplicate) == (13, False)
         assert all(offset <= 13 for offset in directory.sizes(".snapshot"))
 
 
@@ -206,7 +208,7 @@ def test_a_producer_that_wrote_only_what_went_is_unknown(tmp_path: Path) -> None
         log = directory.open()
         fill(log, 15)
         log.append_as_leader(batch(b"v", producer_id=7, sequence=0), 0)
-        log.truncate_to(15)
+        begin_truncation(log, 15).complete()
         assert log.producers.is_empty
         assert log.append_as_leader(batch(b"v", producer_id=7, sequence=0), 0).first_offset == 15
 
@@ -222,7 +224,7 @@ def test_a_transaction_whose_marker_went_is_open_again(tmp_path: Path) -> None:
         log.update_high_watermark(26)
         assert log.last_stable_offset == 26
         assert len(log.aborted_transactions(0, 26)) == 1
-        log.truncate_to(25)
+        begin_truncation(log, 25).complete()
         assert log.aborted_transactions(0, 25) == []
         assert log.last_stable_offset == 12
         log.append_as_leader(marker(7, commit=True), 0, origin=AppendOrigin.COORDINATOR)
@@ -240,11 +242,11 @@ def test_times_after_truncation(tmp_path: Path) -> None:
         log = directory.open()
         fill(log, 25)
         log.append_as_leader(filler(100, timestamp=NOW + 9999), 0)
-        log.truncate_to(14)
-        assert log.offset_for_timestamp(NOW + 135) is None
-        assert log.offset_of_max_timestamp() == TimestampAndOffset(NOW + 130, 13, 0)
+        begin_truncation(log, 14).complete()
+        assert offset_for_timestamp(log, NOW + 135) is None
+        assert offset_of_max_timestamp(log) == TimestampAndOffset(NOW + 130, 13, 0)
         fill(log, 3)
-        assert log.offset_for_timestamp(NOW + 135) == TimestampAndOffset(NOW + 140, 14, 0)
+        assert offset_for_timestamp(log, NOW + 135) == TimestampAndOffset(NOW + 140, 14, 0)
 
 
 def test_the_recovery_point_goes_back(tmp_path: Path) -> None:
@@ -254,5 +256,5 @@ def test_the_recovery_point_goes_back(tmp_path: Path) -> None:
         fill(log, 15)
         log.flush()
         assert log.recovery_point == 15
-        log.truncate_to(12)
+        begin_truncation(log, 12).complete()
         assert log.recovery_point == 12

@@ -12,6 +12,7 @@ from penstock.storage.checkpoint.checkpoint_files import RECOVERY_POINT_CHECKPOI
 from penstock.storage.checkpoint.leader_epoch_cache import LeaderEpochCache
 from penstock.storage.disk import OsDisk
 from penstock.storage.log.results import FetchIsolation
+from penstock.storage.log.retention import delete_old_segments
 from penstock.storage.manager.log_manager import LogManager, MaintenanceIntervals
 from tests.support.broker.two_log_dirs import SMALL, TP
 from tests.support.storage.crash_disk import CrashDisk
@@ -89,7 +90,7 @@ class TestRemovals:
             log.append_as_leader(filler(100), 0)
         log.update_high_watermark(25)
         log.increment_log_start_offset(20)
-        log.delete_old_segments()
+        delete_old_segments(log)
         assert manager.begin_removals() == []
         clock.advance(500)
         [(log_dir, task)] = manager.begin_removals()
@@ -132,7 +133,7 @@ class TestTruncation:
             assert log.read(2, 100, FetchIsolation.LOG_END).records is not None
             if log.local.are_files_locked:
                 assert log.begin_flush() is None
-                assert log.delete_old_segments() == []
+                assert delete_old_segments(log) == []
             with ThreadPoolExecutor(1) as pool:
                 pool.submit(stages.run).result()
         assert stages.result

@@ -8,6 +8,7 @@ import pytest
 
 from penstock.core.errors import KafkaStorageError
 from penstock.core.ids import TopicPartition
+from penstock.storage.log.retention import delete_old_segments
 from tests.support.storage.crash_disk import CrashDisk
 from tests.support.storage.gated_disk import GatedDisk
 from tests.support.storage.log_dirs import (
@@ -239,7 +240,7 @@ def test_a_purge_that_fails(pattern: str) -> None:
     b = log_dir.create(B, SMALL, None)
     fill(b, 25)
     b.increment_log_start_offset(12)
-    b.delete_old_segments()
+    delete_old_segments(b)
     log_dir.delete(A)
     directory.clock.advance(500)
     disk.fail("remove", pattern, errno.EIO)

@@ -14,6 +14,7 @@ from penstock.core.ids import TopicPartition
 from penstock.storage.checkpoint.checkpoint_files import CLEANER_OFFSET_CHECKPOINT, load_offsets
 from penstock.storage.cleaner.log_cleaner import LogCleaner
 from penstock.storage.disk import OsDisk
+from penstock.storage.log.retention import delete_old_segments
 from penstock.storage.manager import log_move
 from penstock.storage.manager.log_manager import LogManager
 from tests.support.broker.two_log_dirs import OTHER, SMALL, TP, A, B, TwoLogDirs
@@ -87,7 +88,7 @@ class TestMove:
         assert (moved.log_start_offset, moved.high_watermark) == (1, 8)
         assert moved.last_stable_offset == 1
         assert moved.epochs.entries() == log.epochs.entries()
-        assert moved.append_as_leader(batch(b"1", producer_id=1, sequence=0), 5).duplicate
+        assert moved.append_as_leader(batch(b"1", producer_id=1, sequence=0), 5).is_duplicate
         broker.kill()
         broker.start()
         assert (broker.log.log_start_offset, broker.log.last_stable_offset) == (1, 1)
@@ -112,7 +113,7 @@ class TestMove:
     def test_a_log_whose_records_were_all_deleted(self, broker: TwoLogDirs) -> None:
         broker.fill(25)
         broker.log.increment_log_start_offset(25)
-        broker.log.delete_old_segments()
+        delete_old_segments(broker.log)
         broker.finish(broker.begin())
         assert (broker.log.log_start_offset, broker.log.log_end_offset) == (25, 25)
         broker.kill()
@@ -124,7 +125,7 @@ class TestMove:
         move = broker.begin()
         broker.step(move)
         broker.log.increment_log_start_offset(25)
-        broker.log.delete_old_segments()
+        delete_old_segments(broker.log)
         broker.finish(move)
         assert offsets(broker.log) == [25, 26, 27, 28, 29]
 

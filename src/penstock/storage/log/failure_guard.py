@@ -1,0 +1,85 @@
+"""What happens to a log when its disk fails: the first I/O error stops it.
+
+After a failed write or sync the content of the disk is unknown. The log therefore refuses every
+further change until it is loaded again, which recovers it. Reads continue.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import NoReturn, TypeVar
+
+from penstock.core.errors import KafkaStorageError
+from penstock.core.ids import TopicPartition
+from penstock.storage.log.local_log import LocalLog
+from penstock.storage.staged_operation import Steps
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class FailureGuard:
+    """Runs a log's operations and turns their `OSError` into the log's failure.
+
+    `on_failure` is called once, with the first error: the log directory then goes offline.
+    """
+
+    __slots__ = ("_local", "_partition", "failure", "on_failure")
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        local: LocalLog,
+        on_failure: Callable[[OSError], None],
+    ) -> None:
+        self._partition = partition
+        self._local = local
+        self.on_failure = on_failure
+        self.failure: KafkaStorageError | None = None
+        """Why the log refuses changes; None while it accepts them."""
+
+    def require_writable(self) -> None:
+        """Raises the failure if there is one."""
+        if self.failure is not None:
+            raise self.failure
+
+    def stop(self, failure: KafkaStorageError) -> None:
+        """Makes the log refuse every change with this error, unless it has failed already."""
+        if self.failure is None:
+            self.failure = failure
+
+    def run(self, action: Callable[[], T]) -> T:
+        """Returns the result of `action`; an `OSError` stops the log."""
+        try:
+            return action()
+        except OSError as error:
+            self.fail(error)
+
+    def guard(self, steps: Steps[T]) -> Steps[T]:
+        """Runs `steps` until the log fails or is deleted; an `OSError` stops the log."""
+        try:
+            self.require_writable()
+            work = next(steps)
+            while True:
+                yield work
+                self.require_writable()
+                work = next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        except OSError as error:
+            self.fail(error)
+        finally:
+            steps.close()
+
+    def fail(self, error: OSError) -> NoReturn:
+        """Stops the log because of `error` and raises the failure."""
+        if self.failure is None:
+            self.failure = KafkaStorageError(
+                f"{self._partition} is offline: {error.strerror or error} in "
+                f"{self._local.directory}. Acknowledged records stay readable. Repair the disk or "
+                f"free space on it, then restart the broker"
+            )
+            logger.error("%s", self.failure.message)
+            self.on_failure(error)
+        raise self.failure from error

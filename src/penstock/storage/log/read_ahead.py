@@ -1,0 +1,44 @@
+"""Loading of old records into the page cache before a fetch reads them.
+
+Consumers that keep up read records that were just appended. A consumer that starts from the
+beginning reads records that are no longer in the page cache, and the disk would block the event
+loop, which serves all other clients. The Fetch handler therefore runs a `ReadAhead` on a worker
+thread first.
+"""
+
+from penstock.storage.disk import File
+from penstock.storage.log.log import Log
+
+_BLOCK_BYTES = 1024 * 1024
+
+
+class ReadAhead:
+    """Reads a range of a segment, through a file handle of its own, and discards the bytes."""
+
+    def __init__(self, file: File, position: int, end: int) -> None:
+        self._file = file
+        self._position = position
+        self._end = end
+
+    @classmethod
+    def of(cls, log: Log, offset: int, max_bytes: int) -> "ReadAhead | None":
+        """Returns the read-ahead for `log.read(offset, max_bytes, …)`.
+
+        Returns None if the records are in memory already, or if there are none.
+        """
+        segment = log.local.segments.floor(offset)
+        if segment is None or segment.is_recent(offset):
+            return None
+        position = segment.offset_index.lookup(offset).position
+        end = min(position + max(max_bytes, 1), segment.size)
+        if end <= position or segment.file.is_cached(position, end - position):
+            return None
+        return cls(log.local.disk.open(segment.log_path), position, end)
+
+    def run(self) -> None:
+        """Reads the range, on any thread. Raises the `OSError` that the read raises."""
+        try:
+            for position in range(self._position, self._end, _BLOCK_BYTES):
+                self._file.read_at(position, min(_BLOCK_BYTES, self._end - position))
+        finally:
+            self._file.close()
