@@ -9,7 +9,7 @@ from typing import Any, Unpack
 import pytest
 
 from penstock.client.aio.consumer import Consumer
-from penstock.client.consumer.base import Offsets
+from penstock.client.consumer.core import Offsets
 from penstock.client.consumer.record import ConsumerRecord, OffsetAndMetadata, RebalanceListener
 from penstock.client.errors import ConcurrentUseError, IllegalStateError, WakeupError
 from penstock.client.settings import ConsumerOptions

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.client.consumer.base import Offsets
 from penstock.client.consumer.consumer import Consumer
+from penstock.client.consumer.core import Offsets
 from penstock.client.consumer.interceptors import ConsumerInterceptor
 from penstock.client.consumer.record import OffsetAndMetadata, RebalanceListener
 from penstock.client.errors import IllegalStateError, NoOffsetForPartitionError

@@ -15,7 +15,7 @@ from penstock.client.consumer.consumer import Consumer
 from penstock.client.consumer.record import OffsetAndMetadata
 from penstock.client.errors import ConfigError, IllegalStateError, NoOffsetForPartitionError
 from penstock.client.external_offsets.store import OffsetStore
-from penstock.client.external_offsets.transaction import OutsideOffsets
+from penstock.client.external_offsets.transaction import ExternalOffsets
 from penstock.client.settings import ConsumerOptions
 from penstock.core.ids import TopicPartition
 from tests.support.broker.in_process import RunningBroker, WireClient
@@ -335,7 +335,7 @@ def test_another_client(broker: RunningBroker, engine: Engine, topic: str) -> No
         )
         consumer.incremental_assign([confluent_kafka.TopicPartition(topic, 0, 0)])
         reader = ConfluentReader(consumer)
-        offsets = OutsideOffsets(reader, engine, "loader")
+        offsets = ExternalOffsets(reader, engine, "loader")
         before = len(results(engine))
         while len(results(engine)) < before + 2:
             with offsets.transaction() as tx:

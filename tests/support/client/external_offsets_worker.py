@@ -23,7 +23,7 @@ from sqlalchemy.exc import DBAPIError
 
 from penstock.client import Consumer
 from penstock.client.consumer.record import OffsetAndMetadata, RebalanceListener
-from penstock.client.external_offsets.model import Move, OffsetsMovedError, StoredOffset
+from penstock.client.external_offsets.model import OffsetsMovedError, OffsetUpdate, StoredOffset
 from penstock.client.external_offsets.store import OffsetStore
 from penstock.client.settings import ConsumerOptions
 from penstock.core.ids import TopicPartition
@@ -117,7 +117,7 @@ class SteppingStore(OffsetStore):
         self._steps.reach("after add")
 
     def save(
-        self, connection: Connection, group_id: str, moves: Mapping[TopicPartition, Move]
+        self, connection: Connection, group_id: str, moves: Mapping[TopicPartition, OffsetUpdate]
     ) -> None:
         self._steps.reach("before save")
         super().save(connection, group_id, moves)

@@ -1,33 +1,48 @@
-"""The asynchronous consumer: the blocking one's twin, on the user's own loop."""
+"""The asyncio consumer, on the caller's event loop.
+
+`penstock.client.consumer.consumer`, the blocking consumer, is generated from this file by
+`tools/unasync.py`.
+"""
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
+from penstock.client.aio.caller_loop import CallerLoop, TimedEvent, await_result
 from penstock.client.consumer.arrow import no_records
-from penstock.client.consumer.base import NO_LIMIT, CommitCallback, ConsumerBase, logger
+from penstock.client.consumer.core import (
+    NO_LIMIT,
+    CommitCallback,
+    ConsumerCore,
+    Watermarks,
+    logger,
+)
 from penstock.client.consumer.group.actions import RebalanceEvent, RebalanceKind
+from penstock.client.consumer.guards import TaskGuard
 from penstock.client.consumer.positions import EARLIEST, LATEST
 from penstock.client.consumer.record import (
+    ConsumerGroupMetadata,
     ConsumerRecord,
     OffsetAndMetadata,
     OffsetAndTimestamp,
     RebalanceListener,
     SubscriptionPattern,
 )
-from penstock.client.errors import ConcurrentUseError
-from penstock.client.settings import ConsumerOptions
+from penstock.client.metrics import MetricName
+from penstock.client.settings import ConsumerOptions, resolve
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.core.system_clock import SystemClock
 from penstock.net.client.cluster import PartitionInfo
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from penstock.client.external_offsets.aio import AioOutsideOffsets, AioTransaction
+    from penstock.client.external_offsets.aio import AioExternalOffsets, AioTransaction
     from penstock.client.external_offsets.store import OffsetStore
 
 R = TypeVar("R")
@@ -36,30 +51,7 @@ _CLOSE_TIMEOUT_S = 30.0
 _ITERATION_WAIT_S = 3600.0
 
 
-class _OneTask:
-    """Lets one task in at a time, as often as it likes, and refuses others."""
-
-    def __init__(self) -> None:
-        self._owner: asyncio.Task[object] | None = None
-        self._depth = 0
-
-    def __enter__(self) -> None:
-        task = asyncio.current_task()
-        if self._owner is not None and self._owner is not task:
-            raise ConcurrentUseError(
-                "this consumer is in use by another task: give each task a consumer of its own (of "
-                "the same group), or hand records over through a queue"
-            )
-        self._owner = task
-        self._depth += 1
-
-    def __exit__(self, *_: object) -> None:
-        self._depth -= 1
-        if not self._depth:
-            self._owner = None
-
-
-class Consumer(ConsumerBase):
+class Consumer:
     """Reads records, alone or as a member of a group.
 
         async with Consumer(bootstrap_servers="localhost:9092", group_id="reports") as consumer:
@@ -67,242 +59,300 @@ class Consumer(ConsumerBase):
             async for record in consumer:
                 print(record.value)
 
-    Listeners and callbacks may be coroutine functions. For one task at a time. Times are in
-    seconds; calls that name none take `default_api_timeout_ms` at most.
+    Records are fetched ahead in the background. Rebalance listeners and commit callbacks run within
+    `poll` and may be coroutine functions. A consumer is for one task at a time; only `wakeup` may
+    be called from other threads. Timeouts are in seconds; a call without one takes
+    `default_api_timeout_ms` at most.
     """
 
     def __init__(self, **options: Unpack[ConsumerOptions]) -> None:
-        self._use = _OneTask()
-        self._ready = asyncio.Event()
-        self._outside: AioOutsideOffsets | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._before_start: list[Callable[[], None]] = []
-        super().__init__(options, self._ready.set, self._to_loop)
+        settings = resolve(ConsumerOptions, options)
+        self._guard = TaskGuard()
+        self._ready = TimedEvent()
+        self._external_offsets: AioExternalOffsets | None = None
+        self._core = ConsumerCore(
+            settings,
+            SystemClock(),
+            on_ready=self._ready.set,
+            post=lambda call: self._caller_loop.post(call),
+        )
+        self._driver = self._core.driver
+        self._caller_loop = CallerLoop()
+        self._caller_loop.open(self._driver.start)
 
-    async def start(self) -> None:
-        """Begin. `async with` does it; a second time changes nothing."""
-        if self._loop is not None:
-            return
-        self._check_open()
-        self._loop = asyncio.get_running_loop()
-        await self._driver.start()
-        for call in self._before_start:
-            call()
-        self._before_start.clear()
+    async def start(self) -> None:  # asyncio only
+        """Starts the consumer; `async with` and the first call do so too."""
+        if not self._caller_loop.is_running:
+            await self._ensure_open()
 
-    # What to read
+    # --- subscription
 
     def subscribe(
         self,
         topics: str | Collection[str] | re.Pattern[str] | SubscriptionPattern,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Read these topics as a member of the group, in place of what was subscribed to before.
+        """Reads these topics as a member of the group; replaces the previous subscription.
 
-        A compiled pattern must match a topic's whole name; topics that come later join in.
+        A compiled pattern must match the whole name of a topic, and also selects topics that are
+        created later.
         """
-        self._subscribe(topics, listener)
+        with self._guard.instant:
+            # blocking only: if not topics:
+            # blocking only:     self.unsubscribe()
+            # blocking only:     return
+            self._core.subscribe(topics, listener)
 
     def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Read these partitions, whatever others read; no group decides about it."""
-        self._assign(partitions)
+        """Reads exactly these partitions, without a group."""
+        with self._guard.instant:
+            self._core.assign(partitions)
 
     async def unsubscribe(self) -> None:
-        """Read nothing any more; the group gives the partitions to others."""
-        with self._use:
-            await self._open()
+        """Stops reading and leaves the group, which assigns the partitions to other members."""
+        with self._guard:
+            await self._ensure_open()
             await self._leave_group(self._driver.deadline(None))
-            self._forget(self._subscriptions.assigned_partitions())
-            self._subscriptions.unsubscribe()
-            self._leftover.clear()
+            self._core.unsubscribe()
 
-    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
-        """Go on from this offset with the next poll."""
-        self._seek(partition, offset)
+    def assignment(self) -> set[TopicPartition]:
+        """Returns the partitions that this consumer reads now."""
+        return self._core.subscriptions.assigned_partitions()
 
-    def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Go on from the first record there is; without partitions, in all that are assigned."""
-        self._seek_to(partitions, EARLIEST)
+    def subscription(self) -> set[str]:
+        """Returns the subscribed topics, also those that match the subscribed pattern."""
+        return set(self._core.subscriptions.subscription)
 
-    def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Go on behind the last record; without partitions, in all that are assigned."""
-        self._seek_to(partitions, LATEST)
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Returns the membership that `Producer.send_offsets_to_transaction` takes."""
+        return self._driver.require_group().group_metadata()
 
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Give out nothing of these until `resume`; what was fetched of them is kept."""
-        self._pause(partitions)
-
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        self._resume(partitions)
-
-    # Reading
+    # --- poll
 
     async def poll(
         self, timeout: float = 0.0, max_records: int | None = None
     ) -> list[ConsumerRecord]:
-        """The next records, at most `max_records` (or `max_poll_records`); waits for the first.
+        """Returns the next records, at most `max_records` (or `max_poll_records`).
 
-        Empty when the time is over. Rebalance listeners and callbacks of commits are called here.
+        Waits for the first one; the list is empty after `timeout` seconds without any. Calls
+        rebalance listeners and the callbacks of commits. Raises WakeupError after `wakeup`, and
+        the errors of background work.
         """
-        limit = max_records or self._settings["max_poll_records"]
-        with self._use:
-            return await self._wait_for(timeout, lambda: self._take(limit)) or []
+        limit = max_records or self._core.settings["max_poll_records"]
+        with self._guard:
+            return await self._wait_for(timeout, lambda: self._core.take_records(limit)) or []
 
     async def poll_arrow(
         self, timeout: float = 0.0, max_records: int | None = None
     ) -> "pa.RecordBatch":
-        """As `poll`, in columns: topic, partition, offset, timestamp, key, value, headers.
+        """Polls into columns: topic, partition, offset, timestamp, key, value, headers.
 
-        For bulk: gives all that is there, in whole fetches, once there are `max_records`. Without
-        rows when the time is over. Deserializers and interceptors do not take part.
+        For bulk reads: it returns whole fetches until there are at least `max_records` rows, and no
+        rows after `timeout` seconds without any. Deserializers and interceptors are not called.
         """
-        with self._use:
-            limit = max_records or NO_LIMIT
-            taken = await self._wait_for(timeout, lambda: self._take_arrow(limit))
-        return taken if taken is not None else no_records()
+        limit = max_records or NO_LIMIT
+        with self._guard:
+            batch = await self._wait_for(timeout, lambda: self._core.take_arrow(limit))
+        return batch if batch is not None else no_records()
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
-        """One record after the other, for ever. Only those given out count as consumed."""
-        limit = self._settings["max_poll_records"]
+        """Yields records without end. Only yielded records count as consumed."""
+        core = self._core
+        limit = core.settings["max_poll_records"]
         while True:
-            with self._use:
-                if not self._leftover:
-                    taken = await self._wait_for(_ITERATION_WAIT_S, lambda: self._take(limit))
-                    self._leftover.extend(taken or ())
-                record = self._leftover.popleft() if self._leftover else None
+            with self._guard:
+                if not core.iteration_buffer:
+                    records = await self._wait_for(
+                        _ITERATION_WAIT_S, lambda: core.take_records(limit)
+                    )
+                    core.iteration_buffer.extend(records or ())
+                record = core.iteration_buffer.popleft() if core.iteration_buffer else None
             if record is not None:
                 yield record
 
+    def wakeup(self) -> None:
+        """Makes the poll that waits, or the next one, raise WakeupError. For any thread."""
+        self._core.is_woken = True
+        self._caller_loop.post_threadsafe(self._ready.set)
+
     async def _wait_for(self, timeout: float, take: Callable[[], R | None]) -> R | None:
-        await self._open()
-        self._is_polling = True
+        await self._ensure_open()  # asyncio only
+        self._core.is_polling = True
         try:
             return await self._poll(timeout, take)
         finally:
-            self._is_polling = False
+            self._core.is_polling = False
 
     async def _poll(self, timeout: float, take: Callable[[], R | None]) -> R | None:
-        self._begin_poll()
-        if self._outside is not None:
-            await self._outside.prepare()
+        self._core.begin_poll()
+        if self._external_offsets is not None:
+            await self._external_offsets.prepare()
         # Full buffers must not keep the loop from fetching, nor other tasks from running.
-        await asyncio.sleep(0)
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout
+        await asyncio.sleep(0)  # asyncio only
+        deadline = time.monotonic() + timeout
         ready = self._ready
         while True:
             ready.clear()
-            await self._serve()
+            await self._run_callbacks()
             taken = take()
             if taken is not None:
-                # At once: what is taken would be lost if the task were cancelled now.
+                # At once: what was taken would be lost if the caller were interrupted now.
                 return taken
-            left = deadline - loop.time()
-            if left <= 0:
+            remaining_s = deadline - time.monotonic()
+            if remaining_s <= 0:
                 return None
-            try:
-                async with asyncio.timeout(left):
-                    await ready.wait()
-            except TimeoutError:
-                continue
+            await ready.wait(remaining_s)
 
-    async def _serve(self) -> None:
-        """What a poll does besides records."""
-        self._raise_errors()
-        await self._call_back()
-        while (event := self._next_event()) is not None:
-            await self._rebalance(event)
-        if self._auto_commit_is_due():
-            self._driver.keep(self._commit_later(self._consumed(), None, is_auto=True))
+    async def _run_callbacks(self) -> None:
+        """Raises pending errors, calls listeners and callbacks, starts a commit that is due."""
+        core = self._core
+        core.raise_errors()
+        await self._run_commit_callbacks()
+        while (event := core.next_rebalance()) is not None:
+            await self._handle_rebalance(event)
+        if core.is_auto_commit_due():
+            core.start_commit(core.consumed_positions(), None, is_auto=True)
 
-    async def _call_back(self) -> None:
-        for result in self._tell_commits():
-            await result
+    async def _run_commit_callbacks(self) -> None:
+        for result in self._core.run_commit_callbacks():
+            await await_result(result)
 
-    async def _rebalance(self, event: RebalanceEvent) -> None:
+    async def _handle_rebalance(self, event: RebalanceEvent) -> None:
+        core = self._core
         failure: Exception | None = None
         try:
-            if event.kind is RebalanceKind.REVOKED and self._auto_commits:
-                await self._commit_quietly(self._driver.deadline(None))
-            await _done(self._tell_listener(event))
+            if event.kind is RebalanceKind.REVOKED and core.has_auto_commit:
+                await self._auto_commit(self._driver.deadline(None))
+            await await_result(core.notify_listeners(event))
         except Exception as error:
             failure = error
             raise
         finally:
-            self._event_done(event, failure)
+            core.complete_rebalance(event, failure)
 
-    # Positions
+    # --- positions
+
+    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
+        """Continues from this offset with the next poll."""
+        with self._guard.instant:
+            self._core.seek(partition, offset)
+
+    def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        """Continues from the first record of these partitions, or of all that are assigned."""
+        with self._guard.instant:
+            self._core.seek_to(partitions, EARLIEST)
+
+    def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        """Continues after the last record of these partitions, or of all that are assigned."""
+        with self._guard.instant:
+            self._core.seek_to(partitions, LATEST)
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Returns no records of these partitions until `resume`; fetched ones are kept."""
+        with self._guard.instant:
+            self._core.pause(partitions)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Reads partitions again that were paused."""
+        with self._guard.instant:
+            self._core.resume(partitions)
+
+    def paused(self) -> set[TopicPartition]:
+        """Returns the partitions that are paused."""
+        return self._core.subscriptions.paused_partitions()
 
     async def position(self, partition: TopicPartition, timeout: float | None = None) -> int:
-        """The offset of the next record to be given out; waits until it is known."""
-        with self._use:
-            await self._open()
+        """Returns the offset of the next record to be polled; waits until it is known."""
+        partition = TopicPartition(*partition)
+        with self._guard:
+            await self._ensure_open()
             deadline_ms = self._driver.deadline(timeout)
-            found = await self._driver.position(TopicPartition(*partition), deadline_ms)
-            behind = self._consumed().get(TopicPartition(*partition))
-            return found if behind is None else min(found, behind.offset)
+            position = await self._caller_loop.run(self._driver.position(partition, deadline_ms))
+            consumed = self._core.consumed_positions().get(partition)
+            return position if consumed is None else min(position, consumed.offset)
+
+    def current_lag(self, partition: TopicPartition) -> int | None:
+        """Returns the number of offsets up to the partition's end; None until the end is known."""
+        return self._core.current_lag(partition)
+
+    def watermarks(self, partition: TopicPartition) -> Watermarks:
+        """Returns the offsets of the partition's log according to the last fetch."""
+        return self._core.watermarks(partition)
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Returns the first record at or after each time (ms since 1970), or None without one."""
+        with self._guard:
+            await self._ensure_open()
+            deadline_ms = self._driver.deadline(timeout)
+            return await self._caller_loop.run(
+                self._driver.offsets_for_times(timestamps, deadline_ms)
+            )
+
+    async def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Returns the first offset that each partition still has."""
+        return await self._list_offsets(partitions, timeout, end=False)
+
+    async def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Returns the high watermark of each partition, or its last stable offset.
+
+        It is the last stable offset with `isolation_level="read_committed"`.
+        """
+        return await self._list_offsets(partitions, timeout, end=True)
+
+    async def _list_offsets(
+        self, partitions: Iterable[TopicPartition], timeout: float | None, *, end: bool
+    ) -> dict[TopicPartition, int]:
+        with self._guard:
+            await self._ensure_open()
+            deadline_ms = self._driver.deadline(timeout)
+            return await self._caller_loop.run(
+                self._driver.edge_offsets(partitions, end=end, deadline_ms=deadline_ms)
+            )
+
+    # --- commits
 
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed; None where it has nothing."""
-        with self._use:
-            await self._open()
-            return await self._driver.committed(partitions, self._driver.deadline(timeout))
+        """Returns the group's committed offsets, None for partitions without one."""
+        with self._guard:
+            await self._ensure_open()
+            deadline_ms = self._driver.deadline(timeout)
+            return await self._caller_loop.run(self._driver.committed(partitions, deadline_ms))
 
     async def commit(
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Commit these offsets, or all that polls have given out, and wait for it."""
-        with self._use:
-            await self._open()
-            chosen = self._to_commit(offsets)
+        """Commits these offsets, or those after all polled records, and waits for the result."""
+        with self._guard:
+            await self._ensure_open()
+            positions = self._core.offsets_to_commit(offsets)
             deadline_ms = self._driver.deadline(timeout)
-            # One that is still under way must not come after this one.
-            await self._driver.settle(deadline_ms)
-            await self._call_back()
-            await self._driver.commit(chosen, deadline_ms)
-            self._interceptors.on_commit(chosen)
+            # An earlier asynchronous commit must not arrive after this one.
+            await self._caller_loop.run(self._driver.wait_for_background(deadline_ms))
+            await self._run_commit_callbacks()
+            await self._caller_loop.run(self._driver.commit(positions, deadline_ms))
+            self._core.interceptors.on_commit(positions)
 
     def commit_async(
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
         callback: CommitCallback | None = None,
     ) -> None:
-        """Commit without waiting; a later poll (or close) calls `callback(offsets, error)`.
+        """Commits in the background; a later poll (or close) calls `callback(offsets, error)`.
 
-        It is tried once: commit again, with newer offsets, where `error` may go away by that.
+        There is one attempt: after a retriable error, commit again with newer offsets.
         """
-        chosen = self._to_commit(offsets)
-        self._to_loop(lambda: self._driver.keep(self._commit_later(chosen, callback)))
-
-    async def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int], timeout: float | None = None
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after each time (ms since 1970); None where there is none."""
-        with self._use:
-            await self._open()
-            return await self._driver.offsets_for_times(timestamps, self._driver.deadline(timeout))
-
-    async def beginning_offsets(
-        self, partitions: Iterable[TopicPartition], timeout: float | None = None
-    ) -> dict[TopicPartition, int]:
-        """The first offset that each partition still has."""
-        with self._use:
-            await self._open()
-            deadline_ms = self._driver.deadline(timeout)
-            return await self._driver.edge_offsets(partitions, end=False, deadline_ms=deadline_ms)
-
-    async def end_offsets(
-        self, partitions: Iterable[TopicPartition], timeout: float | None = None
-    ) -> dict[TopicPartition, int]:
-        """The offset that comes next: the high watermark, or the last stable offset."""
-        with self._use:
-            await self._open()
-            deadline_ms = self._driver.deadline(timeout)
-            return await self._driver.edge_offsets(partitions, end=True, deadline_ms=deadline_ms)
+        with self._guard.instant:
+            self._core.start_commit(self._core.offsets_to_commit(offsets), callback)
 
     def transaction(
         self,
@@ -312,108 +362,109 @@ class Consumer(ConsumerBase):
         group_id: str | None = None,
         commit_to_group: bool = True,
     ) -> "AbstractAsyncContextManager[AioTransaction]":
-        """Results and offsets in one transaction of a database: each record counts once.
+        """Stores results and offsets in one database transaction: each record counts once.
 
             async with consumer.transaction(engine) as tx:
                 for record in await consumer.poll(1.0):
                     connection = await tx.connection()
                     await connection.execute(insert(orders).values(...))
 
-        The end of the block saves how far was polled in a table of the same database and commits;
-        if the block raises, both are undone and the records come again. Partitions are read from
-        where the database says, from the first call on: call it before the first poll. Needs
-        `enable_auto_commit=False` and the extra `penstock[sql]`; docs/offsets-outside.md says more.
+        The end of the block stores the polled offsets in a table of the same database and commits;
+        if the block raises, both are rolled back and the records are polled again. From the first
+        call on, partitions are read from the offsets in the database: call it before the first
+        poll. It needs `enable_auto_commit=False` and the extra `penstock[sql]`; see
+        docs/external-offsets.md.
 
-        `group_id` is the name that offsets are stored under, the consumer's own unless given;
-        with `commit_to_group` they are committed to the group as well, for tools that show lag.
+        `group_id` is the name under which offsets are stored, by default the consumer's group. With
+        `commit_to_group` they are also committed to the group, for tools that show lag.
         """
         from penstock.client.external_offsets.attach import attach_aio, check_same
 
-        with self._use:
-            self._check_open()
-            if self._outside is None:
-                self._outside = attach_aio(
+        with self._guard:
+            self._core.check_open()
+            if self._external_offsets is None:
+                self._external_offsets = attach_aio(
                     self, engine, store, group_id, commit_to_group=commit_to_group
                 )
-            check_same(self._outside, engine, store, group_id)
-            return self._outside.transaction()
+            check_same(self._external_offsets, engine, store, group_id)
+            return self._external_offsets.transaction()
 
-    # The cluster
+    # --- metadata
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionInfo]:
-        with self._use:
-            await self._open()
-            return await self._driver.partitions_for(topic, self._driver.deadline(timeout))
+        """Returns the partitions of a topic."""
+        with self._guard:
+            await self._ensure_open()
+            deadline_ms = self._driver.deadline(timeout)
+            return await self._caller_loop.run(self._driver.partitions_for(topic, deadline_ms))
 
     async def list_topics(self, timeout: float | None = None) -> dict[str, list[PartitionInfo]]:
-        """All topics that this client may see."""
-        with self._use:
-            await self._open()
-            return await self._driver.list_topics(self._driver.deadline(timeout))
+        """Returns all topics that this client may describe, with their partitions."""
+        with self._guard:
+            await self._ensure_open()
+            deadline_ms = self._driver.deadline(timeout)
+            return await self._caller_loop.run(self._driver.list_topics(deadline_ms))
 
-    # The end
+    def metrics(self) -> dict[MetricName, float]:
+        """Returns the current value of every metric, under Kafka's names."""
+        return self._driver.metrics.snapshot()
+
+    # --- close
 
     async def close(self, timeout: float = _CLOSE_TIMEOUT_S) -> None:
-        """Commit where that is automatic, leave the group, close the connections. Twice is fine."""
-        with self._use:
-            if self._is_closed:
+        """Commits if that is automatic, leaves the group and closes the connections.
+
+        May be called twice.
+        """
+        with self._guard:
+            if self._core.is_closed:
                 return
             deadline_ms = self._driver.deadline(timeout)
             try:
-                if self._loop is not None:
-                    await self._leave_group(deadline_ms)
+                await self._leave_group(deadline_ms)
             finally:
-                self._is_closed = True
-                await self._driver.close(deadline_ms)
-                self._interceptors.close()
+                self._core.is_closed = True
+                await self._close_driver(deadline_ms)
+
+    async def _close_driver(self, deadline_ms: int) -> None:
+        try:
+            await self._caller_loop.run(self._driver.close(deadline_ms))
+        finally:
+            # blocking only: self._caller_loop.close()
+            self._core.interceptors.close()
 
     async def _leave_group(self, deadline_ms: int) -> None:
-        """Commit and tell the listener, before the partitions go."""
-        await self._driver.settle(deadline_ms)
-        await self._call_back()
-        if self._auto_commits:
-            await self._commit_quietly(deadline_ms)
-        event = await self._driver.release()
+        """Commits and notifies the listener, then leaves."""
+        if not self._caller_loop.is_running:  # asyncio only
+            return
+        await self._caller_loop.run(self._driver.wait_for_background(deadline_ms))
+        await self._run_commit_callbacks()
+        if self._core.has_auto_commit:
+            await self._auto_commit(deadline_ms)
+        event = await self._caller_loop.run(self._driver.prepare_leave())
         if event is not None:
-            await _done(self._tell_listener(event))
-        await self._driver.leave(deadline_ms)
+            await await_result(self._core.notify_listeners(event))
+        await self._caller_loop.run(self._driver.leave(deadline_ms))
 
-    async def _commit_quietly(self, deadline_ms: int) -> None:
-        offsets = self._consumed()
-        if not offsets:
+    async def _auto_commit(self, deadline_ms: int) -> None:
+        """Commits all consumed positions; logs a failure."""
+        positions = self._core.consumed_positions()
+        if not positions:
             return
         try:
-            await self._driver.commit(offsets, deadline_ms)
+            await self._caller_loop.run(self._driver.commit(positions, deadline_ms))
         except KafkaError as error:
             logger.warning("offsets were not committed: %s", error.message)
         else:
-            self._interceptors.on_commit(offsets)
+            self._core.interceptors.on_commit(positions)
+
+    async def _ensure_open(self) -> None:
+        self._core.check_open()
+        await self._caller_loop.ensure_started()  # asyncio only
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        await self.start()  # asyncio only
         return self
 
     async def __aexit__(self, *raised: object) -> None:
         await self.close()
-
-    async def _open(self) -> None:
-        self._check_open()
-        if self._loop is None:
-            await self.start()
-
-    def wakeup(self) -> None:
-        """Make the poll that waits, or the next one, raise WakeupError. From any thread."""
-        self._is_woken = True
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._ready.set)
-
-    def _to_loop(self, call: Callable[[], None]) -> None:
-        if self._loop is None:
-            self._before_start.append(call)
-        else:
-            call()
-
-
-async def _done(result: Awaitable[None] | None) -> None:
-    if result is not None:
-        await result

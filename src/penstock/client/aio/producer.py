@@ -1,11 +1,17 @@
-"""The producer on the user's own event loop."""
+"""The asyncio producer, on the caller's event loop.
+
+`penstock.client.producer.producer`, the blocking producer, is generated from this file by
+`tools/unasync.py`.
+"""
 
 import asyncio
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Self, Unpack
 
+from penstock.client.aio.caller_loop import CallerLoop, wait_for_batch
 from penstock.client.consumer.record import ConsumerGroupMetadata, OffsetAndMetadata
 from penstock.client.errors import ClientError, IllegalStateError, KafkaTimeoutError
 from penstock.client.metrics import MetricName
@@ -24,28 +30,43 @@ from penstock.net.client.cluster import Cluster, PartitionInfo
 
 
 class Producer:
-    """Sends records to topics, on the event loop that `start` is called on.
+    """Sends records to topics, on the event loop that it is started on.
 
         async with Producer(bootstrap_servers="localhost:9092") as producer:
-            future = await producer.send("orders", b"value")  # it is in a batch
-            metadata = await future  # it is acknowledged
+            future = await producer.send("orders", b"value")  # the record is in a batch
+            metadata = await future  # the record is acknowledged
 
-    The settings and what they mean are those of `penstock.client.Producer`.
+    `send` returns once the record is in a batch; batches are sent in the background. Close the
+    producer with `async with` or `close()`; one that is garbage collected open causes a
+    ResourceWarning.
     """
 
     def __init__(self, **options: Unpack[ProducerOptions]) -> None:
-        self._core = ProducerCore(producer_settings(options), SystemClock())
-        self._is_transactional = self._core.settings["transactional_id"] is not None
-        self._is_started = False
-        self._is_plain = False
+        settings = producer_settings(options)
+        self._core = core = ProducerCore(settings, SystemClock())
+        # Attributes of other objects that `send` needs for every record.
+        self._try_append = core.accumulator.try_append
+        self._manager = core.manager
+        self._is_transactional = settings["transactional_id"] is not None
+        self._has_fast_path = False
+        self._safe_size = core.safe_size
+        self._caller_loop = CallerLoop()
+        self._caller_loop.open(partial(core.start, is_threaded=self._caller_loop.is_threaded))
+        # blocking only: self._enable_fast_path()
+        # blocking only: deliver_at_exit(self, core)
 
-    async def start(self) -> None:
-        """Begin; `async with` does it."""
+    async def start(self) -> None:  # asyncio only
+        """Starts the producer; `async with` does so too."""
         self._core.check_open()
-        if not self._is_started:
-            self._is_started = True
-            await self._core.start(is_threaded=False)
-            self._is_plain = self._core.is_plain
+        if not self._caller_loop.is_running:
+            await self._caller_loop.ensure_started()
+            self._enable_fast_path()
+
+    def _enable_fast_path(self) -> None:
+        self._metadata = self._core.network.metadata
+        self._has_fast_path = self._core.is_plain
+
+    # --- records
 
     async def send(
         self,
@@ -57,65 +78,50 @@ class Producer:
         timestamp: int | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> RecordFuture:
-        """Put a record into a batch; waits for metadata and memory, up to `max_block_ms`.
+        """Puts a record into a batch, and returns a future for its partition and offset.
 
-        Await the future that comes back for the record's offset. Arguments and errors are those of
-        the blocking producer's `send`.
+        Key and value are bytes or None, unless there is a serializer. Without `partition` the key
+        decides; without a key, records go to one partition until a batch is full. `timestamp` is in
+        milliseconds, by default the current time. `on_delivery(metadata, error)` is called when the
+        record is acknowledged or has failed.
+
+        Waits up to `max_block_ms` for the topic's metadata and for memory. A record that cannot be
+        sent at all raises here: RecordTooLargeError (E2), UnknownTopicError (E5),
+        AuthorizationError (E3), BufferExhaustedError, SerializationError, IllegalStateError.
+        Later failures are raised by the future.
         """
-        core = self._core
-        if self._is_plain and not headers:
-            future = self._send_plain(topic, value, key, partition, timestamp, on_delivery)
-            if future is not None:
-                if core.driver.is_woken:
-                    # Whoever sends in a loop without waiting for anything would send nothing.
-                    await asyncio.sleep(0)
-                return future
-        self._check_running()
-        record = core.intercepted(topic, value, key, as_headers(headers), partition, timestamp)
-        try:
-            return await self._send_record(record, on_delivery)
-        except ClientError as error:
-            core.send_failed(record, error)
-            if self._is_transactional:
-                core.spoil_transaction(error)
-            raise
-
-    def _send_plain(
-        self,
-        topic: str,
-        value: object,
-        key: object,
-        partition: int | None,
-        timestamp: int | None,
-        on_delivery: DeliveryCallback | None,
-    ) -> RecordFuture | None:
-        """The short way for bytes. None where there is something to wait for, or to complain of."""
-        core = self._core
-        manager = core.manager
-        if core.is_closed or (manager is not None and not manager.sendable):
-            return None
+        manager = self._manager
+        if not self._has_fast_path or headers or (manager is not None and not manager.sendable):
+            return await self._send_slowly(
+                topic, value, key, headers, partition, timestamp, on_delivery
+            )
         if value.__class__ is not bytes:
             value = check_bytes(value, "value")
         if key is not None and key.__class__ is not bytes:
             key = check_bytes(key, "key")
-        cluster = core.network.metadata.cluster
-        known = cluster.topics.get(topic)
+        cluster = self._metadata.cluster
+        topic_info = cluster.topics.get(topic)
         if (
-            known is None
-            or not known.partitions
-            or len(value or b"") + len(key or b"") > core.safe_size
+            topic_info is None
+            or not topic_info.partitions
+            or (len(value or b"") + len(key or b"")) > self._safe_size
         ):
-            return None
-        if partition is None:
+            return await self._send_slowly(
+                topic, value, key, headers, partition, timestamp, on_delivery
+            )
+        number = partition
+        if number is None:
             if key is None:
-                partition = UNKNOWN_PARTITION
+                number = UNKNOWN_PARTITION
             else:
-                partition = partition_for_key(key, len(known.partitions))
-        elif not 0 <= partition < len(known.partitions):
-            return None
-        future = core.accumulator.try_append(
+                number = partition_for_key(key, len(topic_info.partitions))
+        elif not 0 <= number < len(topic_info.partitions):
+            return await self._send_slowly(
+                topic, value, key, headers, partition, timestamp, on_delivery
+            )
+        future = self._try_append(
             topic,
-            partition,
+            number,
             time.time_ns() // 1_000_000 if timestamp is None else timestamp,
             key,
             value,
@@ -124,16 +130,49 @@ class Producer:
             cluster,
             time.monotonic_ns() // 1_000_000,
         )
-        if future is not None and self._is_transactional:
-            core.add_partition(future.topic_partition)
+        if future is None:
+            return await self._send_slowly(
+                topic, value, key, headers, partition, timestamp, on_delivery
+            )
+        if (
+            self._is_transactional
+            and manager is not None
+            and not manager.knows(future.topic_partition)
+        ):
+            await self._add_partition(future.topic_partition)
+        if self._core.driver.is_woken:  # asyncio only
+            # A caller that sends in a loop, and awaits nothing else, must let the driver run.
+            await asyncio.sleep(0)
         return future
+
+    async def _send_slowly(
+        self,
+        topic: str,
+        value: object,
+        key: object,
+        headers: Mapping[str, bytes | None] | Headers | None,
+        partition: int | None,
+        timestamp: int | None,
+        on_delivery: DeliveryCallback | None,
+    ) -> RecordFuture:
+        """Sends a record that must wait, or needs interceptors, serializers or a partitioner."""
+        core = self._core
+        self._check_running()
+        record = core.intercepted(topic, value, key, as_headers(headers), partition, timestamp)
+        try:
+            return await self._send_record(record, on_delivery)
+        except ClientError as error:
+            core.send_failed(record, error)
+            if self._is_transactional:
+                await self._caller_loop.call(core.spoil_transaction, error)
+            raise
 
     async def _send_record(
         self, record: ProducerRecord, on_delivery: DeliveryCallback | None
     ) -> RecordFuture:
         core = self._core
-        if core.manager is not None:
-            core.manager.check_send()
+        if self._manager is not None:
+            self._manager.check_send()
         started_ms = core.clock.monotonic_ms()
         cluster = await self._cluster_with(record.topic, record.partition)
         key, value = core.serialized(record)
@@ -153,7 +192,7 @@ class Producer:
             now_ms,
         )
         if self._is_transactional:
-            core.add_partition(future.topic_partition)
+            await self._add_partition(future.topic_partition)
         return future
 
     async def send_many(
@@ -166,11 +205,15 @@ class Producer:
         headers: Mapping[str, bytes | None] | Headers | None = None,
         timestamps: Sequence[int] | None = None,
     ) -> BulkFuture:
-        """Put many records into batches at once; see the blocking producer's `send_many`."""
+        """Puts many records into batches, and returns one future for all, in their order.
+
+        It is several times as fast as `send`. Values and keys must be bytes; serializers,
+        partitioners and interceptors are not called. All records get the same `headers`.
+        """
         core = self._core
         self._check_running()
-        if core.manager is not None:
-            core.manager.check_send()
+        if self._manager is not None and not self._manager.sendable:
+            self._manager.check_send()
         started_ms = core.clock.monotonic_ms()
         cluster = await self._cluster_with(topic, partition)
         now_ms = core.clock.monotonic_ms()
@@ -188,49 +231,59 @@ class Producer:
             batch_size=core.bulk_batch_size,
         )
         if self._is_transactional:
-            for each in future.topic_partitions:
-                core.add_partition(each)
+            for topic_partition in future.topic_partitions:
+                await self._add_partition(topic_partition)
         return future
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Send everything now and wait until it is acknowledged, or has failed."""
+        """Sends all batches now and waits until they are acknowledged, or have failed.
+
+        Raises KafkaTimeoutError after `timeout` seconds; undelivered records are still being sent.
+        """
         core = self._core
-        if not self._is_started:
+        if not self._caller_loop.is_running:
             return
+        # blocking only: self._caller_loop.refuse_current()
         started = time.monotonic_ns()
+        deadline = None if timeout is None else time.monotonic() + timeout
         core.accumulator.begin_flush()
         try:
             core.driver.wake()
-            async with asyncio.timeout(timeout):
-                for result in core.accumulator.incomplete_results():
-                    done = asyncio.Event()
-                    result.add_done_callback(done.set)
-                    await done.wait()
-        except TimeoutError:
-            raise KafkaTimeoutError(
-                f"not everything was delivered within {timeout} s; it is still on its way"
-            ) from None
+            for result in core.accumulator.incomplete_results():
+                remaining_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+                if not await wait_for_batch(result, remaining_s):
+                    raise KafkaTimeoutError(
+                        f"not all records were delivered within {timeout} s; they are still being "
+                        "sent"
+                    )
         finally:
             core.accumulator.end_flush()
             core.sensors.took("flush", time.monotonic_ns() - started)
 
     async def partitions_for(self, topic: str) -> tuple[PartitionInfo, ...]:
-        """The partitions of a topic; waits for them up to `max_block_ms`."""
+        """Returns the partitions of a topic; waits for its metadata up to `max_block_ms`."""
         self._check_running()
         return (await self._cluster_with(topic, None)).topics[topic].partitions
 
     def metrics(self) -> dict[MetricName, float]:
-        """All metrics now, under Kafka's names."""
+        """Returns the current value of every metric, under Kafka's names."""
         return self._core.snapshot()
 
+    # --- transactions
+
     async def init_transactions(self, timeout: float | None = None) -> None:
-        """Once, before anything else."""
+        """Fences older producers with this `transactional_id` and ends their transactions.
+
+        Call it once, before any other call. The timeout, here and below, is `max_block_ms` by
+        default.
+        """
         self._check_running()
-        await self._core.init_transactions(self._ms(timeout))
+        await self._caller_loop.run(self._core.init_transactions(self._timeout_ms(timeout)))
 
     async def begin_transaction(self) -> None:
+        """Starts a transaction: the records that are sent until its end belong to it."""
         self._check_running()
-        await self._core.begin_transaction()
+        await self._caller_loop.run(self._core.begin_transaction())
 
     async def send_offsets_to_transaction(
         self,
@@ -238,55 +291,84 @@ class Producer:
         group_metadata: ConsumerGroupMetadata | str,
         timeout: float | None = None,
     ) -> None:
-        """Commit offsets of a group with the transaction: the next to read of each partition."""
+        """Commits a group's offsets with the transaction: the next to read of each partition.
+
+        Pass `consumer.group_metadata()`; the id of the group alone does not fence other members.
+        """
         self._check_running()
-        await self._core.send_offsets_to_transaction(offsets, group_metadata, self._ms(timeout))
+        await self._caller_loop.run(
+            self._core.send_offsets_to_transaction(
+                offsets, group_metadata, self._timeout_ms(timeout)
+            )
+        )
 
     async def commit_transaction(self, timeout: float | None = None) -> None:
+        """Delivers all records of the transaction and commits it.
+
+        After an error, call `abort_transaction`, unless the producer is fenced or has failed
+        permanently. After KafkaTimeoutError, repeat this call.
+        """
         self._check_running()
-        await self._core.commit_transaction(self._ms(timeout))
+        await self._caller_loop.run(self._core.commit_transaction(self._timeout_ms(timeout)))
 
     async def abort_transaction(self, timeout: float | None = None) -> None:
+        """Aborts the transaction: its records are invisible to `read_committed` consumers."""
         self._check_running()
-        await self._core.abort_transaction(self._ms(timeout))
+        await self._caller_loop.run(self._core.abort_transaction(self._timeout_ms(timeout)))
+
+    # --- close
 
     async def close(self, timeout: float | None = None) -> None:
-        """Deliver what is pending, for at most `timeout` seconds, then fail the rest."""
+        """Delivers pending records for at most `timeout` seconds, then fails the others.
+
+        May be called twice.
+        """
         timeout_ms = seconds_to_ms(timeout)
         if self._core.is_closed:
             return
         self._core.is_closed = True
-        if self._is_started:
-            await self._core.close(timeout_ms)
+        self._has_fast_path = False
+        await self._caller_loop.finish(self._core.close, timeout_ms)
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        await self.start()  # asyncio only
         return self
 
     async def __aexit__(self, *raised: object) -> None:
         await self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_is_started", False) and not self._core.is_closed:
-            warnings.warn(
-                f"a producer ({self._core.settings['client_id']}) was not closed: use `async "
-                "with`, or await close(); what it had may not be delivered",
-                ResourceWarning,
-                stacklevel=2,
-                source=self,
-            )
+        caller_loop = getattr(self, "_caller_loop", None)
+        if caller_loop is None or not caller_loop.is_running or self._core.is_closed:
+            return
+        warnings.warn(
+            f"a producer ({self._core.settings['client_id']}) was not closed; use `async with` or "
+            "await close(); its pending records may not be delivered",
+            ResourceWarning,
+            stacklevel=2,
+            source=self,
+        )
+        # blocking only: self._core.is_closed = True
+        # blocking only: caller_loop.abandon(self._core.close)
+
+    # --- helpers
 
     def _check_running(self) -> None:
         self._core.check_open()
-        if not self._is_started:
-            raise IllegalStateError("the producer is not started: use `async with`, or start()")
+        if not self._caller_loop.is_running:  # asyncio only
+            raise IllegalStateError("the producer is not started; use `async with` or start()")
 
     async def _cluster_with(self, topic: str, partition: int | None) -> Cluster:
         cluster = self._core.known_cluster(topic, partition)
         if cluster is None or (partition is not None and partition < 0):
-            cluster = await self._core.wait_for_topic(topic, partition)
+            cluster = await self._caller_loop.run(self._core.wait_for_topic(topic, partition))
         return cluster
 
-    def _ms(self, timeout: float | None) -> int:
-        given = seconds_to_ms(timeout)
-        return self._core.max_block_ms if given is None else given
+    async def _add_partition(self, partition: TopicPartition) -> None:
+        assert self._manager is not None
+        if not self._manager.knows(partition):
+            await self._caller_loop.call(self._core.add_partition, partition)
+
+    def _timeout_ms(self, timeout: float | None) -> int:
+        timeout_ms = seconds_to_ms(timeout)
+        return self._core.max_block_ms if timeout_ms is None else timeout_ms

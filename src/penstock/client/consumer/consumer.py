@@ -1,28 +1,41 @@
-"""The blocking consumer."""
+"""The blocking consumer.
+
+Generated from src/penstock/client/aio/consumer.py by tools/unasync.py: edit that file.
+"""
 
 import re
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from penstock.client.consumer.arrow import no_records
-from penstock.client.consumer.base import NO_LIMIT, CommitCallback, ConsumerBase, logger
+from penstock.client.consumer.core import (
+    NO_LIMIT,
+    CommitCallback,
+    ConsumerCore,
+    Watermarks,
+    logger,
+    refuse_awaitable,
+)
 from penstock.client.consumer.group.actions import RebalanceEvent, RebalanceKind
+from penstock.client.consumer.guards import ThreadGuard
 from penstock.client.consumer.positions import EARLIEST, LATEST
 from penstock.client.consumer.record import (
+    ConsumerGroupMetadata,
     ConsumerRecord,
     OffsetAndMetadata,
     OffsetAndTimestamp,
     RebalanceListener,
     SubscriptionPattern,
 )
-from penstock.client.errors import ConcurrentUseError, IllegalStateError
 from penstock.client.loop_thread import LoopThread
-from penstock.client.settings import ConsumerOptions
+from penstock.client.metrics import MetricName
+from penstock.client.settings import ConsumerOptions, resolve
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.core.system_clock import SystemClock
 from penstock.net.client.cluster import PartitionInfo
 
 if TYPE_CHECKING:
@@ -30,7 +43,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from penstock.client.external_offsets.store import OffsetStore
-    from penstock.client.external_offsets.transaction import OutsideOffsets, Transaction
+    from penstock.client.external_offsets.transaction import ExternalOffsets, Transaction
 
 R = TypeVar("R")
 
@@ -38,25 +51,7 @@ _CLOSE_TIMEOUT_S = 30.0
 _ITERATION_WAIT_S = 3600.0
 
 
-class _OneThread:
-    """Lets one thread in at a time, as often as it likes, and refuses others."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            raise ConcurrentUseError(
-                "this consumer is in use by another thread: give each thread a consumer of its "
-                "own (of the same group), or hand records over through a queue; only wakeup() may "
-                "be called from elsewhere"
-            )
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-
-class Consumer(ConsumerBase):
+class Consumer:
     """Reads records, alone or as a member of a group.
 
         with Consumer(bootstrap_servers="localhost:9092", group_id="reports") as consumer:
@@ -64,238 +59,284 @@ class Consumer(ConsumerBase):
             for record in consumer:
                 print(record.value)
 
-    Records are fetched ahead in the background, on a thread of its own; everything else happens
-    within the calls. For one thread at a time: only `wakeup` may be called from others.
-    Times are in seconds; calls that name none take `default_api_timeout_ms` at most.
+    Records are fetched ahead in the background, by a thread. Rebalance listeners and commit
+    callbacks run within `poll`. A consumer is for one thread at a time; only `wakeup` may be called
+    from other threads. Timeouts are in seconds; a call without one takes
+    `default_api_timeout_ms` at most.
     """
 
     def __init__(self, **options: Unpack[ConsumerOptions]) -> None:
-        self._use = _OneThread()
+        settings = resolve(ConsumerOptions, options)
+        self._guard = ThreadGuard()
         self._ready = threading.Event()
-        self._outside: OutsideOffsets | None = None
-        super().__init__(options, self._ready.set, self._to_loop)
-        client_id = self._settings["client_id"] or "consumer"
-        self._loop_thread = LoopThread(f"penstock-{client_id}")
-        try:
-            self._run(self._driver.start())
-        except BaseException:
-            self._loop_thread.close()
-            raise
+        self._external_offsets: ExternalOffsets | None = None
+        self._core = ConsumerCore(
+            settings,
+            SystemClock(),
+            on_ready=self._ready.set,
+            post=lambda call: self._loop_thread.post(call),
+        )
+        self._driver = self._core.driver
+        self._loop_thread = LoopThread(f"penstock-{settings['client_id'] or 'consumer'}")
+        self._loop_thread.open(self._driver.start)
 
-    # What to read
+    # --- subscription
 
     def subscribe(
         self,
         topics: str | Collection[str] | re.Pattern[str] | SubscriptionPattern,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Read these topics as a member of the group, in place of what was subscribed to before.
+        """Reads these topics as a member of the group; replaces the previous subscription.
 
-        A compiled pattern must match a topic's whole name; topics that come later join in.
+        A compiled pattern must match the whole name of a topic, and also selects topics that are
+        created later.
         """
-        with self._use:
-            if not isinstance(topics, re.Pattern | SubscriptionPattern) and not topics:
+        with self._guard.instant:
+            if not topics:
                 self.unsubscribe()
                 return
-            self._subscribe(topics, listener)
+            self._core.subscribe(topics, listener)
 
     def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Read these partitions, whatever others read; no group decides about it."""
-        with self._use:
-            self._assign(partitions)
+        """Reads exactly these partitions, without a group."""
+        with self._guard.instant:
+            self._core.assign(partitions)
 
     def unsubscribe(self) -> None:
-        """Read nothing any more; the group gives the partitions to others."""
-        with self._use:
-            self._check_open()
-            self._leave_group()
-            self._forget(self._subscriptions.assigned_partitions())
-            self._subscriptions.unsubscribe()
-            self._leftover.clear()
+        """Stops reading and leaves the group, which assigns the partitions to other members."""
+        with self._guard:
+            self._ensure_open()
+            self._leave_group(self._driver.deadline(None))
+            self._core.unsubscribe()
 
-    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
-        """Go on from this offset with the next poll."""
-        with self._use:
-            self._seek(partition, offset)
+    def assignment(self) -> set[TopicPartition]:
+        """Returns the partitions that this consumer reads now."""
+        return self._core.subscriptions.assigned_partitions()
 
-    def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Go on from the first record there is; without partitions, in all that are assigned."""
-        with self._use:
-            self._seek_to(partitions, EARLIEST)
+    def subscription(self) -> set[str]:
+        """Returns the subscribed topics, also those that match the subscribed pattern."""
+        return set(self._core.subscriptions.subscription)
 
-    def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Go on behind the last record; without partitions, in all that are assigned."""
-        with self._use:
-            self._seek_to(partitions, LATEST)
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Returns the membership that `Producer.send_offsets_to_transaction` takes."""
+        return self._driver.require_group().group_metadata()
 
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Give out nothing of these until `resume`; what was fetched of them is kept."""
-        with self._use:
-            self._pause(partitions)
-
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        with self._use:
-            self._resume(partitions)
-
-    # Reading
+    # --- poll
 
     def poll(self, timeout: float = 0.0, max_records: int | None = None) -> list[ConsumerRecord]:
-        """The next records, at most `max_records` (or `max_poll_records`); waits for the first.
+        """Returns the next records, at most `max_records` (or `max_poll_records`).
 
-        Empty when the time is over. Rebalance listeners and callbacks of commits are called here.
+        Waits for the first one; the list is empty after `timeout` seconds without any. Calls
+        rebalance listeners and the callbacks of commits. Raises WakeupError after `wakeup`, and
+        the errors of background work.
         """
-        limit = max_records or self._settings["max_poll_records"]
-        with self._use:
-            return self._wait_for(timeout, lambda: self._take(limit)) or []
+        limit = max_records or self._core.settings["max_poll_records"]
+        with self._guard:
+            return self._wait_for(timeout, lambda: self._core.take_records(limit)) or []
 
     def poll_arrow(self, timeout: float = 0.0, max_records: int | None = None) -> "pa.RecordBatch":
-        """As `poll`, in columns: topic, partition, offset, timestamp, key, value, headers.
+        """Polls into columns: topic, partition, offset, timestamp, key, value, headers.
 
-        For bulk: gives all that is there, in whole fetches, once there are `max_records`. Without
-        rows when the time is over. Deserializers and interceptors do not take part.
+        For bulk reads: it returns whole fetches until there are at least `max_records` rows, and no
+        rows after `timeout` seconds without any. Deserializers and interceptors are not called.
         """
-        with self._use:
-            taken = self._wait_for(timeout, lambda: self._take_arrow(max_records or NO_LIMIT))
-        return taken if taken is not None else no_records()
+        limit = max_records or NO_LIMIT
+        with self._guard:
+            batch = self._wait_for(timeout, lambda: self._core.take_arrow(limit))
+        return batch if batch is not None else no_records()
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        """One record after the other, for ever. Only those given out count as consumed."""
-        limit = self._settings["max_poll_records"]
+        """Yields records without end. Only yielded records count as consumed."""
+        core = self._core
+        limit = core.settings["max_poll_records"]
         while True:
-            with self._use:
-                if not self._leftover:
-                    self._leftover.extend(
-                        self._wait_for(_ITERATION_WAIT_S, lambda: self._take(limit)) or ()
-                    )
-                record = self._leftover.popleft() if self._leftover else None
+            with self._guard:
+                if not core.iteration_buffer:
+                    records = self._wait_for(_ITERATION_WAIT_S, lambda: core.take_records(limit))
+                    core.iteration_buffer.extend(records or ())
+                record = core.iteration_buffer.popleft() if core.iteration_buffer else None
             if record is not None:
                 yield record
 
+    def wakeup(self) -> None:
+        """Makes the poll that waits, or the next one, raise WakeupError. For any thread."""
+        self._core.is_woken = True
+        self._ready.set()
+
     def _wait_for(self, timeout: float, take: Callable[[], R | None]) -> R | None:
-        self._is_polling = True
+        self._core.is_polling = True
         try:
             return self._poll(timeout, take)
         finally:
-            self._is_polling = False
+            self._core.is_polling = False
 
     def _poll(self, timeout: float, take: Callable[[], R | None]) -> R | None:
-        self._begin_poll()
-        if self._outside is not None:
-            self._outside.prepare()
+        self._core.begin_poll()
+        if self._external_offsets is not None:
+            self._external_offsets.prepare()
         deadline = time.monotonic() + timeout
         ready = self._ready
         while True:
             ready.clear()
-            self._serve()
+            self._run_callbacks()
             taken = take()
             if taken is not None:
+                # At once: what was taken would be lost if the caller were interrupted now.
                 return taken
-            left = deadline - time.monotonic()
-            if left <= 0:
+            remaining_s = deadline - time.monotonic()
+            if remaining_s <= 0:
                 return None
-            ready.wait(left)
+            ready.wait(remaining_s)
 
-    def _serve(self) -> None:
-        """What a poll does besides records."""
-        self._raise_errors()
-        self._call_back()
-        while (event := self._next_event()) is not None:
-            self._rebalance(event)
-        if self._auto_commit_is_due():
-            self._start(self._commit_later(self._consumed(), None, is_auto=True))
+    def _run_callbacks(self) -> None:
+        """Raises pending errors, calls listeners and callbacks, starts a commit that is due."""
+        core = self._core
+        core.raise_errors()
+        self._run_commit_callbacks()
+        while (event := core.next_rebalance()) is not None:
+            self._handle_rebalance(event)
+        if core.is_auto_commit_due():
+            core.start_commit(core.consumed_positions(), None, is_auto=True)
 
-    def _call_back(self) -> None:
-        for result in self._tell_commits():
-            _not_awaitable(result)
+    def _run_commit_callbacks(self) -> None:
+        for result in self._core.run_commit_callbacks():
+            refuse_awaitable(result)
 
-    def _rebalance(self, event: RebalanceEvent) -> None:
+    def _handle_rebalance(self, event: RebalanceEvent) -> None:
+        core = self._core
         failure: Exception | None = None
         try:
-            if event.kind is RebalanceKind.REVOKED and self._auto_commits:
-                self._commit_quietly(self._driver.deadline(None))
-            _not_awaitable(self._tell_listener(event))
+            if event.kind is RebalanceKind.REVOKED and core.has_auto_commit:
+                self._auto_commit(self._driver.deadline(None))
+            refuse_awaitable(core.notify_listeners(event))
         except Exception as error:
             failure = error
             raise
         finally:
-            self._event_done(event, failure)
+            core.complete_rebalance(event, failure)
 
-    # Positions
+    # --- positions
+
+    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
+        """Continues from this offset with the next poll."""
+        with self._guard.instant:
+            self._core.seek(partition, offset)
+
+    def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        """Continues from the first record of these partitions, or of all that are assigned."""
+        with self._guard.instant:
+            self._core.seek_to(partitions, EARLIEST)
+
+    def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        """Continues after the last record of these partitions, or of all that are assigned."""
+        with self._guard.instant:
+            self._core.seek_to(partitions, LATEST)
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Returns no records of these partitions until `resume`; fetched ones are kept."""
+        with self._guard.instant:
+            self._core.pause(partitions)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Reads partitions again that were paused."""
+        with self._guard.instant:
+            self._core.resume(partitions)
+
+    def paused(self) -> set[TopicPartition]:
+        """Returns the partitions that are paused."""
+        return self._core.subscriptions.paused_partitions()
 
     def position(self, partition: TopicPartition, timeout: float | None = None) -> int:
-        """The offset of the next record to be given out; waits until it is known."""
-        with self._use:
-            self._check_open()
+        """Returns the offset of the next record to be polled; waits until it is known."""
+        partition = TopicPartition(*partition)
+        with self._guard:
+            self._ensure_open()
             deadline_ms = self._driver.deadline(timeout)
-            found = self._run(self._driver.position(TopicPartition(*partition), deadline_ms))
-            behind = self._consumed().get(TopicPartition(*partition))
-            return found if behind is None else min(found, behind.offset)
+            position = self._loop_thread.run(self._driver.position(partition, deadline_ms))
+            consumed = self._core.consumed_positions().get(partition)
+            return position if consumed is None else min(position, consumed.offset)
+
+    def current_lag(self, partition: TopicPartition) -> int | None:
+        """Returns the number of offsets up to the partition's end; None until the end is known."""
+        return self._core.current_lag(partition)
+
+    def watermarks(self, partition: TopicPartition) -> Watermarks:
+        """Returns the offsets of the partition's log according to the last fetch."""
+        return self._core.watermarks(partition)
+
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Returns the first record at or after each time (ms since 1970), or None without one."""
+        with self._guard:
+            self._ensure_open()
+            deadline_ms = self._driver.deadline(timeout)
+            return self._loop_thread.run(self._driver.offsets_for_times(timestamps, deadline_ms))
+
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Returns the first offset that each partition still has."""
+        return self._list_offsets(partitions, timeout, end=False)
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Returns the high watermark of each partition, or its last stable offset.
+
+        It is the last stable offset with `isolation_level="read_committed"`.
+        """
+        return self._list_offsets(partitions, timeout, end=True)
+
+    def _list_offsets(
+        self, partitions: Iterable[TopicPartition], timeout: float | None, *, end: bool
+    ) -> dict[TopicPartition, int]:
+        with self._guard:
+            self._ensure_open()
+            deadline_ms = self._driver.deadline(timeout)
+            return self._loop_thread.run(
+                self._driver.edge_offsets(partitions, end=end, deadline_ms=deadline_ms)
+            )
+
+    # --- commits
 
     def committed(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed; None where it has nothing."""
-        with self._use:
-            self._check_open()
-            return self._run(self._driver.committed(partitions, self._driver.deadline(timeout)))
+        """Returns the group's committed offsets, None for partitions without one."""
+        with self._guard:
+            self._ensure_open()
+            deadline_ms = self._driver.deadline(timeout)
+            return self._loop_thread.run(self._driver.committed(partitions, deadline_ms))
 
     def commit(
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Commit these offsets, or all that polls have given out, and wait for it."""
-        with self._use:
-            chosen = self._to_commit(offsets)
+        """Commits these offsets, or those after all polled records, and waits for the result."""
+        with self._guard:
+            self._ensure_open()
+            positions = self._core.offsets_to_commit(offsets)
             deadline_ms = self._driver.deadline(timeout)
-            # One that is still under way must not come after this one.
-            self._run(self._driver.settle(deadline_ms))
-            self._call_back()
-            self._run(self._driver.commit(chosen, deadline_ms))
-            self._interceptors.on_commit(chosen)
+            # An earlier asynchronous commit must not arrive after this one.
+            self._loop_thread.run(self._driver.wait_for_background(deadline_ms))
+            self._run_commit_callbacks()
+            self._loop_thread.run(self._driver.commit(positions, deadline_ms))
+            self._core.interceptors.on_commit(positions)
 
     def commit_async(
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
         callback: CommitCallback | None = None,
     ) -> None:
-        """Commit without waiting; a later poll (or close) calls `callback(offsets, error)`.
+        """Commits in the background; a later poll (or close) calls `callback(offsets, error)`.
 
-        It is tried once: commit again, with newer offsets, where `error` may go away by that.
+        There is one attempt: after a retriable error, commit again with newer offsets.
         """
-        with self._use:
-            self._start(self._commit_later(self._to_commit(offsets), callback))
-
-    def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int], timeout: float | None = None
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after each time (ms since 1970); None where there is none."""
-        with self._use:
-            self._check_open()
-            deadline_ms = self._driver.deadline(timeout)
-            return self._run(self._driver.offsets_for_times(timestamps, deadline_ms))
-
-    def beginning_offsets(
-        self, partitions: Iterable[TopicPartition], timeout: float | None = None
-    ) -> dict[TopicPartition, int]:
-        """The first offset that each partition still has."""
-        return self._edges(partitions, timeout, end=False)
-
-    def end_offsets(
-        self, partitions: Iterable[TopicPartition], timeout: float | None = None
-    ) -> dict[TopicPartition, int]:
-        """The offset that comes next: the high watermark, or the last stable offset."""
-        return self._edges(partitions, timeout, end=True)
-
-    def _edges(
-        self, partitions: Iterable[TopicPartition], timeout: float | None, *, end: bool
-    ) -> dict[TopicPartition, int]:
-        with self._use:
-            self._check_open()
-            deadline_ms = self._driver.deadline(timeout)
-            return self._run(
-                self._driver.edge_offsets(partitions, end=end, deadline_ms=deadline_ms)
-            )
+        with self._guard.instant:
+            self._core.start_commit(self._core.offsets_to_commit(offsets), callback)
 
     def transaction(
         self,
@@ -305,112 +346,104 @@ class Consumer(ConsumerBase):
         group_id: str | None = None,
         commit_to_group: bool = True,
     ) -> "AbstractContextManager[Transaction]":
-        """Results and offsets in one transaction of a database: each record counts once.
+        """Stores results and offsets in one database transaction: each record counts once.
 
             with consumer.transaction(engine) as tx:
                 for record in consumer.poll(1.0):
                     tx.connection.execute(insert(orders).values(...))
 
-        The end of the block saves how far was polled in a table of the same database and commits;
-        if the block raises, both are undone and the records come again. Partitions are read from
-        where the database says, from the first call on: call it before the first poll. Needs
-        `enable_auto_commit=False` and the extra `penstock[sql]`; docs/offsets-outside.md says more.
+        The end of the block stores the polled offsets in a table of the same database and commits;
+        if the block raises, both are rolled back and the records are polled again. From the first
+        call on, partitions are read from the offsets in the database: call it before the first
+        poll. It needs `enable_auto_commit=False` and the extra `penstock[sql]`; see
+        docs/external-offsets.md.
 
-        `group_id` is the name that offsets are stored under, the consumer's own unless given;
-        with `commit_to_group` they are committed to the group as well, for tools that show lag.
+        `group_id` is the name under which offsets are stored, by default the consumer's group. With
+        `commit_to_group` they are also committed to the group, for tools that show lag.
         """
         from penstock.client.external_offsets.attach import attach, check_same
 
-        with self._use:
-            self._check_open()
-            if self._outside is None:
-                self._outside = attach(
+        with self._guard:
+            self._core.check_open()
+            if self._external_offsets is None:
+                self._external_offsets = attach(
                     self, engine, store, group_id, commit_to_group=commit_to_group
                 )
-            check_same(self._outside, engine, store, group_id)
-            return self._outside.transaction()
+            check_same(self._external_offsets, engine, store, group_id)
+            return self._external_offsets.transaction()
 
-    # The cluster
+    # --- metadata
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionInfo]:
-        with self._use:
-            self._check_open()
-            return self._run(self._driver.partitions_for(topic, self._driver.deadline(timeout)))
+        """Returns the partitions of a topic."""
+        with self._guard:
+            self._ensure_open()
+            deadline_ms = self._driver.deadline(timeout)
+            return self._loop_thread.run(self._driver.partitions_for(topic, deadline_ms))
 
     def list_topics(self, timeout: float | None = None) -> dict[str, list[PartitionInfo]]:
-        """All topics that this client may see."""
-        with self._use:
-            self._check_open()
-            return self._run(self._driver.list_topics(self._driver.deadline(timeout)))
+        """Returns all topics that this client may describe, with their partitions."""
+        with self._guard:
+            self._ensure_open()
+            deadline_ms = self._driver.deadline(timeout)
+            return self._loop_thread.run(self._driver.list_topics(deadline_ms))
 
-    # The end
+    def metrics(self) -> dict[MetricName, float]:
+        """Returns the current value of every metric, under Kafka's names."""
+        return self._driver.metrics.snapshot()
+
+    # --- close
 
     def close(self, timeout: float = _CLOSE_TIMEOUT_S) -> None:
-        """Commit where that is automatic, leave the group, close the connections. Twice is fine."""
-        with self._use:
-            if self._is_closed:
+        """Commits if that is automatic, leaves the group and closes the connections.
+
+        May be called twice.
+        """
+        with self._guard:
+            if self._core.is_closed:
                 return
             deadline_ms = self._driver.deadline(timeout)
             try:
                 self._leave_group(deadline_ms)
             finally:
-                self._is_closed = True
-                self._close(deadline_ms)
+                self._core.is_closed = True
+                self._close_driver(deadline_ms)
 
-    def _close(self, deadline_ms: int) -> None:
+    def _close_driver(self, deadline_ms: int) -> None:
         try:
-            self._run(self._driver.close(deadline_ms))
+            self._loop_thread.run(self._driver.close(deadline_ms))
         finally:
             self._loop_thread.close()
-            self._interceptors.close()
+            self._core.interceptors.close()
 
-    def _leave_group(self, deadline_ms: int | None = None) -> None:
-        """Commit and tell the listener, before the partitions go."""
-        if deadline_ms is None:
-            deadline_ms = self._driver.deadline(None)
-        self._run(self._driver.settle(deadline_ms))
-        self._call_back()
-        if self._auto_commits:
-            self._commit_quietly(deadline_ms)
-        event = self._run(self._driver.release())
+    def _leave_group(self, deadline_ms: int) -> None:
+        """Commits and notifies the listener, then leaves."""
+        self._loop_thread.run(self._driver.wait_for_background(deadline_ms))
+        self._run_commit_callbacks()
+        if self._core.has_auto_commit:
+            self._auto_commit(deadline_ms)
+        event = self._loop_thread.run(self._driver.prepare_leave())
         if event is not None:
-            _not_awaitable(self._tell_listener(event))
-        self._run(self._driver.leave(deadline_ms))
+            refuse_awaitable(self._core.notify_listeners(event))
+        self._loop_thread.run(self._driver.leave(deadline_ms))
 
-    def _commit_quietly(self, deadline_ms: int) -> None:
-        offsets = self._consumed()
-        if not offsets:
+    def _auto_commit(self, deadline_ms: int) -> None:
+        """Commits all consumed positions; logs a failure."""
+        positions = self._core.consumed_positions()
+        if not positions:
             return
         try:
-            self._run(self._driver.commit(offsets, deadline_ms))
+            self._loop_thread.run(self._driver.commit(positions, deadline_ms))
         except KafkaError as error:
             logger.warning("offsets were not committed: %s", error.message)
         else:
-            self._interceptors.on_commit(offsets)
+            self._core.interceptors.on_commit(positions)
+
+    def _ensure_open(self) -> None:
+        self._core.check_open()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *raised: object) -> None:
         self.close()
-
-    # The loop
-
-    def _to_loop(self, call: Callable[[], None]) -> None:
-        self._loop_thread.post(call)
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        self._loop_thread.post(self._driver.keep, work)
-
-    def _run(self, work: Coroutine[Any, Any, R]) -> R:
-        return self._loop_thread.run(work)
-
-
-def _not_awaitable(result: Awaitable[object] | None) -> None:
-    if isinstance(result, Coroutine):
-        result.close()
-    if result is not None:
-        raise IllegalStateError(
-            "a callback of the blocking consumer cannot be a coroutine function: use "
-            "penstock.client.aio.Consumer"
-        )

@@ -156,19 +156,19 @@ class ConsumerDriver:
             await self.network.close()
             self.buffer.clear()
 
-    def keep(self, work: Coroutine[Any, Any, None]) -> None:
+    def start_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something of the user's besides: a commit that nobody waits for."""
         task = asyncio.ensure_future(work)
         self._kept.add(task)
         task.add_done_callback(self._kept.discard)
 
-    async def settle(self, deadline_ms: int) -> None:
+    async def wait_for_background(self, deadline_ms: int) -> None:
         """Wait for what is kept running, until the deadline."""
         if self._kept:
             left_ms = max(0, deadline_ms - self.clock.monotonic_ms())
             await asyncio.wait(self._kept, timeout=left_ms / 1000)
 
-    async def release(self) -> RebalanceEvent | None:
+    async def prepare_leave(self) -> RebalanceEvent | None:
         """What the listener must hear before this consumer leaves its group."""
         return None if self.group is None else self.group.release()
 
@@ -311,7 +311,7 @@ class ConsumerDriver:
             timeout_ms = int(max(0.0, timeout_s) * 1000)
         return self.clock.monotonic_ms() + timeout_ms
 
-    def needs_group(self) -> Membership:
+    def require_group(self) -> Membership:
         if self.group is None:
             raise IllegalStateError(
                 "this consumer has no group: give it a group_id to subscribe and to commit"
@@ -339,7 +339,7 @@ class ConsumerDriver:
     async def committed(
         self, partitions: Iterable[TopicPartition], deadline_ms: int
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        return await self.needs_group().committed(list(partitions), deadline_ms)
+        return await self.require_group().committed(list(partitions), deadline_ms)
 
     async def commit(
         self,
@@ -348,7 +348,7 @@ class ConsumerDriver:
         *,
         retry: bool = True,
     ) -> None:
-        await self.needs_group().commit(dict(offsets), deadline_ms, retry=retry)
+        await self.require_group().commit(dict(offsets), deadline_ms, retry=retry)
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], deadline_ms: int
@@ -367,7 +367,7 @@ class ConsumerDriver:
         found = await self.lookup.look_up(dict.fromkeys(partitions, timestamp), deadline_ms)
         return {each: at.offset for each, at in found.items()}
 
-    def find_end_offset(self, partition: TopicPartition) -> None:
+    def request_end_offset(self, partition: TopicPartition) -> None:
         """Ask for what `current_lag` needs, for the next time somebody wants to know it."""
 
         async def find() -> None:

@@ -1,6 +1,7 @@
-"""Results and offsets in one database transaction, on an event loop.
+"""Results and offsets in one database transaction, for asyncio consumers.
 
-The same as `transaction.py`, with SQLAlchemy's AsyncEngine.
+`penstock.client.external_offsets.transaction`, for blocking consumers, is generated from this file
+by `tools/unasync.py`.
 """
 
 from collections.abc import AsyncIterator, Collection, Mapping
@@ -12,48 +13,52 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncTransactio
 
 from penstock.client.consumer.record import OffsetAndMetadata
 from penstock.client.errors import IllegalStateError
-from penstock.client.external_offsets.ledger import Ledger
-from penstock.client.external_offsets.model import Move
-from penstock.client.external_offsets.store import OffsetStore, begin, check_group_id
-from penstock.client.external_offsets.transaction import (
-    ENDED,
-    ENDED_BY_HAND,
-    NESTED,
-    Mirror,
-    check_commits_together,
+from penstock.client.external_offsets.model import Mirror, OffsetUpdate
+from penstock.client.external_offsets.store import (
+    OffsetStore,
+    begin,
+    check_group_id,
+    refuse_autocommit,
 )
+from penstock.client.external_offsets.tracker import OffsetTracker
 from penstock.core.ids import TopicPartition
 
 
 class AsyncReader(Protocol):
-    """What a consumer must be able to do: `Reader`, but for one call that waits."""
+    """The methods of a consumer that external offsets need."""
 
-    def assignment(self) -> Collection[TopicPartition]: ...
+    def assignment(self) -> Collection[TopicPartition]:
+        """Returns the partitions that the consumer reads now."""
 
-    def consumed(self) -> Mapping[TopicPartition, OffsetAndMetadata]: ...
+    def consumed(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """Returns the next position of each partition that was polled from since its `seek`."""
 
-    async def start(self, partition: TopicPartition) -> OffsetAndMetadata: ...
+    async def start(self, partition: TopicPartition) -> OffsetAndMetadata:
+        """Returns the first position of a partition without an offset: by `auto_offset_reset`."""
 
-    def seek(self, partition: TopicPartition, position: OffsetAndMetadata) -> None: ...
+    def seek(self, partition: TopicPartition, position: OffsetAndMetadata) -> None:
+        """Continues from this position. Ignores partitions that are not assigned any more."""
 
 
 class AioTransaction:
-    """An open block of `consumer.transaction`."""
+    """The open block of a `consumer.transaction`."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
         self._connection: AsyncConnection | None = None
         self._root: AsyncTransaction | None = None
-        self._ended = False
+        self._is_ended = False
 
     async def connection(self) -> AsyncConnection:
-        """The connection of the one transaction that results and offsets are saved in.
+        """The connection whose one transaction has the results and the offsets.
 
-        The database hears of the transaction when this is first asked for: a poll that brings
-        nothing costs it nothing. Do not commit: the end of the block does.
+        The transaction begins with the first access, so that a poll without records costs the
+        database nothing. Do not commit: the end of the block does.
         """
-        if self._ended:
-            raise IllegalStateError(ENDED)
+        if self._is_ended:
+            raise IllegalStateError(
+                "this transaction has ended; use its connection inside of the block"
+            )
         if self._connection is None:
             self._connection = await self._engine.connect()
             self._root = await self._connection.begin()
@@ -61,25 +66,28 @@ class AioTransaction:
         return self._connection
 
     @property
-    def shared(self) -> AsyncConnection | None:
-        """The connection, if it keeps all others from writing: SQLite lets one write at a time."""
+    def exclusive_connection(self) -> AsyncConnection | None:
+        """The connection if no other one can write during the transaction, as in SQLite."""
         connection = self._connection
         return connection if connection and connection.dialect.name == "sqlite" else None
 
     async def _save(
-        self, store: OffsetStore, group_id: str, moves: Mapping[TopicPartition, Move]
+        self, store: OffsetStore, group_id: str, updates: Mapping[TopicPartition, OffsetUpdate]
     ) -> None:
-        if self._connection is None and not moves:
+        if self._connection is None and not updates:
             return
         connection = await self.connection()
         if self._root is None or not self._root.is_active:
-            raise IllegalStateError(ENDED_BY_HAND)
-        await connection.run_sync(store.save, group_id, moves)
+            raise IllegalStateError(
+                "the transaction was ended inside of its block, so that offsets cannot be saved "
+                "with the results; leave commit and rollback to `with consumer.transaction()`"
+            )
+        await connection.run_sync(store.save, group_id, updates)
         await connection.commit()
 
     async def _close(self) -> None:
-        """What is not committed is rolled back, here or, if it cannot be told, by the database."""
-        self._ended = True
+        """Rolls back what is not committed, or has the database do so if the connection is lost."""
+        self._is_ended = True
         if self._connection is None:
             return
         try:
@@ -90,8 +98,12 @@ class AioTransaction:
                 await self._connection.close()
 
 
-class AioOutsideOffsets:
-    """`OutsideOffsets` for a consumer on an event loop."""
+class AioExternalOffsets:
+    """Keeps the offsets of a consumer in a database, with its results.
+
+    Call `prepare` before each poll, `assigned` and `revoked` when a group rebalances (`revoked`
+    also for lost partitions). The consumers of `penstock.client` do all of that.
+    """
 
     def __init__(
         self,
@@ -102,55 +114,61 @@ class AioOutsideOffsets:
         store: OffsetStore | None = None,
         mirror: Mirror | None = None,
     ) -> None:
-        """`mirror` is told what was saved, as a courtesy: it must neither block nor raise."""
+        """`mirror` is called with the saved positions; it must neither block nor raise."""
         check_group_id(group_id)
         self.reader = reader
         self.engine = engine
         self.group_id = group_id
         self.store = store if store is not None else OffsetStore()
         self._mirror = mirror
-        self._ledger = Ledger()
+        self._tracker = OffsetTracker()
         self._open: AioTransaction | None = None
-        self._checked = False
+        self._is_database_checked = False
 
     async def prepare(self) -> None:
-        """Seeks where the database says, in partitions that it was not asked for yet."""
+        """Seeks to the stored offsets of all assigned partitions that were not loaded yet."""
         await self._check_database()
-        await self._load(self._ledger.unknown(self.reader.assignment()))
+        await self._load(self._tracker.missing(self.reader.assignment()))
 
     async def assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """The group has given these to the consumer: nothing of them has been read yet."""
+        """Seeks to the stored offsets of partitions that the group has just assigned."""
         await self._load(partitions)
 
     def revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """These go, or are gone."""
-        self._ledger.revoked(partitions, self.reader.consumed())
+        """Drops partitions that the group revokes or the consumer has lost."""
+        self._tracker.revoke(partitions, self.reader.consumed())
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AioTransaction]:
-        """Results and offsets are saved together when the block ends, and both not if it raises."""
+        """Saves results and offsets together at the end of the block, or neither if it raises.
+
+        The offsets are those of all records that were polled since the last transaction. If they
+        are not saved, the same records are polled again.
+        """
         if self._open is not None:
-            raise IllegalStateError(NESTED)
+            raise IllegalStateError(
+                "a transaction of this consumer is open; transactions cannot be nested"
+            )
         await self.prepare()
         self._open = transaction = AioTransaction(self.engine)
         try:
             yield transaction
-            moves = self._ledger.moves(self.reader.assignment(), self.reader.consumed())
-            await transaction._save(self.store, self.group_id, moves)
+            updates = self._tracker.updates(self.reader.assignment(), self.reader.consumed())
+            await transaction._save(self.store, self.group_id, updates)
         except BaseException:
-            await self._again(transaction)
+            await self._roll_back(transaction)
             raise
         finally:
             self._open = None
-        kept = self._ledger.saved(moves)
+        positions = self._tracker.commit(updates)
         await transaction._close()
-        if self._mirror is not None and kept:
-            self._mirror(kept)
+        if self._mirror is not None and positions:
+            self._mirror(positions)
 
-    async def _again(self, transaction: AioTransaction) -> None:
+    async def _roll_back(self, transaction: AioTransaction) -> None:
         try:
-            # Before anything is awaited, which a cancelled task may not come back from.
-            for partition, position in self._ledger.failed(self.reader.consumed()).items():
+            # First: a caller that is interrupted may not get any further.
+            for partition, position in self._tracker.roll_back(self.reader.consumed()).items():
                 self.reader.seek(partition, position)
         finally:
             await transaction._close()
@@ -161,36 +179,42 @@ class AioOutsideOffsets:
         await self._check_database()
         async with self._connect() as connection:
             stored = await connection.run_sync(self.store.read, self.group_id, partitions)
-        new = {each: await self.reader.start(each) for each in partitions if each not in stored}
-        if new:
+        new_positions = {
+            partition: await self.reader.start(partition)
+            for partition in partitions
+            if partition not in stored
+        }
+        if new_positions:
             async with self._connect() as connection:
-                await connection.run_sync(self.store.add, self.group_id, new)
-            # Another consumer may have been quicker: what is stored counts.
+                await connection.run_sync(self.store.add, self.group_id, new_positions)
+            # Another consumer may have added them first: the stored offsets count.
             async with self._connect() as connection:
-                stored |= await connection.run_sync(self.store.read, self.group_id, list(new))
+                stored |= await connection.run_sync(
+                    self.store.read, self.group_id, list(new_positions)
+                )
         for partition in partitions:
-            self.reader.seek(partition, self._ledger.loaded(partition, stored[partition]))
+            self.reader.seek(partition, self._tracker.load(partition, stored[partition]))
 
     @asynccontextmanager
     async def _connect(self) -> AsyncIterator[AsyncConnection]:
-        shared = self._open.shared if self._open is not None else None
-        if shared is not None:
-            yield shared
+        exclusive = self._open.exclusive_connection if self._open is not None else None
+        if exclusive is not None:
+            yield exclusive
         else:
             async with self.engine.begin() as connection:
                 yield connection
 
     async def _check_database(self) -> None:
-        if self._checked:
+        if self._is_database_checked:
             return
         async with self.engine.connect() as connection:
-            await connection.run_sync(check_commits_together)
+            await connection.run_sync(refuse_autocommit)
         try:
             async with self.engine.begin() as connection:
                 await connection.run_sync(self.store.create_table)
         except DBAPIError:
-            # Another process has made it at the same time, or else this one may not.
+            # Another process may have created the table at the same time.
             async with self.engine.connect() as connection:
                 if not await connection.run_sync(self.store.exists):
                     raise
-        self._checked = True
+        self._is_database_checked = True

@@ -1,10 +1,12 @@
-"""Offsets outside for our own consumers: what `Consumer.transaction` does the first time."""
+"""External offsets of our own consumers: what the first `Consumer.transaction` sets up."""
 
-from collections.abc import Awaitable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from penstock.client.consumer.core import ConsumerCore
 from penstock.client.consumer.record import OffsetAndMetadata, RebalanceListener
 from penstock.client.errors import ConfigError, IllegalStateError, NoOffsetForPartitionError
+from penstock.client.external_offsets.model import Mirror
 from penstock.client.settings import ConsumerOptions
 from penstock.core.ids import TopicPartition
 
@@ -13,11 +15,19 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     from penstock.client.aio.consumer import Consumer as AioConsumer
-    from penstock.client.consumer.base import ConsumerBase
     from penstock.client.consumer.consumer import Consumer
-    from penstock.client.external_offsets.aio import AioOutsideOffsets
+    from penstock.client.external_offsets.aio import AioExternalOffsets
     from penstock.client.external_offsets.store import OffsetStore
-    from penstock.client.external_offsets.transaction import OutsideOffsets
+    from penstock.client.external_offsets.transaction import ExternalOffsets
+
+
+class _RebalanceTarget(Protocol):
+    def assigned(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None: ...
+
+    def revoked(self, partitions: Collection[TopicPartition]) -> None: ...
+
+
+OffsetsT = TypeVar("OffsetsT", bound=_RebalanceTarget)
 
 
 def attach(
@@ -27,22 +37,15 @@ def attach(
     group_id: str | None,
     *,
     commit_to_group: bool,
-) -> "OutsideOffsets":
-    """From now on the consumer reads from where the database says."""
-    try:
-        from penstock.client.external_offsets.transaction import OutsideOffsets
-    except ImportError as error:
-        raise _missing(error) from error
-    settings = consumer._settings
-    name = _name(settings, group_id)
+) -> "ExternalOffsets":
+    """Has the consumer read from the offsets in the database from now on."""
 
-    def mirror(saved: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        if commit_to_group and settings["group_id"] and not consumer._is_closed:
-            consumer.commit_async(saved)
+    def create(name: str, mirror: Mirror) -> "ExternalOffsets":
+        from penstock.client.external_offsets.transaction import ExternalOffsets
 
-    offsets = OutsideOffsets(_Reader(consumer), engine, name, store=store, mirror=mirror)
-    consumer._first_listener = _Listener(offsets)
-    return offsets
+        return ExternalOffsets(_Reader(consumer), engine, name, store=store, mirror=mirror)
+
+    return _attach(consumer, group_id, create, commit_to_group=commit_to_group)
 
 
 def attach_aio(
@@ -52,31 +55,49 @@ def attach_aio(
     group_id: str | None,
     *,
     commit_to_group: bool,
-) -> "AioOutsideOffsets":
-    """As `attach`, for a consumer on an event loop."""
+) -> "AioExternalOffsets":
+    """Does the same as `attach` for an asyncio consumer."""
+
+    def create(name: str, mirror: Mirror) -> "AioExternalOffsets":
+        from penstock.client.external_offsets.aio import AioExternalOffsets
+
+        return AioExternalOffsets(_AioReader(consumer), engine, name, store=store, mirror=mirror)
+
+    return _attach(consumer, group_id, create, commit_to_group=commit_to_group)
+
+
+def _attach(
+    consumer: "Consumer | AioConsumer",
+    group_id: str | None,
+    create: Callable[[str, Mirror], OffsetsT],
+    *,
+    commit_to_group: bool,
+) -> OffsetsT:
+    core = consumer._core
+
+    def mirror(positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        if commit_to_group and core.settings["group_id"] and not core.is_closed:
+            consumer.commit_async(positions)
+
+    name = _group_id_of(core.settings, group_id)
     try:
-        from penstock.client.external_offsets.aio import AioOutsideOffsets
+        offsets = create(name, mirror)
     except ImportError as error:
-        raise _missing(error) from error
-    settings = consumer._settings
-    name = _name(settings, group_id)
-
-    def mirror(saved: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        if commit_to_group and settings["group_id"] and not consumer._is_closed:
-            consumer.commit_async(saved)
-
-    offsets = AioOutsideOffsets(_AioReader(consumer), engine, name, store=store, mirror=mirror)
-    consumer._first_listener = _Listener(offsets)
+        raise ConfigError(
+            f"transaction() needs SQLAlchemy and a driver ({error}); "
+            "run pip install 'penstock[sql]'"
+        ) from error
+    core.internal_listener = _Listener(offsets)
     return offsets
 
 
 def check_same(
-    offsets: "OutsideOffsets | AioOutsideOffsets",
+    offsets: "ExternalOffsets | AioExternalOffsets",
     engine: object,
     store: object | None,
     group_id: str | None,
 ) -> None:
-    """`ConfigError` if a later transaction is to be in another database, or under another name."""
+    """Raises ConfigError if a later transaction names another database, store or group id."""
     if (
         offsets.engine is not engine
         or store not in (None, offsets.store)
@@ -84,44 +105,38 @@ def check_same(
     ):
         raise ConfigError(
             f"the offsets of this consumer are kept in {offsets.engine.url!r} under the group_id "
-            f"{offsets.group_id!r} since its first transaction(): pass the same engine, store and "
-            "group_id each time, or make another consumer"
+            f"{offsets.group_id!r} since its first transaction(); pass the same engine, store and "
+            "group_id each time, or create another consumer"
         )
 
 
-def _name(settings: ConsumerOptions, group_id: str | None) -> str:
-    """The name that offsets are stored under. `ConfigError` for settings that do not go with it."""
+def _group_id_of(settings: ConsumerOptions, group_id: str | None) -> str:
+    """Returns the name to store offsets under. Raises ConfigError for unsuitable settings."""
     if settings["enable_auto_commit"] and settings["group_id"] is not None:
         raise ConfigError(
             "enable_auto_commit must be False for transaction(): the offsets belong to the "
-            "database, and the group's would run ahead of it"
+            "database, and those of the group would be ahead of it"
         )
     name = group_id or settings["group_id"]
     if not name:
         raise ConfigError(
-            "this consumer has no group_id: say transaction(engine, group_id=…), the name that "
-            "its offsets are stored under"
+            "this consumer has no group_id; call transaction(engine, group_id=…) with the name to "
+            "store its offsets under"
         )
     return name
 
 
-def _missing(error: ImportError) -> ConfigError:
-    return ConfigError(
-        f"transaction() needs SQLAlchemy and a driver ({error}): pip install 'penstock[sql]'"
-    )
-
-
 class _Positions:
-    """Where a consumer is in each partition."""
+    """The positions of a consumer, in the form that external offsets need."""
 
-    def __init__(self, consumer: "ConsumerBase") -> None:
-        self._consumer = consumer
-        self._subscriptions = consumer._subscriptions
-        self._given_out = consumer._driver.buffer.given_out
+    def __init__(self, core: ConsumerCore) -> None:
+        self._core = core
+        self._subscriptions = core.subscriptions
+        self._given_out = core.driver.buffer.given_out
         if self._given_out:
             raise IllegalStateError(
-                "this consumer has given out records already, from offsets that the database does "
-                "not know: call transaction() before the first poll()"
+                "this consumer has already polled records, from offsets that are not in the "
+                "database; call transaction() before the first poll()"
             )
 
     def assignment(self) -> Collection[TopicPartition]:
@@ -132,29 +147,29 @@ class _Positions:
             partition: OffsetAndMetadata(position.offset, "", position.offset_epoch)
             for partition, position in self._given_out.items()
         }
-        # What an iteration has still to give out is not.
-        for record in reversed(self._consumer._leftover):
+        # Records that an iteration has not yielded yet are not consumed.
+        for record in reversed(self._core.iteration_buffer):
             consumed[record.topic_partition] = OffsetAndMetadata(record.offset)
         return consumed
 
     def seek(self, partition: TopicPartition, position: OffsetAndMetadata) -> None:
         self._given_out.pop(partition, None)
         if self._subscriptions.is_assigned(partition):
-            self._consumer._seek(partition, position)
+            self._core.seek(partition, position)
 
     def _reset(self, partition: TopicPartition) -> None:
-        """Asks for the offset that `auto_offset_reset` says; commits of the group do not count."""
+        """Seeks as `auto_offset_reset` says; offsets that the group has committed do not count."""
         if not self._subscriptions.has_default_reset:
             raise NoOffsetForPartitionError(
-                f"no offset is stored in the database for {partition} and auto_offset_reset is "
-                "none: put one there with OffsetStore.put(), or set auto_offset_reset"
+                f"the database has no offset for {partition} and auto_offset_reset is none; store "
+                "one with OffsetStore.put(), or set auto_offset_reset"
             )
-        self._consumer._seek_to([partition], self._subscriptions.default_reset)
+        self._core.seek_to([partition], self._subscriptions.default_reset)
 
 
 class _Reader(_Positions):
     def __init__(self, consumer: "Consumer") -> None:
-        super().__init__(consumer)
+        super().__init__(consumer._core)
         self._position = consumer.position
 
     def start(self, partition: TopicPartition) -> OffsetAndMetadata:
@@ -164,7 +179,7 @@ class _Reader(_Positions):
 
 class _AioReader(_Positions):
     def __init__(self, consumer: "AioConsumer") -> None:
-        super().__init__(consumer)
+        super().__init__(consumer._core)
         self._position = consumer.position
 
     async def start(self, partition: TopicPartition) -> OffsetAndMetadata:
@@ -172,16 +187,10 @@ class _AioReader(_Positions):
         return OffsetAndMetadata(await self._position(partition))
 
 
-class _Rebalanced(Protocol):
-    def assigned(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None: ...
-
-    def revoked(self, partitions: Collection[TopicPartition]) -> None: ...
-
-
 class _Listener(RebalanceListener):
-    """Tells offsets outside what the group gives and takes."""
+    """Passes rebalances on to external offsets."""
 
-    def __init__(self, offsets: _Rebalanced) -> None:
+    def __init__(self, offsets: _RebalanceTarget) -> None:
         self._offsets = offsets
 
     def on_partitions_assigned(

@@ -1,33 +1,38 @@
-"""The values that offsets outside are made of, and what goes wrong with them."""
+"""The values and the error of external offsets."""
 
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeAlias
 
 from penstock.client.consumer.record import OffsetAndMetadata
 from penstock.client.errors import CommitFailedError
 from penstock.core.errors import ErrorCode
+from penstock.core.ids import TopicPartition
+
+Mirror: TypeAlias = Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None]
+"""Is called with the positions that a transaction has saved; must neither block nor raise."""
 
 
 class StoredOffset(NamedTuple):
-    """What the database knows of a partition: where to read on, and which version of that it is."""
+    """A partition's offset in the database."""
 
     position: OffsetAndMetadata
     version: int
-    """Rises with every change, so that nobody overwrites what he has not seen."""
+    """Increases with every change: an update of an older version fails."""
 
 
-class Move(NamedTuple):
-    """A partition was read from what is stored up to a new position."""
+class OffsetUpdate(NamedTuple):
+    """A partition was read from a stored offset up to a new position."""
 
-    start: StoredOffset
-    end: OffsetAndMetadata
+    previous: StoredOffset
+    position: OffsetAndMetadata
 
 
 class OffsetsMovedError(CommitFailedError):
-    """Another consumer has saved offsets of the same partitions meanwhile.
+    """Another consumer has saved offsets of the same partitions since this one loaded them.
 
-    The database transaction is rolled back, results and all. A consumer that still owns the
-    partitions reads on from what the other one saved: just go on with the loop. One that does not
-    has been replaced, and nothing of its work is in the database twice.
+    The database transaction is rolled back, with its results. A consumer that still owns the
+    partitions continues from the stored offsets with the next poll. A consumer that does not own
+    them any more has been replaced; none of its work is in the database twice.
     """
 
     default_code = ErrorCode.STALE_MEMBER_EPOCH

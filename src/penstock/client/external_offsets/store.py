@@ -1,4 +1,4 @@
-"""A table of offsets in a relational database, next to the results that they belong to.
+"""The table of offsets in a relational database, next to the results that they belong to.
 
 All methods take the connection of the caller's transaction and never commit: offsets are stored
 with the results or not at all.
@@ -34,7 +34,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from penstock.client.consumer.record import OffsetAndMetadata
 from penstock.client.errors import ConfigError
-from penstock.client.external_offsets.model import Move, OffsetsMovedError, StoredOffset
+from penstock.client.external_offsets.model import OffsetsMovedError, OffsetUpdate, StoredOffset
 from penstock.core.ids import TopicPartition
 
 DEFAULT_TABLE: Final = "penstock_offsets"
@@ -43,17 +43,17 @@ MAX_TOPIC_LENGTH: Final = 249
 
 _SERIALIZATION_FAILURE: Final = "40001"
 _CHANGED_SINCE_LAST_READ: Final = 1020
-"""MariaDB with innodb_snapshot_isolation: the row is newer than this transaction's snapshot."""
+"""MariaDB's error with innodb_snapshot_isolation: the row is newer than the snapshot."""
 
 _DEADLOCK: Final = 1213
-"""MySQL has the SQLSTATE of a serialization failure for this one too."""
+"""MySQL's error for a deadlock, with the SQLSTATE of a serialization failure."""
 
 _TOPICS_PER_QUERY: Final = 200
-"""Databases limit the parameters and the depth of a statement."""
+"""Databases limit the number of parameters and the depth of a statement."""
 
 
 def _name(length: int) -> String:
-    # Names in Kafka differ by case; in MySQL they do so only when told.
+    # Names in Kafka are case-sensitive; in MySQL only with such a collation.
     exact = mysql.VARCHAR(length, collation="utf8mb4_bin")
     return String(length).with_variant(exact, "mysql", "mariadb")
 
@@ -61,8 +61,8 @@ def _name(length: int) -> String:
 class OffsetStore:
     """Offsets by group, topic and partition, for SQLite, PostgreSQL, MySQL and MariaDB.
 
-    `save` only moves an offset on from the version that the caller has read: of two consumers that
-    both believe to own a partition one succeeds, and the other gets `OffsetsMovedError`.
+    `save` updates an offset only if it still has the version that the caller has read: of two
+    consumers that both act as the owner of a partition, one gets `OffsetsMovedError`.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class OffsetStore:
         schema: str | None = None,
         metadata: MetaData | None = None,
     ) -> None:
-        """`metadata` puts the table among yours, for `create_all` and migrations."""
+        """`metadata` adds the table to yours, for `create_all` and migrations."""
         self.table = Table(
             table_name,
             metadata if metadata is not None else MetaData(),
@@ -85,7 +85,7 @@ class OffsetStore:
             Column("version", BigInteger, nullable=False),
             Column("updated_at", DateTime(timezone=True), nullable=False),
             schema=schema,
-            # Without transactions there would be no point in it.
+            # MyISAM has no transactions.
             mysql_engine="InnoDB",
             mariadb_engine="InnoDB",
             mysql_charset="utf8mb4",
@@ -103,18 +103,18 @@ class OffsetStore:
         return f"OffsetStore({self.table.fullname!r})"
 
     def create_table(self, bind: Engine | Connection) -> None:
-        """Creates the table if it is not there. In MySQL this commits an open transaction."""
+        """Creates the table if it does not exist. In MySQL this commits an open transaction."""
         if self.exists(bind):
             return
         try:
             self.table.create(bind, checkfirst=False)
         except DBAPIError:
-            # Another process has made it at the same time, or else this one may not.
+            # Another process may have created it at the same time.
             if isinstance(bind, Connection) or not self.exists(bind):
                 raise
 
     def exists(self, bind: Engine | Connection) -> bool:
-        """Whether the table is there."""
+        """Returns whether the table exists."""
         return inspect(bind).has_table(self.table.name, schema=self.table.schema)
 
     def read(
@@ -123,27 +123,29 @@ class OffsetStore:
         group_id: str,
         partitions: Collection[TopicPartition] | None = None,
     ) -> dict[TopicPartition, StoredOffset]:
-        """What is stored for these partitions, or for all of the group."""
+        """Returns the stored offsets of these partitions, or of the whole group."""
         columns = self.table.c
         of_group = select(self.table).where(columns.group_id == group_id)
         if partitions is None:
             return dict(map(_stored, connection.execute(of_group).mappings()))
-        found: dict[TopicPartition, StoredOffset] = {}
+        offsets: dict[TopicPartition, StoredOffset] = {}
         numbers_of: dict[str, list[int]] = {}
         for topic, number in partitions:
             numbers_of.setdefault(topic, []).append(number)
-        for some in _some_at_a_time(list(numbers_of), _TOPICS_PER_QUERY):
-            wanted = or_(
+        names = list(numbers_of)
+        for start in range(0, len(names), _TOPICS_PER_QUERY):
+            condition = or_(
                 *(
                     and_(
                         columns.topic == topic,
                         columns.partition.between(min(numbers_of[topic]), max(numbers_of[topic])),
                     )
-                    for topic in some
+                    for topic in names[start : start + _TOPICS_PER_QUERY]
                 )
             )
-            found.update(map(_stored, connection.execute(of_group.where(wanted)).mappings()))
-        return {each: found[each] for each in partitions if each in found}
+            rows = connection.execute(of_group.where(condition)).mappings()
+            offsets.update(map(_stored, rows))
+        return {partition: offsets[partition] for partition in partitions if partition in offsets}
 
     def add(
         self,
@@ -151,9 +153,9 @@ class OffsetStore:
         group_id: str,
         positions: Mapping[TopicPartition, OffsetAndMetadata],
     ) -> None:
-        """Stores where to start in partitions that nothing is stored for; others stay as they are.
+        """Stores the offsets of partitions that have none; does not change the others.
 
-        What is stored then is for a new transaction to read: this one may not see all of it.
+        Read the stored offsets in a new transaction: this one may not see all of them.
         """
         check_group_id(group_id)
         begin(connection)
@@ -176,13 +178,13 @@ class OffsetStore:
                 continue
 
     def save(
-        self, connection: Connection, group_id: str, moves: Mapping[TopicPartition, Move]
+        self, connection: Connection, group_id: str, updates: Mapping[TopicPartition, OffsetUpdate]
     ) -> None:
-        """Moves offsets on, all of them or none.
+        """Updates all of these offsets.
 
-        `OffsetsMovedError` if one is not any more what its move starts from: roll back then.
+        Raises OffsetsMovedError if one of them has changed since it was read: roll back then.
         """
-        if not moves:
+        if not updates:
             return
         begin(connection)
         statement = self._write.where(
@@ -195,29 +197,29 @@ class OffsetStore:
             version=bindparam("to_version"),
             updated_at=func.current_timestamp(),
         )
-        # Always in the same order, so that two savers cannot wait for each other.
+        # Always in the same order, so that two transactions cannot deadlock.
         rows: list[dict[str, object]] = [
             {
                 "in_group": group_id,
                 "in_topic": partition.topic,
                 "in_partition": partition.partition,
-                "from_offset": move.start.position.offset,
-                "from_version": move.start.version,
-                "to_offset": move.end.offset,
-                "to_leader_epoch": move.end.leader_epoch,
-                "to_metadata": move.end.metadata,
-                "to_version": move.start.version + 1,
+                "from_offset": update.previous.position.offset,
+                "from_version": update.previous.version,
+                "to_offset": update.position.offset,
+                "to_leader_epoch": update.position.leader_epoch,
+                "to_metadata": update.position.metadata,
+                "to_version": update.previous.version + 1,
             }
-            for partition, move in sorted(moves.items())
+            for partition, update in sorted(updates.items())
         ]
         try:
-            saved = connection.execute(statement, rows).rowcount
+            updated_rows = connection.execute(statement, rows).rowcount
         except DBAPIError as error:
             if _is_newer_than_snapshot(error):
-                raise self._moved(group_id, moves) from error
+                raise self._moved_error(group_id, updates) from error
             raise
-        if saved != len(rows):
-            raise self._moved(group_id, moves)
+        if updated_rows != len(rows):
+            raise self._moved_error(group_id, updates)
 
     def put(
         self,
@@ -225,10 +227,10 @@ class OffsetStore:
         group_id: str,
         positions: Mapping[TopicPartition, OffsetAndMetadata],
     ) -> None:
-        """Stores these offsets, whatever is there: to start somewhere else, or to rewind.
+        """Stores these offsets unconditionally: to start somewhere else, or to rewind.
 
-        Consumers that are at work on these partitions get `OffsetsMovedError` and read on from
-        here. Change the results in the same transaction.
+        Running consumers of these partitions get `OffsetsMovedError` and continue from here. Change
+        the results in the same transaction.
         """
         self.add(connection, group_id, positions)
         statement = self._write.values(
@@ -257,7 +259,7 @@ class OffsetStore:
         group_id: str,
         partitions: Iterable[TopicPartition] | None = None,
     ) -> None:
-        """Forgets these partitions, or all of the group: they start anew."""
+        """Deletes the offsets of these partitions, or of the whole group: they start anew."""
         begin(connection)
         if partitions is None:
             connection.execute(delete(self.table).where(self.table.c.group_id == group_id))
@@ -268,22 +270,24 @@ class OffsetStore:
                 {"in_group": group_id, "in_topic": topic, "in_partition": number},
             )
 
-    def _moved(self, group_id: str, moves: Mapping[TopicPartition, Move]) -> OffsetsMovedError:
-        some = ", ".join(map(str, sorted(moves)[:5]))
-        more = f" and {len(moves) - 5} more" if len(moves) > 5 else ""
+    def _moved_error(
+        self, group_id: str, updates: Mapping[TopicPartition, OffsetUpdate]
+    ) -> OffsetsMovedError:
+        partitions = ", ".join(map(str, sorted(updates)[:5]))
+        more = f" and {len(updates) - 5} more" if len(updates) > 5 else ""
         return OffsetsMovedError(
-            f"the offsets of group {group_id!r} in the table {self.table.fullname} were moved by "
-            f"somebody else after this consumer had read them ({some}{more}): another consumer has "
-            "the partitions now, or had them still. This transaction is rolled back; go on polling "
-            "to read on from what is stored"
+            f"the offsets of group {group_id!r} in the table {self.table.fullname} were changed "
+            f"after this consumer had read them ({partitions}{more}): another consumer owns the "
+            "partitions now, or still did. This transaction is rolled back; poll again to continue "
+            "from the stored offsets"
         )
 
 
 def begin(connection: Connection) -> None:
-    """Makes SQLite begin the transaction, as one that writes, now; others have begun it already.
+    """Begins a write transaction in SQLite; other databases have begun theirs already.
 
-    Python's sqlite3 would begin it with the first change only, so that what was read before could
-    be outdated. A transaction that has begun to read cannot always go on to write either.
+    Python's sqlite3 begins it with the first change only, so that rows that were read before could
+    be outdated, and a transaction that has begun to read cannot always continue to write.
     """
     if connection.dialect.name != "sqlite":
         return
@@ -293,11 +297,23 @@ def begin(connection: Connection) -> None:
 
 
 def check_group_id(group_id: str) -> None:
-    """`ConfigError` for a name that the table cannot keep, or would keep as another."""
+    """Raises ConfigError for a name that the table cannot store unchanged."""
     if not group_id or len(group_id) > MAX_GROUP_LENGTH or group_id != group_id.rstrip(" "):
         raise ConfigError(
             f"offsets cannot be stored under the group_id {group_id!r}: it must have 1 to "
             f"{MAX_GROUP_LENGTH} characters and not end with a space"
+        )
+
+
+def refuse_autocommit(connection: Connection) -> None:
+    """Raises ConfigError for an engine that commits every statement on its own."""
+    dbapi_connection = connection.connection.dbapi_connection
+    if dbapi_connection is None or connection.dialect.name == "sqlite":
+        return  # `begin` begins the transactions of SQLite.
+    if connection.dialect.detect_autocommit_setting(dbapi_connection):
+        raise ConfigError(
+            "the engine has isolation_level AUTOCOMMIT, so that results and offsets could not be "
+            "saved together; give consumer.transaction() an engine with transactions"
         )
 
 
@@ -306,12 +322,8 @@ def _stored(row: RowMapping) -> tuple[TopicPartition, StoredOffset]:
     return TopicPartition(row["topic"], row["partition"]), StoredOffset(position, row["version"])
 
 
-def _some_at_a_time(values: list[str], count: int) -> Iterable[list[str]]:
-    return (values[start : start + count] for start in range(0, len(values), count))
-
-
 def _is_newer_than_snapshot(error: DBAPIError) -> bool:
-    """Whether another transaction has changed the row since this one took its snapshot."""
+    """Returns whether the row was changed after the transaction took its snapshot."""
     cause = error.orig
     code = cause.args[0] if cause is not None and cause.args else None
     if code == _CHANGED_SINCE_LAST_READ:

@@ -1,10 +1,9 @@
-"""Results and offsets in one database transaction.
+"""Results and offsets in one database transaction, for blocking consumers.
 
-`OutsideOffsets` goes between a consumer and a database: it makes the consumer start where the
-database says, and saves with every transaction how far the consumer has read.
+Generated from src/penstock/client/external_offsets/aio.py by tools/unasync.py: edit that file.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -12,56 +11,54 @@ from sqlalchemy import Connection, Engine, RootTransaction
 from sqlalchemy.exc import DBAPIError
 
 from penstock.client.consumer.record import OffsetAndMetadata
-from penstock.client.errors import ConfigError, IllegalStateError
-from penstock.client.external_offsets.ledger import Ledger
-from penstock.client.external_offsets.model import Move
-from penstock.client.external_offsets.store import OffsetStore, begin, check_group_id
-from penstock.core.ids import TopicPartition
-
-ENDED = "this transaction has ended: use its connection inside of the block"
-ENDED_BY_HAND = (
-    "the transaction was ended inside of its block, so offsets can no longer be saved with the "
-    "results: leave commit and rollback to `with consumer.transaction()`"
+from penstock.client.errors import IllegalStateError
+from penstock.client.external_offsets.model import Mirror, OffsetUpdate
+from penstock.client.external_offsets.store import (
+    OffsetStore,
+    begin,
+    check_group_id,
+    refuse_autocommit,
 )
-NESTED = "a transaction of this consumer is open: they do not nest"
-
-Mirror = Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None]
+from penstock.client.external_offsets.tracker import OffsetTracker
+from penstock.core.ids import TopicPartition
 
 
 class Reader(Protocol):
-    """What a consumer must be able to do; any consumer of Kafka can be made to fit."""
+    """The methods of a consumer that external offsets need."""
 
     def assignment(self) -> Collection[TopicPartition]:
-        """The partitions that it reads now."""
+        """Returns the partitions that the consumer reads now."""
 
     def consumed(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """Where it reads on, for each partition that records were handed out of since `seek`."""
+        """Returns the next position of each partition that was polled from since its `seek`."""
 
     def start(self, partition: TopicPartition) -> OffsetAndMetadata:
-        """Where to begin in a partition that nothing is stored for, by `auto_offset_reset`."""
+        """Returns the first position of a partition without an offset: by `auto_offset_reset`."""
 
     def seek(self, partition: TopicPartition, position: OffsetAndMetadata) -> None:
-        """Read on there. A partition that is not assigned any more is left alone."""
+        """Continues from this position. Ignores partitions that are not assigned any more."""
 
 
 class Transaction:
-    """An open block of `consumer.transaction`."""
+    """The open block of a `consumer.transaction`."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._connection: Connection | None = None
         self._root: RootTransaction | None = None
-        self._ended = False
+        self._is_ended = False
 
     @property
     def connection(self) -> Connection:
-        """The connection of the one transaction that results and offsets are saved in.
+        """The connection whose one transaction has the results and the offsets.
 
-        The database hears of the transaction when this is first asked for: a poll that brings
-        nothing costs it nothing. Do not commit: the end of the block does.
+        The transaction begins with the first access, so that a poll without records costs the
+        database nothing. Do not commit: the end of the block does.
         """
-        if self._ended:
-            raise IllegalStateError(ENDED)
+        if self._is_ended:
+            raise IllegalStateError(
+                "this transaction has ended; use its connection inside of the block"
+            )
         if self._connection is None:
             self._connection = self._engine.connect()
             self._root = self._connection.begin()
@@ -69,25 +66,28 @@ class Transaction:
         return self._connection
 
     @property
-    def shared(self) -> Connection | None:
-        """The connection, if it keeps all others from writing: SQLite lets one write at a time."""
+    def exclusive_connection(self) -> Connection | None:
+        """The connection if no other one can write during the transaction, as in SQLite."""
         connection = self._connection
         return connection if connection and connection.dialect.name == "sqlite" else None
 
     def _save(
-        self, store: OffsetStore, group_id: str, moves: Mapping[TopicPartition, Move]
+        self, store: OffsetStore, group_id: str, updates: Mapping[TopicPartition, OffsetUpdate]
     ) -> None:
-        if self._connection is None and not moves:
+        if self._connection is None and not updates:
             return
         connection = self.connection
         if self._root is None or not self._root.is_active:
-            raise IllegalStateError(ENDED_BY_HAND)
-        store.save(connection, group_id, moves)
+            raise IllegalStateError(
+                "the transaction was ended inside of its block, so that offsets cannot be saved "
+                "with the results; leave commit and rollback to `with consumer.transaction()`"
+            )
+        store.save(connection, group_id, updates)
         connection.commit()
 
     def _close(self) -> None:
-        """What is not committed is rolled back, here or, if it cannot be told, by the database."""
-        self._ended = True
+        """Rolls back what is not committed, or has the database do so if the connection is lost."""
+        self._is_ended = True
         if self._connection is None:
             return
         try:
@@ -98,11 +98,11 @@ class Transaction:
                 self._connection.close()
 
 
-class OutsideOffsets:
-    """Keeps the offsets of a consumer in a database, with the results.
+class ExternalOffsets:
+    """Keeps the offsets of a consumer in a database, with its results.
 
-    `prepare` is to be called before records are polled, `assigned` and `revoked` when a group
-    rebalances (for lost partitions too); `penstock.client.Consumer` does all that by itself.
+    Call `prepare` before each poll, `assigned` and `revoked` when a group rebalances (`revoked`
+    also for lost partitions). The consumers of `penstock.client` do all of that.
     """
 
     def __init__(
@@ -114,58 +114,61 @@ class OutsideOffsets:
         store: OffsetStore | None = None,
         mirror: Mirror | None = None,
     ) -> None:
-        """`mirror` is told what was saved, as a courtesy: it must neither block nor raise."""
+        """`mirror` is called with the saved positions; it must neither block nor raise."""
         check_group_id(group_id)
         self.reader = reader
         self.engine = engine
         self.group_id = group_id
         self.store = store if store is not None else OffsetStore()
         self._mirror = mirror
-        self._ledger = Ledger()
+        self._tracker = OffsetTracker()
         self._open: Transaction | None = None
-        self._checked = False
+        self._is_database_checked = False
 
     def prepare(self) -> None:
-        """Seeks where the database says, in partitions that it was not asked for yet."""
+        """Seeks to the stored offsets of all assigned partitions that were not loaded yet."""
         self._check_database()
-        self._load(self._ledger.unknown(self.reader.assignment()))
+        self._load(self._tracker.missing(self.reader.assignment()))
 
     def assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """The group has given these to the consumer: nothing of them has been read yet."""
+        """Seeks to the stored offsets of partitions that the group has just assigned."""
         self._load(partitions)
 
     def revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """These go, or are gone."""
-        self._ledger.revoked(partitions, self.reader.consumed())
+        """Drops partitions that the group revokes or the consumer has lost."""
+        self._tracker.revoke(partitions, self.reader.consumed())
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """Results and offsets are saved together when the block ends, and both not if it raises.
+        """Saves results and offsets together at the end of the block, or neither if it raises.
 
         The offsets are those of all records that were polled since the last transaction. If they
         are not saved, the same records are polled again.
         """
         if self._open is not None:
-            raise IllegalStateError(NESTED)
+            raise IllegalStateError(
+                "a transaction of this consumer is open; transactions cannot be nested"
+            )
         self.prepare()
         self._open = transaction = Transaction(self.engine)
         try:
             yield transaction
-            moves = self._ledger.moves(self.reader.assignment(), self.reader.consumed())
-            transaction._save(self.store, self.group_id, moves)
+            updates = self._tracker.updates(self.reader.assignment(), self.reader.consumed())
+            transaction._save(self.store, self.group_id, updates)
         except BaseException:
-            self._again(transaction)
+            self._roll_back(transaction)
             raise
         finally:
             self._open = None
-        kept = self._ledger.saved(moves)
+        positions = self._tracker.commit(updates)
         transaction._close()
-        if self._mirror is not None and kept:
-            self._mirror(kept)
+        if self._mirror is not None and positions:
+            self._mirror(positions)
 
-    def _again(self, transaction: Transaction) -> None:
+    def _roll_back(self, transaction: Transaction) -> None:
         try:
-            for partition, position in self._ledger.failed(self.reader.consumed()).items():
+            # First: a caller that is interrupted may not get any further.
+            for partition, position in self._tracker.roll_back(self.reader.consumed()).items():
                 self.reader.seek(partition, position)
         finally:
             transaction._close()
@@ -176,41 +179,40 @@ class OutsideOffsets:
         self._check_database()
         with self._connect() as connection:
             stored = self.store.read(connection, self.group_id, partitions)
-        new = {each: self.reader.start(each) for each in partitions if each not in stored}
-        if new:
+        new_positions = {
+            partition: self.reader.start(partition)
+            for partition in partitions
+            if partition not in stored
+        }
+        if new_positions:
             with self._connect() as connection:
-                self.store.add(connection, self.group_id, new)
-            # Another consumer may have been quicker: what is stored counts.
+                self.store.add(connection, self.group_id, new_positions)
+            # Another consumer may have added them first: the stored offsets count.
             with self._connect() as connection:
-                stored |= self.store.read(connection, self.group_id, list(new))
+                stored |= self.store.read(connection, self.group_id, list(new_positions))
         for partition in partitions:
-            self.reader.seek(partition, self._ledger.loaded(partition, stored[partition]))
+            self.reader.seek(partition, self._tracker.load(partition, stored[partition]))
 
     @contextmanager
     def _connect(self) -> Iterator[Connection]:
-        shared = self._open.shared if self._open is not None else None
-        if shared is not None:
-            yield shared
+        exclusive = self._open.exclusive_connection if self._open is not None else None
+        if exclusive is not None:
+            yield exclusive
         else:
             with self.engine.begin() as connection:
                 yield connection
 
     def _check_database(self) -> None:
-        if self._checked:
+        if self._is_database_checked:
             return
         with self.engine.connect() as connection:
-            check_commits_together(connection)
-        self.store.create_table(self.engine)
-        self._checked = True
-
-
-def check_commits_together(connection: Connection) -> None:
-    """`ConfigError` for an engine that commits every statement by itself."""
-    dbapi_connection = connection.connection.dbapi_connection
-    if dbapi_connection is None or connection.dialect.name == "sqlite":
-        return  # SQLite is always told to begin.
-    if connection.dialect.detect_autocommit_setting(dbapi_connection):
-        raise ConfigError(
-            "the engine has isolation_level AUTOCOMMIT: results and offsets could not be saved "
-            "together. Give consumer.transaction() an engine with transactions"
-        )
+            refuse_autocommit(connection)
+        try:
+            with self.engine.begin() as connection:
+                self.store.create_table(connection)
+        except DBAPIError:
+            # Another process may have created the table at the same time.
+            with self.engine.connect() as connection:
+                if not self.store.exists(connection):
+                    raise
+        self._is_database_checked = True

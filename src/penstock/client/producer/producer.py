@@ -1,18 +1,20 @@
-"""The producer: `send` from any thread, a thread of its own delivers."""
+"""The blocking producer: any thread calls `send`, a thread of the producer delivers.
 
-import atexit
-import logging
+Generated from src/penstock/client/aio/producer.py by tools/unasync.py: edit that file.
+"""
+
 import time
 import warnings
-import weakref
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Self, TypeVar, Unpack
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Self, Unpack
 
 from penstock.client.consumer.record import ConsumerGroupMetadata, OffsetAndMetadata
-from penstock.client.errors import ClientError, IllegalStateError, KafkaTimeoutError
+from penstock.client.errors import ClientError, KafkaTimeoutError
 from penstock.client.loop_thread import LoopThread
 from penstock.client.metrics import MetricName
 from penstock.client.producer.accumulator import UNKNOWN_PARTITION
+from penstock.client.producer.at_exit import deliver_at_exit
 from penstock.client.producer.bulk_future import BulkFuture
 from penstock.client.producer.core import ProducerCore, as_headers, seconds_to_ms
 from penstock.client.producer.future import DeliveryCallback, RecordFuture
@@ -25,12 +27,6 @@ from penstock.core.ids import TopicPartition
 from penstock.core.system_clock import SystemClock
 from penstock.net.client.cluster import Cluster, PartitionInfo
 
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-_AT_EXIT_S: Final = 5.0
-_open: "weakref.WeakSet[Producer]" = weakref.WeakSet()
-
 
 class Producer:
     """Sends records to topics. All methods may be called from any thread.
@@ -38,33 +34,32 @@ class Producer:
         with Producer(bootstrap_servers="localhost:9092") as producer:
             producer.send("orders", b"value", key=b"key").result()
 
-    `send` returns as soon as the record is in a batch; batches are sent by a thread. Callbacks and
-    interceptors run on that thread: they must not block, and blocking calls of the producer are
-    refused there. Close it: `with`, or `close()`. A producer that is forgotten warns
-    (ResourceWarning); one that is still open when the interpreter ends gets five seconds to deliver
-    what it has.
+    `send` returns once the record is in a batch; batches are sent by a thread. Delivery
+    callbacks and interceptors run on that thread: they must not block, and blocking calls of the
+    producer raise IllegalStateError there. Close the producer with `with` or `close()`; one that is
+    garbage collected open causes a ResourceWarning. When the interpreter ends, producers that are
+    still open get five seconds to deliver their records.
     """
 
     def __init__(self, **options: Unpack[ProducerOptions]) -> None:
         settings = producer_settings(options)
         self._core = core = ProducerCore(settings, SystemClock())
-        self._is_done = False
-        self._loop_thread = LoopThread(f"penstock-{settings['client_id']}")
-        try:
-            self._loop_thread.run(core.start(is_threaded=True))
-        except BaseException:
-            self._is_done = True
-            self._loop_thread.close()
-            raise
-        # What `send` needs for every record, without a way through other objects.
-        self._append = core.accumulator.append
+        # Attributes of other objects that `send` needs for every record.
+        self._try_append = core.accumulator.try_append
         self._manager = core.manager
         self._is_transactional = settings["transactional_id"] is not None
-        self._is_plain = core.is_plain
-        self._metadata = core.network.metadata
-        self._max_block_ms = core.max_block_ms
+        self._has_fast_path = False
         self._safe_size = core.safe_size
-        _open.add(self)
+        self._loop_thread = LoopThread(f"penstock-{settings['client_id']}")
+        self._loop_thread.open(partial(core.start, is_threaded=self._loop_thread.is_threaded))
+        self._enable_fast_path()
+        deliver_at_exit(self, core)
+
+    def _enable_fast_path(self) -> None:
+        self._metadata = self._core.network.metadata
+        self._has_fast_path = self._core.is_plain
+
+    # --- records
 
     def send(
         self,
@@ -76,57 +71,63 @@ class Producer:
         timestamp: int | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> RecordFuture:
-        """Send a record. The future gives its partition and offset, or raises why it failed.
+        """Puts a record into a batch, and returns a future for its partition and offset.
 
-        Key and value are bytes or None, unless there is a serializer. Without a partition the key
-        decides, without a key the records stick to a partition until a batch is full. `timestamp`
-        is in milliseconds, now unless given. `on_delivery(metadata, error)` is called on the
-        sender's thread.
+        Key and value are bytes or None, unless there is a serializer. Without `partition` the key
+        decides; without a key, records go to one partition until a batch is full. `timestamp` is in
+        milliseconds, by default the current time. `on_delivery(metadata, error)` is called on the
+        producer's thread when the record is acknowledged or has failed.
 
-        Waits up to `max_block_ms` for the topic's metadata and for memory. What cannot be sent at
-        all is raised here: RecordTooLargeError (E2), UnknownTopicError (E5), AuthorizationError
-        (E3), BufferExhaustedError, SerializationError, IllegalStateError.
+        Waits up to `max_block_ms` for the topic's metadata and for memory. A record that cannot be
+        sent at all raises here: RecordTooLargeError (E2), UnknownTopicError (E5),
+        AuthorizationError (E3), BufferExhaustedError, SerializationError, IllegalStateError.
+        Later failures are raised by the future.
         """
         manager = self._manager
-        if self._is_done or not self._is_plain or (manager is not None and not manager.sendable):
-            return self._send_any(topic, value, key, headers, partition, timestamp, on_delivery)
+        if not self._has_fast_path or headers or (manager is not None and not manager.sendable):
+            return self._send_slowly(topic, value, key, headers, partition, timestamp, on_delivery)
         if value.__class__ is not bytes:
             value = check_bytes(value, "value")
         if key is not None and key.__class__ is not bytes:
             key = check_bytes(key, "key")
         cluster = self._metadata.cluster
-        known = cluster.topics.get(topic)
+        topic_info = cluster.topics.get(topic)
         if (
-            known is None
-            or not known.partitions
-            or headers
+            topic_info is None
+            or not topic_info.partitions
             or (len(value or b"") + len(key or b"")) > self._safe_size
         ):
-            return self._send_any(topic, value, key, headers, partition, timestamp, on_delivery)
-        if partition is None:
+            return self._send_slowly(topic, value, key, headers, partition, timestamp, on_delivery)
+        number = partition
+        if number is None:
             if key is None:
-                partition = UNKNOWN_PARTITION
+                number = UNKNOWN_PARTITION
             else:
-                partition = partition_for_key(key, len(known.partitions))
-        elif not 0 <= partition < len(known.partitions):
-            return self._send_any(topic, value, key, headers, partition, timestamp, on_delivery)
-        future = self._append(
+                number = partition_for_key(key, len(topic_info.partitions))
+        elif not 0 <= number < len(topic_info.partitions):
+            return self._send_slowly(topic, value, key, headers, partition, timestamp, on_delivery)
+        future = self._try_append(
             topic,
-            partition,
+            number,
             time.time_ns() // 1_000_000 if timestamp is None else timestamp,
             key,
             value,
             (),
             on_delivery,
             cluster,
-            self._max_block_ms,
             time.monotonic_ns() // 1_000_000,
         )
-        if self._is_transactional:
+        if future is None:
+            return self._send_slowly(topic, value, key, headers, partition, timestamp, on_delivery)
+        if (
+            self._is_transactional
+            and manager is not None
+            and not manager.knows(future.topic_partition)
+        ):
             self._add_partition(future.topic_partition)
         return future
 
-    def _send_any(
+    def _send_slowly(
         self,
         topic: str,
         value: object,
@@ -136,15 +137,16 @@ class Producer:
         timestamp: int | None,
         on_delivery: DeliveryCallback | None,
     ) -> RecordFuture:
+        """Sends a record that must wait, or needs interceptors, serializers or a partitioner."""
         core = self._core
-        core.check_open()
+        self._check_running()
         record = core.intercepted(topic, value, key, as_headers(headers), partition, timestamp)
         try:
             return self._send_record(record, on_delivery)
         except ClientError as error:
             core.send_failed(record, error)
             if self._is_transactional:
-                self._on_loop(core.spoil_transaction, error)
+                self._loop_thread.call(core.spoil_transaction, error)
             raise
 
     def _send_record(
@@ -159,7 +161,7 @@ class Producer:
         partition = core.partition_of(record, key, value, cluster)
         core.check_size(key, value, record.headers)
         now_ms = core.clock.monotonic_ms()
-        future = self._append(
+        future = core.accumulator.append(
             record.topic,
             partition,
             core.clock.now_ms() if record.timestamp is None else record.timestamp,
@@ -168,7 +170,7 @@ class Producer:
             record.headers,
             core.acknowledging(record, on_delivery),
             cluster,
-            max(0, self._max_block_ms - (now_ms - started_ms)),
+            max(0, core.max_block_ms - (now_ms - started_ms)),
             now_ms,
         )
         if self._is_transactional:
@@ -185,13 +187,13 @@ class Producer:
         headers: Mapping[str, bytes | None] | Headers | None = None,
         timestamps: Sequence[int] | None = None,
     ) -> BulkFuture:
-        """Send many records at once; one future for all of them, in their order.
+        """Puts many records into batches, and returns one future for all, in their order.
 
-        The fastest way in: values and keys must be bytes, serializers, partitioners and
-        interceptors are not asked. All records get the same `headers`.
+        It is several times as fast as `send`. Values and keys must be bytes; serializers,
+        partitioners and interceptors are not called. All records get the same `headers`.
         """
         core = self._core
-        core.check_open()
+        self._check_running()
         if self._manager is not None and not self._manager.sendable:
             self._manager.check_send()
         started_ms = core.clock.monotonic_ms()
@@ -205,55 +207,64 @@ class Producer:
             timestamps,
             core.clock.now_ms(),
             cluster,
-            max(0, self._max_block_ms - (now_ms - started_ms)),
+            max(0, core.max_block_ms - (now_ms - started_ms)),
             now_ms,
             headers=as_headers(headers),
             batch_size=core.bulk_batch_size,
         )
         if self._is_transactional:
-            for each in future.topic_partitions:
-                self._add_partition(each)
+            for topic_partition in future.topic_partitions:
+                self._add_partition(topic_partition)
         return future
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send everything now and wait until it is acknowledged, or has failed.
+        """Sends all batches now and waits until they are acknowledged, or have failed.
 
-        KafkaTimeoutError after `timeout` seconds; what was not delivered is still on its way then.
+        Raises KafkaTimeoutError after `timeout` seconds; undelivered records are still being sent.
         """
         core = self._core
-        self._refuse_own_thread("flush")
+        if not self._loop_thread.is_running:
+            return
+        self._loop_thread.refuse_current()
         started = time.monotonic_ns()
         deadline = None if timeout is None else time.monotonic() + timeout
         core.accumulator.begin_flush()
         try:
             core.driver.wake()
             for result in core.accumulator.incomplete_results():
-                left = None if deadline is None else max(0.0, deadline - time.monotonic())
-                if not result.wait(left):
+                remaining_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+                if not result.wait(remaining_s):
                     raise KafkaTimeoutError(
-                        f"not everything was delivered within {timeout} s; it is still on its way"
+                        f"not all records were delivered within {timeout} s; they are still being "
+                        "sent"
                     )
         finally:
             core.accumulator.end_flush()
             core.sensors.took("flush", time.monotonic_ns() - started)
 
     def partitions_for(self, topic: str) -> tuple[PartitionInfo, ...]:
-        """The partitions of a topic; waits for them up to `max_block_ms`."""
-        self._core.check_open()
-        return self._cluster_with(topic, None).topics[topic].partitions
+        """Returns the partitions of a topic; waits for its metadata up to `max_block_ms`."""
+        self._check_running()
+        return (self._cluster_with(topic, None)).topics[topic].partitions
 
     def metrics(self) -> dict[MetricName, float]:
-        """All metrics now, under Kafka's names: `record-send-rate` of `producer-metrics` …"""
+        """Returns the current value of every metric, under Kafka's names."""
         return self._core.snapshot()
 
-    # Transactions
+    # --- transactions
 
     def init_transactions(self, timeout: float | None = None) -> None:
-        """Once, before anything else: fences older producers with this `transactional_id`, and
-        waits for what they left behind. Times are `max_block_ms` unless given, here and below."""
-        self._loop_thread.run(self._core.init_transactions(self._ms(timeout)))
+        """Fences older producers with this `transactional_id` and ends their transactions.
+
+        Call it once, before any other call. The timeout, here and below, is `max_block_ms` by
+        default.
+        """
+        self._check_running()
+        self._loop_thread.run(self._core.init_transactions(self._timeout_ms(timeout)))
 
     def begin_transaction(self) -> None:
+        """Starts a transaction: the records that are sent until its end belong to it."""
+        self._check_running()
         self._loop_thread.run(self._core.begin_transaction())
 
     def send_offsets_to_transaction(
@@ -262,47 +273,44 @@ class Producer:
         group_metadata: ConsumerGroupMetadata | str,
         timeout: float | None = None,
     ) -> None:
-        """Commit offsets of a group with the transaction: the next to read of each partition.
+        """Commits a group's offsets with the transaction: the next to read of each partition.
 
-        `group_metadata` is `consumer.group_metadata()`; the group's id alone fences nobody.
+        Pass `consumer.group_metadata()`; the id of the group alone does not fence other members.
         """
+        self._check_running()
         self._loop_thread.run(
-            self._core.send_offsets_to_transaction(offsets, group_metadata, self._ms(timeout))
+            self._core.send_offsets_to_transaction(
+                offsets, group_metadata, self._timeout_ms(timeout)
+            )
         )
 
     def commit_transaction(self, timeout: float | None = None) -> None:
-        """Deliver what was sent and commit. After an error: `abort_transaction`, unless the
-        producer is fenced or failed for good. After KafkaTimeoutError: the same call again."""
-        self._loop_thread.run(self._core.commit_transaction(self._ms(timeout)))
+        """Delivers all records of the transaction and commits it.
+
+        After an error, call `abort_transaction`, unless the producer is fenced or has failed
+        permanently. After KafkaTimeoutError, repeat this call.
+        """
+        self._check_running()
+        self._loop_thread.run(self._core.commit_transaction(self._timeout_ms(timeout)))
 
     def abort_transaction(self, timeout: float | None = None) -> None:
-        self._loop_thread.run(self._core.abort_transaction(self._ms(timeout)))
+        """Aborts the transaction: its records are invisible to `read_committed` consumers."""
+        self._check_running()
+        self._loop_thread.run(self._core.abort_transaction(self._timeout_ms(timeout)))
 
-    # The end
+    # --- close
 
     def close(self, timeout: float | None = None) -> None:
-        """Deliver what is pending, for at most `timeout` seconds, then fail the rest.
+        """Delivers pending records for at most `timeout` seconds, then fails the others.
 
-        From a callback it does not wait, and fails what is pending. May be called twice.
+        In a callback it does not wait, and fails pending records. May be called twice.
         """
         timeout_ms = seconds_to_ms(timeout)
-        if self._is_done:
+        if self._core.is_closed:
             return
-        self._is_done = True
-        _open.discard(self)
-        core, thread = self._core, self._loop_thread
-        core.is_closed = True
-        if thread.is_current():
-            log.warning("close was called in a callback: what is pending is not waited for")
-            thread.loop.create_task(_close_from_within(core, thread))
-            return
-        try:
-            thread.run(core.close(timeout_ms))
-        except BaseException:
-            thread.run(core.close(0))
-            raise
-        finally:
-            thread.close()
+        self._core.is_closed = True
+        self._has_fast_path = False
+        self._loop_thread.finish(self._core.close, timeout_ms)
 
     def __enter__(self) -> Self:
         return self
@@ -311,81 +319,35 @@ class Producer:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_is_done", True):
+        loop_thread = getattr(self, "_loop_thread", None)
+        if loop_thread is None or not loop_thread.is_running or self._core.is_closed:
             return
         warnings.warn(
-            f"a producer ({self._core.settings['client_id']}) was not closed: use `with`, or "
-            "close(); what it has is still delivered",
+            f"a producer ({self._core.settings['client_id']}) was not closed; use `with` or "
+            "close(); its pending records are still delivered",
             ResourceWarning,
             stacklevel=2,
             source=self,
         )
-        self._is_done = True
-        core, thread = self._core, self._loop_thread
-        core.is_closed = True
-        thread.post(lambda: thread.loop.create_task(_close_and_stop(core, thread)))
+        self._core.is_closed = True
+        loop_thread.abandon(self._core.close)
 
-    # Parts
+    # --- helpers
+
+    def _check_running(self) -> None:
+        self._core.check_open()
 
     def _cluster_with(self, topic: str, partition: int | None) -> Cluster:
-        core = self._core
-        cluster = core.known_cluster(topic, partition)
+        cluster = self._core.known_cluster(topic, partition)
         if cluster is None or (partition is not None and partition < 0):
-            cluster = self._loop_thread.run(core.wait_for_topic(topic, partition))
+            cluster = self._loop_thread.run(self._core.wait_for_topic(topic, partition))
         return cluster
 
     def _add_partition(self, partition: TopicPartition) -> None:
-        manager = self._manager
-        assert manager is not None
-        if not manager.knows(partition):
-            self._on_loop(self._core.add_partition, partition)
+        assert self._manager is not None
+        if not self._manager.knows(partition):
+            self._loop_thread.call(self._core.add_partition, partition)
 
-    def _on_loop(self, call: Callable[[T], None], argument: T) -> None:
-        """The machine belongs to the loop; a callback is there already."""
-        if self._loop_thread.is_current():
-            call(argument)
-            return
-
-        async def work() -> None:
-            call(argument)
-
-        self._loop_thread.run(work())
-
-    def _refuse_own_thread(self, call: str) -> None:
-        if self._loop_thread.is_current():
-            raise IllegalStateError(
-                f"{call} in a callback would wait for itself: call it from another thread"
-            )
-
-    def _ms(self, timeout: float | None) -> int:
-        given = seconds_to_ms(timeout)
-        return self._max_block_ms if given is None else given
-
-
-async def _close_from_within(core: ProducerCore, thread: LoopThread) -> None:
-    await core.close(0)
-    thread.close()
-
-
-async def _close_and_stop(core: ProducerCore, thread: LoopThread) -> None:
-    await core.close(None)
-    thread.close()
-
-
-@atexit.register
-def _deliver_at_exit() -> None:
-    """Threads stop with the interpreter: whoever forgot to close loses no records unheard."""
-    for producer in list(_open):
-        core = producer._core
-        count = len(core.accumulator.incomplete_results())
-        try:
-            producer.close(_AT_EXIT_S)
-        finally:
-            if count:
-                log.warning(
-                    "producer %s was not closed; %s batches were pending when the program ended, "
-                    "and had %s s to be delivered",
-                    core.settings["client_id"],
-                    count,
-                    _AT_EXIT_S,
-                )
+    def _timeout_ms(self, timeout: float | None) -> int:
+        timeout_ms = seconds_to_ms(timeout)
+        return self._core.max_block_ms if timeout_ms is None else timeout_ms

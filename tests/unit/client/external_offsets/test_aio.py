@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from penstock.client.consumer.record import OffsetAndMetadata
 from penstock.client.errors import ConfigError, IllegalStateError
-from penstock.client.external_offsets.aio import AioOutsideOffsets, AioTransaction
+from penstock.client.external_offsets.aio import AioExternalOffsets, AioTransaction
 from penstock.client.external_offsets.model import OffsetsMovedError
 from penstock.client.external_offsets.store import OffsetStore
 from penstock.core.ids import TopicPartition
@@ -54,13 +54,13 @@ async def database(url: URL) -> AsyncIterator[AsyncEngine]:
         await engine.dispose()
 
 
-def attached(engine: AsyncEngine, logs: Logs) -> AioOutsideOffsets:
+def attached(engine: AsyncEngine, logs: Logs) -> AioExternalOffsets:
     reader = AioMemoryReader(logs)
     reader.assign([P0])
-    return AioOutsideOffsets(reader, engine, "g")
+    return AioExternalOffsets(reader, engine, "g")
 
 
-async def consume(offsets: AioOutsideOffsets, then: Then | None = None) -> list[str]:
+async def consume(offsets: AioExternalOffsets, then: Then | None = None) -> list[str]:
     reader = offsets.reader
     assert isinstance(reader, AioMemoryReader)
     async with offsets.transaction() as tx:
@@ -169,7 +169,7 @@ def test_misuse_is_refused(url: URL) -> None:
     async def nest(tx: AioTransaction) -> None:
         await offsets_here[0].transaction().__aenter__()
 
-    offsets_here: list[AioOutsideOffsets] = []
+    offsets_here: list[AioExternalOffsets] = []
 
     async def play() -> None:
         async with database(url) as engine:

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import URL, Column, Engine, Integer, MetaData, Table, insert, select
 
 from penstock.client.external_offsets.model import OffsetsMovedError
-from penstock.client.external_offsets.transaction import OutsideOffsets, Transaction
+from penstock.client.external_offsets.transaction import ExternalOffsets, Transaction
 from penstock.core.ids import TopicPartition
 from tests.support.client.fake_consumer import Logs, MemoryReader
 from tests.support.spark.databases import engine_for
@@ -36,7 +36,7 @@ class Worker:
 
     def __init__(self, logs: Logs, engine: Engine) -> None:
         self.reader = MemoryReader(logs)
-        self.offsets = OutsideOffsets(self.reader, engine, "g")
+        self.offsets = ExternalOffsets(self.reader, engine, "g")
         self._block: AbstractContextManager[Transaction] | None = None
         self._tx: Transaction | None = None
 

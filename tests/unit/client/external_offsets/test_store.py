@@ -8,7 +8,7 @@ from sqlalchemy import URL, Connection, Engine, MetaData, inspect, update
 
 from penstock.client.consumer.record import OffsetAndMetadata
 from penstock.client.errors import CommitFailedError, ConfigError
-from penstock.client.external_offsets.model import Move, OffsetsMovedError, StoredOffset
+from penstock.client.external_offsets.model import OffsetsMovedError, OffsetUpdate, StoredOffset
 from penstock.client.external_offsets.store import OffsetStore
 from penstock.core.ids import TopicPartition
 from tests.support.spark.databases import engine_for
@@ -40,10 +40,10 @@ def offsets_in(
 
 def move_all(
     connection: Connection, store: OffsetStore, offsets: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, Move]:
+) -> dict[TopicPartition, OffsetUpdate]:
     stored = store.read(connection, "g")
     return {
-        partition: Move(stored[partition], OffsetAndMetadata(offset))
+        partition: OffsetUpdate(stored[partition], OffsetAndMetadata(offset))
         for partition, offset in offsets.items()
     }
 
@@ -97,7 +97,7 @@ def test_what_is_stored_is_read_as_it_was(engine: Engine, store: OffsetStore) ->
             ORDERS_0: StoredOffset(first, 1)
         }
         moved = OffsetAndMetadata(2**62 + 1, "", 6)
-        store.save(connection, "grüppe", {ORDERS_0: Move(StoredOffset(first, 1), moved)})
+        store.save(connection, "grüppe", {ORDERS_0: OffsetUpdate(StoredOffset(first, 1), moved)})
     with engine.connect() as connection:
         assert store.read(connection, "grüppe") == {ORDERS_0: StoredOffset(moved, 2)}
 

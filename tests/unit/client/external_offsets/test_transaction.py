@@ -23,7 +23,7 @@ from penstock.client.consumer.record import OffsetAndMetadata
 from penstock.client.errors import ConfigError, IllegalStateError
 from penstock.client.external_offsets.model import OffsetsMovedError
 from penstock.client.external_offsets.store import OffsetStore
-from penstock.client.external_offsets.transaction import OutsideOffsets, Transaction
+from penstock.client.external_offsets.transaction import ExternalOffsets, Transaction
 from penstock.core.ids import TopicPartition
 from tests.support.client.fake_consumer import Logs, MemoryReader, Read
 from tests.support.spark.databases import engine_for
@@ -38,7 +38,7 @@ RESULTS = Table(
     Column("value", String(20)),
 )
 
-Attach = Callable[[MemoryReader], OutsideOffsets]
+Attach = Callable[[MemoryReader], ExternalOffsets]
 
 
 @pytest.fixture
@@ -49,11 +49,11 @@ def logs() -> Logs:
 @pytest.fixture
 def attach(engine: Engine) -> Attach:
     RESULTS.create(engine)
-    return lambda reader: OutsideOffsets(reader, engine, "g")
+    return lambda reader: ExternalOffsets(reader, engine, "g")
 
 
 def consume(
-    offsets: OutsideOffsets, most: int = 2, then: Callable[[Transaction], object] | None = None
+    offsets: ExternalOffsets, most: int = 2, then: Callable[[Transaction], object] | None = None
 ) -> list[str]:
     """The usual loop, once; `then` is called at the end of the block."""
     reader = offsets.reader
@@ -307,7 +307,7 @@ def test_a_database_in_memory(logs: Logs) -> None:
     reader = MemoryReader(logs)
     with engine_for(URL.create("sqlite")) as engine:
         RESULTS.create(engine)
-        offsets = OutsideOffsets(reader, engine, "g")
+        offsets = ExternalOffsets(reader, engine, "g")
         with pytest.raises(ZeroDivisionError):
             consume(offsets, then=fail)
         reader.assign([P0])
@@ -366,7 +366,7 @@ def test_what_was_saved_is_told_to_the_group_afterwards(
     reader = MemoryReader(logs)
     reader.assign([P0, P1])
     attach(reader)
-    offsets = OutsideOffsets(reader, engine, "g", mirror=told.append)
+    offsets = ExternalOffsets(reader, engine, "g", mirror=told.append)
     with offsets.transaction():
         reader.poll()
         offsets.revoked([P1])
@@ -454,6 +454,6 @@ def test_an_engine_without_transactions_is_refused(
     reader = MemoryReader(logs)
     reader.assign([P0])
     with engine_for(url, isolation_level="AUTOCOMMIT") as engine:
-        offsets = OutsideOffsets(reader, engine, "g")
+        offsets = ExternalOffsets(reader, engine, "g")
         with pytest.raises(ConfigError, match="AUTOCOMMIT"):
             offsets.prepare()
