@@ -106,7 +106,9 @@ class ConsumerCore:
         else:
             names = [topics] if isinstance(topics, str) else list(topics)
             if not all(name.strip() for name in names):
-                raise ValueError(f"cannot subscribe to {topics!r}: names of topics must not be empty")
+                raise ValueError(
+                    f"cannot subscribe to {topics!r}: names of topics must not be empty"
+                )
             self.subscriptions.subscribe(names, listener)
 
         def notify_group() -> None:
