@@ -7,37 +7,52 @@ from typing import Protocol
 
 from penstock.cluster.embedded import EmbeddedStore
 from penstock.cluster.store import MetadataStore
+from tests.support.cluster.memory_store import MemoryStoreServer
 
 
 class StoreHome(Protocol):
-    """Where one store keeps its nodes, over sessions."""
+    """The nodes of one store, which outlive sessions."""
 
     def open(self) -> MetadataStore:
-        """Begin a session; the one before was closed or crashed."""
+        """Starts a session. Only a shared home allows one while another session is open."""
 
     def crash(self, store: MetadataStore) -> None:
-        """End the session of `store` as if its process was killed."""
+        """Ends the session of `store` as if its process was killed."""
 
 
 class EmbeddedHome:
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self._crashes = 0
-        self._here.mkdir(parents=True)
+        self._current.mkdir(parents=True)
 
     @property
-    def _here(self) -> Path:
-        return self._folder / str(self._crashes)
+    def _current(self) -> Path:
+        return self._directory / str(self._crashes)
 
     def open(self) -> MetadataStore:
-        return EmbeddedStore(self._here / "metadata.db")
+        return EmbeddedStore(self._current / "metadata.db")
 
     def crash(self, store: MetadataStore) -> None:
-        """Go on with a copy of the files as they are now, before anything is tidied up."""
-        before = self._here
+        """Continues with a copy of the files as they are now, before the session cleans up."""
+        before = self._current
         self._crashes += 1
-        shutil.copytree(before, self._here)
+        shutil.copytree(before, self._current)
         store.close()
 
 
-HOMES: dict[str, Callable[[Path], StoreHome]] = {"embedded": EmbeddedHome}
+class MemoryHome:
+    def __init__(self, directory: Path) -> None:
+        self._server = MemoryStoreServer()
+
+    def open(self) -> MetadataStore:
+        return self._server.open()
+
+    def crash(self, store: MetadataStore) -> None:
+        """The server notices that the session has expired."""
+        store.close()
+
+
+HOMES: dict[str, Callable[[Path], StoreHome]] = {"embedded": EmbeddedHome, "memory": MemoryHome}
+SHARED_HOMES: dict[str, Callable[[Path], StoreHome]] = {"memory": MemoryHome}
+"""Those in which several sessions can be open at a time."""

@@ -24,7 +24,7 @@ from penstock.controller.metadata import (
 from penstock.core.errors import ErrorCode, KafkaStorageError
 from penstock.core.ids import TopicPartition
 from tests.contract.homes import StoreHome
-from tests.support.coordinator.metadata_changes import (
+from tests.support.cluster.metadata_changes import (
     LASTING,
     PASSING,
     acl,
@@ -44,23 +44,23 @@ def puts(*records: Record) -> list[Change]:
 
 def refused(store: MetadataStore, *changes: Change) -> StoreConflictError:
     """The conflict that these changes run into, after which nothing may be different."""
-    before = store.load()
+    before = store.load().records
     with pytest.raises(StoreConflictError) as caught:
         store.commit(changes)
-    assert store.load() == before
+    assert store.load().records == before
     assert caught.value.code is ErrorCode.INVALID_UPDATE_VERSION
     return caught.value
 
 
 def test_a_new_store_is_empty(store: MetadataStore) -> None:
-    assert store.load() == []
+    assert store.load().records == []
 
 
 def test_every_record_comes_back_after_a_restart(open_store: OpenStore) -> None:
     store = open_store()
     store.commit(puts(*LASTING))
     store.close()
-    loaded = open_store().load()
+    loaded = open_store().load().records
     assert len(loaded) == len(LASTING)
     assert image_of(loaded) == image_of(LASTING)
 
@@ -70,14 +70,14 @@ def test_what_was_committed_survives_a_crash(home: StoreHome, open_store: OpenSt
     store = open_store()
     store.commit(puts(*LASTING))
     home.crash(store)
-    assert image_of(open_store().load()) == image_of(LASTING)
+    assert image_of(open_store().load().records) == image_of(LASTING)
 
 
 def test_a_topic_is_loaded_before_its_partitions(store: MetadataStore) -> None:
     names = ("t", "t-x", "t.y", "t0", "T", "t_")
     for number, name in enumerate(names):
         store.commit(puts(topic(name, number=number), partition(name)))
-    keys = [record.key for record in store.load()]
+    keys = [record.key for record in store.load().records]
     assert len(keys) == 2 * len(names)
     for name in names:
         assert keys.index(TopicKey(name)) < keys.index(TopicPartition(name, 0))
@@ -91,19 +91,19 @@ def test_ephemeral_records_go_with_their_session(
     store = open_store()
     lasting = ControllerEpochRecord(1)
     store.commit(puts(lasting, *PASSING))
-    assert len(store.load()) == 1 + len(PASSING)
+    assert len(store.load().records) == 1 + len(PASSING)
     if crashed:
         home.crash(store)
     else:
         store.close()
-    assert open_store().load() == [lasting]
+    assert open_store().load().records == [lasting]
 
 
 def test_the_next_session_may_register_again(open_store: OpenStore) -> None:
     for _ in range(2):
         store = open_store()
         store.commit(puts(*PASSING))
-        assert len(store.load()) == len(PASSING)
+        assert len(store.load().records) == len(PASSING)
         store.close()
 
 
@@ -117,7 +117,7 @@ def test_a_commit_is_all_or_nothing(store: MetadataStore) -> None:
     ]
     assert refused(store, *changes).path == "/brokers/topics/missing"
     store.commit(changes[:-1])
-    assert image_of(store.load()) == image_of(
+    assert image_of(store.load().records) == image_of(
         [topic("t"), topic("new", number=2), config(("topics", "t"), a="2")]
     )
 
@@ -142,9 +142,9 @@ def test_a_record_is_changed_and_deleted(
 ) -> None:
     store.commit(puts(first))
     store.commit(puts(second))
-    assert store.load() == [second]
+    assert store.load().records == [second]
     store.commit([Delete(second.key)])
-    assert store.load() == []
+    assert store.load().records == []
 
 
 def test_changes_of_one_commit_build_on_each_other(store: MetadataStore) -> None:
@@ -155,7 +155,7 @@ def test_changes_of_one_commit_build_on_each_other(store: MetadataStore) -> None
             Put(partition("t")),
         ]
     )
-    assert store.load() == [topic("t"), partition("t")]
+    assert store.load().records == [topic("t"), partition("t")]
 
 
 def test_a_partition_is_put_on_the_version_before(store: MetadataStore) -> None:
@@ -165,7 +165,7 @@ def test_a_partition_is_put_on_the_version_before(store: MetadataStore) -> None:
     for stale in (0, 1, 3):
         assert refused(store, Put(partition("t", epoch=stale))).path.endswith("/0/state")
     store.commit(puts(partition("t", epoch=2)))
-    assert store.load() == [topic("t"), partition("t", epoch=2)]
+    assert store.load().records == [topic("t"), partition("t", epoch=2)]
 
 
 def test_a_new_partition_has_epoch_0(store: MetadataStore) -> None:
@@ -177,7 +177,7 @@ def test_the_partitions_of_a_topic_made_anew_count_from_0(store: MetadataStore) 
     store.commit(puts(topic("t"), partition("t"), partition("t", epoch=1)))
     store.commit([Delete(TopicPartition("t", 0)), Delete(TopicKey("t"))])
     store.commit(puts(topic("t", number=2), partition("t")))
-    assert store.load() == [topic("t", number=2), partition("t")]
+    assert store.load().records == [topic("t", number=2), partition("t")]
 
 
 def test_a_partition_needs_its_topic(store: MetadataStore) -> None:
@@ -189,7 +189,7 @@ def test_a_topic_goes_after_its_partitions(store: MetadataStore) -> None:
     both = [Delete(TopicKey("t")), Delete(TopicPartition("t", 0))]
     assert "still has partitions" in refused(store, *both).message
     store.commit([*reversed(both)])
-    assert store.load() == [topic("t-", number=2), topic("t0", number=3)]
+    assert store.load().records == [topic("t-", number=2), topic("t0", number=3)]
 
 
 def test_settings_of_a_user_and_of_its_clients_are_apart(store: MetadataStore) -> None:
@@ -197,16 +197,16 @@ def test_settings_of_a_user_and_of_its_clients_are_apart(store: MetadataStore) -
     client = config(("users", "ann"), ("clients", "c"), b="2")
     store.commit(puts(client, user))
     store.commit([Delete(user.key)])
-    assert store.load() == [client]
+    assert store.load().records == [client]
     store.commit([Put(user), Delete(client.key)])
-    assert store.load() == [user]
+    assert store.load().records == [user]
 
 
 def test_features_are_put_on_the_epoch_before(store: MetadataStore) -> None:
     store.commit(puts(FeaturesRecord({"a": 1}, epoch=0)))
     store.commit(puts(FeaturesRecord({"a": 2}, epoch=1)))
     refused(store, Put(FeaturesRecord({"a": 3}, epoch=1)))
-    assert store.load() == [FeaturesRecord({"a": 2}, epoch=1)]
+    assert store.load().records == [FeaturesRecord({"a": 2}, epoch=1)]
 
 
 def test_the_first_controller_wins_until_it_resigns(store: MetadataStore) -> None:
@@ -214,12 +214,12 @@ def test_the_first_controller_wins_until_it_resigns(store: MetadataStore) -> Non
     store.commit(puts(ControllerRecord(1, 10)))
     assert refused(store, Put(ControllerRecord(2, 11))).path == "/controller"
     store.commit([Delete(ClusterKey("controller")), Put(ControllerRecord(2, 12))])
-    assert store.load() == [ControllerRecord(2, 12)]
+    assert store.load().records == [ControllerRecord(2, 12)]
 
 
 def test_a_cluster_has_one_id(store: MetadataStore) -> None:
     store.commit(puts(ClusterIdRecord("one")))
-    assert "there already" in refused(store, Put(ClusterIdRecord("two"))).message
+    assert "exists already" in refused(store, Put(ClusterIdRecord("two"))).message
 
 
 def test_transaction_ids_rise_over_restarts_and_crashes(
@@ -238,14 +238,14 @@ def test_transaction_ids_rise_over_restarts_and_crashes(
 
 def test_a_brokers_epoch_is_the_transaction_that_registered_it(store: MetadataStore) -> None:
     def epoch() -> int:
-        (loaded,) = store.load()
+        (loaded,) = store.load().records
         assert isinstance(loaded, BrokerRecord)
         return loaded.epoch
 
     registered = store.commit(puts(broker()))
     assert epoch() == registered
     store.commit(puts(broker(rack="r2")))
-    assert store.load() == [msgspec.structs.replace(broker(rack="r2"), epoch=registered)]
+    assert store.load().records == [msgspec.structs.replace(broker(rack="r2"), epoch=registered)]
     again = store.commit([Delete(broker().key), Put(broker())])
     assert epoch() == again > registered
 
@@ -253,7 +253,7 @@ def test_a_brokers_epoch_is_the_transaction_that_registered_it(store: MetadataSt
 def test_commits_may_come_from_another_thread(store: MetadataStore) -> None:
     with ThreadPoolExecutor(1) as executor:
         executor.submit(store.commit, puts(topic("t"), partition("t"))).result()
-    assert store.load() == [topic("t"), partition("t")]
+    assert store.load().records == [topic("t"), partition("t")]
 
 
 def test_a_closed_store_takes_nothing(store: MetadataStore) -> None:
@@ -268,4 +268,4 @@ def test_a_thousand_partitions_are_made_in_one_commit(store: MetadataStore) -> N
     started = time.process_time()
     store.commit(changes)
     assert time.process_time() - started < 0.2
-    assert len(store.load()) == 1001
+    assert len(store.load().records) == 1001

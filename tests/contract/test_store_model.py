@@ -33,7 +33,7 @@ from penstock.controller.metadata import (
 )
 from penstock.core.ids import TopicPartition
 from tests.contract.homes import HOMES, StoreHome
-from tests.support.coordinator.metadata_changes import StoreModel, acl, broker, config, image_of
+from tests.support.cluster.metadata_changes import StoreModel, acl, broker, config, image_of
 
 TOPICS = st.sampled_from(["a", "a.b"])
 ENTITIES = st.sampled_from(
@@ -95,13 +95,12 @@ class StoreMachine(RuleBasedStateMachine):
         try:
             transaction = self.store.commit(changes)
         except StoreConflictError:
-            assert self.model.commit(changes, -1) is None
+            with pytest.raises(StoreConflictError):
+                self.model.commit(changes, -1)
         else:
             assert transaction > self.last_transaction
             self.last_transaction = transaction
-            done = self.model.commit(changes, transaction)
-            assert done is not None
-            self.image.apply(done)
+            self.image.apply(self.model.commit(changes, transaction))
             self.topic_ids = {
                 name: topic_id
                 for name, topic_id in self.topic_ids.items()
@@ -131,7 +130,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def agrees(self) -> None:
-        records = self.store.load()
+        records = self.store.load().records
         assert len(records) == len(self.model.records)
         assert {record.key: record for record in records} == self.model.records
         assert image_of(records) == vars(self.image)

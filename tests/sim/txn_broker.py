@@ -6,7 +6,7 @@ cleaner, the logs and their recovery are the real ones.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from random import Random
 from uuid import UUID
 
@@ -40,10 +40,10 @@ from penstock.broker.replica.replica_manager import Replica, ReplicaManager
 from penstock.broker.security.client_quota_manager import ClientQuotaManager
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.broker.workers import Workers
-from penstock.cluster.store import is_ephemeral
 from penstock.controller.brokers import register_as_controller
 from penstock.controller.image import ClusterImage
-from penstock.controller.metadata import BrokerRecord, Change, Key, Put, Record
+from penstock.controller.metadata import BrokerRecord
+from penstock.controller.result import ControllerResult
 from penstock.coordinator.group import events as group
 from penstock.coordinator.txn import events as txn
 from penstock.core.clock import Clock
@@ -54,6 +54,7 @@ from penstock.storage.cleaner.log_cleaner import CleanerSettings, LogCleaner
 from penstock.storage.log.results import LogAppendInfo
 from penstock.storage.manager.log_manager import LogManager
 from tests.sim.txn_loop import SimLoop
+from tests.support.cluster.memory_store import MemoryStoreServer
 from tests.support.storage.crash_disk import CrashDisk
 
 NODE = 1
@@ -84,29 +85,6 @@ class SimClock:
 
     def monotonic_ms(self) -> int:
         return round(self._loop.time() * 1000)
-
-
-class MemoryStore:
-    """The metadata of the cluster: what was committed is durable."""
-
-    def __init__(self) -> None:
-        self._records: dict[Key, Record] = {}
-        self._commits = 0
-
-    def load(self) -> list[Record]:
-        return [record for record in self._records.values() if not is_ephemeral(record)]
-
-    def commit(self, changes: Sequence[Change]) -> int:
-        for change in changes:
-            if isinstance(change, Put):
-                self._records[change.record.key] = change.record
-            else:
-                self._records.pop(change.key, None)
-        self._commits += 1
-        return self._commits
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 class Faults:
@@ -181,13 +159,13 @@ class SimBroker:
         self,
         loop: SimLoop,
         disk: CrashDisk,
-        store: MemoryStore,
+        store: MemoryStoreServer,
         faults: Faults,
         transaction_version: int,
     ) -> None:
         """`transaction_version`: the level of the feature, for a new store."""
         self._features = {**NEW_CLUSTER_FEATURES, TRANSACTION_VERSION: transaction_version}
-        self._store = store
+        self._store = store.open()
         self._faults = faults
         self._clock: Clock = SimClock(loop)
         self._config = BrokerConfig.from_properties(SETTINGS)
@@ -203,7 +181,8 @@ class SimBroker:
 
     def start(self) -> None:
         """On the loop, in the life of this broker."""
-        self._image.apply(map(Put, self._store.load()))
+        self._controller = ControllerHost(self._image, self._store, self._workers)
+        self._controller.load()
         self.logs.open(node_id=NODE, cluster_id="simulated")
         self.logs.load(
             lambda topic: topic_config(self._config, self._image.config("topics", topic)).log
@@ -219,6 +198,7 @@ class SimBroker:
 
         The files of the logs that the threads of the cleaner had open do not matter.
         """
+        self._store.close()
         for log_dir in self.logs.dirs:
             for log in log_dir.logs.values():
                 log.local.close_handlers()
@@ -227,7 +207,7 @@ class SimBroker:
 
     def _assemble(self) -> None:
         config, clock, image, workers = self._config, self._clock, self._image, self._workers
-        self._controller = controller = ControllerHost(image, self._store, workers)
+        controller = self._controller
         replicas = ReplicaManager(
             NODE, self.logs, image, workers, lambda values: topic_config(config, values)
         )
@@ -281,18 +261,19 @@ class SimBroker:
             features=SUPPORTED_FEATURES,
             epoch=0,
         )
-        changes = register_as_controller(
-            self._image,
-            record,
-            cluster_id="simulated",
-            features=self._features,
-            now_ms=self._clock.now_ms(),
-            rules=self.broker.election_rules(),
+        self._controller.run_at_start(
+            lambda image: ControllerResult(
+                register_as_controller(
+                    image,
+                    record,
+                    cluster_id="simulated",
+                    features=self._features,
+                    now_ms=record.timestamp_ms,
+                    rules=self.broker.election_rules(),
+                ),
+                None,
+            )
         )
-        self._store.commit(changes)
-        self._image.apply(changes)
-        for listener in self._controller.listeners:
-            listener(changes)
 
     async def create_topic(
         self, name: str, partitions: int, configs: Mapping[str, str] | None = None

@@ -21,12 +21,13 @@ from penstock.records.build import build_batch
 from penstock.records.record import Record
 from penstock.records.validate import AppendOrigin
 from tests.sim.txn_actors import Actor, MemberActor, ProducerActor, ReaderActor, TransformerActor
-from tests.sim.txn_broker import FOLDER, START_MS, Faults, MemoryStore, SimBroker
+from tests.sim.txn_broker import FOLDER, START_MS, Faults, SimBroker
 from tests.sim.txn_checks import Checks
 from tests.sim.txn_loop import Life, SimLoop
 from tests.sim.txn_members import MEMBERS
 from tests.sim.txn_network import Network, Server
 from tests.sim.txn_transforms import GROUP, INPUT, OUTPUT
+from tests.support.cluster.memory_store import MemoryStoreServer
 from tests.support.storage.crash_disk import CrashDisk, CrashMode
 
 STORM_MS = 15_000
@@ -75,7 +76,7 @@ class World:
         self.disk.make_directory(FOLDER)
         self.disk.settle()
         self.input_end = INPUTS
-        self._store = MemoryStore()
+        self._store = MemoryStoreServer()
         self._operations = -1
         self._up: Server | None = None
         self._flushed: dict[TopicPartition, int] | None = None

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.app import STORE_FILE
 from penstock.broker.metadata.features import (
     GROUP_VERSION,
     NEW_CLUSTER_FEATURES,
     TRANSACTION_VERSION,
 )
-from penstock.cluster.embedded import EmbeddedStore
+from penstock.cluster.factory import StoreConfig, open_store
 from penstock.controller.features import UpgradeType
 from penstock.controller.metadata import FeaturesRecord, Put
 from penstock.core.errors import ErrorCode, KafkaError
@@ -65,11 +64,11 @@ def update(
 
 def stored(folder: Path, *records: FeaturesRecord) -> FeaturesRecord:
     """What the store has, after these were put into it; the broker is down."""
-    store = EmbeddedStore(folder / "data" / STORE_FILE)
+    store = open_store(StoreConfig(folder / "data"))
     try:
         for record in records:
             store.commit([Put(record)])
-        (found,) = (each for each in store.load() if isinstance(each, FeaturesRecord))
+        (found,) = (each for each in store.load().records if isinstance(each, FeaturesRecord))
     finally:
         store.close()
     return found

@@ -1,8 +1,8 @@
-"""Puts a broker together from its settings, starts it and stops it. The only place that wires.
+"""The wiring of a broker: builds its components from the settings, starts them and stops them.
 
-The order at start: the store and the image, the logs (recovered where needed), the listeners, then
-the registration, which makes this broker controller and leader of its partitions. Nothing is
-answered before that is done.
+Start order: the metadata store and the cluster image, the logs (recovered if needed), the
+components and their listeners, the sockets, and last the registration, which makes this broker the
+controller and the leader of its partitions. No request is handled before the broker is registered.
 """
 
 import asyncio
@@ -13,9 +13,6 @@ import resource
 import uuid
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from pathlib import Path
-
-from msgspec.structs import replace
 
 from penstock.broker.broker import Broker
 from penstock.broker.client_telemetry import ClientTelemetry
@@ -28,6 +25,7 @@ from penstock.broker.config.component_config import (
     new_quotas,
     producer_limits,
     set_limits,
+    store_config,
 )
 from penstock.broker.config.topic_config import topic_config
 from penstock.broker.coordinator.group_coordinator import GroupCoordinator
@@ -50,10 +48,11 @@ from penstock.broker.security.connection_quotas import protected_listener
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.broker.security.session_factory import SessionFactory
 from penstock.broker.workers import Workers
-from penstock.cluster.embedded import EmbeddedStore
+from penstock.cluster.factory import open_store
 from penstock.controller.brokers import register_as_controller
 from penstock.controller.image import ClusterImage
-from penstock.controller.metadata import BrokerRecord, Change, Endpoint, Put
+from penstock.controller.metadata import DEFAULT_ENTITY, BrokerRecord, Endpoint, Put
+from penstock.controller.result import ControllerResult
 from penstock.controller.topic_recovery import recover_topics
 from penstock.core.ids import TopicId, TopicPartition
 from penstock.core.system_clock import SystemClock
@@ -66,11 +65,8 @@ from penstock.storage.manager.log_manager import LogManager
 
 logger = logging.getLogger("penstock.broker")
 
-STORE_FILE = "penstock-metadata.db"
-"""The cluster's metadata, in the first folder of `log.dirs` (or in `metadata.log.dir`)."""
-
 _GRACE_S = 5.0
-"""How long clients may take to fetch their last answers."""
+"""How long clients may take to read their last responses when the broker stops."""
 
 
 class App:
@@ -80,7 +76,7 @@ class App:
         self._config = config
         self._broker_id = config.int("node.id")
         self._clock = SystemClock()
-        self._chance = random.Random()
+        self._rng = random.Random()
         self._disk = OsDisk()
         self._image = ClusterImage()
         self._log_dirs = config.list("log.dirs")
@@ -92,11 +88,11 @@ class App:
             self._clock,
             limits=producer_limits(config),
             intervals=chore_intervals(config),
-            roll_jitter=lambda limit_ms: self._chance.randrange(limit_ms + 1),
+            roll_jitter=lambda limit_ms: self._rng.randrange(limit_ms + 1),
         )
 
     async def start(self) -> list[Address]:
-        """Serves when it returns, and gives back where; KafkaError where it cannot."""
+        """Returns the bound addresses once the broker serves requests; KafkaError if it cannot."""
         _raise_file_limit()
         try:
             return await self._start()
@@ -106,15 +102,15 @@ class App:
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """Where clients are told to come, once it is started."""
+        """The advertised endpoints, once the broker has started."""
         return self._image.brokers[self._broker_id].endpoints
 
     async def stop(self) -> None:
-        """Answers what is under way, flushes, and marks the folders clean."""
+        """Completes the requests in progress, flushes the logs and marks a clean shutdown."""
         await self._closing.aclose()
 
     async def _close_server(self) -> None:
-        """Takes no more requests; who waits, for records or for a group, is answered now."""
+        """Stops accepting requests; waiting fetches and group members get their responses now."""
         closing = asyncio.create_task(self._server.close(_GRACE_S))
         await asyncio.sleep(0)
         for replica in self.broker.replicas:
@@ -126,16 +122,18 @@ class App:
     # --- start
 
     async def _start(self) -> list[Address]:
-        """Whatever is opened says on the way how it is closed, in the opposite order."""
+        """Starts the components, and registers how each is closed in the opposite order."""
         closing = self._closing
         closing.callback(self._workers.close)
-        folder = Path(self._config.text("metadata.log.dir") or self._log_dirs[0])
-        folder.mkdir(parents=True, exist_ok=True)
-        self._store = EmbeddedStore(folder / STORE_FILE)
-        closing.callback(self._store.close)
-        self._image.apply(map(Put, self._store.load()))
-        cluster_id = self._image.cluster_id or self._found_cluster_id()
-        self._follow_stored_settings()
+        store = open_store(store_config(self._config))
+        closing.callback(store.close)
+        self._controller = ControllerHost(self._image, store, self._workers)
+        self._controller.load()
+        cluster_id = self._image.cluster_id or self._cluster_id_of_logs() or _new_cluster_id()
+        self._config.set_dynamic(
+            self._image.config("brokers", DEFAULT_ENTITY),
+            self._image.config("brokers", str(self._broker_id)),
+        )
         closing.callback(self._logs.shutdown)
         self._load_logs(cluster_id)
         self._assemble()
@@ -153,50 +151,48 @@ class App:
         self.broker.log_mover.resume()
         return addresses
 
-    def _found_cluster_id(self) -> str:
-        """The cluster that the folders belong to, for a store that is new; else a new one."""
-        for path in self._log_dirs:
-            known = load_meta_properties(self._disk, path)
-            if known is not None and known.cluster_id is not None:
-                return known.cluster_id
-        return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    def _cluster_id_of_logs(self) -> str | None:
+        """Returns the cluster id in the log directories' `meta.properties`, if one has it."""
+        for log_dir in self._log_dirs:
+            properties = load_meta_properties(self._disk, log_dir)
+            if properties is not None and properties.cluster_id is not None:
+                return properties.cluster_id
+        return None
 
     def _load_logs(self, cluster_id: str) -> None:
-        """Opens the folders. What the store knows nothing of is kept, but not served.
+        """Opens the log directories; logs of no known topic are renamed, not deleted.
 
-        Where the store is new, the folders tell which topics there are: they were Kafka's, or the
-        store was lost.
+        If the store is new, the topics of all logs are registered in it: the logs were written by
+        Kafka, or the store was lost.
         """
         self._logs.open(node_id=self._broker_id, cluster_id=cluster_id)
-        is_new = not self._image.cluster_id
+        is_new_store = not self._image.cluster_id
         strays = self._logs.load(
             lambda topic: topic_config(self._config, self._image.config("topics", topic)).log,
-            lambda key, topic_id: is_new or self._belongs(key, topic_id),
+            lambda key, topic_id: is_new_store or self._is_known(key, topic_id),
         )
         for stray in strays:
             logger.warning(
-                "%s is of no topic of this cluster: its folder is now %s",
+                "%s belongs to no topic of this cluster: its directory was renamed to %s",
                 stray.partition,
                 stray.path,
             )
-        logs = {} if not is_new else {log.partition: log for log in self._logs}
+        logs = {log.partition: log for log in self._logs} if is_new_store else {}
         if logs:
-            changes = recover_topics(
-                self._image,
-                {key: log.topic_id for key, log in logs.items()},
-                self._broker_id,
-                uuid.uuid4,
-                {key: log.epochs.latest_epoch or 0 for key, log in logs.items()},
+            topic_ids = {key: log.topic_id for key, log in logs.items()}
+            epochs = {key: log.epochs.latest_epoch or 0 for key, log in logs.items()}
+            self._controller.run_at_start(
+                lambda image: ControllerResult(
+                    recover_topics(image, topic_ids, self._broker_id, uuid.uuid4, epochs), None
+                )
             )
-            self._store.commit(changes)
-            self._image.apply(changes)
             logger.warning(
-                "the metadata store is new, but log.dirs has %d partitions: their topics are "
+                "the metadata store is new, but log.dirs has %d partitions: their topics were "
                 "registered with default settings",
                 len(logs),
             )
 
-    def _belongs(self, key: TopicPartition, topic_id: TopicId | None) -> bool:
+    def _is_known(self, key: TopicPartition, topic_id: TopicId | None) -> bool:
         record = self._image.topics.get(key.topic)
         return (
             record is not None
@@ -204,15 +200,9 @@ class App:
             and topic_id in (None, record.topic_id)
         )
 
-    def _follow_stored_settings(self) -> None:
-        self._config.set_dynamic(
-            self._image.config("brokers", "<default>"),
-            self._image.config("brokers", str(self._broker_id)),
-        )
-
     def _assemble(self) -> None:
         config, clock, image, workers = self._config, self._clock, self._image, self._workers
-        controller = ControllerHost(image, self._store, workers)
+        controller = self._controller
         replicas = ReplicaManager(
             self._broker_id,
             self._logs,
@@ -234,7 +224,7 @@ class App:
             quotas=ClientQuotaManager(new_quotas(config), clock),
             fetch_sessions=FetchSessionCache(
                 config.int("max.incremental.fetch.session.cache.slots"),
-                lambda: self._chance.randrange(1, 2**31),
+                lambda: self._rng.randrange(1, 2**31),
             ),
             producer_ids=ProducerIds(self._broker_id, controller),
             log_mover=LogMover(self._logs, replicas, workers),
@@ -279,34 +269,43 @@ class App:
         controller.listeners.append(lambda _: self._dispatcher.fast_produce.forget())
 
     def _register(self, addresses: Sequence[Address], cluster_id: str) -> None:
-        """Tells the cluster that this broker is up; its partitions get their leader."""
+        """Registers this broker as controller, so that its partitions get their leader.
+
+        The listeners then receive the stored settings and ACLs. It blocks, so that no request is
+        handled in between.
+        """
+        ports = {address.listener: address.port for address in addresses}
         record = BrokerRecord(
             broker_id=self._broker_id,
-            endpoints=tuple(
-                self._config.advertised_endpoints({each.listener: each.port for each in addresses})
-            ),
+            endpoints=tuple(self._config.advertised_endpoints(ports)),
             rack=self._config.text("broker.rack"),
             timestamp_ms=self._clock.now_ms(),
             features=SUPPORTED_FEATURES,
             epoch=0,
         )
-        before: list[Change] = [Put(each) for each in self._image.configs.values()]
-        before += [Put(each) for each in self._image.acls.values()]
-        changes = register_as_controller(
-            self._image,
-            record,
-            cluster_id=cluster_id,
-            features=NEW_CLUSTER_FEATURES,
-            now_ms=self._clock.now_ms(),
-            rules=self.broker.election_rules(),
+        configs, acls = list(self._image.configs.values()), list(self._image.acls.values())
+        self._controller.run_at_start(
+            lambda image: ControllerResult(
+                register_as_controller(
+                    image,
+                    record,
+                    cluster_id=cluster_id,
+                    features=NEW_CLUSTER_FEATURES,
+                    now_ms=record.timestamp_ms,
+                    rules=self.broker.election_rules(),
+                ),
+                None,
+            )
         )
-        epoch = self._store.commit(changes)
-        self._image.apply([*changes, Put(replace(record, epoch=epoch))])
-        self._publisher.apply([*before, *changes])
+        self._publisher.apply([*map(Put, configs), *map(Put, acls)])
+
+
+def _new_cluster_id() -> str:
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
 def _raise_file_limit() -> None:
-    """As many open files as the system lets us have: a partition has several."""
+    """Allows as many open files as the system permits: each partition has several."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,6 +1,6 @@
-"""The cluster as a broker knows it now: the sum of all changes, indexed for look-ups."""
+"""The cluster image: a broker's copy of all cluster metadata, indexed for lookups."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -16,6 +16,7 @@ from penstock.controller.metadata import (
     ConfigRecord,
     ControllerEpochRecord,
     ControllerRecord,
+    Delete,
     FeaturesRecord,
     Key,
     PartitionRecord,
@@ -27,11 +28,11 @@ from penstock.controller.metadata import (
 )
 from penstock.core.ids import TopicId, TopicPartition
 
-_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+_NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class ClusterImage:
-    """Read by everybody, changed by `apply` alone."""
+    """The sum of all changes so far. Every component may read it; only `apply` changes it."""
 
     def __init__(self) -> None:
         self.cluster_id = ""
@@ -47,12 +48,12 @@ class ClusterImage:
         self.acls: dict[AclKey, AclRecord] = {}
 
     def config(self, kind: str, name: str) -> Mapping[str, str]:
-        """The settings of an entity that is named by one kind and name; empty where it has none."""
+        """Returns the settings of an entity with a single kind and name; empty if it has none."""
         record = self.configs.get(ConfigKey(((kind, name),)))
-        return _NOTHING if record is None else record.values
+        return _NO_SETTINGS if record is None else record.values
 
     def partitions_of(self, topic: str) -> list[PartitionRecord]:
-        """The partitions of a topic that exists, in order."""
+        """Returns the partitions of an existing topic, in order."""
         return [
             self.partitions[TopicPartition(topic, index)]
             for index in sorted(self.topics[topic].assignments)
@@ -65,12 +66,53 @@ class ClusterImage:
             else:
                 self._delete(change.key)
 
+    def changes_to(self, records: Iterable[Record]) -> list[Change]:
+        """Returns the changes that turn this image into that of `records`, deletions first.
+
+        A topic that was deleted and created again in between is deleted with its partitions first,
+        so that no component takes the new topic for the old one.
+        """
+        current = {record.key: record for record in self._records()}
+        target = {record.key: record for record in records}
+        replaced_topics = {
+            topic.topic
+            for topic in self.topics.values()
+            if isinstance(new := target.get(topic.key), TopicRecord)
+            and new.topic_id != topic.topic_id
+        }
+        removed = [key for key in current if key not in target or _topic_of(key) in replaced_topics]
+        removed.sort(key=lambda key: not isinstance(key, TopicPartition))
+        for key in removed:
+            del current[key]
+        return [
+            *map(Delete, removed),
+            *(Put(record) for key, record in target.items() if current.get(key) != record),
+        ]
+
+    def _records(self) -> Iterator[Record]:
+        """The records that the image was built from; the controller's without its timestamp."""
+        if self.cluster_id:
+            yield ClusterIdRecord(self.cluster_id)
+        if self.controller_id != -1:
+            yield ControllerRecord(self.controller_id, -1)
+        if self.controller_epoch:
+            yield ControllerEpochRecord(self.controller_epoch)
+        if self.features is not None:
+            yield self.features
+        if self.producer_ids is not None:
+            yield self.producer_ids
+        yield from self.brokers.values()
+        yield from self.topics.values()
+        yield from self.partitions.values()
+        yield from self.configs.values()
+        yield from self.acls.values()
+
     def _put(self, record: Record) -> None:
         match record:
             case TopicRecord():
-                known = self.topics.get(record.topic)
-                if known is not None and known.topic_id != record.topic_id:
-                    del self.topic_names[known.topic_id]
+                previous = self.topics.get(record.topic)
+                if previous is not None and previous.topic_id != record.topic_id:
+                    del self.topic_names[previous.topic_id]
                 self.topics[record.topic] = record
                 self.topic_names[record.topic_id] = record.topic
             case PartitionRecord():
@@ -109,3 +151,11 @@ class ClusterImage:
                 self.controller_id = -1
             case ClusterKey():
                 raise ValueError(f"{key.name} is never deleted")
+
+
+def _topic_of(key: Key) -> str | None:
+    """Returns the topic that a topic's or a partition's key belongs to."""
+    match key:
+        case TopicKey(topic) | TopicPartition(topic, _):
+            return topic
+    return None

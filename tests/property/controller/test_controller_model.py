@@ -74,7 +74,7 @@ from penstock.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersTopicPartitions,
 )
-from tests.support.coordinator.clusters import broker, check_committable, ids
+from tests.support.cluster.images import broker, check_committable, ids
 
 BROKERS = range(5)
 RACKS = {0: "a", 1: "a", 2: "b", 3: "b", 4: None}

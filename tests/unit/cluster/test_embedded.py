@@ -16,7 +16,7 @@ from penstock.cluster.embedded import SCHEMA_VERSION, EmbeddedStore
 from penstock.cluster.znode_json import DamagedNodeError
 from penstock.controller.metadata import ConfigRecord, ControllerEpochRecord, Put, Record
 from penstock.core.errors import KafkaStorageError
-from tests.support.coordinator.metadata_changes import LASTING, PASSING, config, partition, topic
+from tests.support.cluster.metadata_changes import LASTING, PASSING, config, partition, topic
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_file_whose_making_was_cut_short_is_made_whole(path: Path) -> None:
     path.touch()
     make(path, topic("t"))
     with closing(EmbeddedStore(path)) as store:
-        assert store.load() == [topic("t")]
+        assert store.load().records == [topic("t")]
 
 
 def test_a_second_store_on_the_file_is_refused(path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_second_store_on_the_file_is_refused(path: Path) -> None:
         with pytest.raises(KafkaStorageError, match=f"{re.escape(str(path))} is in use"):
             EmbeddedStore(path)
         store.commit([Put(topic("t"))])
-        assert store.load() == [topic("t")]
+        assert store.load().records == [topic("t")]
 
 
 def test_a_second_process_is_refused_until_the_first_is_done(path: Path) -> None:
@@ -94,7 +94,9 @@ def test_a_newer_schema_is_refused(path: Path) -> None:
     make(path, *LASTING)
     edit(path, f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     before = path.read_bytes()
-    with pytest.raises(KafkaStorageError, match="schema version 2, this Penstock knows up to 1"):
+    with pytest.raises(
+        KafkaStorageError, match="schema version 2, this release knows versions up to 1"
+    ):
         EmbeddedStore(path)
     assert path.read_bytes() == before
 
@@ -103,7 +105,9 @@ def test_a_newer_schema_is_refused(path: Path) -> None:
 def test_a_sqlite_file_of_something_else_is_left_alone(path: Path, statement: str) -> None:
     edit(path, statement)
     before = path.read_bytes()
-    with pytest.raises(KafkaStorageError, match=r"metadata\.db is a SQLite file of something else"):
+    with pytest.raises(
+        KafkaStorageError, match=r"metadata\.db is an SQLite file of another program"
+    ):
         EmbeddedStore(path)
     assert path.read_bytes() == before
 
@@ -138,7 +142,7 @@ def test_a_damaged_node_is_named_and_can_be_mended_by_hand(path: Path) -> None:
     mended = '{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":0,"isr":[1]}'
     edit(path, "UPDATE node SET data = ? WHERE path = ?", mended, node)
     with closing(EmbeddedStore(path)) as store:
-        assert partition("t", 1) in store.load()
+        assert partition("t", 1) in store.load().records
 
 
 def test_a_log_that_is_cut_anywhere_holds_the_commits_before_the_cut(path: Path) -> None:
@@ -158,7 +162,7 @@ def test_a_log_that_is_cut_anywhere_holds_the_commits_before_the_cut(path: Path)
         (copy / path.name).write_bytes(main)
         (copy / log.name).write_bytes(whole[:cut])
         with closing(EmbeddedStore(copy / path.name)) as store:
-            epochs = [r.epoch for r in store.load() if isinstance(r, ControllerEpochRecord)]
+            epochs = [r.epoch for r in store.load().records if isinstance(r, ControllerEpochRecord)]
             kept = sum(size <= cut for size in sizes)
             assert epochs == ([kept - 1] if kept else [])
             assert store.commit([Put(ControllerEpochRecord(9))]) == kept + 1
@@ -181,9 +185,9 @@ def test_a_full_disk_costs_the_commit_only(path: Path) -> None:
         store._db.execute(f"PRAGMA max_page_count = {pages + 2}")
         with pytest.raises(KafkaStorageError, match=r"disk of metadata store .* is full"):
             store.commit([Put(topic("t")), Put(config(("topics", "t"), a="x" * 50_000))])
-        assert store.load() == []
+        assert store.load().records == []
         store.commit([Put(topic("t"))])
-        assert store.load() == [topic("t")]
+        assert store.load().records == [topic("t")]
 
 
 @contextmanager
@@ -205,17 +209,17 @@ def test_after_a_failed_write_the_store_takes_nothing_until_it_is_opened_anew(pa
         size = path.with_name("metadata.db-wal").stat().st_size
         with files_can_not_grow_beyond(size), pytest.raises(KafkaStorageError, match="failed"):
             store.commit([Put(big)])
-        with pytest.raises(KafkaStorageError, match="until it is opened anew"):
+        with pytest.raises(KafkaStorageError, match="until it is opened again"):
             store.commit([Put(big)])
-        assert store.load() == [topic("t")]
+        assert store.load().records == [topic("t")]
     make(path, big)
     with closing(EmbeddedStore(path)) as store:
-        assert store.load() == [topic("t"), big]
+        assert store.load().records == [topic("t"), big]
 
 
 def test_a_change_that_can_not_be_written_costs_the_commit_only(path: Path) -> None:
     with closing(EmbeddedStore(path)) as store:
         with pytest.raises(ValueError, match="no entity"):
             store.commit([Put(topic("t")), Put(config(("planets", "mars"), a="1"))])
-        assert store.load() == []
+        assert store.load().records == []
         assert store.commit([Put(topic("t"))]) == 1

@@ -12,8 +12,8 @@ from penstock.controller.partition_state_machine import ElectionRules
 from penstock.controller.topic_recovery import recover_topics
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
-from tests.support.coordinator import clusters
-from tests.support.coordinator.clusters import (
+from tests.support.cluster import images
+from tests.support.cluster.images import (
     CLEAN,
     add_topic,
     broker,
@@ -138,7 +138,7 @@ def test_unclean_start() -> None:
     set_state(image, "t", 1, (1,))
     stop(image, 0)
     stop(image, 1)
-    start(image, 0, rules=clusters.UNCLEAN)
+    start(image, 0, rules=images.UNCLEAN)
     assert (state(image, "t").leader, state(image, "t").isr) == (0, (0,))
 
 

@@ -25,7 +25,7 @@ from penstock.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
-from tests.support.coordinator.clusters import add_topic, check_committable, image_of
+from tests.support.cluster.images import add_topic, check_committable, image_of
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = ConfigResourceType
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation

@@ -24,8 +24,8 @@ from penstock.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersTopicPartitions,
 )
-from tests.support.coordinator import clusters
-from tests.support.coordinator.clusters import (
+from tests.support.cluster import images
+from tests.support.cluster.images import (
     CLEAN,
     add_topic,
     assignment,
@@ -113,7 +113,7 @@ def test_unclean_election_where_the_topic_allows_it() -> None:
     apply(image, broker_down(image, [0], rules))
     assert brief(state(image, "t")) == (1, (1,), 1, 1)
     assert brief(state(image, "u")) == (-1, (0,), 1, 1)
-    apply(image, elect_leaderless(image, clusters.UNCLEAN))
+    apply(image, elect_leaderless(image, images.UNCLEAN))
     assert brief(state(image, "u")) == (1, (1,), 2, 2)
 
 
@@ -350,6 +350,6 @@ def test_unclean_election_that_ends_a_reassignment() -> None:
     image = image_of(0, 2)
     add_topic(image, "t", (0,))
     set_assignment(image, "t", Assignment((2, 0), adding=(2,), removing=(0,)))
-    apply(image, broker_down(image, [0], clusters.UNCLEAN))
+    apply(image, broker_down(image, [0], images.UNCLEAN))
     assert brief(state(image, "t")) == (2, (2,), 1, 1)
     assert assignment(image, "t") == Assignment((2,))

@@ -17,7 +17,7 @@ from penstock.controller.quotas import alter_quotas
 from penstock.controller.scram import alter_scram_credentials
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
-from tests.support.coordinator.clusters import check_committable, image_of
+from tests.support.cluster.images import check_committable, image_of
 
 ANN = (("users", "ann"),)
 ANN_X = (("users", "ann"), ("clients", "x"))

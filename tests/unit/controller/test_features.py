@@ -14,7 +14,7 @@ from penstock.protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-from tests.support.coordinator.clusters import broker
+from tests.support.cluster.images import broker
 
 SUPPORTED = {"a.version": (0, 2), "b.version": (1, 3)}
 UP, DOWN, UNSAFE = UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE, UpgradeType.UNSAFE_DOWNGRADE

@@ -16,7 +16,7 @@ from penstock.protocol.messages.alter_partition import (
     AlterPartitionResponsePartitionData,
     BrokerState,
 )
-from tests.support.coordinator.clusters import (
+from tests.support.cluster.images import (
     CLEAN,
     add_topic,
     assignment,

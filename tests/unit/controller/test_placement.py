@@ -14,7 +14,7 @@ from penstock.controller.placement import (
     place_replicas,
 )
 from penstock.core.errors import ErrorCode, KafkaError
-from tests.support.coordinator.clusters import add_topic, image_of
+from tests.support.cluster.images import add_topic, image_of
 
 RACKS = st.dictionaries(
     st.integers(0, 50), st.sampled_from([None, "a", "b", "c", "d"]), min_size=1, max_size=9

@@ -20,8 +20,8 @@ from penstock.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
-from tests.support.coordinator import clusters
-from tests.support.coordinator.clusters import (
+from tests.support.cluster import images
+from tests.support.cluster.images import (
     CLEAN,
     add_topic,
     assignment,
@@ -133,7 +133,7 @@ def test_cancel_that_would_lose_records(image: ClusterImage) -> None:
     before = state(image, "t")
     assert move(image, None) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert state(image, "t") is before
-    assert move(image, None, rules=clusters.UNCLEAN) == ErrorCode.NONE
+    assert move(image, None, rules=images.UNCLEAN) == ErrorCode.NONE
     known = state(image, "t")
     assert assignment(image, "t") == Assignment((0, 1, 2))
     assert (known.leader, known.isr) == (0, (0,))

@@ -13,7 +13,7 @@ from penstock.protocol.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
-from tests.support.coordinator.clusters import add_topic, check_committable, image_of
+from tests.support.cluster.images import add_topic, check_committable, image_of
 
 T_ID = UUID(int=0x500)
 

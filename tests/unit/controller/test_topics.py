@@ -30,7 +30,7 @@ from penstock.protocol.messages.create_topics import (
     CreatableTopicResult,
     CreateTopicsRequest,
 )
-from tests.support.coordinator.clusters import (
+from tests.support.cluster.images import (
     add_topic,
     assignment,
     check_committable,

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from ipaddress import ip_address
 from math import inf
+from pathlib import Path
 
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.broker_settings import BROKER_SETTINGS
 from penstock.broker.config.listeners import ListenerSpec
+from penstock.cluster.factory import StoreConfig
 from penstock.net.server.limits import UNLIMITED, Limits
 from penstock.net.server.socket_server import Listener
 from penstock.net.tls.settings import TlsSettings, build_context
@@ -114,6 +116,10 @@ def producer_limits(config: BrokerConfig) -> ProducerLimits:
         producer_id_expiration_ms=config.int("producer.id.expiration.ms"),
         verify_transactions=config.bool("transaction.partition.verification.enable"),
     )
+
+
+def store_config(config: BrokerConfig) -> StoreConfig:
+    return StoreConfig(Path(config.text("metadata.log.dir") or config.list("log.dirs")[0]))
 
 
 def new_authorizer(config: BrokerConfig) -> AclAuthorizer | None:

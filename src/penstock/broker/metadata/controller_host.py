@@ -1,49 +1,181 @@
-"""Runs the controller's decisions: one at a time, committed first, then told to everybody.
+"""The host of the controller: runs its decisions one at a time and publishes every metadata change.
 
     response = await controller.run(lambda image: create_topics(image, …))
 
-A decision is made on the image, its changes are committed to the store on a thread, the logs of new
-partitions are made on a thread, then the image takes the changes over, and the listeners (replicas,
-authorizer, quotas, settings) hear of them.
+A decision is a pure function from the cluster image to changes and a response. The host commits the
+changes to the metadata store on a thread. The store then delivers them, like the changes that other
+brokers committed, and the host publishes each delivery exactly once and in order of versions: the
+logs of new partitions are created on a thread, the image applies the changes, and the listeners
+(replicas, coordinators, authorizer, quotas, settings) are notified.
+
+If another broker changed the same metadata first, the store reports a conflict: the host reloads
+the image and runs the decision again on what it now contains.
 """
 
 import asyncio
+import logging
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from penstock.broker.workers import Workers
-from penstock.cluster.store import MetadataStore
+from penstock.cluster.store import CommittedChanges, MetadataStore, Snapshot, StoreConflictError
 from penstock.controller.image import ClusterImage
-from penstock.controller.metadata import Change
+from penstock.controller.metadata import Change, Put
 from penstock.controller.result import ControllerResult
+from penstock.core.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
+Decision = Callable[[ClusterImage], ControllerResult[R]]
 Listener = Callable[[Sequence[Change]], None]
 Preparation = Callable[[Sequence[Change]], Coroutine[Any, Any, None]]
 
+MAX_ATTEMPTS: Final = 5
+"""How often a decision that conflicts with changes of other brokers is run."""
+
 
 class ControllerHost:
-    """The host of the controller machine."""
+    """Runs decisions on `image` and keeps it current. It belongs to the event loop's thread."""
 
     def __init__(self, image: ClusterImage, store: MetadataStore, workers: Workers) -> None:
         self.image = image
         self.listeners: list[Listener] = []
+        """Called with the changes after the image has applied them."""
         self.preparations: list[Preparation] = []
-        """What takes its time and must be done before anybody sees the changes."""
+        """Awaited with the changes before the image applies them, for slow work such as new logs.
+
+        Listeners must cope without it: an error here is logged, and the changes are published.
+        """
         self._store = store
         self._workers = workers
-        self._turn = asyncio.Lock()
+        self._version = -1
+        """The version of the store that the image corresponds to."""
+        self._delivered: deque[CommittedChanges] = deque()
+        self._lock = asyncio.Lock()
+        """Held while a decision runs or changes are published."""
+        self._publishing: set[asyncio.Task[None]] = set()
 
-    async def run(self, decide: Callable[[ClusterImage], ControllerResult[R]]) -> R:
-        """Decides when its turn comes; returns the response once the changes are durable."""
-        async with self._turn:
-            result = decide(self.image)
-            changes = result.changes
-            if changes:
-                await self._workers.run(self._workers.store, lambda: self._store.commit(changes))
-                for prepare in self.preparations:
-                    await prepare(changes)
-                self.image.apply(changes)
-                for listener in self.listeners:
-                    listener(changes)
-            return result.response
+    # --- start: before any request is served
+
+    def load(self) -> None:
+        """Subscribes to the store and fills the image, without notifying listeners. It blocks."""
+        self._loop = asyncio.get_running_loop()
+        self._store.subscribe(self._deliver)
+        self._version, records = self._store.load()
+        self.image.apply(map(Put, records))
+
+    def run_at_start(self, decide: Decision[R]) -> R:
+        """Runs a decision like `run`, but blocks the event loop, so that no request comes between.
+
+        The preparations are left out: listeners do that work themselves.
+        """
+        for _ in range(MAX_ATTEMPTS):
+            changes, response = decide(self.image)
+            if not changes:
+                return response
+            try:
+                self._store.commit(changes, based_on=self._version)
+            except StoreConflictError as error:
+                conflict = error
+                self._publish(self._changes_since(self._store.load()))
+            else:
+                while self._delivered:
+                    self._publish(self._delivered.popleft())
+                return response
+        raise _too_many_conflicts(conflict) from conflict
+
+    # --- requests
+
+    async def run(self, decide: Decision[R]) -> R:
+        """Runs a decision after all earlier ones; returns its response once it is published.
+
+        `decide` may be called several times, each time on a newer image. Raises what it raises,
+        `KafkaStorageError` if the store failed, and REQUEST_TIMED_OUT, which clients retry, if
+        other brokers changed the same metadata during `MAX_ATTEMPTS` attempts in a row.
+        """
+        async with self._lock:
+            await self._publish_delivered()
+            for _ in range(MAX_ATTEMPTS):
+                changes, response = decide(self.image)
+                if not changes:
+                    return response
+                try:
+                    await self._commit(changes)
+                except StoreConflictError as error:
+                    conflict = error
+                    await self._refresh()
+                else:
+                    await self._publish_delivered()
+                    return response
+            raise _too_many_conflicts(conflict) from conflict
+
+    async def _commit(self, changes: Sequence[Change]) -> None:
+        version = self._version
+        await self._workers.run(
+            self._workers.store, lambda: self._store.commit(changes, based_on=version)
+        )
+
+    async def _refresh(self) -> None:
+        snapshot = await self._workers.run(self._workers.store, self._store.load)
+        await self._prepare_and_publish(self._changes_since(snapshot))
+
+    # --- publication
+
+    def _deliver(self, committed: CommittedChanges) -> None:
+        """Called by the store, on any thread."""
+        self._delivered.append(committed)
+        self._loop.call_soon_threadsafe(self._publish_soon)
+
+    def _publish_soon(self) -> None:
+        """Publishes the changes of other brokers, and those that a cancelled caller has left."""
+        if self._delivered and not self._publishing:
+            task = self._loop.create_task(self._publish_when_idle())
+            self._publishing.add(task)
+            task.add_done_callback(self._published)
+
+    async def _publish_when_idle(self) -> None:
+        async with self._lock:
+            await self._publish_delivered()
+
+    def _published(self, task: "asyncio.Task[None]") -> None:
+        self._publishing.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("metadata changes could not be published", exc_info=error)
+
+    async def _publish_delivered(self) -> None:
+        # Removed last, so that a cancelled caller leaves the changes to the next one.
+        while self._delivered:
+            await self._prepare_and_publish(self._delivered[0])
+            self._delivered.popleft()
+
+    async def _prepare_and_publish(self, committed: CommittedChanges) -> None:
+        if committed.version > self._version:
+            for prepare in self.preparations:
+                try:
+                    await prepare(committed.changes)
+                except Exception:
+                    logger.exception("a preparation for metadata changes failed")
+            self._publish(committed)
+
+    def _publish(self, committed: CommittedChanges) -> None:
+        """Applies and announces changes, unless a reload has published them already."""
+        if committed.version <= self._version:
+            return
+        self._version = committed.version
+        self.image.apply(committed.changes)
+        if committed.changes:
+            for listener in self.listeners:
+                listener(committed.changes)
+
+    def _changes_since(self, snapshot: Snapshot) -> CommittedChanges:
+        return CommittedChanges(snapshot.version, self.image.changes_to(snapshot.records))
+
+
+def _too_many_conflicts(conflict: StoreConflictError) -> KafkaError:
+    return KafkaError(
+        ErrorCode.REQUEST_TIMED_OUT,
+        f"other brokers changed the same metadata {MAX_ATTEMPTS} times in a row, last "
+        f"{conflict.path}; nothing was changed: retry the request",
+    )

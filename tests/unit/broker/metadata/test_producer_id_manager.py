@@ -10,7 +10,6 @@ from penstock.broker.metadata.producer_id_manager import ProducerIds
 from penstock.broker.workers import Workers
 from penstock.cluster.embedded import EmbeddedStore
 from penstock.controller.image import ClusterImage
-from penstock.controller.metadata import Put
 from penstock.controller.producer_ids import BLOCK_SIZE
 
 T = TypeVar("T")
@@ -24,8 +23,8 @@ def with_ids(path: Path, work: Callable[[ProducerIds], "asyncio.Future[T]"]) -> 
         store = EmbeddedStore(path)
         workers = Workers()
         try:
-            image.apply(map(Put, store.load()))
             controller = ControllerHost(image, store, workers)
+            controller.load()
             return await work(ProducerIds(0, controller))
         finally:
             workers.close()

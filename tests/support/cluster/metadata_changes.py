@@ -1,11 +1,13 @@
-"""Records of every kind, and a model of what a metadata store does with changes to them."""
+"""Sample records of every kind, and a model of a metadata store."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 import msgspec
 
-from penstock.cluster.store import expected_version, is_ephemeral
+from penstock.cluster.paths import path_of
+from penstock.cluster.store import StoreConflictError, expected_version, is_ephemeral
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import (
     DEFAULT_ENTITY,
@@ -34,7 +36,7 @@ from penstock.core.ids import TopicPartition
 
 
 def topic(name: str, partitions: int = 1, number: int = 1) -> TopicRecord:
-    """A topic on broker 1 whose id is made of `number`."""
+    """A topic on broker 1 whose id has the value `number`."""
     assignments = {index: Assignment((1,)) for index in range(partitions)}
     return TopicRecord(name, UUID(int=number), assignments)
 
@@ -93,59 +95,72 @@ LASTING: tuple[Record, ...] = (
     acl("*"),
     acl("a/b", "PREFIXED"),
 )
-"""One record of each kind that outlives a session, in an order in which they can be put."""
+"""One record of each persistent kind, in an order in which they can be put."""
 
 PASSING: tuple[Record, ...] = (ControllerRecord(1, 1_700_000_000_000), broker())
 """One record of each ephemeral kind."""
 
 
 def image_of(records: Sequence[Record]) -> dict[str, object]:
-    """What a cluster image that is built from these records knows, to compare."""
+    """The attributes of a cluster image that is built from these records, for comparison."""
     image = ClusterImage()
     image.apply([Put(record) for record in records])
     return dict(vars(image))
 
 
+def key_of(change: Change) -> Key:
+    return change.key if isinstance(change, Delete) else change.record.key
+
+
 class StoreModel:
-    """What a store has, by key, told by the rules of `MetadataStore` alone."""
+    """The records of a store by key, according to the rules of `MetadataStore` alone."""
 
     def __init__(self) -> None:
         self.records: dict[Key, Record] = {}
         self._versions: dict[Key, int] = {}
 
-    def commit(self, changes: Sequence[Change], transaction: int) -> list[Change] | None:
-        """The changes as an image has to apply them, or None where they conflict."""
+    def commit(self, changes: Sequence[Change], transaction: int) -> list[Change]:
+        """Returns the changes as an image applies them; raises StoreConflictError on a conflict."""
         records, versions = dict(self.records), dict(self._versions)
-        done: list[Change] = []
+        partitions = Counter(key.topic for key in records if isinstance(key, TopicPartition))
+        applied: list[Change] = []
         for change in changes:
-            key = change.key if isinstance(change, Delete) else change.record.key
+            key = key_of(change)
             if isinstance(change, Delete):
-                has_partitions = isinstance(key, TopicKey) and any(
-                    isinstance(other, TopicPartition) and other.topic == key.topic
-                    for other in records
-                )
-                if key not in records or has_partitions:
-                    return None
+                if isinstance(key, TopicKey) and partitions[key.topic]:
+                    raise StoreConflictError(path_of(key), "still has partitions")
+                if key not in records:
+                    raise StoreConflictError(path_of(key), "is missing")
+                if isinstance(key, TopicPartition):
+                    partitions[key.topic] -= 1
                 del records[key], versions[key]
-                done.append(change)
-            else:
-                record = change.record
-                version = versions.get(key, -1)
-                orphan = isinstance(key, TopicPartition) and TopicKey(key.topic) not in records
-                if orphan or expected_version(record) not in (None, version):
-                    return None
-                if isinstance(record, BrokerRecord):
-                    known = records.get(key)
-                    epoch = known.epoch if isinstance(known, BrokerRecord) else transaction
-                    record = msgspec.structs.replace(record, epoch=epoch)
-                records[key], versions[key] = record, version + 1
-                done.append(Put(record))
+                applied.append(change)
+                continue
+            record = change.record
+            version, expected = versions.get(key, -1), expected_version(record)
+            if expected is not None and expected >= 0 and expected != version:
+                raise StoreConflictError(path_of(key), f"does not have version {expected}")
+            if isinstance(key, TopicPartition) and TopicKey(key.topic) not in records:
+                raise StoreConflictError(path_of(TopicKey(key.topic)), "is missing")
+            if expected not in (None, version):
+                raise StoreConflictError(path_of(key), "exists already")
+            if isinstance(record, BrokerRecord):
+                previous = records.get(key)
+                epoch = previous.epoch if isinstance(previous, BrokerRecord) else transaction
+                record = msgspec.structs.replace(record, epoch=epoch)
+            if isinstance(key, TopicPartition) and key not in records:
+                partitions[key.topic] += 1
+            records[key], versions[key] = record, version + 1
+            applied.append(Put(record))
         self.records, self._versions = records, versions
-        return done
+        return applied
 
-    def end_session(self) -> list[Change]:
-        """Drop what is ephemeral; gives the changes that are."""
-        gone = [key for key, record in self.records.items() if is_ephemeral(record)]
-        for key in gone:
+    def end_session(self, keys: Iterable[Key] | None = None) -> list[Change]:
+        """Removes these ephemeral records, or all of them; returns the changes."""
+        if keys is None:
+            keys = [key for key, record in self.records.items() if is_ephemeral(record)]
+        changes: list[Change] = []
+        for key in keys:
             del self.records[key], self._versions[key]
-        return [Delete(key) for key in gone]
+            changes.append(Delete(key))
+        return changes
