@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 
 from bench.report import Row, at_least, at_most, seconds
-from penstock.records import _hot, hot_is_compiled
+from penstock.records import _decode, is_compiled
 from penstock.records.arrow import decode_to_arrow
 from penstock.records.batch import HEADER_SIZE, read_header, set_base_offset, verify
 from penstock.records.build import BatchBuilder, build_batch
@@ -63,7 +63,7 @@ def record_rows() -> list[Row]:
     decoded = rate(lambda: read_records(batch, 0, header), 300)
     encoded = rate(lambda: build_batch(records), 300)
     scanned = each(
-        lambda: _hot.scan_records(batch, HEADER_SIZE, len(batch), COUNT, header.base_timestamp),
+        lambda: _decode.scan_records(batch, HEADER_SIZE, len(batch), COUNT, header.base_timestamp),
         3000,
     )
     return [
@@ -134,7 +134,7 @@ def codec_rows() -> list[Row]:
 
 
 def run() -> list[Row]:
-    compiled = Row("compiled (1) or plain Python (0)", float(hot_is_compiled()), "")
+    compiled = Row("compiled (1) or plain Python (0)", float(is_compiled()), "")
     return [compiled, *record_rows(), *arrow_rows(), *append_rows(), *codec_rows()]
 
 

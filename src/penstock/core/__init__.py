@@ -1,1 +1,1 @@
-"""What every layer shares: ids, errors with Kafka's codes, the clock port."""
+"""Types that every layer shares: ids, errors with Kafka's codes, the clock port, buffers."""

@@ -1,7 +1,7 @@
-"""The kinds of byte buffer that cross layers. A memoryview among them has format "B"."""
+"""The byte buffer types that cross layers. A memoryview always has format "B"."""
 
 Buffer = bytes | bytearray | memoryview
-"""What may be read or written to disk and wire."""
+"""A buffer that can be read, or written to disk and network."""
 
 WritableBuffer = bytearray | memoryview
-"""What may be changed in place, such as a batch that gets its offsets."""
+"""A buffer that can be changed in place, such as a batch that is assigned offsets."""

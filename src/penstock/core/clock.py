@@ -1,4 +1,4 @@
-"""Time as a port: machines and the log are told the time, they never look."""
+"""The clock port. Machines and the log receive the time; they never read it themselves."""
 
 from typing import Protocol
 
@@ -6,19 +6,19 @@ from penstock.core.ids import TimestampMs
 
 
 class Clock(Protocol):
-    """Where the time comes from. The simulator and the tests bring one they can turn."""
+    """A source of time. Simulations and tests use a `ManualClock`."""
 
     def now_ms(self) -> TimestampMs:
-        """Wall time: goes into records and files, may jump."""
+        """Returns the wall-clock time for records and files; it may jump."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Time for intervals and deadlines: never goes back."""
+        """Returns the time for intervals and deadlines; it never goes back."""
         ...
 
 
 class ManualClock:
-    """A clock that moves only when told to."""
+    """A clock that only moves when `advance` is called."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms

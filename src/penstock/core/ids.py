@@ -1,6 +1,6 @@
-"""The numbers and names that must not be mixed up, each as a type of its own.
+"""Distinct types for ids, offsets and epochs, which must not be mixed up.
 
-They are `NewType`s: free at run time, told apart by mypy.
+They are `NewType`s: mypy distinguishes them, and they cost nothing at run time.
 """
 
 from typing import NamedTuple, NewType
@@ -10,16 +10,16 @@ Offset = NewType("Offset", int)
 """Position of a record in its partition, from 0."""
 
 LeaderEpoch = NewType("LeaderEpoch", int)
-"""Counts the leaders of a partition; -1 where unknown."""
+"""Number of the leadership of a partition, rising with each election; -1 if unknown."""
 
 ProducerId = NewType("ProducerId", int)
 ProducerEpoch = NewType("ProducerEpoch", int)
 Sequence = NewType("Sequence", int)
-"""Number of a record in its producer's stream to one partition; wraps from 2**31 - 1 to 0."""
+"""Number of a record among those of its producer in a partition; wraps after 2**31 - 1."""
 
 BrokerId = NewType("BrokerId", int)
 TimestampMs = NewType("TimestampMs", int)
-"""Milliseconds since 1970-01-01 UTC; -1 where there is none."""
+"""Milliseconds since 1970-01-01 UTC; -1 if there is none."""
 
 TopicId = UUID
 
@@ -32,7 +32,7 @@ NO_TIMESTAMP = TimestampMs(-1)
 
 
 class TopicPartition(NamedTuple):
-    """A partition, printed the way its folder is named: `topic-3`."""
+    """A partition of a topic; printed like the name of its directory, `topic-3`."""
 
     topic: str
     partition: int

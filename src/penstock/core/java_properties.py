@@ -1,4 +1,4 @@
-"""The syntax of Java's `.properties` files, which `meta.properties` is written in."""
+"""Reads and writes Java's `.properties` files, such as `meta.properties`."""
 
 import re
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ _ESCAPES = {value: "\\" + name for name, value in _NAMED.items()} | {
 
 
 class PropertiesSyntaxError(ValueError):
-    """A backslash and u without four hexadecimal digits: the only way to be no properties file."""
+    """A `\\u` without four hexadecimal digits, the only syntax error of a properties file."""
 
     def __init__(self, line: int) -> None:
         super().__init__("\\u without four hexadecimal digits")
@@ -23,18 +23,18 @@ class PropertiesSyntaxError(ValueError):
 class Property(NamedTuple):
     value: str
     line: int
-    """Where it was found, from 1."""
+    """The line number, starting at 1."""
 
 
 def format_properties(values: Mapping[str, str]) -> str:
-    """A properties file in ASCII, which every version and encoding setting of Java reads."""
+    """Returns a properties file in ASCII, which every version and encoding of Java can read."""
     lines = [f"{_escape(key, key=True)}={_escape(value)}\n" for key, value in values.items()]
     return "#\n" + "".join(lines)
 
 
 def parse_properties(text: str) -> dict[str, Property]:
-    """The keys and values; the last one counts where a key comes twice."""
-    found: dict[str, Property] = {}
+    """Returns the properties by key; the last value of a repeated key wins."""
+    properties: dict[str, Property] = {}
     lines = _LINE_END.split(text)
     number = 0
     while number < len(lines):
@@ -47,8 +47,8 @@ def parse_properties(text: str) -> dict[str, Property]:
             line = line[:-1] + (lines[number].lstrip(_BLANK) if number < len(lines) else "")
             number += 1
         key, value = _split(line)
-        found[_unescape(key, start)] = Property(_unescape(value, start), start)
-    return found
+        properties[_unescape(key, start)] = Property(_unescape(value, start), start)
+    return properties
 
 
 def _continues(line: str) -> bool:

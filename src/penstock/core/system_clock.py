@@ -1,4 +1,4 @@
-"""The machine's clock."""
+"""The clock of the machine, which implements the port in `clock.py`."""
 
 import time
 
@@ -6,7 +6,7 @@ from penstock.core.ids import TimestampMs
 
 
 class SystemClock:
-    """`penstock.core.clock.Clock` with the real time."""
+    """A `Clock` that returns the real time."""
 
     def now_ms(self) -> TimestampMs:
         return TimestampMs(time.time_ns() // 1_000_000)

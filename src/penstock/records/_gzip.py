@@ -1,4 +1,4 @@
-"""gzip, one or several members, as java.util.zip reads and writes it."""
+"""gzip with one or several members, as java.util.zip reads and writes it."""
 
 import zlib
 
@@ -11,20 +11,20 @@ DEFAULT_LEVEL = -1
 _GZIP_WBITS = 31
 _MEMBER_MAGIC = b"\x1f\x8b"
 _HEADER = _MEMBER_MAGIC + b"\x08\x00\x00\x00\x00\x00\x00\xff"
-"""Java's: no name, no time, no hint about the level, unknown operating system."""
+"""Java's header: no name, time or level hint, unknown operating system."""
 
 _FIRST_CHUNK = 1 << 20
 _CHUNK = 1 << 18
 
 
 def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
-    """One member, level -1 unless said otherwise."""
+    """Returns one member; the default level is -1."""
     packer = zlib.compressobj(DEFAULT_LEVEL if level is None else level, wbits=_GZIP_WBITS)
     return _HEADER + (packer.compress(data) + packer.flush())[len(_HEADER) :]
 
 
 def decompress(data: bytes | bytearray | memoryview, limit: int) -> bytes | memoryview:
-    """All members of `data`; bytes after the last one that start no other are ignored."""
+    """Decompresses all members of `data` and ignores trailing bytes that start no member."""
     member = zlib.decompressobj(wbits=_GZIP_WBITS)
     try:
         first = member.decompress(data, min(limit + 1, _FIRST_CHUNK))
@@ -32,11 +32,11 @@ def decompress(data: bytes | bytearray | memoryview, limit: int) -> bytes | memo
             return first
         return _decompress_rest(member, bytearray(first), limit)
     except zlib.error as error:
-        raise CorruptRecordError(f"broken gzip data: {error}") from None
+        raise CorruptRecordError(f"invalid gzip data: {error}") from None
 
 
 def _decompress_rest(member: "zlib._Decompress", unpacked: bytearray, limit: int) -> memoryview:
-    """In chunks, so that no more than the limit and one chunk is ever held."""
+    """Decompresses in chunks, so that memory stays below the limit plus one chunk."""
     while len(unpacked) <= limit:
         if member.eof:
             following = member.unused_data
@@ -47,6 +47,6 @@ def _decompress_rest(member: "zlib._Decompress", unpacked: bytearray, limit: int
             continue
         chunk = member.decompress(member.unconsumed_tail, _CHUNK)
         if not chunk and not member.eof:
-            raise CorruptRecordError("broken gzip data: it ends too early")
+            raise CorruptRecordError("invalid gzip data: it ends too early")
         unpacked += chunk
     raise DecompressionLimitError(limit)

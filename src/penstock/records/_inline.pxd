@@ -1,5 +1,5 @@
-# The C of what _plain.py has in Python, for the .pxd files of the compiled modules beside it. What
-# is inline here becomes a part of each module that asks for it.
+# C versions of the functions in _pure.py, for the .pxd files of the compiled modules. Inline functions
+# become a part of each module that cimports them.
 
 from cpython.buffer cimport PyBuffer_IsContiguous
 from cpython.bytearray cimport (
@@ -27,7 +27,7 @@ cdef inline object view_of(object buffer, Py_ssize_t start, Py_ssize_t end):
     cdef object view = PyMemoryView_FromObject(buffer)
     cdef Py_buffer* raw = PyMemoryView_GET_BUFFER(view)
     if raw.itemsize != 1 or not PyBuffer_IsContiguous(raw, b"C"):
-        raise ValueError("the buffer must be one run of bytes")
+        raise ValueError("the buffer must be contiguous bytes")
     if not 0 <= start <= end <= raw.len:
         raise IndexError(f"records from {start} to {end} in a buffer of {raw.len} bytes")
     return view
@@ -70,13 +70,13 @@ cdef inline void copy_in(target_t q, Py_ssize_t at, bytes data) noexcept:
 
 cdef inline source_t source_of_bytes(bytes data) except NULL:
     if data is None:
-        raise TypeError("bytes are needed, not NoneType")
+        raise TypeError("expected bytes, not NoneType")
     return <source_t>PyBytes_AS_STRING(data)
 
 cdef inline bytes bytes_or_none(list column, Py_ssize_t index):
     cdef object data = column[index]
     if data is not None and type(data) is not bytes:
-        raise TypeError(f"bytes are needed, not {type(data).__name__}")
+        raise TypeError(f"expected bytes, not {type(data).__name__}")
     return <bytes>data
 
 cdef inline int64_t whole(double value) noexcept:
@@ -97,7 +97,7 @@ cdef inline bytearray grown(bytearray out, Py_ssize_t used, Py_ssize_t size):
 
 cdef inline tuple fields_of(object record):
     if not PyTuple_Check(record) or PyTuple_GET_SIZE(record) != 5:
-        raise TypeError("a Record is needed")
+        raise TypeError("expected a Record")
     return <tuple>record
 
 cdef inline int64_t to_int64(object value) except? -1:

@@ -4,11 +4,11 @@
     1 byte   flags: version 1, independent blocks
     1 byte   largest block: 4 = 64 KiB … 7 = 4 MiB
     1 byte   second byte of the xxHash32 of the two bytes before
-    then, for each block: its length (little-endian; top bit set where it is not packed), its bytes
+    then, for each block: its length (little-endian; top bit set if it is not compressed), its bytes
     4 bytes  zero
 
-Frames with a content size, block checksums or a content checksum are read; linked blocks are not,
-because Kafka's clients could not read them either.
+Frames with a content size, block checksums or a content checksum can be read. Linked blocks
+cannot, because Kafka's clients cannot read them either.
 """
 
 from struct import Struct
@@ -21,7 +21,7 @@ from penstock.records.errors import DecompressionLimitError
 
 LEVELS = range(1, 18)
 DEFAULT_LEVEL = 9
-"""What Kafka calls the default is the fast compressor; every other level is a high one."""
+"""Kafka's default level selects the fast compressor; all other levels are high compression."""
 
 _FAST_LEVEL = 0
 _HIGH_LEVELS = range(3, 13)
@@ -46,7 +46,7 @@ _BEST_RATIO = 255
 
 
 def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
-    """One frame. Levels other than 9 are clamped to the 3 … 12 that the library has."""
+    """Returns one frame. Levels other than 9 are clamped to the library's range, 3 to 12."""
     if level is None or level == DEFAULT_LEVEL:
         level = _FAST_LEVEL
     else:
@@ -57,7 +57,7 @@ def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
 
 
 def _without_block_checksums(frame: bytes) -> bytes:
-    """The library adds a checksum to every block, Kafka has none: the batch's CRC covers it."""
+    """Removes the checksums that the library adds to every block and Kafka does not have."""
     flags = frame[4]
     checksum_size = 4 if flags & _BLOCK_CHECKSUM else 0
     parts = [_KAFKA_HEADER]
@@ -75,38 +75,38 @@ def _without_block_checksums(frame: bytes) -> bytes:
 def decompress(
     data: bytes | bytearray | memoryview, limit: int, *, ignore_header_checksum: bool = False
 ) -> memoryview:
-    """One frame; what follows it is ignored."""
+    """Decompresses one frame and ignores what follows it."""
     view = memoryview(data)
     end, bound = _measure(view)
     frame = view[:end]
     if ignore_header_checksum:
-        frame = _with_right_header_checksum(frame)
+        frame = _with_correct_header_checksum(frame)
     unpacked = bytearray(min(bound, limit))
     try:
         written = cramjam.lz4.decompress_into(frame, unpacked)
     except cramjam.DecompressionError as error:
         if bound > limit and "write whole buffer" in str(error):
             raise DecompressionLimitError(limit) from None
-        raise CorruptRecordError(f"broken LZ4 data: {error}") from None
+        raise CorruptRecordError(f"invalid LZ4 data: {error}") from None
     return memoryview(unpacked)[:written]
 
 
 def _measure(view: memoryview) -> tuple[int, int]:
-    """Where the frame ends, and how much its blocks can unpack to at most."""
+    """Returns where the frame ends, and an upper bound of its decompressed size."""
     try:
         magic, flags, block_descriptor = _PREFIX.unpack_from(view)
         if magic != _MAGIC:
-            raise CorruptRecordError("broken LZ4 data: it does not start with a frame")
+            raise CorruptRecordError("invalid LZ4 data: it does not start with a frame")
         if flags & _VERSION_MASK != _VERSION or flags & _RESERVED:
-            raise CorruptRecordError(f"broken LZ4 data: unknown frame flags {flags:#04x}")
+            raise CorruptRecordError(f"invalid LZ4 data: unknown frame flags {flags:#04x}")
         if not flags & _INDEPENDENT:
             raise CorruptRecordError(
-                "LZ4 frame with linked blocks: Kafka's clients read only independent ones"
+                "LZ4 frame with linked blocks: Kafka's clients read only independent blocks"
             )
         size_class = block_descriptor >> 4
         if block_descriptor & 0x8F or size_class < 4:
             raise CorruptRecordError(
-                f"broken LZ4 data: unknown block descriptor {block_descriptor:#04x}"
+                f"invalid LZ4 data: unknown block descriptor {block_descriptor:#04x}"
             )
         largest = 1 << (2 * size_class + 8)
         position = _LEAST_HEADER + (8 if flags & _CONTENT_SIZE else 0)
@@ -121,27 +121,27 @@ def _measure(view: memoryview) -> tuple[int, int]:
             length &= ~_UNPACKED_BIT
             if length > largest:
                 raise CorruptRecordError(
-                    f"broken LZ4 data: a block of {length} bytes, its frame allows {largest}"
+                    f"invalid LZ4 data: a block has {length} bytes, but its frame allows {largest}"
                 )
             bound += min(largest, length * _BEST_RATIO) if packed else length
             position += length + checksum_size
     except struct_error:
-        raise CorruptRecordError("broken LZ4 data: it ends too early") from None
+        raise CorruptRecordError("invalid LZ4 data: it ends too early") from None
     end = position + (4 if flags & _CONTENT_CHECKSUM else 0)
     if end > len(view):
-        raise CorruptRecordError("broken LZ4 data: it ends too early")
+        raise CorruptRecordError("invalid LZ4 data: it ends too early")
     return end, bound
 
 
-def _with_right_header_checksum(frame: memoryview) -> memoryview:
-    mended = bytearray(frame)
+def _with_correct_header_checksum(frame: memoryview) -> memoryview:
+    fixed = bytearray(frame)
     at = _LEAST_HEADER - 1 + (8 if frame[4] & _CONTENT_SIZE else 0)
-    mended[at] = _xxhash32(frame[4:at]) >> 8 & 0xFF
-    return memoryview(mended)
+    fixed[at] = _xxhash32(frame[4:at]) >> 8 & 0xFF
+    return memoryview(fixed)
 
 
 def _xxhash32(data: memoryview) -> int:
-    """xxHash32 with seed 0 of fewer than 16 bytes: all that a frame descriptor can have."""
+    """Returns the xxHash32, with seed 0, of fewer than 16 bytes; a frame descriptor is shorter."""
     mask = 0xFFFFFFFF
     state = 374761393 + len(data)
     words = len(data) // 4 * 4

@@ -1,9 +1,9 @@
-"""snappy in the framing of the xerial library, which is what Kafka's Java client writes.
+"""Snappy in the framing of the xerial library, as Kafka's Java client writes it.
 
     16 bytes   0x82 "SNAPPY" 0x00, version 1, compatible version 1 (big-endian int32 each)
-    then, for each block of up to 32 KiB: its packed length (big-endian int32) and its raw snappy
+    then, for each block of up to 32 KiB: its compressed length (big-endian int32) and its data
 
-Some clients send one raw snappy block with no framing; it is read too.
+Some clients send one raw snappy block without framing, which is accepted too.
 """
 
 from struct import Struct
@@ -21,11 +21,11 @@ _LENGTH = Struct(">i")
 _MAGIC_AS_LENGTH = _LENGTH.unpack_from(_MAGIC)[0]
 
 _BEST_RATIO = 22
-"""snappy's densest element makes 64 bytes of 3. A block that claims more is lying."""
+"""Snappy's densest element expands 3 bytes to 64, so a larger claim is false."""
 
 
 def compress(data: bytes | bytearray | memoryview) -> bytes:
-    """`data` in xerial's framing."""
+    """Returns `data` compressed in xerial's framing."""
     parts = [_HEADER]
     with memoryview(data) as view:
         for start in range(0, len(view), _BLOCK_SIZE):
@@ -36,7 +36,7 @@ def compress(data: bytes | bytearray | memoryview) -> bytes:
 
 
 def decompress(data: bytes | bytearray | memoryview, limit: int) -> memoryview:
-    """`data` in xerial's framing, or one raw block."""
+    """Decompresses data in xerial's framing, or one raw block."""
     view = memoryview(data)
     blocks = _blocks(view) if view[: len(_MAGIC)] == _MAGIC else [view]
     sizes = [_unpacked_size(block) for block in blocks]
@@ -49,14 +49,14 @@ def decompress(data: bytes | bytearray | memoryview, limit: int) -> memoryview:
         try:
             cramjam.snappy.decompress_raw_into(block, unpacked[position : position + size])
         except cramjam.DecompressionError as error:
-            raise CorruptRecordError(f"broken snappy data: {error}") from None
+            raise CorruptRecordError(f"invalid snappy data: {error}") from None
         position += size
     return unpacked
 
 
 def _blocks(view: memoryview) -> list[memoryview]:
     if len(view) < len(_HEADER):
-        raise CorruptRecordError("broken snappy data: it ends within its header")
+        raise CorruptRecordError("invalid snappy data: it ends within its header")
     blocks: list[memoryview] = []
     position = len(_HEADER)
     while position < len(view):
@@ -64,7 +64,7 @@ def _blocks(view: memoryview) -> list[memoryview]:
             (length,) = _LENGTH.unpack_from(view, position)
         except struct_error:
             raise CorruptRecordError(
-                "broken snappy data: it ends within the length of a block"
+                "invalid snappy data: it ends within the length of a block"
             ) from None
         if length == _MAGIC_AS_LENGTH:
             position += len(_HEADER)
@@ -72,7 +72,8 @@ def _blocks(view: memoryview) -> list[memoryview]:
         position += _LENGTH.size
         if not 0 <= length <= len(view) - position:
             raise CorruptRecordError(
-                f"broken snappy data: a block says {length} bytes, {len(view) - position} are left"
+                f"invalid snappy data: a block claims {length} bytes, "
+                f"but {len(view) - position} are left"
             )
         blocks.append(view[position : position + length])
         position += length
@@ -80,13 +81,13 @@ def _blocks(view: memoryview) -> list[memoryview]:
 
 
 def _unpacked_size(block: memoryview) -> int:
-    """What the block says it unpacks to, if that is possible at all."""
+    """Returns the decompressed size that the block claims, if it is possible."""
     try:
         size = cramjam.snappy.decompress_raw_len(block)
     except cramjam.DecompressionError as error:
-        raise CorruptRecordError(f"broken snappy data: {error}") from None
+        raise CorruptRecordError(f"invalid snappy data: {error}") from None
     if size > _BEST_RATIO * len(block):
         raise CorruptRecordError(
-            f"broken snappy data: a block of {len(block)} bytes says it unpacks to {size}"
+            f"invalid snappy data: a block of {len(block)} bytes claims to decompress to {size}"
         )
     return size

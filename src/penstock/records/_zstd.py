@@ -1,7 +1,7 @@
-"""zstd frames, with or without a content size: Java's client streams, so it knows none.
+"""Zstandard frames, with or without a content size; the Java client streams and writes none.
 
-The size that a frame's header may tell is not trusted. Every block has its own short header, and
-no block unpacks to more than 128 KiB, so a walk over those headers bounds the whole.
+The content size in a frame's header is not trusted. Every block has a short header, and no block
+decompresses to more than 128 KiB, so the block headers give an upper bound.
 """
 
 import cramjam
@@ -17,7 +17,7 @@ _SKIPPABLE_MAGIC = 0x184D2A50
 _SKIPPABLE_MASK = 0xFFFFFFF0
 _LARGEST_BLOCK = 128 * 1024
 _PIECE = 64 * 1024
-"""Other threads wait while a piece is packed. The frame is the same, whatever the pieces are."""
+"""Other threads wait while a piece is compressed. The pieces do not change the frame."""
 _RAW, _RLE, _PACKED = 0, 1, 2
 
 _CONTENT_SIZE_BYTES = (0, 2, 4, 8)
@@ -25,10 +25,9 @@ _DICTIONARY_ID_BYTES = (0, 1, 2, 4)
 
 
 def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
-    """One frame.
+    """Returns one frame with the same bytes as the Java client's.
 
-    Java's client flushes before it ends the frame, which closes it with an empty block; so does
-    this, and the bytes are the same.
+    The Java client flushes before it ends the frame, which adds an empty block at the end.
     """
     packer = cramjam.zstd.Compressor(level=DEFAULT_LEVEL if level is None else level)
     view = memoryview(data)
@@ -38,21 +37,21 @@ def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
 
 
 def decompress(data: bytes | bytearray | memoryview, limit: int) -> memoryview:
-    """All frames of `data`."""
+    """Decompresses all frames of `data`."""
     view = memoryview(data)
-    most = bound(view, limit)
-    unpacked = bytearray(min(most, limit))
+    size_bound = bound(view, limit)
+    unpacked = bytearray(min(size_bound, limit))
     try:
         written = cramjam.zstd.decompress_into(view, unpacked)
     except cramjam.DecompressionError as error:
-        if most > limit and "write whole buffer" in str(error):
+        if size_bound > limit and "write whole buffer" in str(error):
             raise DecompressionLimitError(limit) from None
-        raise CorruptRecordError(f"broken zstd data: {error}") from None
+        raise CorruptRecordError(f"invalid zstd data: {error}") from None
     return memoryview(unpacked)[:written]
 
 
 def bound(view: memoryview, limit: int) -> int:
-    """The most that the frames can unpack to. The walk stops where that passes the limit."""
+    """Returns an upper bound of the decompressed size; stops once it exceeds `limit`."""
     position = 0
     most = 0
     while position < len(view) and most <= limit:
@@ -63,12 +62,12 @@ def bound(view: memoryview, limit: int) -> int:
             position, frame_bound = _walk_frame(view, position + 4, limit - most)
             most += frame_bound
         else:
-            raise CorruptRecordError("broken zstd data: it does not start with a frame")
+            raise CorruptRecordError("invalid zstd data: it does not start with a frame")
     return most
 
 
 def _walk_frame(view: memoryview, position: int, limit: int) -> tuple[int, int]:
-    """Where the frame whose header is at `position` ends, and its bound."""
+    """Returns where the frame whose header is at `position` ends, and its size bound."""
     descriptor = view[position] if position < len(view) else 0
     single_segment = descriptor & 0x20
     size_flag = descriptor >> 6
@@ -79,7 +78,7 @@ def _walk_frame(view: memoryview, position: int, limit: int) -> tuple[int, int]:
     while most <= limit:
         header = view[position : position + 3]
         if len(header) < 3:
-            raise CorruptRecordError("broken zstd data: it ends too early")
+            raise CorruptRecordError("invalid zstd data: it ends too early")
         block = header[0] | header[1] << 8 | header[2] << 16
         kind = block >> 1 & 0x03
         size = block >> 3

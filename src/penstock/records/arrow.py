@@ -1,15 +1,15 @@
-"""Batches straight into Arrow columns, with no Python object per record.
+"""Decodes batches into Arrow columns, without a Python object per record.
 
-pyarrow is an optional part (`pip install penstock[arrow]`) and imported on first use. The columns:
+pyarrow is optional (`pip install penstock[arrow]`) and is imported on first use. The columns:
 
     offset     int64
-    timestamp  int64, milliseconds; -1 where there is none
+    timestamp  int64, milliseconds; -1 if there is none
     key        binary, nullable
     value      binary, nullable
     headers    list of (key: string, value: binary, nullable)
 
-Two passes over each batch: one adds up the room that its records take, one writes them. Arrow's
-buffers are written in place and handed over as they are.
+Each batch is read twice: first to measure the space that its records need, then to write them. The
+Arrow buffers are written in place and never copied.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from crc32c import crc32c
 
 from penstock.core.buffers import Buffer
-from penstock.records import _hot
+from penstock.records import _decode
 from penstock.records.batch import (
     CODEC_MASK,
     CONTROL_FLAG,
     CRC_START,
     HEADER_SIZE,
-    LEAST_ENTRY,
     MAGIC,
     MAGIC_AT,
+    MIN_ENTRY_SIZE,
     TIMESTAMP_TYPE_FLAG,
     BatchHeader,
     Entry,
@@ -46,7 +46,7 @@ _MAX_INT32 = 2**31 - 1
 
 
 class _Totals(NamedTuple):
-    """Room that the records take, as `_hot.measure_columns` adds it up."""
+    """The space that the records need, as `_decode.measure_columns` measures it."""
 
     rows: int
     key_bytes: int
@@ -60,13 +60,12 @@ class _Totals(NamedTuple):
 
 
 class ArrowDecoder:
-    """Gathers batches, then turns them into one `pyarrow.RecordBatch`.
+    """Collects batches, then returns them as one `pyarrow.RecordBatch`.
 
-    `keep` is asked for each data batch, by its header, whether to decode it: a consumer that reads
-    committed data leaves out what was aborted. Control batches are always left out.
-    `max_bytes` bounds what the compressed batches of one result unpack to, all together.
-    Without `headers` that column is left out. With `microseconds` the timestamps are Arrow's, in
-    microseconds UTC.
+    `keep` is called with the header of each data batch and returns whether to decode it; a
+    read_committed consumer leaves out aborted batches in this way. Control batches are always left
+    out. `max_bytes` limits the total decompressed size of one result. `headers=False` leaves out
+    that column. With `microseconds`, timestamps have Arrow's timestamp type in microseconds UTC.
     """
 
     def __init__(
@@ -93,30 +92,30 @@ class ArrowDecoder:
 
     @property
     def rows(self) -> int:
-        """Records gathered so far."""
+        """Number of records collected so far."""
         return int(self._totals[0])
 
     @property
     def size(self) -> int:
-        """Bytes of keys, values and headers gathered so far."""
+        """Total size of the keys, values and headers collected so far."""
         totals = self._totals
         return int(totals[1] + totals[3] + totals[6] + totals[7])
 
     @property
     def timestamp_types(self) -> list[tuple[int, int]]:
-        """What the timestamps of the records gathered so far are: (type, how many in a row)."""
+        """Timestamp types of the collected records, run-length encoded: (type, count)."""
         return list(self._timestamp_types)
 
     def add(self, buffer: Buffer, *, start_offset: int = 0, end_offset: int = MAX_OFFSET) -> None:
-        """Gather the records from `start_offset` to below `end_offset` of the batches in `buffer`.
+        """Collects the records `start_offset` to `end_offset` (exclusive) of all batches.
 
-        A partial batch at the end, as in a fetch response, is left out. The buffer is used until
-        `finish`, and must not change before. `CorruptRecordError`, `DecompressionLimitError`:
-        nothing of the batch at fault or of those behind it is gathered.
+        A partial batch at the end, as in a fetch response, is left out. The buffer must not change
+        until `finish`. Raises CorruptRecordError or DecompressionLimitError; the batch at fault and
+        those after it are not collected then.
         """
         view = memoryview(buffer)
         position = 0
-        while (entry := _whole_entry(view, position)) is not None:
+        while (entry := _complete_entry(view, position)) is not None:
             if isinstance(entry, BatchHeader):
                 self.add_batch(view, position, entry, start_offset, end_offset)
             else:
@@ -131,7 +130,7 @@ class ArrowDecoder:
         start_offset: int,
         end_offset: int,
     ) -> None:
-        """As `add`, of the one whole v2 batch at `position`, whose header was read already."""
+        """Collects the complete v2 batch at `position`; otherwise like `add`."""
         count = header.records_count
         base_offset = header.base_offset
         attributes = header.attributes
@@ -154,14 +153,16 @@ class ArrowDecoder:
             self._unpacked_bytes += len(source)
         else:
             source, start = view, position + HEADER_SIZE
-        before = self.rows
-        _hot.measure_columns(
+        previous_rows = self.rows
+        _decode.measure_columns(
             source, start, end, count, base_offset, start_offset, end_offset, self._totals
         )
-        self._note_type(int(attributes & TIMESTAMP_TYPE_FLAG != 0), self.rows - before)
+        self._add_timestamp_type(
+            int(attributes & TIMESTAMP_TYPE_FLAG != 0), self.rows - previous_rows
+        )
         self._sources.append((source, start, end, header, start_offset, end_offset))
 
-    def _note_type(self, timestamp_type: int, rows: int) -> None:
+    def _add_timestamp_type(self, timestamp_type: int, rows: int) -> None:
         types = self._timestamp_types
         if types and types[-1][0] == timestamp_type:
             types[-1] = timestamp_type, types[-1][1] + rows
@@ -169,16 +170,15 @@ class ArrowDecoder:
             types.append((timestamp_type, rows))
 
     def _add_message(self, message: memoryview, start_offset: int, end_offset: int) -> None:
-        """A v0/v1 message, by way of a v2 batch."""
+        """Collects a v0/v1 message by converting it to a v2 batch."""
         limit = self._max_bytes - self._unpacked_bytes
         batch = memoryview(convert_to_v2(message, max_bytes=limit))
         self.add_batch(batch, 0, read_header(batch), start_offset, end_offset)
 
     def finish(self) -> "pa.RecordBatch":
-        """The gathered records in one batch; the decoder starts again from nothing.
+        """Returns the collected records and resets the decoder.
 
-        `ValueError` where keys, values or headers are more than the 2 GiB that one Arrow batch
-        takes: add fewer buffers at once.
+        Raises ValueError if keys, values or headers exceed the 2 GiB that one Arrow batch can hold.
         """
         totals = _Totals(*self._totals)
         too_large = [
@@ -186,12 +186,12 @@ class ArrowDecoder:
         ]
         if too_large:
             raise ValueError(
-                f"too much for one Arrow batch ({', '.join(too_large)}): decode fewer at once"
+                f"one Arrow batch cannot hold the {', '.join(too_large)}: decode fewer at once"
             )
         columns = _Columns(totals, headers=self._headers)
         cursor = memoryview(bytearray(8 * 6)).cast("q")
         for source, start, end, header, start_offset, end_offset in self._sources:
-            _hot.fill_columns(
+            _decode.fill_columns(
                 source,
                 start,
                 end,
@@ -207,7 +207,7 @@ class ArrowDecoder:
             )
         self._reset()
         if self._microseconds:
-            columns.count_microseconds()
+            columns.convert_to_microseconds()
         return columns.record_batch()
 
 
@@ -220,9 +220,9 @@ def decode_to_arrow(
     check_crcs: bool = True,
     max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT,
 ) -> "pa.RecordBatch":
-    """The records from `start_offset` to below `end_offset` of all batches in `buffers`.
+    """Returns the records `start_offset` to `end_offset` (exclusive) of all batches in `buffers`.
 
-    See `ArrowDecoder` for the options, and for several ranges of offsets in one result.
+    `ArrowDecoder` explains the options and can combine several ranges of offsets in one result.
     """
     decoder = ArrowDecoder(keep=keep, check_crcs=check_crcs, max_bytes=max_bytes)
     for buffer in buffers:
@@ -230,23 +230,23 @@ def decode_to_arrow(
     return decoder.finish()
 
 
-def _whole_entry(view: memoryview, position: int) -> BatchHeader | Entry | None:
-    """The header of the batch, or the v0/v1 entry, at `position`; None where it is not whole."""
-    left = len(view) - position
-    if left < LEAST_ENTRY:
+def _complete_entry(view: memoryview, position: int) -> BatchHeader | Entry | None:
+    """Returns the batch header or v0/v1 entry at `position`; None if it is incomplete."""
+    remaining = len(view) - position
+    if remaining < MIN_ENTRY_SIZE:
         return None
     entry: BatchHeader | Entry
     if view[position + MAGIC_AT] != MAGIC:
         entry = first_entry(view, position)
-    elif left < HEADER_SIZE:
+    elif remaining < HEADER_SIZE:
         return None
     else:
         entry = read_header(view, position)
-    return entry if entry.size <= left else None
+    return entry if entry.size <= remaining else None
 
 
 class _Columns:
-    """Arrow's buffers, of the right size, and how they make up the columns."""
+    """Arrow buffers of the right size, and the columns that they form."""
 
     def __init__(self, totals: _Totals, *, headers: bool) -> None:
         import pyarrow as pa
@@ -280,7 +280,7 @@ class _Columns:
     def _binary(
         self, items: int, size: int, nulls: int
     ) -> "tuple[pa.Buffer, pa.Buffer, bytearray]":
-        """Ends, bytes and validity bits of a column; the bits are there if something is null."""
+        """Allocates ends, bytes and, if there are nulls, validity bits of a column."""
         bits = bytearray((items + 7) // 8 if nulls else 0)
         return (
             self._pa.allocate_buffer(4 * (items + 1)),
@@ -311,13 +311,13 @@ class _Columns:
         validity = self._pa.py_buffer(bits) if nulls else None
         return self._pa.Array.from_buffers(kind, items, [validity, ends, data], nulls)
 
-    def count_microseconds(self) -> None:
-        """Of the timestamps, once they are filled."""
-        _hot.to_microseconds(self.views[1])
+    def convert_to_microseconds(self) -> None:
+        """Converts the timestamps. Call it after the columns are filled."""
+        _decode.to_microseconds(self.views[1])
         self._timestamp_type = self._pa.timestamp("us", tz="UTC")
 
     def record_batch(self) -> "pa.RecordBatch":
-        """The columns, once they are filled."""
+        """Returns the filled columns."""
         pa, totals = self._pa, self._totals
         rows = totals.rows
         arrays = [
@@ -364,7 +364,7 @@ class _Columns:
         )
 
     def _text(self, headers: int) -> "pa.Array":
-        """The header names as strings, with what is not UTF-8 replaced, as for other readers."""
+        """Returns the header names as strings; bytes that are not UTF-8 are replaced."""
         names = self._array(self._pa.string(), headers, self._names, 0)
         try:
             names.validate(full=True)

@@ -1,4 +1,4 @@
-"""A record batch as bytes: its header is read, and three of its fields are set, in place.
+"""The header of a record batch: read from, and changed in, the bytes of the batch.
 
 A v2 batch (magic 2), the only format that is written:
 
@@ -17,9 +17,9 @@ A v2 batch (magic 2), the only format that is written:
         51     2  producer epoch
         53     4  base sequence
         57     4  record count
-        61        the records, compressed as one block where a codec is named
+        61        the records, compressed as one block if the attributes name a codec
 
-Numbers are big-endian. Nothing here looks at the records.
+Numbers are big-endian. Nothing in this module reads the records.
 """
 
 from enum import IntEnum
@@ -34,20 +34,21 @@ from penstock.core.errors import CorruptRecordError
 from penstock.records.compress import Compression
 
 MAGIC = 2
-MAGIC_AT = 16
-"""Where every format has its magic."""
 HEADER_SIZE = 61
 LOG_OVERHEAD = 12
-"""Bytes of the offset and length fields, which every magic starts with."""
+"""Size of the offset and length fields that every format starts with."""
 
 MAGIC_AT = 16
-"""Where every format has its magic."""
+"""Position of the magic byte in every format."""
 
-LEAST_ENTRY = 17
-"""Bytes that tell an entry's offset, length and magic."""
+MIN_ENTRY_SIZE = 17
+"""Size of the fields that give an entry's offset, length and magic."""
 
 CRC_START = 21
-"""Where the part of a batch that its CRC covers begins."""
+"""Position of the first byte that the CRC covers."""
+
+FLAGS_AT = 22
+"""Position of the low byte of the attributes, which has the codec and all flags."""
 
 MIN_BATCH_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 MIN_LEGACY_LENGTH = 14
@@ -73,7 +74,7 @@ _MAX_TIMESTAMP_AT = 35
 
 
 class TimestampType(IntEnum):
-    """Whose clock a batch's timestamps are from."""
+    """Whether a batch's timestamps were set by the producer or by the broker."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
@@ -111,14 +112,14 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record (wrapping at 2**31), -1 where there is none."""
+        """Sequence of the last record, wrapping at 2**31; -1 if the batch has no sequence."""
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
 
     @property
     def compression(self) -> Compression:
-        """The codec; `CorruptRecordError` where the number names none."""
+        """The codec. Raises CorruptRecordError if the attributes name an unknown one."""
         codec = self.attributes & CODEC_MASK
         if codec >= len(_CODECS):
             raise CorruptRecordError(
@@ -150,32 +151,33 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When compaction may drop the batch's tombstones or marker, once it has said so."""
+        """When compaction may drop the batch's tombstones or marker; None if it is not set yet."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
 
 
 class Entry(NamedTuple):
-    """What every format tells at its start: where it belongs and how long it is."""
+    """The fields that a batch (v2) and a message (v0, v1) have in common."""
 
     offset: int
-    """Base offset of a v2 batch; of a v0/v1 message its own, or its last inner one's."""
+    """Base offset of a v2 batch; offset of a v0/v1 message, or of the last one that it wraps."""
 
     size: int
-    """Bytes of the whole entry, the offset and length fields included."""
+    """Size of the whole entry, including the offset and length fields."""
 
     magic: int
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`. The records need not be there, the header must be.
+    """Returns the header at `position`. The buffer may end before the records do.
 
-    `CorruptRecordError`: fewer than 61 bytes, another magic than 2, or a length below 49.
+    Raises CorruptRecordError if there are fewer than 61 bytes, the magic is not 2, or the length
+    is below 49.
     """
     try:
         header = tuple.__new__(BatchHeader, HEADER.unpack_from(buffer, position))
     except struct_error:
         raise CorruptRecordError(
-            f"batch header needs {HEADER_SIZE} bytes, {len(buffer) - position} are left"
+            f"a batch header needs {HEADER_SIZE} bytes, but {len(buffer) - position} are left"
         ) from None
     if header.magic != MAGIC:
         raise CorruptRecordError(f"magic is {header.magic}, not {MAGIC}")
@@ -187,26 +189,29 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def first_entry(buffer: Buffer, position: int = 0) -> Entry:
-    """Offset, size and magic at `position`, for every magic. 17 bytes must be there."""
+    """Returns offset, size and magic of the entry at `position`, in any format.
+
+    Raises CorruptRecordError if there are fewer than 17 bytes or the fields are impossible.
+    """
     try:
         offset, length, _, magic = _ENTRY.unpack_from(buffer, position)
     except struct_error:
         raise CorruptRecordError(
-            f"an entry needs {_ENTRY.size} bytes, {len(buffer) - position} are left"
+            f"an entry needs {_ENTRY.size} bytes, but {len(buffer) - position} are left"
         ) from None
     if not 0 <= magic <= MAGIC:
         raise CorruptRecordError(f"magic is {magic}, not 0, 1 or 2")
-    least = MIN_BATCH_LENGTH if magic == MAGIC else MIN_LEGACY_LENGTH
-    if length < least:
-        raise CorruptRecordError(f"length is {length}, less than the {least} of magic {magic}")
+    minimum = MIN_BATCH_LENGTH if magic == MAGIC else MIN_LEGACY_LENGTH
+    if length < minimum:
+        raise CorruptRecordError(f"length is {length}, less than the {minimum} of magic {magic}")
     return Entry(offset, length + LOG_OVERHEAD, magic)
 
 
 def split(buffer: Buffer, *, allow_partial: bool = False) -> list[tuple[int, BatchHeader]]:
-    """Where each batch starts, with its header. The batches fill the buffer exactly.
+    """Returns the position and header of every batch in `buffer`.
 
-    `CorruptRecordError` for anything else: a partial batch at the end, or garbage. A fetch
-    response may end with a partial batch: with `allow_partial` that one is left out.
+    Raises CorruptRecordError unless whole batches fill the buffer exactly. A fetch response may
+    end with a partial batch; `allow_partial` leaves it out instead.
     """
     end = len(buffer)
     position = 0
@@ -220,7 +225,8 @@ def split(buffer: Buffer, *, allow_partial: bool = False) -> list[tuple[int, Bat
             if allow_partial:
                 break
             raise CorruptRecordError(
-                f"batch at offset {header.base_offset} says {size} bytes, {end - position} are left"
+                f"batch at offset {header.base_offset} claims {size} bytes, "
+                f"but {end - position} are left"
             )
         batches.append((position, header))
         position += size
@@ -228,51 +234,51 @@ def split(buffer: Buffer, *, allow_partial: bool = False) -> list[tuple[int, Bat
 
 
 def compute_crc(buffer: Buffer, position: int, size: int) -> int:
-    """CRC-32C of the batch of `size` bytes at `position`."""
+    """Returns the CRC-32C of the batch of `size` bytes at `position`."""
     return crc32c(memoryview(buffer)[position + CRC_START : position + size])
 
 
 def write_crc(buffer: WritableBuffer, position: int, crc: int) -> None:
-    """Set the CRC field of the batch at `position`."""
+    """Sets the CRC field of the batch at `position`."""
     _CRC.pack_into(buffer, position + _CRC_AT, crc)
 
 
 def crc_ok(buffer: Buffer, position: int, header: BatchHeader) -> bool:
-    """Whether the batch at `position` is whole and its CRC right."""
+    """Returns whether the batch at `position` is complete and its CRC is correct."""
     if header.size > len(buffer) - position:
         return False
     return compute_crc(buffer, position, header.size) == header.crc
 
 
 def verify(buffer: Buffer, position: int, header: BatchHeader) -> None:
-    """`CorruptRecordError` unless the batch at `position` is whole and its CRC right."""
+    """Raises CorruptRecordError unless the batch is complete and its CRC is correct."""
     if header.size > len(buffer) - position:
         raise CorruptRecordError(
-            f"batch at offset {header.base_offset} says {header.size} bytes, "
-            f"{len(buffer) - position} are left"
+            f"batch at offset {header.base_offset} claims {header.size} bytes, "
+            f"but {len(buffer) - position} are left"
         )
     computed = compute_crc(buffer, position, header.size)
     if computed != header.crc:
         raise CorruptRecordError(
             f"batch at offset {header.base_offset} has CRC {header.crc:#010x}, "
-            f"its bytes give {computed:#010x}"
+            f"but its bytes have {computed:#010x}"
         )
 
 
 def set_base_offset(buffer: WritableBuffer, position: int, base_offset: int) -> None:
-    """Assign offsets to the batch at `position`; its CRC stays right."""
+    """Sets the base offset of the batch at `position`, which the CRC does not cover."""
     _OFFSET.pack_into(buffer, position, base_offset)
 
 
 def set_partition_leader_epoch(buffer: WritableBuffer, position: int, epoch: int) -> None:
-    """Stamp the leader's epoch on the batch at `position`; its CRC stays right."""
+    """Sets the leader epoch of the batch at `position`, which the CRC does not cover."""
     _EPOCH.pack_into(buffer, position + _EPOCH_AT, epoch)
 
 
 def set_base_offset_and_epoch(
     buffer: WritableBuffer, position: int, base_offset: int, epoch: int
 ) -> None:
-    """What a leader does to every batch it appends; the CRC stays right."""
+    """Sets both fields that a leader assigns; the CRC covers neither."""
     _OFFSET.pack_into(buffer, position, base_offset)
     _EPOCH.pack_into(buffer, position + _EPOCH_AT, epoch)
 
@@ -284,7 +290,7 @@ def set_max_timestamp(
     timestamp_type: TimestampType,
     max_timestamp: int,
 ) -> BatchHeader:
-    """Set type and latest of the timestamps of the batch at `position`, CRC included."""
+    """Sets timestamp type, max timestamp and CRC of the batch; returns the new header."""
     attributes = header.attributes & (
         CODEC_MASK | TRANSACTIONAL_FLAG | CONTROL_FLAG | DELETE_HORIZON_FLAG
     )

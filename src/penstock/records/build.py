@@ -1,7 +1,7 @@
 """Builds v2 batches, byte for byte as Kafka's own builder does.
 
-`build_batch` takes records that have their offsets: the log, compaction and the coordinators.
-`BatchBuilder` takes what a producer sends, one record at a time.
+`build_batch` takes records that have offsets; the log, the cleaner and the coordinators use it.
+`BatchBuilder` takes the records of a producer, one at a time.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from struct import error as struct_error
 
 from penstock.core.buffers import Buffer
 from penstock.core.errors import InvalidRecordError
-from penstock.records import _fill
+from penstock.records import _encode
 from penstock.records.batch import (
     CONTROL_FLAG,
     DELETE_HORIZON_FLAG,
@@ -33,7 +33,7 @@ MAX_BATCH_SIZE = 2**31 - 1
 MAX_OFFSET_DELTA = 2**31 - 1
 
 _RATIO_MARGIN = 1.05
-"""A batch is taken to compress a little worse than the ones before it did."""
+"""Batches are assumed to compress a little worse than the previous ones did."""
 
 
 def attributes_of(
@@ -43,7 +43,7 @@ def attributes_of(
     is_control: bool,
     has_delete_horizon: bool,
 ) -> int:
-    """The attributes field of a batch's header."""
+    """Returns the attributes field of a batch header."""
     return (
         compression
         | (TIMESTAMP_TYPE_FLAG if timestamp_type is TimestampType.LOG_APPEND_TIME else 0)
@@ -71,9 +71,9 @@ def _check_producer(
 
 
 def _finish(buffer: bytearray, header: BatchHeader, level: int | None) -> bytearray:
-    """Compress the records behind the room for the header, and fill that in.
+    """Compresses the records in `buffer` and writes the header in front of them.
 
-    Length, magic and CRC of `header` do not matter, they follow from the rest.
+    Length, magic and CRC are computed; those of `header` are ignored.
     """
     codec = header.compression
     if codec is not Compression.NONE:
@@ -106,15 +106,15 @@ def build_batch(
     last_offset: int | None = None,
     max_timestamp: int | None = None,
 ) -> bytearray:
-    """One batch of `records`, whose offsets rise from `base_offset` on.
+    """Returns one batch of `records`, whose offsets increase from `base_offset`.
 
-    `last_offset` keeps a batch its range when compaction has taken its last records, or all of
-    them: a batch without records says how far its producer had come. `delete_horizon_ms` takes the
-    place of the base timestamp. `max_timestamp` is for batches with log append time, whose time it
-    is, and for batches without records; otherwise the latest of the records' timestamps counts.
+    `last_offset` preserves the offset range of a batch from which compaction has removed the last
+    records, or all of them: an empty batch still tells how far its producer has come.
+    `delete_horizon_ms` replaces the base timestamp. `max_timestamp` is the log append time, or the
+    timestamp of a batch without records; otherwise it is the largest timestamp of the records.
 
-    `InvalidRecordError`: offsets that do not rise or are too far apart, numbers that do not fit,
-    a producer id without epoch or sequence, a transactional batch without a producer id.
+    Raises InvalidRecordError if offsets do not increase or are too far apart, if a number does not
+    fit, if a producer id has no epoch or sequence, or if a transactional batch has no producer id.
     """
     _check_producer(producer_id, producer_epoch, base_sequence, is_transactional, is_control)
     if records:
@@ -124,7 +124,7 @@ def build_batch(
         delete_horizon_ms = None
         compression = Compression.NONE
     try:
-        buffer, last, latest = _fill.encode_records(
+        buffer, last, latest = _encode.encode_records(
             records, HEADER_SIZE, base_offset, base_timestamp
         )
     except OverflowError as error:
@@ -178,7 +178,7 @@ def build_encoded(
     is_transactional: bool,
     is_control: bool,
 ) -> bytearray:
-    """`build_batch` for records that are encoded already, one offset after the other."""
+    """Returns a batch of records that are already encoded and have consecutive offsets."""
     _check_producer(producer_id, producer_epoch, base_sequence, is_transactional, is_control)
     buffer = bytearray(HEADER_SIZE)
     buffer += records
@@ -205,7 +205,7 @@ def build_encoded(
 def write_producer_batch(
     buffer: bytearray,
     size: int,
-    filler: _fill.Filler,
+    filler: _encode.Filler,
     *,
     compression: Compression,
     producer_id: int,
@@ -213,12 +213,13 @@ def write_producer_batch(
     base_sequence: int,
     is_transactional: bool,
 ) -> None:
-    """Put the header of a producer's batch, CRC included, before the records in `buffer`.
+    """Writes the header of a producer's batch, including its CRC, at the start of `buffer`.
 
-    They are those of `filler`, compressed or not; with the header they take `size` bytes. The same
-    batch may be given another producer id, epoch and sequence in the same way.
+    The records behind it are those of `filler`, compressed or not; header and records take `size`
+    bytes. A later call can give the same batch another producer id, epoch and sequence.
 
-    `InvalidRecordError`: a producer id without epoch or sequence, or transactional without an id.
+    Raises InvalidRecordError if a producer id has no epoch or sequence, or if a transactional
+    batch has no producer id.
     """
     _check_producer(producer_id, producer_epoch, base_sequence, is_transactional, False)
     attributes = attributes_of(
@@ -245,19 +246,19 @@ def write_producer_batch(
 
 
 def compression_margin(compression: Compression, ratio: float) -> float:
-    """The ratio to fill a batch by, when those before it were compressed to `ratio` of their size.
+    """Returns the compression ratio to assume for a batch after earlier ones reached `ratio`.
 
-    0 where nothing is compressed, as `Filler` has it.
+    Returns 0, as `Filler` expects, if batches are not compressed.
     """
     return 0.0 if compression is Compression.NONE else ratio * _RATIO_MARGIN
 
 
 class BatchBuilder:
-    """A batch that grows record by record until it is full, as a producer fills it.
+    """A batch that grows record by record until it is full.
 
-    `append` answers whether the record found room; the first one always does. The room is
-    `write_limit` bytes of the finished batch: exact where nothing is compressed, otherwise
-    estimated from `compression_ratio`, the ratio that earlier batches of the topic reached.
+    `append` returns whether there was room for the record; the first record always fits. The
+    finished batch has at most `write_limit` bytes: exactly so without compression, otherwise
+    estimated from `compression_ratio`, which earlier batches of the topic reached.
     """
 
     def __init__(
@@ -272,7 +273,7 @@ class BatchBuilder:
         self.write_limit = write_limit
         self.compression = compression
         self.level = level
-        self._filler = _fill.Filler(
+        self._filler = _encode.Filler(
             bytearray(max(HEADER_SIZE, min(write_limit, MAX_BATCH_SIZE))),
             write_limit,
             compression_margin(compression, compression_ratio),
@@ -284,17 +285,17 @@ class BatchBuilder:
 
     @property
     def max_timestamp(self) -> int:
-        """The latest of the records' timestamps, -1 where none has one."""
+        """Largest timestamp of the records; -1 if none has one."""
         return self._filler.max_timestamp
 
     @property
     def uncompressed_size(self) -> int:
-        """Bytes of the header and of the records as they are before compression."""
+        """Size of the header and of the uncompressed records."""
         return self._filler.end
 
     @property
     def estimated_size(self) -> int:
-        """Bytes that the batch would have if it were closed now."""
+        """Size that the batch would have if it were closed now."""
         return self._filler.estimated_size()
 
     @property
@@ -308,9 +309,9 @@ class BatchBuilder:
         value: bytes | None,
         headers: Sequence[tuple[str, bytes | None]] = (),
     ) -> bool:
-        """Add a record, unless the batch has no room for it: then False, and nothing changes.
+        """Adds a record; returns False, and changes nothing, if there is no room for it.
 
-        `InvalidRecordError`: a timestamp below -1, or a record larger than 2 GiB.
+        Raises InvalidRecordError if the timestamp is below -1 or the record exceeds 2 GiB.
         """
         if not NO_TIMESTAMP <= timestamp <= MAX_TIMESTAMP:
             raise InvalidRecordError(f"timestamp {timestamp} is not between -1 and 2**63 - 1")
@@ -324,7 +325,7 @@ class BatchBuilder:
         base_sequence: int = -1,
         is_transactional: bool = False,
     ) -> bytearray:
-        """The finished batch, from offset 0. It must hold a record, and closes once."""
+        """Returns the finished batch, with base offset 0. It must hold a record; call it once."""
         filler = self._filler
         if filler.closed:
             raise ValueError("the batch is closed already")

@@ -1,7 +1,7 @@
-"""The codecs of record batches: by Kafka's numbers, names and levels, and bounded on the way back.
+"""The compression codecs of record batches, with Kafka's ids, names and levels.
 
-What a codec unpacks to is not known before it is unpacked, and a few kilobytes can stand for
-gigabytes. So `decompress` takes a limit, and gives up before it holds more than that.
+A few kilobytes can decompress to gigabytes, and the size is not known in advance. `decompress`
+therefore takes a limit and stops before it allocates more than that.
 """
 
 from enum import IntEnum
@@ -10,7 +10,7 @@ from penstock.core.errors import CorruptRecordError, ErrorCode, KafkaError
 from penstock.records import _gzip, _lz4, _snappy, _zstd
 
 DEFAULT_DECOMPRESSED_LIMIT = 128 * 1024 * 1024
-"""Bytes that one batch may unpack to unless the caller says otherwise."""
+"""Default limit for the decompressed size of one batch."""
 
 
 class Compression(IntEnum):
@@ -24,9 +24,9 @@ class Compression(IntEnum):
 
     @classmethod
     def from_name(cls, name: str) -> "Compression":
-        """The codec of a client's `compression.type`: none, gzip, snappy, lz4 or zstd.
+        """Returns the codec of a `compression.type`; `uncompressed` is the broker's word for none.
 
-        Topics and brokers say `uncompressed` for none.
+        Raises KafkaError INVALID_CONFIG for any other name.
         """
         try:
             return _BY_NAME[name]
@@ -38,7 +38,7 @@ class Compression(IntEnum):
 
     @property
     def codec_name(self) -> str:
-        """The name used in configs."""
+        """The name used in settings."""
         return self.name.lower()
 
 
@@ -55,7 +55,7 @@ _LEVELS = {
 
 
 def check_level(codec: Compression, level: int | None) -> None:
-    """`KafkaError` INVALID_CONFIG unless `level` is one that `codec` has. None is the default."""
+    """Raises KafkaError INVALID_CONFIG unless `codec` has this level. None is its default."""
     if level is None:
         return
     levels = _LEVELS.get(codec)
@@ -65,14 +65,14 @@ def check_level(codec: Compression, level: int | None) -> None:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
             f"{codec.codec_name} has the compression levels {levels[0]} to {levels[-1]}, "
-            f"{level} is none of them",
+            f"not {level}",
         )
 
 
 def compress(
     codec: Compression, data: bytes | bytearray | memoryview, level: int | None = None
 ) -> bytes:
-    """`data` packed the way Kafka's clients expect it. `level` as in Kafka's configs."""
+    """Returns `data` compressed in the framing that Kafka's clients expect."""
     check_level(codec, level)
     if codec is Compression.NONE:
         return bytes(data)
@@ -92,11 +92,11 @@ def decompress(
     *,
     magic: int = 2,
 ) -> bytes | memoryview:
-    """`data` unpacked, at most `limit` bytes of it.
+    """Returns the decompressed `data`.
 
-    `CorruptRecordError` for bytes that are not the codec's, `DecompressionLimitError` for more
-    than `limit`. `magic` is that of the batch: clients of magic 0 wrote LZ4 headers with a wrong
-    checksum, which is forgiven there.
+    Raises CorruptRecordError if `data` is not valid for the codec, DecompressionLimitError if it
+    decompresses to more than `limit` bytes. `magic` is that of the batch: clients of magic 0 wrote
+    LZ4 headers with a wrong checksum, which is accepted there.
     """
     if codec is Compression.NONE:
         unpacked: bytes | memoryview = memoryview(data)
@@ -114,14 +114,14 @@ def decompress(
 
 
 _LARGEST_RATIO = {Compression.GZIP: 1032, Compression.SNAPPY: 22, Compression.LZ4: 255}
-"""How many bytes one byte can stand for, by the codec's format."""
+"""Largest decompression ratio that the format of each codec allows."""
 
 
 def unpacked_bound(codec: int, data: memoryview, limit: int) -> int:
-    """The most that `data` can unpack to, or more than `limit`, at little cost.
+    """Returns an upper bound of the decompressed size of `data`, without decompressing it.
 
-    Bytes that are no data of the codec are refused when they are unpacked; until then they count
-    as nothing.
+    The bound may be any number above `limit` once it passes `limit`. It is 0 for data that is not
+    valid for the codec: decompressing that raises an error.
     """
     if codec == Compression.ZSTD:
         try:

@@ -1,7 +1,7 @@
-"""Control batches: how the cluster writes into a log what no consumer is shown.
+"""Control batches: records that the cluster writes to a log and that consumers do not see.
 
-A control batch holds one record. Its key is a version and a type, its value depends on the type.
-The end of a transaction is one: its value is a version and the epoch of the coordinator.
+A control batch holds one record. Its key is a version and a type; its value depends on the type.
+A transaction marker is one of them: its value is a version and the coordinator's epoch.
 """
 
 from enum import IntEnum
@@ -21,7 +21,7 @@ _VERSION = 0
 
 
 class ControlType(IntEnum):
-    """What a control record says. Types that are not known yet are to be ignored."""
+    """The type of a control record. Readers ignore unknown types."""
 
     UNKNOWN = -1
     ABORT = 0
@@ -34,10 +34,10 @@ class ControlType(IntEnum):
 
 
 class EndTxnMarker(NamedTuple):
-    """How a producer's transaction ended, as told by the coordinator of `coordinator_epoch`."""
+    """The marker that ends a producer's transaction on a partition."""
 
     control_type: ControlType
-    """COMMIT or ABORT; anything else is no end of a transaction, and to be ignored."""
+    """COMMIT or ABORT; any other type does not end a transaction and is ignored."""
 
     producer_id: int
     producer_epoch: int
@@ -53,7 +53,7 @@ class EndTxnMarker(NamedTuple):
 
 
 def read_control_type(key: bytes | None) -> ControlType:
-    """The type in a control record's key; UNKNOWN for one from a later version."""
+    """Returns the type in a control record's key; UNKNOWN for types of later versions."""
     if key is None or len(key) < _KEY.size:
         raise CorruptRecordError(f"the key of a control record has {_KEY.size} bytes, not {key!r}")
     version, number = _KEY.unpack_from(key)
@@ -75,9 +75,9 @@ def build_end_txn_marker(
     base_offset: int = 0,
     partition_leader_epoch: int = -1,
 ) -> bytearray:
-    """The batch that ends a producer's transaction on a partition."""
+    """Returns the batch that ends a producer's transaction on a partition."""
     if producer_id < 0:
-        raise InvalidRecordError("the end of a transaction needs a producer id")
+        raise InvalidRecordError("a transaction marker needs a producer id")
     key = _KEY.pack(_VERSION, ControlType.COMMIT if commit else ControlType.ABORT)
     value = _END_TXN_VALUE.pack(_VERSION, coordinator_epoch)
     return build_batch(
@@ -92,13 +92,13 @@ def build_end_txn_marker(
 
 
 def read_end_txn_marker(buffer: Buffer, position: int, header: BatchHeader) -> EndTxnMarker:
-    """The marker in the control batch at `position`.
+    """Returns the marker in the control batch at `position`.
 
-    A batch that compaction has emptied, and control types that end no transaction, come back with
-    their type (UNKNOWN for those of later versions) and coordinator epoch -1.
+    For a batch that compaction has emptied, and for control types that do not end a transaction,
+    the coordinator epoch is -1; the type of an emptied batch is UNKNOWN.
     """
     if not header.is_control:
-        raise InvalidRecordError(f"the batch at offset {header.base_offset} is no control batch")
+        raise InvalidRecordError(f"the batch at offset {header.base_offset} is not a control batch")
     control_type = ControlType.UNKNOWN
     coordinator_epoch = -1
     records = read_records(buffer, position, header)

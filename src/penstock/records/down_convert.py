@@ -1,7 +1,7 @@
-"""Batches as message sets of magic 0 and 1, for clients that read nothing newer.
+"""Down-conversion: batches become message sets of magic 0 or 1, for old consumers.
 
-The formats are drawn in `legacy.py`. They have no headers, no producers and no markers; magic 0 has
-no timestamps either. Offsets stay what they are.
+`legacy.py` describes the formats. They have no headers, producers or markers, and magic 0 has no
+timestamps. Offsets do not change.
 """
 
 import zlib
@@ -37,13 +37,13 @@ _CRC_SIZE = 4
 
 _LZ4_CHECKSUM_AT = 6
 _LZ4_CHECKSUM_OF_MAGIC_0 = b"\x1a"
-"""Clients of magic 0 take the frame's own magic number into the checksum of its header."""
+"""Clients of magic 0 include the frame's magic number in its header checksum."""
 
 
 class MessageSet(NamedTuple):
     messages: bytearray
     next_offset: int
-    """The offset after the last batch that was looked at, whatever it gave."""
+    """The offset after the last batch that was read, even if it produced no message."""
 
 
 def down_convert(
@@ -54,11 +54,11 @@ def down_convert(
     room: int = 2**31 - 1,
     max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT,
 ) -> MessageSet:
-    """The batches and messages that fill `buffer`, each as `convert_entry` gives it.
+    """Converts all batches and messages in `buffer` with `convert_entry`.
 
-    The set ends after `room` bytes, within a message if it comes to that, as readers of fetched
-    sets expect; but the first batch that gives anything is there as a whole. A batch that cannot be
-    converted ends the set; where nothing came before it, its error is raised.
+    The set ends after `room` bytes, possibly within a message, as readers of fetched sets expect;
+    the first batch that produces a message is always complete. A batch that cannot be converted
+    ends the set; its error is raised if it is the first.
     """
     messages = bytearray()
     next_offset = first_offset
@@ -89,15 +89,15 @@ def convert_entry(
     *,
     max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT,
 ) -> Buffer:
-    """The batch or message at `position` as messages of `magic`, 0 or 1.
+    """Returns the batch or message at `position` as messages of `magic`, 0 or 1.
 
-    Nothing where there is nothing that the older format could say: of markers, and of batches
-    without records. Compressed records become one wrapper, others a message each; of those the ones
-    before `first_offset` are left out, because clients count on it that a set of single messages
-    begins with the one that they asked for. What is old enough already is taken as it is.
+    Returns nothing for markers and empty batches, which the old formats cannot express. Compressed
+    records become one wrapper message. Uncompressed records become one message each, without those
+    below `first_offset`: clients rely on a set of single messages starting at the offset that they
+    fetch. Messages that are old enough are returned unchanged.
 
-    `KafkaError` UNSUPPORTED_COMPRESSION_TYPE for zstd, which the older formats do not have;
-    `CorruptRecordError` and `DecompressionLimitError` as in `read_records`.
+    Raises KafkaError UNSUPPORTED_COMPRESSION_TYPE for zstd, which the old formats do not have, and
+    the errors of `read_records`.
     """
     entry = first_entry(buffer, position)
     if entry.magic <= magic:
@@ -105,7 +105,7 @@ def convert_entry(
     is_batch = entry.magic >= MAGIC
     header = read_header(buffer, position) if is_batch else legacy.header_of(buffer, position)
     if is_batch:
-        # The messages get checksums of their own, which would hide what the disk has spoilt.
+        # The messages get new checksums, which would hide damage of the stored batch.
         verify(buffer, position, header)
         if header.is_control:
             return b""
@@ -113,8 +113,8 @@ def convert_entry(
     if codec is Compression.ZSTD:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            f"the batch at offset {header.base_offset} is packed with zstd, which this client "
-            f"does not read: use one that fetches with version 10 (Kafka 2.1) or newer",
+            f"the batch at offset {header.base_offset} is compressed with zstd, which this client "
+            f"cannot read: use a client that sends Fetch version 10 (Kafka 2.1) or newer",
         )
     records = read_records(buffer, position, header if is_batch else None, max_bytes=max_bytes)
     attributes = 0
@@ -122,20 +122,21 @@ def convert_entry(
         attributes = TIMESTAMP_TYPE_FLAG
     try:
         if codec is Compression.NONE:
-            wanted = [record for record in records if record.offset >= first_offset]
-            return _messages(wanted, magic, attributes)
+            fetched = [record for record in records if record.offset >= first_offset]
+            return _messages(fetched, magic, attributes)
         return _wrapper(records, magic, attributes, header) if records else b""
     except struct_error as error:
         raise CorruptRecordError(
-            f"the batch at offset {header.base_offset} has numbers that do not fit: {error}"
+            f"the batch at offset {header.base_offset} has values that magic {magic} "
+            f"cannot express: {error}"
         ) from None
 
 
 def _wrapper(
     records: Sequence[Record], magic: int, attributes: int, header: BatchHeader
 ) -> bytearray:
-    """All records packed into one message, whose offset is that of the last of them."""
-    # Magic 1 counts from the first record, magic 0 has the offsets themselves.
+    """Returns one message that wraps all records and has the offset of the last one."""
+    # Inner offsets are relative to the first record in magic 1, absolute in magic 0.
     base = records[0].offset if magic > 0 else 0
     codec = header.compression
     packed = compress(codec, _messages(records, magic, attributes, base))
@@ -150,7 +151,7 @@ def _wrapper(
 def _messages(
     records: Sequence[Record], magic: int, attributes: int, base_offset: int = 0
 ) -> bytearray:
-    """One message for each record, their offsets counted from `base_offset`."""
+    """Returns one message per record, with offsets relative to `base_offset`."""
     messages = bytearray()
     head = _HEADS[magic]
     without_times = head.pack(magic, attributes) if magic == 0 else b""

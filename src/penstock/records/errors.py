@@ -1,4 +1,4 @@
-"""Errors that only records know."""
+"""Errors that are specific to record batches."""
 
 from typing import NamedTuple
 
@@ -6,25 +6,25 @@ from penstock.core.errors import ErrorCode, KafkaError
 
 
 class DecompressionLimitError(KafkaError):
-    """Compressed bytes that would unpack to more than the limit. They may be well-formed."""
+    """Compressed data that would exceed the decompression limit; it may be well-formed."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"a compressed batch unpacks to more than {limit} bytes: send smaller batches",
+            f"a compressed batch decompresses to more than {limit} bytes: send smaller batches",
         )
         self.limit = limit
 
 
 class RecordError(NamedTuple):
-    """What is wrong with one record of a refused batch; goes into the produce response."""
+    """Why one record made the broker refuse its batch; part of the Produce response."""
 
     batch_index: int
     message: str
 
 
 class RecordValidationError(KafkaError):
-    """A batch refused because of single records; `record_errors` names each of them."""
+    """A batch that was refused because of the records listed in `record_errors`."""
 
     def __init__(
         self, code: ErrorCode, message: str, record_errors: tuple[RecordError, ...]

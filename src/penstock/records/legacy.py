@@ -1,7 +1,7 @@
-"""Message sets of magic 0 and 1, which old clients sent and old logs still hold. Read only.
+"""Message sets of magic 0 and 1, which old clients send and old logs contain. Read only.
 
     offset  size  field
-         0     8  offset; of a compressed wrapper, that of its last inner message
+         0     8  offset; a compressed wrapper has that of its last inner message
          8     4  length of the rest
         12     4  CRC-32 of everything from byte 16 on
         16     1  magic
@@ -10,8 +10,8 @@
      18/26     4  length of the key, -1 for null; the key
                4  length of the value, -1 for null; the value
 
-A wrapper's value is a message set of its own, compressed. In a magic 1 wrapper the inner offsets
-count from 0, in a magic 0 wrapper they are absolute.
+The value of a wrapper is a compressed message set. Inner offsets start at 0 in a magic 1 wrapper
+and are absolute in a magic 0 wrapper.
 """
 
 import zlib
@@ -40,7 +40,7 @@ NO_TIMESTAMP = -1
 _MAX_OFFSET_DELTA = 2**31 - 1
 
 _CRC_AT = LOG_OVERHEAD
-_ATTRIBUTES_AT = 17
+ATTRIBUTES_AT = 17
 _TIMESTAMP_AT = 18
 _KEY_AT = (18, 26)
 
@@ -52,7 +52,7 @@ _HEAD = Struct(">17xbq")
 
 
 class Message(NamedTuple):
-    """One message as it stands in the set. The value of a wrapper is a message set."""
+    """One message of a set. The value of a wrapper is a compressed message set."""
 
     offset: int
     size: int
@@ -64,7 +64,7 @@ class Message(NamedTuple):
 
     @property
     def compression(self) -> Compression:
-        """The codec; `CorruptRecordError` for one that magic 0 and 1 do not have."""
+        """The codec. Raises CorruptRecordError for one that magic 0 and 1 do not have."""
         codec = self.attributes & CODEC_MASK
         if codec > Compression.LZ4:
             raise CorruptRecordError(
@@ -81,10 +81,10 @@ class Message(NamedTuple):
 
 
 def header_of(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The message at `position` in the form of a batch header, which need not be whole.
+    """Returns the message at `position`, which may be incomplete, as a batch header.
 
-    A batch of one record, without producer and leader epoch. Its offset is the message's: of a
-    compressed wrapper, that of its last inner message.
+    The header is that of a batch of one record without producer and leader epoch. Its offset is
+    that of the message; a compressed wrapper has that of its last inner message.
     """
     offset, size, magic = first_entry(buffer, position)
     attributes = timestamp = 0
@@ -92,14 +92,25 @@ def header_of(buffer: Buffer, position: int = 0) -> BatchHeader:
         attributes, timestamp = _HEAD.unpack_from(buffer, position)
     if magic == 0:
         timestamp = NO_TIMESTAMP
-    times = (timestamp, timestamp)
     return BatchHeader(
-        offset, size - LOG_OVERHEAD, -1, magic, 0, attributes, 0, *times, -1, -1, -1, 1
+        base_offset=offset,
+        batch_length=size - LOG_OVERHEAD,
+        partition_leader_epoch=-1,
+        magic=magic,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=0,
+        base_timestamp=timestamp,
+        max_timestamp=timestamp,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        records_count=1,
     )
 
 
 def crc_ok(buffer: Buffer, position: int = 0) -> bool:
-    """Whether the message at `position` is whole and its CRC right."""
+    """Returns whether the message at `position` is complete and its CRC is correct."""
     size = first_entry(buffer, position).size
     if size > len(buffer) - position:
         return False
@@ -108,19 +119,20 @@ def crc_ok(buffer: Buffer, position: int = 0) -> bool:
 
 
 def read_message(buffer: Buffer, position: int = 0) -> Message:
-    """The message at `position`, its CRC checked. `CorruptRecordError` for anything else."""
+    """Returns the message at `position`. Raises CorruptRecordError if it is damaged."""
     offset, size, magic = first_entry(buffer, position)
     if magic >= MAGIC:
         raise CorruptRecordError(f"magic is {magic}, not 0 or 1")
     if size > len(buffer) - position:
         raise CorruptRecordError(
-            f"message at offset {offset} says {size} bytes, {len(buffer) - position} are left"
+            f"message at offset {offset} claims {size} bytes, but {len(buffer) - position} are left"
         )
     (stored,) = _UINT32.unpack_from(buffer, position + _CRC_AT)
     computed = _crc(buffer, position, size)
     if stored != computed:
         raise CorruptRecordError(
-            f"message at offset {offset} has CRC {stored:#010x}, its bytes give {computed:#010x}"
+            f"message at offset {offset} has CRC {stored:#010x}, "
+            f"but its bytes have {computed:#010x}"
         )
     view = memoryview(buffer)[position : position + size]
     try:
@@ -129,7 +141,7 @@ def read_message(buffer: Buffer, position: int = 0) -> Message:
         value, _ = _sized(view, value_at)
     except struct_error:
         raise CorruptRecordError(f"message at offset {offset} ends within a field") from None
-    return Message(offset, size, magic, view[_ATTRIBUTES_AT], timestamp, key, value)
+    return Message(offset, size, magic, view[ATTRIBUTES_AT], timestamp, key, value)
 
 
 def _crc(buffer: Buffer, position: int, size: int) -> int:
@@ -138,13 +150,13 @@ def _crc(buffer: Buffer, position: int, size: int) -> int:
 
 
 def _sized(view: memoryview, at: int) -> tuple[bytes | None, int]:
-    """The bytes whose length stands at `at`, and the position after them."""
+    """Returns the bytes whose length is at `at`, and the position after them."""
     (length,) = _INT32.unpack_from(view, at)
     at += 4
     if length < 0:
         return None, at
     if length > len(view) - at:
-        raise CorruptRecordError(f"a field says {length} bytes, {len(view) - at} are left")
+        raise CorruptRecordError(f"a field claims {length} bytes, but {len(view) - at} are left")
     return bytes(view[at : at + length]), at + length
 
 
@@ -155,37 +167,37 @@ def read_entry(
     max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT,
     same_magic: bool = False,
 ) -> list[Record]:
-    """The records of the message at `position`: itself, or what it wraps, with absolute offsets.
+    """Returns the message at `position`, or the messages that it wraps, with absolute offsets.
 
-    Wrapped messages have their own timestamps, or, with log append time, the wrapper's. Logs exist
-    whose wrappers hold messages of the other magic; with `same_magic` they are refused.
+    Wrapped messages keep their timestamps unless the wrapper has log append time. There are logs
+    whose wrappers contain messages of the other magic; `same_magic` refuses them.
     """
     message = read_message(buffer, position)
     codec = message.compression
     if codec is Compression.NONE:
         return [Record(message.offset, message.timestamp, message.key, message.value)]
     inner = _unwrap(message, codec, max_bytes)
-    if same_magic and any(each.magic != message.magic for each in inner):
+    if same_magic and any(wrapped.magic != message.magic for wrapped in inner):
         raise CorruptRecordError(
-            f"a wrapper of magic {message.magic} holds messages of another magic"
+            f"a wrapper of magic {message.magic} contains messages of another magic"
         )
     base = 0
     if message.magic == 1 and message.offset != 0:
-        # Some clients leave the wrapper's offset 0 and count the inner ones from 0.
+        # Some clients leave the wrapper's offset at 0; the inner offsets then start at 0.
         base = message.offset - inner[-1].offset
         if base < 0:
             raise CorruptRecordError(
-                f"a wrapper at offset {message.offset} holds a message at {inner[-1].offset}"
+                f"a wrapper at offset {message.offset} contains a message at {inner[-1].offset}"
             )
     append_time = message.timestamp_type is TimestampType.LOG_APPEND_TIME
     return [
         Record(
-            base + each.offset,
-            message.timestamp if append_time and each.magic == 1 else each.timestamp,
-            each.key,
-            each.value,
+            base + wrapped.offset,
+            message.timestamp if append_time and wrapped.magic == 1 else wrapped.timestamp,
+            wrapped.key,
+            wrapped.value,
         )
-        for each in inner
+        for wrapped in inner
     ]
 
 
@@ -195,24 +207,24 @@ def _unwrap(message: Message, codec: Compression, max_bytes: int) -> list[Messag
     unpacked = decompress(codec, message.value, max_bytes, magic=message.magic)
     inner: list[Message] = []
     position = 0
-    # The last message may be cut off, as at the end of a fetch: clients never saw it.
+    # The last message may be incomplete, as at the end of a fetch; clients ignore it too.
     while len(unpacked) - position > MAGIC_AT:
         if first_entry(unpacked, position).size > len(unpacked) - position:
             break
-        each = read_message(unpacked, position)
-        if each.attributes & CODEC_MASK:
+        wrapped = read_message(unpacked, position)
+        if wrapped.attributes & CODEC_MASK:
             raise CorruptRecordError(
-                f"wrapper at offset {message.offset} holds a message that is compressed again"
+                f"wrapper at offset {message.offset} contains a message that is compressed again"
             )
-        inner.append(each)
-        position += each.size
+        inner.append(wrapped)
+        position += wrapped.size
     if not inner:
-        raise CorruptRecordError(f"wrapper at offset {message.offset} holds no message")
+        raise CorruptRecordError(f"wrapper at offset {message.offset} contains no message")
     return inner
 
 
 class _Converted(NamedTuple):
-    """A record and what the v2 batch that takes it must be."""
+    """A record and the properties that its v2 batch must have."""
 
     record: Record
     compression: Compression
@@ -230,10 +242,10 @@ def convert_to_v2(
     partition_leader_epoch: int = -1,
     max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT,
 ) -> bytearray:
-    """The messages of `buffer`, whole and in order, as v2 batches: same offsets, same records.
+    """Returns the messages of `buffer` as v2 batches with the same offsets and records.
 
     Neighbours with the same codec and timestamp type share a batch. v2 batches among them are
-    taken over as they are.
+    copied unchanged.
     """
     converted = bytearray()
     run: list[_Converted] = []
@@ -245,8 +257,8 @@ def convert_to_v2(
             run = []
             if entry.size > len(buffer) - position:
                 raise CorruptRecordError(
-                    f"batch at offset {entry.offset} says {entry.size} bytes, "
-                    f"{len(buffer) - position} are left"
+                    f"batch at offset {entry.offset} claims {entry.size} bytes, "
+                    f"but {len(buffer) - position} are left"
                 )
             converted += memoryview(buffer)[position : position + entry.size]
         else:
@@ -267,24 +279,26 @@ def convert_to_v2(
 
 def _build(run: list[_Converted], partition_leader_epoch: int) -> bytearray:
     batches = bytearray()
-    for (compression, timestamp_type, append_time), group in groupby(run, lambda each: each.batch):
-        records = [each.record for each in group]
+    for (compression, timestamp_type, append_time), group in groupby(
+        run, lambda converted: converted.batch
+    ):
+        records = [converted.record for converted in group]
         while records:
-            fitting = _fitting(records)
+            count = _fitting_count(records)
             batches += build_batch(
-                records[:fitting],
+                records[:count],
                 base_offset=records[0].offset,
                 compression=compression,
                 timestamp_type=timestamp_type,
                 partition_leader_epoch=partition_leader_epoch,
                 max_timestamp=append_time,
             )
-            records = records[fitting:]
+            records = records[count:]
     return batches
 
 
-def _fitting(records: list[Record]) -> int:
-    """How many of the records a batch from the first one's offset can hold."""
+def _fitting_count(records: list[Record]) -> int:
+    """Returns how many of the records fit into one batch that starts with the first."""
     last = records[0].offset + _MAX_OFFSET_DELTA
     if records[-1].offset <= last:
         return len(records)

@@ -1,23 +1,25 @@
-"""Validation ahead of an append, where it is too long for the thread that owns the log.
+"""Validation of an append on a worker thread, if it would block the event loop for too long.
 
-Unpacking, packing and converting need the bytes and the topic's settings, and nothing of the log.
-So they are done first, as if the batch came to offset 0, by any thread; what the log alone knows
-(offset, leader epoch, log append time) is put into the finished bytes afterwards::
+Decompression, recompression and conversion need the bytes and the topic's settings, but not the
+log. They run first, on any thread, as if the batch had offset 0. Offset, leader epoch and log
+append time, which only the log knows, are written into the finished bytes afterwards::
 
     prepared = PreparedAppend(data, policy, origin, now_ms) if is_heavy(data, policy) else None
     prepared.run()                                          # on any thread
-    assigned = prepared.place(next_offset, leader_epoch, now_ms)
+    assigned = prepared.assign(next_offset, leader_epoch, now_ms)
 """
 
 from penstock.core.buffers import Buffer, WritableBuffer
 from penstock.core.errors import KafkaError
 from penstock.core.ids import NO_LEADER_EPOCH
+from penstock.records import legacy
 from penstock.records.batch import (
     CODEC_MASK,
+    FLAGS_AT,
     HEADER_SIZE,
-    LEAST_ENTRY,
     MAGIC,
     MAGIC_AT,
+    MIN_ENTRY_SIZE,
     BatchHeader,
     TimestampType,
     set_base_offset_and_epoch,
@@ -27,33 +29,31 @@ from penstock.records.compress import Compression, unpacked_bound
 from penstock.records.validate import Append, AppendOrigin, AppendPolicy, Assigned, validate_any
 
 HEAVY_PACKED = 64 * 1024
-"""Bytes of a compressed batch that take some tenths of a millisecond to unpack and check."""
+"""Size of a compressed batch that takes some tenths of a millisecond to decompress."""
 HEAVY_UNPACKED = 4 * 1024 * 1024
-"""A small batch may unpack to this much at most before it counts as heavy all the same."""
+"""Decompressed size from which a small batch counts as heavy, too."""
 HEAVY_REWRITE = 8 * 1024
-"""Bytes of records that take some tenths of a millisecond to pack, with the slowest codec."""
+"""Size of records that take some tenths of a millisecond to compress."""
 HEAVY_REPACK = 1024
-"""The same for records that come packed, and are larger than that."""
-
-_ATTRIBUTES_AT = 22
-_LEGACY_ATTRIBUTES_AT = 17
+"""The same for records that arrive compressed and are larger than that."""
 
 
 def is_heavy(buffer: Buffer, policy: AppendPolicy) -> bool:
-    """Whether validation of what a client sent may take longer than about a millisecond.
+    """Returns whether validating a client's append may take longer than about a millisecond.
 
-    It looks at the first header only. What is no batch is refused quickly, so it is not heavy.
+    Only the first header is read. Bytes that are not a batch are refused quickly, so they are
+    not heavy.
     """
     size = len(buffer)
-    if size <= LEAST_ENTRY:
+    if size <= MIN_ENTRY_SIZE:
         return False
     magic = buffer[MAGIC_AT]
     if magic < MAGIC:
-        packed = buffer[_LEGACY_ATTRIBUTES_AT] & CODEC_MASK
+        packed = buffer[legacy.ATTRIBUTES_AT] & CODEC_MASK
         return size > (HEAVY_REPACK if packed else HEAVY_REWRITE)
     if magic > MAGIC or size <= HEADER_SIZE:
         return False
-    codec = buffer[_ATTRIBUTES_AT] & CODEC_MASK
+    codec = buffer[FLAGS_AT] & CODEC_MASK
     rewrites = policy.compression is not None and policy.compression != codec
     if codec == Compression.NONE:
         return rewrites and size > HEAVY_REWRITE
@@ -63,9 +63,9 @@ def is_heavy(buffer: Buffer, policy: AppendPolicy) -> bool:
 
 
 class PreparedAppend:
-    """An append whose validation may run on another thread. The caller's bytes stay as they are.
+    """An append whose validation may run on another thread. The caller's bytes do not change.
 
-    The records are judged by the settings, and by the time, of when it was made.
+    The settings and the time of its creation apply to the records.
     """
 
     __slots__ = ("_assigned", "_error", "data", "now_ms", "origin", "policy")
@@ -81,30 +81,30 @@ class PreparedAppend:
         self._error: KafkaError | None = None
 
     def run(self) -> None:
-        """Validates, unpacks, packs, converts. `place` raises what is found wrong."""
+        """Validates, recompresses and converts. An error is raised by `assign`."""
         append = Append(0, NO_LEADER_EPOCH, self.now_ms, self.policy, self.origin)
         try:
             self._assigned = validate_any(memoryview(self.data).toreadonly(), append)
         except KafkaError as error:
             self._error = error
 
-    def place(self, next_offset: int, leader_epoch: int, now_ms: int) -> Assigned:
-        """The batches with their offsets; to be called once, after `run`."""
+    def assign(self, next_offset: int, leader_epoch: int, now_ms: int) -> Assigned:
+        """Returns the batches with their offsets. Call it once, after `run`."""
         if self._error is not None:
             raise self._error
         if self._assigned is None:
-            raise RuntimeError("run the prepared append before it is placed")
-        stamp = None
+            raise RuntimeError("call run() before assign()")
+        append_time = None
         if self.policy.timestamp_type is TimestampType.LOG_APPEND_TIME:
-            stamp = now_ms
+            append_time = now_ms
         buffer = self._assigned.buffer
-        assert isinstance(buffer, bytearray), "what was read-only is copied before it is changed"
+        assert isinstance(buffer, bytearray), "a read-only buffer is copied before it is changed"
         headers: list[BatchHeader] = []
         position = 0
         for header in self._assigned.headers:
-            if stamp is not None and header.max_timestamp != stamp:
+            if append_time is not None and header.max_timestamp != append_time:
                 header = set_max_timestamp(
-                    buffer, position, header, TimestampType.LOG_APPEND_TIME, stamp
+                    buffer, position, header, TimestampType.LOG_APPEND_TIME, append_time
                 )
             base_offset = next_offset + header.base_offset
             set_base_offset_and_epoch(buffer, position, base_offset, leader_epoch)

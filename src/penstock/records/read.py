@@ -1,10 +1,10 @@
-"""Reads the records of batches, of any magic."""
+"""Reads the records of batches in any format."""
 
 from collections.abc import Iterator
 
 from penstock.core.buffers import Buffer
 from penstock.core.errors import CorruptRecordError
-from penstock.records import _hot, legacy
+from penstock.records import _decode, legacy
 from penstock.records.batch import (
     HEADER_SIZE,
     MAGIC,
@@ -24,22 +24,22 @@ def record_bytes(
     *,
     max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT,
 ) -> tuple[Buffer, int, int]:
-    """Where the records of a v2 batch are: in `buffer` itself, or in what was unpacked from it.
+    """Returns a buffer with the uncompressed records of a v2 batch, and their start and end in it.
 
-    A buffer, and where the records start and end in it. `CorruptRecordError` where the batch is
-    not whole or its records cannot be unpacked, `DecompressionLimitError` for more than
-    `max_bytes` of them.
+    The buffer is `buffer` itself unless the records are compressed. Raises CorruptRecordError if
+    the batch is incomplete or cannot be decompressed, DecompressionLimitError if the records
+    exceed `max_bytes`.
     """
     start = position + HEADER_SIZE
     end = position + header.size
     if end > len(buffer):
         raise CorruptRecordError(
-            f"batch at offset {header.base_offset} says {header.size} bytes, "
-            f"{len(buffer) - position} are left"
+            f"batch at offset {header.base_offset} claims {header.size} bytes, "
+            f"but {len(buffer) - position} are left"
         )
     if header.records_count < 0:
         raise CorruptRecordError(
-            f"batch at offset {header.base_offset} announces {header.records_count} records"
+            f"batch at offset {header.base_offset} claims {header.records_count} records"
         )
     codec = header.compression
     if codec is Compression.NONE:
@@ -55,10 +55,11 @@ def read_records(
     *,
     max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT,
 ) -> list[Record]:
-    """The records of the batch (or v0/v1 message) at `position`; of a v2 batch the header helps.
+    """Returns the records of the batch, or v0/v1 message, at `position`.
 
-    The CRC of a v2 batch is not checked: see `batch.verify`. `CorruptRecordError` for records
-    that do not fill the batch exactly, `DecompressionLimitError` for more than `max_bytes`.
+    Pass the `header` of a v2 batch if it has been read already. The CRC of a v2 batch is not
+    checked: see `batch.verify`. Raises CorruptRecordError unless the records fill the batch
+    exactly, DecompressionLimitError if they exceed `max_bytes`.
     """
     if header is None:
         if first_entry(buffer, position).magic < MAGIC:
@@ -67,7 +68,7 @@ def read_records(
     if header.records_count == 0:
         return []
     source, start, end = record_bytes(buffer, position, header, max_bytes=max_bytes)
-    return _hot.decode_records(
+    return _decode.decode_records(
         source,
         start,
         end,
@@ -82,9 +83,9 @@ def read_records(
 def iter_records(
     buffer: Buffer, *, max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT
 ) -> Iterator[Record]:
-    """The records of all batches in `buffer`, whatever their magic, those of control batches too.
+    """Yields the records of all batches in `buffer`, including those of control batches.
 
-    The batches fill the buffer exactly; `max_bytes` bounds each of them.
+    The batches, of any format, must fill the buffer exactly; `max_bytes` limits each of them.
     """
     position = 0
     while position < len(buffer):

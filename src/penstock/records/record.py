@@ -1,4 +1,4 @@
-"""One record, decoded."""
+"""A decoded record."""
 
 from typing import NamedTuple
 

@@ -1,9 +1,9 @@
-"""What a leader checks before it appends, and the offsets it gives.
+"""Validation of batches before an append, and assignment of their offsets.
 
-Kafka's rules in Kafka's order: the batch's own bytes (size, CRC), then who may write what, then
-the records. A batch that needs no change keeps its bytes: offset and leader epoch are written into
-its header, which its CRC does not cover. Followers append what the leader gave them and only call
-`verify_batches`.
+These are Kafka's rules in Kafka's order: the bytes of the batch (size, CRC), then who may write
+what, then the records. A batch that needs no change keeps its bytes; only its offset and leader
+epoch are written into the header, where the CRC does not cover them. Followers append batches as
+the leader stored them and only call `verify_batches`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ from penstock.core.errors import (
     InvalidRecordError,
     KafkaError,
 )
-from penstock.records import _hot, legacy
+from penstock.records import _decode, legacy
 from penstock.records.batch import (
     CODEC_MASK,
     CONTROL_FLAG,
@@ -48,51 +48,51 @@ _MAX_INT64 = 2**63 - 1
 
 
 class AppendOrigin(Enum):
-    """Who appends, which decides what is checked."""
+    """Who appends; it decides which rules apply."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
-    """The group or the transaction coordinator: may write control batches."""
+    """The group or transaction coordinator, which may write control batches."""
     REPLICATION = "replication"
-    """A follower that copies its leader."""
+    """A follower that copies the log of its leader."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppendPolicy:
-    """The configs of a topic that decide what may be appended, and how it is stored."""
+    """The settings of a topic that decide what may be appended and how it is stored."""
 
     compression: Compression | None = None
-    """`compression.type`: the codec on disk; None is `producer`, whatever the producer chose."""
+    """`compression.type`: the codec on disk; None (`producer`) keeps that of the producer."""
     level: int | None = None
     timestamp_type: TimestampType = TimestampType.CREATE_TIME
     timestamp_before_max_ms: int = 2**63 - 1
     timestamp_after_max_ms: int = 3_600_000
     compacted: bool = False
-    """`cleanup.policy` has `compact`: every record needs a key."""
+    """Whether `cleanup.policy` contains `compact`, so that every record needs a key."""
     max_message_bytes: int = 1_048_588
     max_decompressed_bytes: int = DEFAULT_DECOMPRESSED_LIMIT
     is_plain: bool = field(init=False, repr=False, compare=False)
-    """Whether an uncompressed batch of a client is stored as it came."""
+    """Whether an uncompressed batch of a client is stored unchanged."""
 
     def __post_init__(self) -> None:
         plain = self.timestamp_type is TimestampType.CREATE_TIME and not self.compression
         object.__setattr__(self, "is_plain", plain)
 
     def target(self, source: Compression) -> Compression:
-        """The codec on disk of what came with the codec `source`."""
+        """Returns the codec on disk for a batch that arrived with the codec `source`."""
         return source if self.compression is None else self.compression
 
     @property
     def target_level(self) -> int | None:
-        """The level belongs to the codec of the topic, not to the producer's."""
+        """The compression level; it applies to the topic's codec, not to the producer's."""
         return None if self.compression is None else self.level
 
 
 class Assigned(Struct, frozen=True, gc=False):
-    """Batches ready to be written, with their offsets."""
+    """Batches with their offsets, ready to be written."""
 
     buffer: Buffer
-    """What to write: the caller's buffer, changed in place, unless something forced a rewrite."""
+    """The caller's buffer, changed in place, unless a batch had to be rewritten."""
     headers: list[BatchHeader]
     """The headers of the batches in `buffer`, in order."""
 
@@ -110,7 +110,7 @@ class Assigned(Struct, frozen=True, gc=False):
 
     @property
     def offset_of_max_timestamp(self) -> int:
-        """Last offset of the first batch that has the latest timestamp; -1 where there is none."""
+        """Last offset of the first batch with the largest timestamp; -1 without timestamps."""
         latest = max(self.headers, key=lambda header: header.max_timestamp)
         return NO_OFFSET if latest.max_timestamp == NO_TIMESTAMP else latest.last_offset
 
@@ -124,13 +124,13 @@ def validate_and_assign(
     policy: AppendPolicy,
     origin: AppendOrigin = AppendOrigin.CLIENT,
 ) -> Assigned:
-    """Check `buffer` as a leader, and give its records the offsets from `next_offset` on.
+    """Validates `buffer` as a leader does and assigns offsets from `next_offset`.
 
-    A client sends one v2 batch, or a v0/v1 message set, which is converted; a coordinator may send
-    several batches. Refused, as Kafka refuses it: CORRUPT_MESSAGE (bytes that disagree with their
-    header), MESSAGE_TOO_LARGE (beyond `max.message.bytes`, or unpacked beyond the limit),
-    INVALID_RECORD (a rule broken), INVALID_TIMESTAMP (too far from now). `RecordValidationError`
-    names the records at fault. What is refused is left unchanged.
+    A client sends one v2 batch, or a v0/v1 message set that is converted; a coordinator may send
+    several batches. Raises KafkaError with the codes that Kafka uses: CORRUPT_MESSAGE if the bytes
+    contradict their header, MESSAGE_TOO_LARGE if a batch exceeds `max.message.bytes` or the
+    decompression limit, INVALID_RECORD if a rule is broken, INVALID_TIMESTAMP if a timestamp is too
+    far from now. A RecordValidationError lists the records at fault. A refused buffer is unchanged.
     """
     if origin is AppendOrigin.CLIENT and policy.is_plain:
         header = assign_plain(buffer, next_offset, leader_epoch, now_ms, policy)
@@ -142,11 +142,11 @@ def validate_and_assign(
 def assign_plain(
     buffer: Buffer, next_offset: int, leader_epoch: int, now_ms: int, policy: AppendPolicy
 ) -> BatchHeader | None:
-    """The short way, for a client's batch under a policy that `is_plain`: checks and assigns.
+    """Validates and assigns on the fast path, for a client's batch under a policy that `is_plain`.
 
-    None where anything is unusual or wrong; nothing is changed then.
+    Returns None, and changes nothing, if the batch is unusual or invalid.
     """
-    return _hot.assign_in_place(
+    return _decode.assign_in_place(
         buffer,
         next_offset,
         leader_epoch,
@@ -158,7 +158,7 @@ def assign_plain(
 
 
 class Append(NamedTuple):
-    """What an append is about, beside its bytes."""
+    """The parameters of an append, without its bytes."""
 
     next_offset: int
     leader_epoch: int
@@ -168,7 +168,7 @@ class Append(NamedTuple):
 
 
 def validate_any(buffer: Buffer, append: Append) -> Assigned:
-    """`validate_and_assign` without the short way: says what is wrong with what it refuses."""
+    """Validates and assigns on the normal path, which names the reason of a refusal."""
     if not buffer:
         raise InvalidRecordError("an append needs at least one batch")
     if first_entry(buffer).magic < MAGIC:
@@ -178,14 +178,14 @@ def validate_any(buffer: Buffer, append: Append) -> Assigned:
     for position, header in batches:
         if header.base_offset != 0 and origin is AppendOrigin.CLIENT:
             raise InvalidRecordError(
-                f"a client's batch starts at offset 0, this one at {header.base_offset}"
+                f"a client's batch must start at offset 0, not {header.base_offset}"
             )
         _check_size(header.size, policy)
         verify(buffer, position, header)
     if len(batches) == 1:
         return _assign(buffer, batches[0][1], append)
     if origin is AppendOrigin.CLIENT:
-        raise InvalidRecordError(f"an append has one batch, this one has {len(batches)}")
+        raise InvalidRecordError(f"a client must append one batch at a time, not {len(batches)}")
     parts = []
     for position, header in batches:
         batch = bytearray(memoryview(buffer)[position : position + header.size])
@@ -196,10 +196,10 @@ def validate_any(buffer: Buffer, append: Append) -> Assigned:
 
 
 def verify_batches(buffer: Buffer) -> list[tuple[int, BatchHeader]]:
-    """What a follower checks: whole batches, their CRCs, offsets that rise.
+    """Verifies batches as a follower does; returns the position and header of each.
 
-    Position and header of each; of a v0/v1 message, `legacy.header_of`. `CorruptRecordError`, or
-    `InvalidRecordError` for the offsets.
+    The header of a v0/v1 message is that of `legacy.header_of`. Raises CorruptRecordError unless
+    all batches are complete with correct CRCs, InvalidRecordError unless their offsets increase.
     """
     batches: list[tuple[int, BatchHeader]] = []
     last_offset = NO_OFFSET
@@ -212,15 +212,17 @@ def verify_batches(buffer: Buffer) -> list[tuple[int, BatchHeader]]:
         else:
             header = read_header(buffer, position)
             verify(buffer, position, header)
-        last_offset = _check_rising(last_offset, header.last_offset)
+        last_offset = _check_increasing(last_offset, header.last_offset)
         batches.append((position, header))
         position += header.size
     return batches
 
 
-def _check_rising(previous: int, last_offset: int) -> int:
+def _check_increasing(previous: int, last_offset: int) -> int:
     if last_offset <= previous:
-        raise InvalidRecordError(f"last offset {last_offset} follows {previous}: it must rise")
+        raise InvalidRecordError(
+            f"last offset {last_offset} follows {previous}: offsets must increase"
+        )
     return last_offset
 
 
@@ -236,7 +238,7 @@ def _check_size(size: int, policy: AppendPolicy) -> None:
 def _check_header(header: BatchHeader, origin: AppendOrigin) -> None:
     if header.records_count <= 0 or header.last_offset_delta != header.records_count - 1:
         raise InvalidRecordError(
-            f"a batch says that it has {header.records_count} records, and that the last one has "
+            f"a batch claims {header.records_count} records, but the last one has "
             f"offset delta {header.last_offset_delta}"
         )
     if origin is not AppendOrigin.CLIENT:
@@ -254,24 +256,24 @@ def _check_header(header: BatchHeader, origin: AppendOrigin) -> None:
 
 
 def _assign(buffer: Buffer, header: BatchHeader, append: Append) -> Assigned:
-    """One whole v2 batch with a right CRC."""
+    """Validates and assigns one complete v2 batch whose CRC is correct."""
     policy, now_ms = append.policy, append.now_ms
     _check_header(header, append.origin)
     try:
         source, start, end = record_bytes(
             buffer, 0, header, max_bytes=policy.max_decompressed_bytes
         )
-        sequential, null_keys, earliest, latest = _hot.scan_records(
+        sequential, null_keys, earliest, latest = _decode.scan_records(
             source, start, end, header.records_count, header.base_timestamp
         )
     except CorruptRecordError as error:
-        # The CRC is right, so this is what the client meant to send, and sending it again would
-        # not help: CORRUPT_MESSAGE would have the client try.
+        # The CRC is correct, so the client meant to send these bytes. CORRUPT_MESSAGE would make
+        # it send them again, in vain.
         raise InvalidRecordError(error.message) from None
     append_time = header.attributes & TIMESTAMP_TYPE_FLAG != 0
     if append_time:
         earliest = latest = header.max_timestamp
-    if (null_keys and policy.compacted) or not _time_ok(
+    if (null_keys and policy.compacted) or not _timestamps_allowed(
         earliest, latest, append_time, now_ms, policy
     ):
         _check_records(
@@ -297,10 +299,13 @@ def _assign(buffer: Buffer, header: BatchHeader, append: Append) -> Assigned:
     return _stamp(buffer, header, latest, append)
 
 
-def _time_ok(
+def _timestamps_allowed(
     earliest: int, latest: int, append_time: bool, now_ms: int, policy: AppendPolicy
 ) -> bool:
-    """Records without a timestamp are not in `earliest`; `append_time` is the batch's own type."""
+    """Returns whether the timestamps are allowed.
+
+    `earliest` ignores records without a timestamp; `append_time` is the batch's own type.
+    """
     if policy.timestamp_type is TimestampType.LOG_APPEND_TIME:
         return not append_time
     return (
@@ -313,7 +318,7 @@ def _time_ok(
 def _check_records(
     records: Iterable[Record], append_time: bool, now_ms: int, policy: AppendPolicy
 ) -> None:
-    """`RecordValidationError` that says which of the records are at fault, and why."""
+    """Raises RecordValidationError with the records at fault, if there are any."""
     errors: list[RecordError] = []
     code = ErrorCode.INVALID_RECORD
     for index, record in enumerate(records):
@@ -321,7 +326,7 @@ def _check_records(
         earliest = _MAX_INT64 if timestamp == NO_TIMESTAMP and not append_time else timestamp
         if record.key is None and policy.compacted:
             errors.append(RecordError(index, "a record of a compacted topic needs a key"))
-        elif not _time_ok(earliest, timestamp, append_time, now_ms, policy):
+        elif not _timestamps_allowed(earliest, timestamp, append_time, now_ms, policy):
             code = ErrorCode.INVALID_TIMESTAMP
             if append_time and (
                 timestamp == NO_TIMESTAMP or policy.timestamp_type is TimestampType.LOG_APPEND_TIME
@@ -336,13 +341,13 @@ def _check_records(
             errors.append(RecordError(index, reason))
     if not errors:
         return
-    shown = "; ".join(f"record {error.batch_index}: {error.message}" for error in errors[:3])
-    message = f"{len(errors)} of the batch's records are invalid. {shown}"
+    examples = "; ".join(f"record {error.batch_index}: {error.message}" for error in errors[:3])
+    message = f"{len(errors)} of the batch's records are invalid. {examples}"
     raise RecordValidationError(code, message, tuple(errors))
 
 
 def _stamp(buffer: Buffer, header: BatchHeader, latest: int, append: Append) -> Assigned:
-    """Nothing forces a rewrite: only header fields change."""
+    """Assigns offsets to a batch of which only header fields change."""
     next_offset, leader_epoch = append.next_offset, append.leader_epoch
     timestamp_type = append.policy.timestamp_type
     target = _writable(buffer)
@@ -354,14 +359,14 @@ def _stamp(buffer: Buffer, header: BatchHeader, latest: int, append: Append) -> 
 
 
 def _writable(buffer: Buffer) -> WritableBuffer:
-    """The buffer itself if it can be changed, otherwise a copy."""
+    """Returns the buffer itself if it is writable, otherwise a copy."""
     if isinstance(buffer, bytes) or (isinstance(buffer, memoryview) and buffer.readonly):
         return bytearray(buffer)
     return buffer
 
 
 def _rewrite(buffer: Buffer, header: BatchHeader, append: Append) -> Assigned:
-    """Another codec, or offset deltas that old clients got wrong: build the batch anew."""
+    """Rebuilds a batch that needs another codec or whose offset deltas are wrong."""
     policy = append.policy
     records = read_records(buffer, 0, header, max_bytes=policy.max_decompressed_bytes)
     batch = build_batch(
@@ -382,18 +387,18 @@ def _rewrite(buffer: Buffer, header: BatchHeader, append: Append) -> Assigned:
 
 
 def _counts_from_first(source: Buffer, start: int, header: BatchHeader) -> bool:
-    """Whether timestamps count from that of the first record, as they do in a new batch."""
+    """Returns whether the base timestamp is that of the first record, as in a new batch."""
     if header.has_delete_horizon:
         return False
     position = start
     while source[position] & 0x80:
         position += 1
-    # Behind the length come the attributes, then how far the timestamp is from the batch's.
+    # The length is followed by the attributes, then by the timestamp delta.
     return source[position + 2] == 0
 
 
 def _repack(records: memoryview, header: BatchHeader, latest: int, append: Append) -> Assigned:
-    """Another codec for records that need no change: nothing of them is decoded."""
+    """Recompresses records that need no other change, without decoding them."""
     policy = append.policy
     append_time = policy.timestamp_type is TimestampType.LOG_APPEND_TIME
     batch = build_encoded(
@@ -428,7 +433,7 @@ def _built(batch: bytearray, policy: AppendPolicy) -> Assigned:
 
 
 def _convert(buffer: Buffer, append: Append) -> Assigned:
-    """A v0/v1 message set becomes one v2 batch."""
+    """Converts a v0/v1 message set to one v2 batch."""
     policy = append.policy
     magic = first_entry(buffer).magic
     source = Compression.NONE
@@ -437,7 +442,7 @@ def _convert(buffer: Buffer, append: Append) -> Assigned:
     while position < len(buffer):
         entry = first_entry(buffer, position)
         if entry.magic != magic:
-            raise InvalidRecordError(f"messages of magic {magic} and {entry.magic} in one append")
+            raise InvalidRecordError(f"an append mixes messages of magic {magic} and {entry.magic}")
         _check_size(entry.size, policy)
         message = legacy.read_message(buffer, position)
         if message.compression is not Compression.NONE:

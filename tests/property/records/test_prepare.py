@@ -100,7 +100,7 @@ def test_the_same_bytes_and_the_same_errors(
     prepared.run()
     assert data == before, "what the client sent stays as it is"
     try:
-        ahead = described(prepared.place(100, 5, T))
+        ahead = described(prepared.assign(100, 5, T))
     except KafkaError as error:
         ahead = f"{error.code} {error}"
     assert ahead == at_once
@@ -120,7 +120,7 @@ def test_time_passes_before_it_is_placed(
     prepared = PreparedAppend(data, policy, AppendOrigin.CLIENT, T)
     prepared.run()
     try:
-        placed = prepared.place(7, 3, T + 1234)
+        placed = prepared.assign(7, 3, T + 1234)
     except KafkaError:
         reject()
     header = read_header(placed.buffer)

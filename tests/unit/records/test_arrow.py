@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.core.errors import CorruptRecordError
-from penstock.records import _hot
+from penstock.records import _decode
 from penstock.records.arrow import ArrowDecoder, decode_to_arrow
 from penstock.records.batch import BatchHeader
 from penstock.records.build import build_batch
@@ -169,7 +169,7 @@ def test_too_much_for_one_arrow_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.records.arrow._MAX_INT32", 400)
     decoder = ArrowDecoder()
     decoder.add(V2["gaps"])
-    with pytest.raises(ValueError, match=r"too much for one Arrow batch \(value_bytes\)"):
+    with pytest.raises(ValueError, match=r"cannot hold the value_bytes"):
         decoder.finish()
 
 
@@ -192,7 +192,9 @@ def test_columns_that_are_too_small_are_refused() -> None:
             for size, letter in zip(sizes, formats, strict=True)
         )
         cursor = memoryview(bytearray(48)).cast("q")
-        _hot.fill_columns(batch, 61, len(batch), 1, 0, T, 0, False, 0, 2**63 - 1, columns, cursor)
+        _decode.fill_columns(
+            batch, 61, len(batch), 1, 0, T, 0, False, 0, 2**63 - 1, columns, cursor
+        )
         assert list(cursor) == [1, 3, 5, 1, 4, 7]
 
     fill(sizes)

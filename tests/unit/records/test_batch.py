@@ -113,7 +113,7 @@ def test_unknown_codec_is_named() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 16, HEADER_SIZE - 1])
 def test_header_needs_61_bytes(size: int) -> None:
-    with pytest.raises(CorruptRecordError, match=f"needs 61 bytes, {size} are left"):
+    with pytest.raises(CorruptRecordError, match=f"needs 61 bytes, but {size} are left"):
         read_header(V2["plain"][:size])
 
 

@@ -117,7 +117,7 @@ def test_broken_markers(key: str | None, value: str | None, message: str) -> Non
 
 
 def test_what_is_no_marker() -> None:
-    with pytest.raises(InvalidRecordError, match="no control batch"):
+    with pytest.raises(InvalidRecordError, match="not a control batch"):
         marker_of(V2["plain"])
     with pytest.raises(InvalidRecordError, match="needs a producer id"):
         build_end_txn_marker(

@@ -163,5 +163,5 @@ def test_unpacking_is_bounded() -> None:
 def test_offsets_beyond_the_last_one() -> None:
     data = batch(b"a", b"b", codec=Compression.GZIP)
     set_base_offset(data, 0, 2**63 - 1)
-    with pytest.raises(CorruptRecordError, match="do not fit"):
+    with pytest.raises(CorruptRecordError, match="cannot express"):
         down_convert(data, 1)

@@ -130,7 +130,7 @@ def test_inner_message_that_is_cut_off_is_ignored() -> None:
     ("wrapper", "error"),
     [
         (message(1, 9, None, attributes=1), "has no value"),
-        (message(1, 9, compress(Compression.GZIP, b""), attributes=1), "holds no message"),
+        (message(1, 9, compress(Compression.GZIP, b""), attributes=1), "contains no message"),
         (
             message(
                 1, 9, compress(Compression.GZIP, message(1, 0, b"", attributes=1)), attributes=1
@@ -139,9 +139,9 @@ def test_inner_message_that_is_cut_off_is_ignored() -> None:
         ),
         (
             message(1, 3, compress(Compression.GZIP, message(1, 4, b"")), attributes=1),
-            "a wrapper at offset 3 holds a message at 4",
+            "a wrapper at offset 3 contains a message at 4",
         ),
-        (message(1, 9, b"not gzip", attributes=1), "broken gzip data"),
+        (message(1, 9, b"not gzip", attributes=1), "invalid gzip data"),
         (message(1, 9, b"", attributes=4), "names compression codec 4"),
         (
             message(

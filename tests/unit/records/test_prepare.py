@@ -93,7 +93,7 @@ def test_bounds() -> None:
 def test_it_must_run_first() -> None:
     prepared = PreparedAppend(of_size(10), AS_SENT, AppendOrigin.CLIENT, T)
     with pytest.raises(RuntimeError, match="run"):
-        prepared.place(0, 0, T)
+        prepared.assign(0, 0, T)
 
 
 def test_what_is_wrong_is_told_when_it_is_placed() -> None:
@@ -102,5 +102,5 @@ def test_what_is_wrong_is_told_when_it_is_placed() -> None:
     prepared = PreparedAppend(batch, AS_SENT, AppendOrigin.CLIENT, T)
     prepared.run()
     with pytest.raises(KafkaError) as error:
-        prepared.place(0, 0, T)
+        prepared.assign(0, 0, T)
     assert error.value.code is ErrorCode.CORRUPT_MESSAGE

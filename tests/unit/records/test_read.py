@@ -44,7 +44,7 @@ def test_the_count_must_be_right() -> None:
         read_records(V2["plain"], 0, header._replace(records_count=4))
     with pytest.raises(CorruptRecordError, match="record 5 of the batch: its length"):
         read_records(V2["plain"], 0, header._replace(records_count=6))
-    with pytest.raises(CorruptRecordError, match="announces -1 records"):
+    with pytest.raises(CorruptRecordError, match="claims -1 records"):
         read_records(V2["plain"], 0, header._replace(records_count=-1))
     with pytest.raises(CorruptRecordError, match="record 5 of the batch"):
         read_records(V2["gzip"], 0, read_header(V2["gzip"])._replace(records_count=2**31 - 1))
@@ -109,24 +109,24 @@ def test_the_record_that_the_next_tests_break() -> None:
 @pytest.mark.parametrize(
     ("position", "patch", "message"),
     [
-        (0, "8080808080", "its length is no varint"),
-        (0, "22", "length is negative, or more"),
-        (0, "1e", "its headers are broken, or run over"),
-        (0, "00", "a field is no varint"),
+        (0, "8080808080", "its length is not a varint"),
+        (0, "22", "length is negative, or exceeds"),
+        (0, "1e", "its headers are invalid, or exceed"),
+        (0, "00", "a field is not a varint"),
         (0, "01", "length is negative"),
         (2, "ffffffffffffffffffff01", "a field"),
         (3, "ffffffffff01", "a field"),
         (4, "20", "a field"),
         (4, "808080808010", "a field"),
         (6, "40", "a field"),
-        (9, "05", "headers are broken"),
-        (9, "40", "headers are broken"),
+        (9, "05", "headers are invalid"),
+        (9, "40", "headers are invalid"),
         (9, "02", "fields end before the record"),
         (9, "00", "fields end before the record"),
-        (10, "01", "headers are broken"),
-        (10, "40", "headers are broken"),
-        (12, "40", "headers are broken"),
-        (16, "06", "headers are broken"),
+        (10, "01", "headers are invalid"),
+        (10, "40", "headers are invalid"),
+        (12, "40", "headers are invalid"),
+        (16, "06", "headers are invalid"),
     ],
 )
 def test_every_length_in_a_record_is_checked(position: int, patch: str, message: str) -> None:

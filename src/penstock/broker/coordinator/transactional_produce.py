@@ -12,6 +12,7 @@ from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.produce import ProduceRequest
 from penstock.records.batch import (
+    FLAGS_AT,
     HEADER_SIZE,
     MAGIC,
     MAGIC_AT,
@@ -21,10 +22,6 @@ from penstock.records.batch import (
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
-
-
-_ATTRIBUTES_AT = 22
-"""The low byte of a batch's attributes."""
 
 
 class TransactionalBatch(NamedTuple):
@@ -54,8 +51,8 @@ def has_transactional_records(body: ProduceRequest) -> bool:
             records = data.records
             if (
                 records is not None
-                and len(records) > _ATTRIBUTES_AT
-                and records[_ATTRIBUTES_AT] & TRANSACTIONAL_FLAG
+                and len(records) > FLAGS_AT
+                and records[FLAGS_AT] & TRANSACTIONAL_FLAG
                 and records[MAGIC_AT] == MAGIC
             ):
                 return True

@@ -23,7 +23,7 @@ from penstock.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from penstock.records.batch import HEADER_SIZE, MAGIC, MAGIC_AT
+from penstock.records.batch import FLAGS_AT, HEADER_SIZE, MAGIC, MAGIC_AT
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
@@ -34,8 +34,6 @@ VERSIONS: Final = range(9, 13)
 MOST_BYTES: Final = 8192
 """Of records: so few are never slow to check, and more do not mind the long way."""
 
-_ATTRIBUTES_AT: Final = 22
-"""Without a codec, a transaction or anything else that is special they are 0."""
 _NAME_AT: Final = 8
 """Transactional id (null), acks, timeout, and that there is one topic, come before its name."""
 _AFTER_NAME: Final = 14
@@ -98,7 +96,7 @@ class FastProduce:
             or not HEADER_SIZE < size <= MOST_BYTES
             or frame[end:].tobytes() != _LAST_TAGS
             or records[MAGIC_AT] != MAGIC
-            or records[_ATTRIBUTES_AT]
+            or records[FLAGS_AT]
         ):
             return False
         key = (version, frame[position:after].tobytes())

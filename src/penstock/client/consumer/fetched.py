@@ -15,13 +15,13 @@ from penstock.core.buffers import Buffer
 from penstock.core.errors import CorruptRecordError, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.fetch import FetchPartitionData
-from penstock.records import _hot
+from penstock.records import _decode
 from penstock.records.batch import (
     CONTROL_FLAG,
-    LEAST_ENTRY,
     LOG_OVERHEAD,
     MAGIC,
     MIN_BATCH_LENGTH,
+    MIN_ENTRY_SIZE,
     MIN_LEGACY_LENGTH,
     TIMESTAMP_TYPE_FLAG,
     TRANSACTIONAL_FLAG,
@@ -168,7 +168,7 @@ class CompletedFetch:
             view, header = batch
             try:
                 source, start, end = record_bytes(view, 0, header)
-                self._pending = _hot.decode_consumed(
+                self._pending = _decode.decode_consumed(
                     source,
                     start,
                     end,
@@ -260,7 +260,7 @@ class CompletedFetch:
         """The batch where we are; a message of an old format as a batch; None at the end."""
         view, at = self._view, self._at
         left = len(view) - at
-        if left < LEAST_ENTRY:
+        if left < MIN_ENTRY_SIZE:
             self._must_have_moved()
             return None
         entry = first_entry(view, at)
@@ -317,7 +317,7 @@ def _end_of(view: memoryview, fetch_offset: int) -> int:
     """The offset behind the last whole entry."""
     size = len(view)
     at, last, last_magic = 0, -1, 0
-    while size - at >= LEAST_ENTRY:
+    while size - at >= MIN_ENTRY_SIZE:
         _, length, _, magic = _ENTRY(view, at)
         least = MIN_BATCH_LENGTH if magic == MAGIC else MIN_LEGACY_LENGTH
         if length < least or length + LOG_OVERHEAD > size - at or not 0 <= magic <= MAGIC:

@@ -25,7 +25,7 @@ from penstock.core.clock import Clock
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.net.client.cluster import Cluster
-from penstock.records._fill import size_upper_bound
+from penstock.records._encode import size_upper_bound
 from penstock.records.compress import Compression, check_level
 
 __all__ = ["NEVER", "UNKNOWN_PARTITION", "Ready", "RecordAccumulator", "SequenceSource"]

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from penstock.client.producer.future import BatchResult, DeliveryCallback, RecordFuture
 from penstock.core.errors import KafkaError
 from penstock.core.ids import NO_SEQUENCE, TopicPartition
-from penstock.records._fill import Filler, size_upper_bound
+from penstock.records._encode import Filler, size_upper_bound
 from penstock.records.batch import HEADER_SIZE
 from penstock.records.build import compression_margin, write_producer_batch
 from penstock.records.compress import Compression, compress

@@ -12,8 +12,8 @@ from penstock.client.producer.future import BatchResult
 from penstock.core.errors import InvalidRecordError, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.net.client.cluster import Cluster
-from penstock.records._fill import Filler, measure_records, size_upper_bound
-from penstock.records._hash import partition_keys
+from penstock.records._encode import Filler, measure_records, size_upper_bound
+from penstock.records._murmur2 import partition_keys
 
 if TYPE_CHECKING:
     from penstock.client.producer.accumulator import RecordAccumulator

@@ -8,7 +8,7 @@ from typing import Protocol, cast, runtime_checkable
 
 from penstock.client.errors import ConfigError, UnknownTopicError
 from penstock.net.client.cluster import Cluster
-from penstock.records._hash import murmur2, partition_of_key
+from penstock.records._murmur2 import murmur2, partition_of_key
 
 __all__ = [
     "BuiltInPartitioner",

@@ -243,7 +243,7 @@ class Log:
             )
         self.guard.require_writable()
         now_ms = self.clock.now_ms()
-        batches = prepared.place(self.local.next_offset, leader_epoch, now_ms)
+        batches = prepared.assign(self.local.next_offset, leader_epoch, now_ms)
         return self._append_assigned(
             batches, now_ms, prepared.origin, verification_guard, transaction_version
         )

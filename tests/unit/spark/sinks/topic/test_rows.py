@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.client import Producer
 from penstock.core.errors import ErrorCode, KafkaError
-from penstock.records._hash import partition_of_key
+from penstock.records._murmur2 import partition_of_key
 from penstock.spark.errors import OptionError, PipelineError
 from penstock.spark.sinks.topic.rows import RecordSender, check_columns, record_chunks, types_of
 

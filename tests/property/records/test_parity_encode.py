@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.records import _fill
-from penstock.records._fill import Filler
+from penstock.records import _encode
+from penstock.records._encode import Filler
 from penstock.records.batch import HEADER_SIZE
 from penstock.records.record import Record
 from tests.support.storage.batches import header_lists, int64s, payloads, record_lists
@@ -19,12 +19,12 @@ from tests.support.storage.compiled_modules import outcome, same
 @given(record_lists(max_size=6), int64s, int64s | st.sampled_from([0, 1]))
 def test_encode(records: list[Record], base_timestamp: int, base_offset: int) -> None:
     base = records[0].offset if records and base_offset == 1 else base_offset
-    same(_fill, lambda module: module.encode_records(records, 61, base, base_timestamp)[1:])
+    same(_encode, lambda module: module.encode_records(records, 61, base, base_timestamp)[1:])
 
     def payload(module: ModuleType) -> object:
         return bytes(module.encode_records(records, 61, base, base_timestamp)[0])[61:]
 
-    same(_fill, payload)
+    same(_encode, payload)
 
 
 @given(
@@ -48,7 +48,7 @@ def test_append(
         end = module.append_record(out, 0, timestamp_delta, offset_delta, key, value, headers)
         return end, bytes(out[:end])
 
-    same(_fill, append)
+    same(_encode, append)
 
 
 rows = st.lists(
@@ -96,7 +96,7 @@ def test_filler(
         filler.drop()
         return seen, len(filler.out), filler.count, filler.append(1, None, b"", ())
 
-    same(_fill, fill)
+    same(_encode, fill)
 
 
 columns_of_records = st.lists(st.tuples(payloads, payloads, st.integers(-1, 2**40)), max_size=12)
@@ -126,23 +126,23 @@ def test_fill(
         made = outcome(lambda: filler.fill(values, keys, times, 7, headers, numbers, start, stop))
         return made, state_of(filler)
 
-    same(_fill, fill)
+    same(_encode, fill)
 
     def measure(module: ModuleType) -> object:
         sizes = memoryview(bytearray(8 * max(start, 0))).cast("i")
         return outcome(lambda: module.measure_records(values, keys, sizes)), list(sizes)
 
-    same(_fill, measure)
+    same(_encode, measure)
 
 
 @given(payloads, payloads, header_lists)
 def test_size_upper_bound(
     key: bytes | None, value: bytes | None, headers: tuple[tuple[str, bytes | None], ...]
 ) -> None:
-    same(_fill, lambda module: module.size_upper_bound(key, value, headers))
+    same(_encode, lambda module: module.size_upper_bound(key, value, headers))
     filler = Filler(bytearray(), 0, 0.0)
     filler.append(2**62, key, value, headers)
-    assert filler.end <= _fill.size_upper_bound(key, value, headers)
+    assert filler.end <= _encode.size_upper_bound(key, value, headers)
 
 
 @pytest.mark.parametrize("wrong", ["text", bytearray(b"x"), memoryview(b"x"), 7])
@@ -163,4 +163,4 @@ def test_only_bytes(wrong: object) -> None:
         lambda module: filler(module).append(1, None, one, ()),
         lambda module: filler(module).append_named(Record, 0, 1, one, None, ()),
     ):
-        assert same(_fill, call)[0] == "TypeError"
+        assert same(_encode, call)[0] == "TypeError"

@@ -1,7 +1,7 @@
-"""Writing records: the hot loops from objects and columns to bytes.
+"""Encodes records: the hot loops from objects and columns to bytes.
 
-Plain Python that is compiled where possible, as `_hot.py` says, which also has the layout of a
-record. Bounds are not checked by the compiled form either: whoever writes makes room before.
+Compiled if possible; `_decode.py` explains how and describes the layout of a record. The compiled
+form does not check bounds, so the code makes room before it writes.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ except ModuleNotFoundError:
     cython = SimpleNamespace(compiled=False)
 
 if not cython.compiled:
-    from penstock.records._plain import (
+    from penstock.records._pure import (
         Named,
         bytes_of,
         bytes_or_none,
@@ -56,7 +56,7 @@ def _varint_size(value: int) -> int:
 
 
 def _write_varint(q: bytearray, pos: int, value: int) -> int:
-    """Write the already zigzagged `value`; there must be room. Returns the position after it."""
+    """Writes a zigzag-encoded `value`, for which there must be room; returns its end."""
     while value >= 0x80:
         q[pos] = (value & 0x7F) | 0x80
         pos += 1
@@ -66,7 +66,7 @@ def _write_varint(q: bytearray, pos: int, value: int) -> int:
 
 
 def _encode_headers(headers: Headers) -> bytes:
-    """The headers with their number, as they follow the value."""
+    """Returns the encoded header count and headers, as they follow a record's value."""
     out = bytearray(64)
     q = bytes_of(out)
     pos = _write_varint(q, 0, zigzag(len(headers)))
@@ -88,7 +88,7 @@ def _encode_headers(headers: Headers) -> bytes:
 def _body_size(
     timestamp_code: int, offset_code: int, key_size: int, value_size: int, headers_size: int
 ) -> int:
-    """Bytes of a record after its length. Sizes of key and value are -1 for null."""
+    """Returns the size of a record without its length. Null keys and values have size -1."""
     body = 1 + _varint_size(timestamp_code) + _varint_size(offset_code) + headers_size
     body += _varint_size(zigzag(key_size)) + _varint_size(zigzag(value_size))
     if key_size > 0:
@@ -110,7 +110,7 @@ def _write_record(
     value_size: int,
     encoded_headers: bytes,
 ) -> int:
-    """Write a record of `body` bytes; there must be room. Returns the position after it."""
+    """Writes a record of `body` bytes, for which there must be room; returns its end."""
     pos = _write_varint(q, pos, zigzag(body))
     q[pos] = 0
     pos = _write_varint(q, pos + 1, timestamp_code)
@@ -136,7 +136,7 @@ def append_record(
     value: bytes | None,
     headers: Headers,
 ) -> int:
-    """Write a record into `out` at `pos`, making room for it, and return where it ends."""
+    """Writes a record into `out` at `pos`, growing `out` if needed; returns its end."""
     encoded_headers = _encode_headers(headers) if headers else b"\x00"
     key_size = -1 if key is None else len(key)
     value_size = -1 if value is None else len(value)
@@ -167,10 +167,10 @@ def append_record(
 def encode_records(
     records: Sequence[Record], reserve: int, base_offset: int, base_timestamp: int
 ) -> tuple[bytearray, int, int]:
-    """The records behind `reserve` bytes for a header; their last offset; their latest timestamp.
+    """Returns the encoded records behind `reserve` free bytes, their last offset and max timestamp.
 
-    Offsets must rise and stay within 2**31 - 1 of the base offset (`InvalidRecordError`). Where
-    there is no record or no timestamp: the base offset - 1, and -1.
+    Without records the last offset is the base offset - 1; without timestamps the max timestamp is
+    -1. Raises InvalidRecordError unless offsets increase and stay within 2**31 - 1 of the base.
     """
     if base_offset < 0:
         raise InvalidRecordError(f"a batch cannot start at offset {base_offset}")
@@ -185,7 +185,7 @@ def encode_records(
         if offset <= previous or offset - base_offset > _MAX_INT32:
             raise InvalidRecordError(
                 f"offset {offset} after {previous} in a batch from {base_offset}: offsets must "
-                f"rise and stay within {_MAX_INT32} of the base offset"
+                f"increase and stay within {_MAX_INT32} of the base offset"
             )
         previous = offset
         if timestamp > latest:
@@ -204,11 +204,11 @@ def encode_records(
 
 
 class Filler:
-    """The records of one batch as they come, written into `out` behind the room for a header.
+    """Writes the records of one batch into `out`, behind free space for the header.
 
-    There is room up to `limit` bytes of the finished batch; the first record always has it. With a
-    `ratio` above 0 the records will be compressed, to about that part of their size. Where they
-    need more than the `out` that was given, they move to a larger one.
+    The finished batch takes up to `limit` bytes; the first record always fits. A `ratio` above 0
+    means that the records will be compressed to about this fraction of their size. `out` is
+    replaced by a larger buffer if the records do not fit into it.
     """
 
     def __init__(self, out: bytearray, limit: int, ratio: float) -> None:
@@ -222,12 +222,12 @@ class Filler:
         self.closed = False
 
     def drop(self) -> None:
-        """Close it and let go of the bytes; what was counted stays."""
+        """Closes the batch and releases its bytes; the counters keep their values."""
         self.out = grown(self.out, 0, 0)
         self.closed = True
 
     def estimated_size(self) -> int:
-        """Bytes that the batch would have if it were finished now."""
+        """Returns the size that the batch would have if it were finished now."""
         if self.ratio <= 0:
             return self.end
         return _HEADER_SIZE + whole((self.end - _HEADER_SIZE) * self.ratio)
@@ -238,7 +238,7 @@ class Filler:
     def _put(
         self, timestamp: int, key: bytes | None, value: bytes | None, encoded_headers: bytes
     ) -> int:
-        """Write a record, unless it has no room: then 0, and nothing changes. Else its size."""
+        """Writes a record and returns its size; returns 0 if there is no room for it."""
         if timestamp < _NO_TIMESTAMP:
             raise InvalidRecordError(f"timestamp {timestamp} is below -1")
         if self.closed:
@@ -285,9 +285,9 @@ class Filler:
     def append(
         self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers
     ) -> int:
-        """Bytes that the record takes before compression, or 0 where it finds no room.
+        """Adds a record; returns its uncompressed size, or 0 if there is no room for it.
 
-        `InvalidRecordError`: a timestamp below -1, or a record larger than 2 GiB.
+        Raises InvalidRecordError if the timestamp is below -1 or the record exceeds 2 GiB.
         """
         return self._put(
             to_int64(timestamp), key, value, _encode_headers(headers) if headers else b"\x00"
@@ -302,12 +302,12 @@ class Filler:
         value: bytes | None,
         headers: Headers,
     ) -> Named | None:
-        """`append`, with a receipt: a NamedTuple of `kind`, or None where there is no room.
+        """Adds a record; returns a NamedTuple of `kind`, or None if there is no room for it.
 
-        Its fields: `owner`, the record's number in the batch, its timestamp, the sizes of its key
-        and its value (-1 for null).
+        The fields of `kind`: `owner`, the record's index in the batch, its timestamp, the sizes of
+        its key and value (-1 for null).
         """
-        number = self.count
+        index = self.count
         size = self._put(
             to_int64(timestamp), key, value, _encode_headers(headers) if headers else b"\x00"
         )
@@ -317,7 +317,7 @@ class Filler:
             kind,
             (
                 owner,
-                number,
+                index,
                 timestamp,
                 -1 if key is None else len(key),
                 -1 if value is None else len(value),
@@ -335,11 +335,11 @@ class Filler:
         start: int,
         stop: int,
     ) -> int:
-        """Append many records, and return the position of the first that finds no room, or `stop`.
+        """Adds many records; returns the position of the first that does not fit, or `stop`.
 
-        They are `values[order[i]]` for i from `start` on, or `values[i]` without an `order`;
-        `keys` and `timestamps` (int64) go with the values, `timestamp` is for all where there are
-        none. `order` is int32.
+        The records are `values[order[i]]` for i in `start` to `stop`, or `values[i]` without an
+        `order` (int32). `keys` and `timestamps` (int64) belong to the values; `timestamp` applies
+        to all records if `timestamps` is None.
         """
         total = len(values)
         has_keys = keys is not None
@@ -354,7 +354,7 @@ class Filler:
         times = int64s_of(timestamps if timestamps is not None else _NO_INT64S)
         numbers = int32s_of(order if order is not None else _NO_INT32S)
         encoded_headers = _encode_headers(headers) if headers else b"\x00"
-        each = to_int64(timestamp)
+        record_timestamp = to_int64(timestamp)
         key: bytes | None = None
         position = start
         while position < stop:
@@ -366,19 +366,18 @@ class Filler:
             if has_keys:
                 key = bytes_or_none(keys, index)
             if has_timestamps:
-                each = times[index]
+                record_timestamp = times[index]
             value = bytes_or_none(values, index)
-            if self._put(each, key, value, encoded_headers) == 0:
+            if self._put(record_timestamp, key, value, encoded_headers) == 0:
                 break
             position += 1
         return position
 
 
 def size_upper_bound(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """The most bytes that a batch of this one record takes before compression.
+    """Returns an upper bound of the uncompressed size of a batch with this one record.
 
-    It is what Kafka's producer compares with its limits: fields of fixed size count as the most
-    that their varints can take.
+    Kafka's producer compares this bound with its limits: varints count with their maximum size.
     """
     key_size = -1 if key is None else len(key)
     value_size = -1 if value is None else len(value)
@@ -389,9 +388,10 @@ def size_upper_bound(key: bytes | None, value: bytes | None, headers: Headers) -
 def measure_records(
     values: list[bytes | None], keys: list[bytes | None] | None, sizes: memoryview
 ) -> int:
-    """Check that all are bytes or None (TypeError), and return the most bytes of a key and value.
+    """Returns the largest size of a key plus value; raises TypeError unless all are bytes or None.
 
-    `sizes` (int32) takes two for each record: the sizes of its key and of its value, -1 for null.
+    Writes two items per record to `sizes` (int32): the size of its key and of its value, -1 for
+    null.
     """
     total = len(values)
     has_keys = keys is not None

@@ -1,4 +1,4 @@
-# C types for _fill.py. Cython reads this file when it compiles that one; nothing else does.
+# C types for _encode.py. Cython reads this file when it compiles that one; nothing else does.
 
 cimport cython
 from libc.stdint cimport int64_t, uint64_t
@@ -78,14 +78,14 @@ cdef class Filler:
 
     cpdef int64_t append(self, object timestamp, bytes key, bytes value, object headers) except -1
 
-    @cython.locals(number=int64_t, size=int64_t)
+    @cython.locals(index=int64_t, size=int64_t)
     cpdef object append_named(
         self, object kind, object owner, object timestamp, bytes key, bytes value, object headers
     )
 
     @cython.locals(
         total=Py_ssize_t, has_keys=bint, has_timestamps=bint, has_order=bint, times=int64s_t,
-        numbers=int32s_t, encoded_headers=bytes, each=int64_t, key=bytes,
+        numbers=int32s_t, encoded_headers=bytes, record_timestamp=int64_t, key=bytes,
         value=bytes, position=Py_ssize_t, index=Py_ssize_t,
     )
     cpdef Py_ssize_t fill(

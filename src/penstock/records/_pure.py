@@ -1,7 +1,7 @@
-"""What the compiled modules need done where C has a shortcut: the plain Python of it.
+"""Pure Python versions of the low-level functions that compiled modules take from C.
 
-`_inline.pxd` has the C of the same functions. In C a buffer becomes a pointer to its bytes; here it
-stays a memoryview, which is indexed in the same way.
+`_inline.pxd` has the same functions in C. There a buffer is a pointer to its bytes; here it is a
+memoryview, which is indexed in the same way.
 """
 
 from struct import Struct
@@ -20,7 +20,7 @@ _INT64 = Struct(">q")
 def view_of(buffer: Buffer, start: int, end: int) -> memoryview:
     view = memoryview(buffer)
     if view.itemsize != 1 or not view.c_contiguous:
-        raise ValueError("the buffer must be one run of bytes")
+        raise ValueError("the buffer must be contiguous bytes")
     if not 0 <= start <= end <= len(view):
         raise IndexError(f"records from {start} to {end} in a buffer of {len(view)} bytes")
     return view if view.format == "B" else view.cast("B")
@@ -60,13 +60,13 @@ def utf8_of(text: str) -> bytes:
 
 def copy_in(q: bytearray, at: int, data: bytes) -> None:
     if type(data) is not bytes:
-        raise TypeError(f"bytes are needed, not {type(data).__name__}")
+        raise TypeError(f"expected bytes, not {type(data).__name__}")
     q[at : at + len(data)] = data
 
 
 def source_of_bytes(data: bytes) -> memoryview:
     if type(data) is not bytes:
-        raise TypeError(f"bytes are needed, not {type(data).__name__}")
+        raise TypeError(f"expected bytes, not {type(data).__name__}")
     return memoryview(data)
 
 
@@ -74,7 +74,7 @@ def bytes_or_none(column: list[bytes | None] | None, index: int) -> bytes | None
     assert column is not None
     data = column[index]
     if data is not None and type(data) is not bytes:
-        raise TypeError(f"bytes are needed, not {type(data).__name__}")
+        raise TypeError(f"expected bytes, not {type(data).__name__}")
     return data
 
 
@@ -94,20 +94,20 @@ def resize(out: bytearray, size: int) -> None:
 
 
 def grown(out: bytearray, used: int, size: int) -> bytearray:
-    """A larger buffer that starts with the `used` bytes of `out`."""
-    made = bytearray(size)
-    made[:used] = out[:used]
-    return made
+    """Returns a larger buffer that starts with the `used` bytes of `out`."""
+    larger = bytearray(size)
+    larger[:used] = out[:used]
+    return larger
 
 
 def named(kind: type[Named], fields: tuple[object, ...]) -> Named:
-    """A NamedTuple of these fields."""
+    """Returns a NamedTuple of `kind` with these fields."""
     return tuple.__new__(kind, fields)
 
 
 def fields_of(record: object) -> Record:
     if not isinstance(record, tuple) or len(record) != 5:
-        raise TypeError("a Record is needed")
+        raise TypeError("expected a Record")
     return cast(Record, record)
 
 

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.records import _hash
+from penstock.records import _murmur2
 from tests.support.storage.batches import payloads
 from tests.support.storage.compiled_modules import outcome, same
 
 
 def same_hash(key: bytes, count: int) -> None:
-    same(_hash, lambda module: (module.murmur2(key), module.partition_of_key(key, count)))
+    same(_murmur2, lambda module: (module.murmur2(key), module.partition_of_key(key, count)))
 
 
 @settings(max_examples=200)
@@ -33,7 +33,7 @@ def test_partition_keys(
         made = outcome(lambda: module.partition_keys(keys, start, stop, count, order, ends))
         return made, list(order), list(ends)
 
-    same(_hash, sort)
+    same(_murmur2, sort)
     for key in filter(None, keys):
         same_hash(key, count)
 
@@ -48,4 +48,4 @@ def test_only_bytes(wrong: object) -> None:
         lambda module: module.partition_of_key(wrong, 3),
         lambda module: module.partition_keys([wrong], 0, 1, 1, order, ends),
     ):
-        assert same(_hash, call)[0] == "TypeError"
+        assert same(_murmur2, call)[0] == "TypeError"

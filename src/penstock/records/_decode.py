@@ -1,26 +1,26 @@
-"""Reading records: the hot loops from bytes to objects, to columns and to checks.
+"""Decodes records: the hot loops from bytes to objects, columns and validation results.
 
-This file is plain Python and runs as it is. Where a C compiler was there at installation, the same
-source is compiled by Cython, with the C types that `_hot.pxd` adds, and the compiled module is the
-one that gets imported. The few functions that come from `_plain.py` have C counterparts in
-`_inline.pxd`; a parity test runs both forms on the same input. `_fill.py`, which writes records,
-and `_hash.py` are made alike. All loops that read are in this one file because a C compiler inlines
-the reading of a record only into what it sees together, and that halves the time.
+This file is plain Python and runs uncompiled. If a C compiler is available at installation, Cython
+compiles the same source with the C types that `_decode.pxd` adds, and the compiled module is
+imported instead. The functions from `_pure.py` have C counterparts in `_inline.pxd`; a parity test
+runs both forms on the same input. `_encode.py` and `_murmur2.py` work in the same way. All decoding
+loops are in this one file because a C compiler inlines the decoding of a record only within a file,
+which halves the time.
 
 A record of a v2 batch, all varints zigzag:
 
     varint   length of the rest
     int8     attributes, unused
-    varlong  timestamp, less the batch's base timestamp
-    varint   offset, less the batch's base offset
+    varlong  timestamp, relative to the batch's base timestamp
+    varint   offset, relative to the batch's base offset
     varint   length of the key, -1 for null; the key
     varint   length of the value, -1 for null; the value
     varint   number of headers; for each: length of its name, the name, length of its value
              (-1 for null), the value
 
-Bounds are not checked by the compiled form, so nothing here indexes a byte that it has not
-compared with the end before. Positions count from the start of the buffer; a position below 0
-stands for a failure, which the caller reports.
+The compiled form does not check bounds, so every index is compared with the end first. Positions
+are relative to the start of the buffer; a negative position means a failure, which the caller
+reports.
 """
 
 from types import SimpleNamespace
@@ -39,7 +39,7 @@ except ModuleNotFoundError:
     cython = SimpleNamespace(compiled=False)
 
 if not cython.compiled:
-    from penstock.records._plain import (
+    from penstock.records._pure import (
         int16_at,
         int32_at,
         int32s_of,
@@ -72,26 +72,26 @@ _BAD_HEADERS = -4
 _NOT_FILLED = -5
 
 _REASONS = {
-    _BAD_LENGTH: "its length is no varint, or is cut off",
-    _TOO_LONG: "its length is negative, or more than what is left of the batch",
-    _BAD_FIELD: "a field is no varint, or runs over the end of the record",
-    _BAD_HEADERS: "its headers are broken, or run over the end of the record",
+    _BAD_LENGTH: "its length is not a varint, or is incomplete",
+    _TOO_LONG: "its length is negative, or exceeds the rest of the batch",
+    _BAD_FIELD: "a field is not a varint, or exceeds the record",
+    _BAD_HEADERS: "its headers are invalid, or exceed the record",
     _NOT_FILLED: "its fields end before the record does",
 }
 
 
-def _broken(index: int, reason: int) -> CorruptRecordError:
+def _invalid_record(index: int, reason: int) -> CorruptRecordError:
     return CorruptRecordError(f"record {index} of the batch: {_REASONS[reason]}")
 
 
-def _left_over(count: int, size: int) -> CorruptRecordError:
-    return CorruptRecordError(f"{size} bytes follow the {count} records that the batch announces")
+def _trailing_bytes(count: int, size: int) -> CorruptRecordError:
+    return CorruptRecordError(f"{size} bytes follow the {count} records that the batch claims")
 
 
 def _varint(p: memoryview, pos: int, end: int) -> tuple[int, int]:
-    """A zigzag varint of up to 32 bits, and the position after it or -1.
+    """Returns a zigzag varint of up to 32 bits, and the position after it or -1.
 
-    Most take a byte or two, so those are read without the loop.
+    Most varints take one or two bytes; these are read without the loop.
     """
     if pos < end:
         value = p[pos]
@@ -104,7 +104,7 @@ def _varint(p: memoryview, pos: int, end: int) -> tuple[int, int]:
 
 
 def _varlong(p: memoryview, pos: int, end: int) -> tuple[int, int]:
-    """A zigzag varint of up to 64 bits, and the position after it or -1."""
+    """Returns a zigzag varint of up to 64 bits, and the position after it or -1."""
     if pos < end:
         value = p[pos]
         if value < 0x80:
@@ -116,7 +116,7 @@ def _varlong(p: memoryview, pos: int, end: int) -> tuple[int, int]:
 
 
 def _longer_varint(p: memoryview, pos: int, end: int, most: int, mask: int) -> tuple[int, int]:
-    """`most` is the shift of the last byte that there can be."""
+    """Reads a varint of any length; `most` is the largest possible shift."""
     value = 0
     shift = 0
     while pos < end and shift <= most:
@@ -131,7 +131,7 @@ def _longer_varint(p: memoryview, pos: int, end: int, most: int, mask: int) -> t
 
 
 def _skip_headers(p: memoryview, pos: int, end: int, count: int) -> int:
-    """The position after `count` headers, or -1."""
+    """Returns the position after `count` headers, or -1."""
     for _ in range(count):
         size, pos = _varint(p, pos, end)
         if pos < 0 or size < 0 or size > end - pos:
@@ -146,11 +146,11 @@ def _skip_headers(p: memoryview, pos: int, end: int, count: int) -> int:
 
 
 def _read(p: memoryview, pos: int, end: int) -> tuple[int, int, int, int, int, int, int, int, int]:
-    """Where the parts of the record at `pos` are; everything is checked against `end`.
+    """Returns the positions of the parts of the record at `pos`, all checked against `end`.
 
-    The position after the record (below 0: what is wrong), its timestamp delta and offset delta,
-    start and size of its key and of its value (sizes below 0 for null), start and number of its
-    headers.
+    These are: the position after the record (or a negative reason of failure), its timestamp delta
+    and offset delta, start and size of its key and of its value (negative sizes for null), start
+    and number of its headers.
     """
     size, pos = _varint(p, pos, end)
     if pos < 0:
@@ -218,9 +218,9 @@ def decode_records(
     append_time: int,
     has_append_time: bool,
 ) -> list[Record]:
-    """The `count` records in `buffer[start:end]`, which they must fill exactly.
+    """Returns the `count` records of `buffer[start:end]`, which they must fill exactly.
 
-    With `has_append_time`, every record's timestamp is `append_time`.
+    With `has_append_time`, every record has the timestamp `append_time`.
     """
     view = view_of(buffer, start, end)
     p = source_of(view)
@@ -231,7 +231,7 @@ def decode_records(
     for index in range(count):
         after, ts, delta, key_at, key_n, value_at, value_n, head_at, head_n = _read(p, pos, end)
         if after < 0:
-            raise _broken(index, after)
+            raise _invalid_record(index, after)
         if not has_append_time:
             timestamp = wrapping_add(base_timestamp, ts)
         records.append(
@@ -248,7 +248,7 @@ def decode_records(
         )
         pos = after
     if pos != end:
-        raise _left_over(count, end - pos)
+        raise _trailing_bytes(count, end - pos)
     return records
 
 
@@ -268,10 +268,10 @@ def decode_consumed(
     timestamp_type: int,
     leader_epoch: int,
 ) -> list[T]:
-    """As `decode_records`, from `from_offset` on, as a consumer gives them out.
+    """Returns the records from `from_offset` as a consumer returns them to its user.
 
-    `kind` is a NamedTuple of: topic, partition, offset, timestamp, timestamp type, key, value,
-    headers, leader epoch.
+    Like `decode_records`, but with NamedTuples of `kind`: topic, partition, offset, timestamp,
+    timestamp type, key, value, headers, leader epoch.
     """
     view = view_of(buffer, start, end)
     p = source_of(view)
@@ -281,7 +281,7 @@ def decode_consumed(
     for index in range(count):
         after, ts, delta, key_at, key_n, value_at, value_n, head_at, head_n = _read(p, pos, end)
         if after < 0:
-            raise _broken(index, after)
+            raise _invalid_record(index, after)
         pos = after
         offset = wrapping_add(base_offset, delta)
         if offset < from_offset:
@@ -305,7 +305,7 @@ def decode_consumed(
             )
         )
     if pos != end:
-        raise _left_over(count, end - pos)
+        raise _trailing_bytes(count, end - pos)
     return records
 
 
@@ -320,7 +320,7 @@ def _scan(
     for index in range(count):
         after, ts, delta, _ka, key_n, _va, _vn, _ha, _hn = _read(p, pos, end)
         if after < 0:
-            raise _broken(index, after)
+            raise _invalid_record(index, after)
         timestamp = wrapping_add(base_timestamp, ts)
         if timestamp < earliest and timestamp != _NO_TIMESTAMP:
             earliest = timestamp
@@ -332,17 +332,17 @@ def _scan(
             null_keys += 1
         pos = after
     if pos != end:
-        raise _left_over(count, end - pos)
+        raise _trailing_bytes(count, end - pos)
     return sequential, null_keys, earliest, latest
 
 
 def scan_records(
     buffer: Buffer, start: int, end: int, count: int, base_timestamp: int
 ) -> tuple[bool, int, int, int]:
-    """What validation wants to know about the `count` records in `buffer[start:end]`.
+    """Returns what validation needs to know about the `count` records of `buffer[start:end]`.
 
-    Whether their offset deltas are 0, 1, 2 …; how many have no key; the earliest of their
-    timestamps (2**63 - 1 where none has one) and the latest (-1 where none has one).
+    These are: whether the offset deltas are 0, 1, 2 and so on, how many records have no key, and
+    their smallest and largest timestamp (2**63 - 1 and -1 if no record has one).
     """
     view = view_of(buffer, start, end)
     p = source_of(view)
@@ -359,11 +359,11 @@ def assign_in_place(
     latest: int,
     needs_keys: bool,
 ) -> BatchHeader | None:
-    """What nearly every append is, in one go: a client's v2 batch with nothing out of order.
+    """Validates a client's uncompressed v2 batch and assigns its offset and leader epoch in place.
 
-    Checks what `validate` checks, assigns offset and leader epoch in `buffer` and returns the
-    header. None, and nothing changed, for everything that is not plain: read-only, compressed,
-    control, log append time, a max timestamp to be set right, and all that is to be refused.
+    This is the fast path of nearly every append; it checks what `validate` checks and returns the
+    header. Returns None, and changes nothing, for anything unusual (read-only, compressed, control,
+    log append time, a wrong max timestamp) and for everything that must be refused.
     """
     view = view_of(buffer, 0, 0)
     size = len(view)
@@ -391,7 +391,7 @@ def assign_in_place(
     base_timestamp = int64_at(p, 27)
     max_timestamp = int64_at(p, 35)
     try:
-        sequential, null_keys, found_earliest, found_latest = _scan(
+        sequential, null_keys, first_timestamp, last_timestamp = _scan(
             p, 61, size, count, base_timestamp
         )
     except CorruptRecordError:
@@ -399,9 +399,9 @@ def assign_in_place(
     if (
         not sequential
         or (needs_keys and null_keys > 0)
-        or found_earliest < earliest
-        or found_latest > latest
-        or found_latest != max_timestamp
+        or first_timestamp < earliest
+        or last_timestamp > latest
+        or last_timestamp != max_timestamp
     ):
         return None
     q = target_of(view)
@@ -427,7 +427,7 @@ def assign_in_place(
     )
 
 
-# Reading into columns
+# --- columns
 
 
 def measure_columns(
@@ -440,23 +440,23 @@ def measure_columns(
     to_offset: int,
     totals: memoryview,
 ) -> None:
-    """Add to `totals` the room that the records from `from_offset` to below `to_offset` take.
+    """Adds to `totals` the space that the records `from_offset` to `to_offset` (exclusive) need.
 
-    `totals` is nine int64: rows, bytes of keys, null keys, bytes of values, null values, headers,
-    bytes of their names, bytes of their values, null values among them.
+    `totals` has nine int64: rows, bytes of keys, null keys, bytes of values, null values, headers,
+    bytes of header names, bytes of header values, null header values.
     """
     view = view_of(buffer, start, end)
     p = source_of(view)
     t = int64s_of(totals)
     if len(totals) < 9:
-        raise ValueError("totals are nine int64")
+        raise ValueError("totals must have nine int64")
     pos = start
     rows = key_bytes = null_keys = value_bytes = null_values = 0
     headers = name_bytes = head_bytes = null_heads = 0
     for index in range(count):
         after, _ts, delta, _ka, key_n, _va, value_n, head_at, head_n = _read(p, pos, end)
         if after < 0:
-            raise _broken(index, after)
+            raise _invalid_record(index, after)
         pos = after
         offset = wrapping_add(base_offset, delta)
         if offset < from_offset or offset >= to_offset:
@@ -483,7 +483,7 @@ def measure_columns(
                     head_bytes += size
                     at += size
     if pos != end:
-        raise _left_over(count, end - pos)
+        raise _trailing_bytes(count, end - pos)
     t[0] += rows
     t[1] += key_bytes
     t[2] += null_keys
@@ -509,15 +509,14 @@ def fill_columns(
     columns: tuple[memoryview, ...],
     cursor: memoryview,
 ) -> None:
-    """Write the records from `from_offset` to below `to_offset` behind what `columns` hold.
+    """Appends the records `from_offset` to `to_offset` (exclusive) to `columns`.
 
     `columns`: offsets, timestamps (int64); ends of the keys (int32), keys, validity bits of the
-    keys (empty where none is null); the same three for the values; ends of the headers of each
-    row (int32), empty where headers are to be left out; ends of the header names (int32), names;
-    ends of the header values (int32), header values, validity bits of the header values. Every
-    column of ends starts with a 0 that is there already. `cursor` is six int64 that say how far
-    each is filled: rows, bytes of keys, bytes of values, headers, bytes of names, bytes of header
-    values.
+    keys (empty if none is null); the same three for the values; ends of the headers of each row
+    (int32), empty to leave headers out; ends of the header names (int32), names; ends of the header
+    values (int32), header values, validity bits of the header values. Every column of ends starts
+    with a 0. `cursor` has six int64 that tell how far the columns are filled: rows, bytes of keys,
+    bytes of values, headers, bytes of header names, bytes of header values.
     """
     view = view_of(buffer, start, end)
     p = source_of(view)
@@ -554,7 +553,7 @@ def fill_columns(
         or (has_value_bits and 8 * len(columns[7]) < room)
         or (has_head_bits and 8 * len(columns[13]) < head_room)
     ):
-        raise ValueError("columns do not fit together")
+        raise ValueError("the columns have inconsistent sizes")
     row, key_pos, value_pos, head_row = at[0], at[1], at[2], at[3]
     name_pos, head_pos = at[4], at[5]
     timestamp = append_time
@@ -562,13 +561,13 @@ def fill_columns(
     for index in range(count):
         after, ts, delta, key_at, key_n, value_at, value_n, head_at, head_n = _read(p, pos, end)
         if after < 0:
-            raise _broken(index, after)
+            raise _invalid_record(index, after)
         pos = after
         offset = wrapping_add(base_offset, delta)
         if offset < from_offset or offset >= to_offset:
             continue
         if row >= room or key_n > key_room - key_pos or value_n > value_room - value_pos:
-            raise ValueError("columns are too small")
+            raise ValueError("the columns are too small")
         offsets[row] = offset
         if not has_append_time:
             timestamp = wrapping_add(base_timestamp, ts)
@@ -585,17 +584,17 @@ def fill_columns(
                 value_bits[row >> 3] |= 1 << (row & 7)
         if has_heads and head_n != 0:
             if head_n > head_room - head_row:
-                raise ValueError("columns are too small")
+                raise ValueError("the columns are too small")
             for _ in range(head_n):
                 size, head_at = _varint(p, head_at, after)
                 if size > name_room - name_pos:
-                    raise ValueError("columns are too small")
+                    raise ValueError("the columns are too small")
                 move_in(names, name_pos, p, head_at, size)
                 name_pos += size
                 size, head_at = _varint(p, head_at + size, after)
                 if size >= 0:
                     if size > head_value_room - head_pos:
-                        raise ValueError("columns are too small")
+                        raise ValueError("the columns are too small")
                     move_in(head_values, head_pos, p, head_at, size)
                     head_pos += size
                     head_at += size
@@ -610,13 +609,13 @@ def fill_columns(
         if has_heads:
             head_ends[row] = head_row
     if pos != end:
-        raise _left_over(count, end - pos)
+        raise _trailing_bytes(count, end - pos)
     at[0], at[1], at[2], at[3] = row, key_pos, value_pos, head_row
     at[4], at[5] = name_pos, head_pos
 
 
 def to_microseconds(timestamps: memoryview) -> None:
-    """Milliseconds (int64) into microseconds, in place; what is beyond them becomes the last."""
+    """Converts milliseconds (int64) to microseconds in place, saturating at the limits."""
     t = int64s_of(timestamps)
     for index in range(len(timestamps)):
         value = t[index]

@@ -5,7 +5,7 @@ from types import ModuleType
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.records import _hot
+from penstock.records import _decode
 from penstock.records.batch import HEADER_SIZE, compute_crc, write_crc
 from penstock.records.build import build_batch
 from tests.support.storage.batches import int64s, record_lists
@@ -36,7 +36,7 @@ def test_decode(
     region: bytes, count: int, base_offset: int, base_timestamp: int, append_time: bool
 ) -> None:
     same(
-        _hot,
+        _decode,
         lambda hot: hot.decode_records(
             region, 0, len(region), count, base_offset, base_timestamp, 77, append_time
         ),
@@ -46,7 +46,7 @@ def test_decode(
 @settings(max_examples=150)
 @given(regions, counts, int64s)
 def test_scan(region: bytes, count: int, base: int) -> None:
-    same(_hot, lambda hot: hot.scan_records(region, 0, len(region), count, base))
+    same(_decode, lambda hot: hot.scan_records(region, 0, len(region), count, base))
 
 
 @settings(max_examples=150)
@@ -92,7 +92,7 @@ def test_columns(
         )
         return list(totals), [list(column) for column in made], list(cursor)
 
-    same(_hot, columns)
+    same(_decode, columns)
 
 
 @st.composite
@@ -121,4 +121,4 @@ def test_assign(
         assert header is not None or copy == batch
         return header, bytes(copy)
 
-    same(_hot, assign)
+    same(_decode, assign)

@@ -1,4 +1,4 @@
-# C types for _hash.py. Cython reads this file when it compiles that one; nothing else does.
+# C types for _murmur2.py. Cython reads this file when it compiles that one; nothing else does.
 
 cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -10,7 +10,7 @@ from penstock.records._inline cimport (
 cdef int64_t _MAX_INT32
 cdef uint64_t _MASK_32
 
-@cython.locals(h=uint32_t, k=uint32_t, at=Py_ssize_t, left=Py_ssize_t)
+@cython.locals(h=uint32_t, k=uint32_t, at=Py_ssize_t, remaining=Py_ssize_t)
 cdef uint32_t _murmur2(source_t p, Py_ssize_t size) noexcept
 
 @cython.locals(h=int64_t)

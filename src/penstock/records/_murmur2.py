@@ -1,6 +1,6 @@
-"""Which partition a key belongs to: the hash of Kafka's clients, of one key and of many.
+"""Partitions of keys: murmur2 as Kafka's clients use it, for one key and for many.
 
-Plain Python that is compiled where possible, as `_hot.py` says.
+Compiled if possible; see `_decode.py`.
 """
 
 from types import SimpleNamespace
@@ -11,14 +11,14 @@ except ModuleNotFoundError:
     cython = SimpleNamespace(compiled=False)
 
 if not cython.compiled:
-    from penstock.records._plain import bytes_or_none, int32s_of, source_of_bytes
+    from penstock.records._pure import bytes_or_none, int32s_of, source_of_bytes
 
 _MAX_INT32 = 2**31 - 1
 _MASK_32 = 2**32 - 1
 
 
 def _murmur2(p: memoryview, size: int) -> int:
-    """The hash as 32 bits without a sign."""
+    """Returns the hash as an unsigned 32-bit number."""
     h = (0x9747B28C ^ size) & _MASK_32
     at = 0
     while size - at >= 4:
@@ -29,12 +29,12 @@ def _murmur2(p: memoryview, size: int) -> int:
         h = (h * 0x5BD1E995) & _MASK_32
         h ^= k
         at += 4
-    left = size - at
-    if left == 3:
+    remaining = size - at
+    if remaining == 3:
         h ^= p[at + 2] << 16
-    if left >= 2:
+    if remaining >= 2:
         h ^= p[at + 1] << 8
-    if left >= 1:
+    if remaining >= 1:
         h ^= p[at]
         h = (h * 0x5BD1E995) & _MASK_32
     h ^= h >> 13
@@ -43,15 +43,15 @@ def _murmur2(p: memoryview, size: int) -> int:
 
 
 def murmur2(data: bytes) -> int:
-    """The hash that Kafka's clients take of a key, as a signed 32-bit number."""
+    """Returns the hash of a key as a signed 32-bit number, as Kafka's clients do."""
     h = _murmur2(source_of_bytes(data), len(data))
     return h if h <= _MAX_INT32 else h - 0x100000000
 
 
 def partition_of_key(key: bytes, count: int) -> int:
-    """The partition, of `count`, that Kafka's clients send a key to."""
+    """Returns the partition, of `count`, that Kafka's clients choose for a key."""
     if count <= 0:
-        raise ValueError(f"a topic has no {count} partitions")
+        raise ValueError(f"a topic cannot have {count} partitions")
     return (_murmur2(source_of_bytes(key), len(key)) & _MAX_INT32) % count
 
 
@@ -63,11 +63,11 @@ def partition_keys(
     order: memoryview,
     ends: memoryview,
 ) -> None:
-    """Sort records by the partition of their keys, keeping their order within each.
+    """Sorts records by the partition of their keys; the order within a partition is kept.
 
-    The numbers of the records from `start` to below `stop` go to these places of `order` (int32):
-    first those without a key, then those of partition 0, 1 …; `ends` (int32, `count` + 1 of them)
-    takes where in `order` each of these groups ends.
+    Writes the indexes of the records `start` to `stop` (exclusive) to the same range of `order`
+    (int32): first those without a key, then those of partition 0, 1 and so on. `ends` (int32,
+    `count` + 1 items) receives where each of these groups ends in `order`.
     """
     if count <= 0 or not 0 <= start <= stop <= len(keys) or len(order) < stop:
         raise ValueError(f"keys {start} to {stop} of {len(keys)} for {count} partitions")
@@ -86,7 +86,7 @@ def partition_keys(
             group = 1 + (_murmur2(source_of_bytes(key), len(key)) & _MAX_INT32) % count
         groups[index - start] = group
         tops[group] += 1
-    # Turn the numbers of records into where each group starts; filling moves that to its end.
+    # Replace the sizes by where each group starts; filling a group moves that to its end.
     at = start
     for group in range(count + 1):
         size = tops[group]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import CorruptRecordError
-from penstock.records import _hot
+from penstock.records import _decode
 from penstock.records.batch import HEADER_SIZE, read_header
 from penstock.records.build import build_batch
 from penstock.records.record import Record
@@ -52,7 +52,7 @@ def consumed(
 
 
 rows = st.lists(st.tuples(timestamps, payloads, payloads, header_lists), min_size=1, max_size=10)
-BOTH = pytest.mark.parametrize("hot", [_hot, load_plain(_hot)], ids=["imported", "plain"])
+BOTH = pytest.mark.parametrize("hot", [_decode, load_plain(_decode)], ids=["imported", "plain"])
 
 
 @BOTH

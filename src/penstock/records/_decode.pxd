@@ -1,4 +1,4 @@
-# C types for _hot.py. Cython reads this file when it compiles that one; nothing else does.
+# C types for _decode.py. Cython reads this file when it compiles that one; nothing else does.
 
 cimport cython
 from libc.stdint cimport int64_t, uint64_t
@@ -83,8 +83,8 @@ cpdef tuple scan_records(
 @cython.locals(
     p=source_t, q=target_t, size=Py_ssize_t, attributes=int64_t, producer_id=int64_t,
     producer_epoch=int64_t, base_sequence=int64_t, count=int64_t, base_timestamp=int64_t,
-    max_timestamp=int64_t, crc=uint64_t, sequential=bint, null_keys=int64_t, found_earliest=int64_t,
-    found_latest=int64_t,
+    max_timestamp=int64_t, crc=uint64_t, sequential=bint, null_keys=int64_t, first_timestamp=int64_t,
+    last_timestamp=int64_t,
 )
 cpdef object assign_in_place(
     object buffer, int64_t next_offset, int64_t leader_epoch, int64_t max_size, int64_t earliest,
