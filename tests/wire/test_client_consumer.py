@@ -87,10 +87,12 @@ def test_an_empty_topic_is_waited_for_and_not_asked_again_and_again(
         assert consumer.poll(0.6) == []
         assert fetches(consumer.metrics()) - before <= 5
         assert time.process_time() - start < 0.3
-        threading.Timer(0.05, lambda: produced(client, topic, b"late")).start()
+        timer = threading.Timer(0.05, lambda: produced(client, topic, b"late"))
+        timer.start()
         began = time.monotonic()
         assert values(consumer.poll(5.0)) == [b"late"]
         assert time.monotonic() - began < 2.0
+        timer.join()
 
 
 def fetches(metrics: object) -> float:
