@@ -6,6 +6,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from penstock.client.producer.accumulator import RecordAccumulator, SequenceSource
+from penstock.client.producer.appender import RecordAppender
 from penstock.client.producer.batch import ProducerBatch
 from penstock.client.producer.buffer_pool import BufferPool
 from penstock.client.producer.future import DeliveryCallback, RecordFuture
@@ -85,9 +86,8 @@ class Accumulating:
         self.clock = ManualClock(NOW)
         self.pool = BufferPool(self.settings["buffer_memory"], self.settings["batch_size"])
         self.wakes = 0
-        self.accumulator = RecordAccumulator(
-            self.settings, self.clock, self.pool, sequences=sequences, wake=self._wake
-        )
+        self.accumulator = RecordAccumulator(self.settings, self.pool, sequences=sequences)
+        self.appender = RecordAppender(self.settings, self.clock, self.accumulator, wake=self._wake)
 
     def _wake(self) -> None:
         self.wakes += 1
@@ -107,7 +107,7 @@ class Accumulating:
         headers: Sequence[tuple[str, bytes | None]] = (),
         max_block_ms: int = 0,
     ) -> RecordFuture:
-        return self.accumulator.append(
+        return self.appender.append(
             topic,
             partition,
             T,

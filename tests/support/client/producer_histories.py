@@ -13,6 +13,7 @@ from uuid import UUID
 from penstock.client.errors import DisconnectError, KafkaTimeoutError
 from penstock.client.metrics import Metrics
 from penstock.client.producer.accumulator import RecordAccumulator
+from penstock.client.producer.appender import RecordAppender
 from penstock.client.producer.buffer_pool import BufferPool
 from penstock.client.producer.future import RecordFuture
 from penstock.client.producer.options import producer_settings
@@ -169,8 +170,9 @@ class History:
         self._limit = settings["max_in_flight_requests_per_connection"]
         self.manager = TransactionManager(transactional_id) if idempotent else None
         self.accumulator = RecordAccumulator(
-            settings, self.clock, BufferPool(1 << 20, 200), sequences=self.manager
+            settings, BufferPool(1 << 20, 200), sequences=self.manager
         )
+        self.appender = RecordAppender(settings, self.clock, self.accumulator)
         # Waits are spread by chance, which has to come from the seed too.
         self.accumulator._backoff = Backoff(5, 20, rng=self.random.random)
         self.metadata = ClusterMetadata([Node(-1, "x", 1)], max_age_ms=10**9)
@@ -213,7 +215,7 @@ class History:
         value = b"%d" % number + b"." * self.random.randrange(40)
         if self._poison and self.random.random() < 0.03:
             value = POISON
-        future = self.accumulator.append(
+        future = self.appender.append(
             TOPIC,
             partition,
             number,

@@ -1,397 +1,475 @@
-"""Records on their way into batches.
+"""The batches that wait to be sent, in a queue per partition.
 
-Threads append here; the sender's side of the same queues is in `queues.py`.
+Threads put records into the batches through `RecordAppender`. The sender looks up which nodes have
+batches that are `ready`, drains them, and re-enqueues those that failed.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Collection, Iterable
+from threading import Lock
+from typing import Final, NamedTuple, Protocol
 
-from penstock.client.errors import IllegalStateError
-from penstock.client.producer.batch import Headers, ProducerBatch
+from penstock.client.producer.batch import ProducerBatch
 from penstock.client.producer.buffer_pool import BufferPool
-from penstock.client.producer.bulk import BulkAppend, BulkRecords, Spare
-from penstock.client.producer.bulk_future import BulkFuture, BulkPart
-from penstock.client.producer.future import DeliveryCallback, RecordFuture
-from penstock.client.producer.queues import (
-    NEVER,
-    BatchQueues,
-    Ready,
-    SequenceSource,
-    TopicQueues,
-)
+from penstock.client.producer.compression_ratios import CompressionRatioEstimator
+from penstock.client.producer.future import BatchResult
+from penstock.client.producer.idempotence import is_after
+from penstock.client.producer.partitioners import BuiltInPartitioner
 from penstock.client.settings import ProducerOptions
-from penstock.core.clock import Clock
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
-from penstock.net.client.cluster import Cluster
-from penstock.records._encode import size_upper_bound
-from penstock.records.compress import Compression, check_level
+from penstock.net.client.backoff import Backoff
+from penstock.net.client.cluster import Cluster, PartitionInfo
+from penstock.records.compress import Compression
 
-__all__ = ["NEVER", "UNKNOWN_PARTITION", "Ready", "RecordAccumulator", "SequenceSource"]
-
-UNKNOWN_PARTITION: Final = -1
-"""Any partition will do."""
+NEVER: Final = 2**63 - 1
 
 
-class RecordAccumulator(BatchQueues):
-    """The records that wait to be sent. Any thread may call anything."""
+class SequenceSource(Protocol):
+    """Assigns the sequences of an idempotent producer to batches as they are drained.
+
+    Called on the sender's thread under the accumulator's lock: implementations must not take a
+    lock that a thread holds while it appends.
+    """
+
+    @property
+    def is_completing(self) -> bool:
+        """Whether a transaction is being committed or aborted, so that all batches are ready."""
+        ...
+
+    def should_stop_drain(self, batch: ProducerBatch, tp: TopicPartition) -> bool:
+        """Whether this batch, the first of its partition, must not be sent yet."""
+        ...
+
+    def assign(self, batch: ProducerBatch) -> None:
+        """Assigns a sequence to a batch that is about to be sent, and tracks it."""
+        ...
+
+    def track(self, batch: ProducerBatch) -> None:
+        """Tracks a part of a split batch, which has its sequence already."""
+        ...
+
+
+class ReadyCheckResult(NamedTuple):
+    """The nodes that batches can be sent to now, and when to check again."""
+
+    nodes: set[int]
+    next_check_ms: int
+    """The delay until more batches can become ready; NEVER if no other batch waits."""
+
+    unknown_leader_topics: set[str]
+    """Topics with batches for partitions whose leader is unknown."""
+
+
+class TopicBatches:
+    """The batches of one topic: a queue for each partition used so far, the oldest batch first."""
+
+    __slots__ = ("partitioner", "queues")
+
+    def __init__(self, partitioner: BuiltInPartitioner) -> None:
+        self.queues: dict[int, deque[ProducerBatch]] = {}
+        self.partitioner = partitioner
+
+
+class _NodeLatency:
+    __slots__ = ("drain_ms", "ready_ms")
+
+    def __init__(self, now_ms: int) -> None:
+        self.ready_ms = now_ms
+        self.drain_ms = now_ms
+
+
+class RecordAccumulator:
+    """The batches of all partitions. Thread-safe: one lock guards all of it."""
 
     def __init__(
         self,
         settings: ProducerOptions,
-        clock: Clock,
         pool: BufferPool,
         *,
         sequences: SequenceSource | None = None,
-        wake: Callable[[], None] = lambda: None,
     ) -> None:
-        """`wake` is called, without the lock, when a batch was begun or became full, or when
-        somebody waits for memory: the sender should ask what is `ready`.
+        self.pool = pool
+        self.next_expiry_ms = NEVER
+        """No batch in a queue reaches its delivery timeout before this time."""
+        self._sequences = sequences
+        self.batch_size = settings["batch_size"]
+        self._linger_ms = settings["linger_ms"]
+        self._delivery_timeout_ms = settings["delivery_timeout_ms"]
+        self._adaptive = settings["partitioner_adaptive_partitioning_enable"]
+        self._availability_timeout_ms = settings["partitioner_availability_timeout_ms"]
+        self._backoff = Backoff(settings["retry_backoff_ms"], settings["retry_backoff_max_ms"])
+        self.compression_ratios = CompressionRatioEstimator()
+        self.lock = Lock()
+        """Guards the queues and the batches in them."""
+        self.topics: dict[str, TopicBatches] = {}
+        self._incomplete: dict[ProducerBatch, None] = {}
+        """All batches that are neither acknowledged nor failed, in the order of their creation."""
+        self._muted: set[TopicPartition] = set()
+        self._node_latency: dict[int, _NodeLatency] = {}
+        self._drain_next: dict[int, TopicPartition] = {}
+        """For each node, the partition that did not fit into its last request."""
+        self._flushes_in_progress = 0
+        self.is_closed = False
+
+    # --- draining
+
+    def ready(self, cluster: Cluster, now_ms: int) -> ReadyCheckResult:
+        """Returns the nodes that batches can be sent to.
+
+        A node is ready when it leads a partition that is not muted and whose first batch is not
+        backing off, and that batch is full or has waited for `linger_ms`. All batches are ready
+        when memory is exhausted, during a flush, at the end of a transaction, and after `close`.
         """
-        super().__init__(settings, pool, sequences=sequences)
-        self.wake = wake
-        self._clock = clock
-        self._max_request_size = settings["max_request_size"]
-        self._ignore_keys = settings["partitioner_ignore_keys"]
-        self._compression = Compression.from_name(settings["compression_type"])
-        self._level = _level_of(settings, self._compression)
-        check_level(self._compression, self._level)
-
-    def append(
-        self,
-        topic: str,
-        partition: int,
-        timestamp: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        callback: DeliveryCallback | None,
-        cluster: Cluster,
-        max_block_ms: int,
-        now_ms: int,
-    ) -> RecordFuture:
-        """Put a record into a batch; its future knows the partition at once.
-
-        With UNKNOWN_PARTITION the sticky one is taken. Where there is no memory for a batch, this
-        blocks up to `max_block_ms` (`BufferExhaustedError`). `IllegalStateError` when closed,
-        `RecordTooLargeError` for more than the pool has.
-        """
-        future = self.try_append(
-            topic, partition, timestamp, key, value, headers, callback, cluster, now_ms
-        )
-        if future is not None:
-            return future
-        self.wake()
-        spare = Spare(self.pool.allocate(self._size_for(key, value, headers), max_block_ms))
-        return self._append_with(
-            spare, topic, partition, timestamp, key, value, headers, callback, cluster
-        )
-
-    async def append_async(
-        self,
-        topic: str,
-        partition: int,
-        timestamp: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        callback: DeliveryCallback | None,
-        cluster: Cluster,
-        max_block_ms: int,
-        now_ms: int,
-    ) -> RecordFuture:
-        """`append`, but only the task waits for memory."""
-        future = self.try_append(
-            topic, partition, timestamp, key, value, headers, callback, cluster, now_ms
-        )
-        if future is not None:
-            return future
-        self.wake()
-        size = self._size_for(key, value, headers)
-        spare = Spare(await self.pool.allocate_async(size, max_block_ms))
-        return self._append_with(
-            spare, topic, partition, timestamp, key, value, headers, callback, cluster
-        )
-
-    def try_append(
-        self,
-        topic: str,
-        partition: int,
-        timestamp: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        callback: DeliveryCallback | None,
-        cluster: Cluster,
-        now_ms: int,
-        spare: Spare | None = None,
-    ) -> RecordFuture | None:
-        """`append` without waiting: None where there is no memory now."""
-        with self._lock:
-            topic_queues = self._topics.get(topic)
-            if topic_queues is None or self._closed:
-                topic_queues = self._open_topic(topic)
-            sticky = None
-            before = 0
-            if partition < 0:
-                sticky = topic_queues.partitioner
-                partition = sticky.partition
-                if partition < 0 or sticky.produced >= sticky.limit:
-                    partition = self._sticky_partition(topic_queues, cluster)
-            queue = topic_queues.queues.get(partition)
-            if queue:
-                batch = queue[-1]
-                filler = batch.filler
-                if sticky is not None:
-                    before = filler.estimated_size()
-                future = batch.append(timestamp, key, value, headers, callback, now_ms)
-                if future is not None:
-                    is_full = filler.is_full()
-                    if sticky is not None:
-                        sticky.appended(filler.estimated_size() - before, cluster, is_full)
-                    if not is_full:
-                        return future
-                else:
-                    batch.close_for_appends()
-            else:
-                future = None
-            if future is None:
-                size = self._size_for(key, value, headers)
-                new = self._begin_batch(topic, partition, size, now_ms, spare)
-                if new is None:
-                    return None
-                try:
-                    future = new.append(timestamp, key, value, headers, callback, now_ms)
-                except BaseException:
-                    self.pool.deallocate(new.take_block(), new.allocated)
-                    raise
-                self._enqueue_new(topic_queues, partition, new)
-                if sticky is not None:
-                    sticky.appended(new.size_in_bytes, cluster, new.is_full)
-        self.wake()
-        return future
-
-    def append_many(
-        self,
-        topic: str,
-        partition: int,
-        values: Sequence[bytes | None],
-        keys: Sequence[bytes | None] | None,
-        timestamps: Sequence[int] | None,
-        timestamp: int,
-        cluster: Cluster,
-        max_block_ms: int,
-        now_ms: int,
-        *,
-        headers: Headers = (),
-        batch_size: int | None = None,
-    ) -> BulkFuture:
-        """`append` for many records at once, in one loop for each batch.
-
-        With UNKNOWN_PARTITION keys decide as they do for single records. `timestamp` is for all
-        where there are no `timestamps`; all have the same `headers`. A `batch_size` above the
-        setting makes larger batches of what does not fit into those that are there; they come out
-        of the pool's memory, but are no blocks of it.
-
-        `max_block_ms` bounds each wait for memory. If it runs out after some records are on their
-        way, the future of the call has the error; before that, it is raised. Types and sizes of
-        all records are checked before the first is appended.
-        """
-        work = self._bulk(
-            topic, partition, values, keys, timestamps, timestamp, headers, cluster, batch_size
-        )
-        try:
-            while size := work.run(cluster, now_ms):
-                self.wake()
-                work.spare = Spare(self.pool.allocate(size, max_block_ms))
-                now_ms = self._clock.monotonic_ms()
-        except KafkaError as error:
-            return work.failed(error)
-        return work.future()
-
-    async def append_many_async(
-        self,
-        topic: str,
-        partition: int,
-        values: Sequence[bytes | None],
-        keys: Sequence[bytes | None] | None,
-        timestamps: Sequence[int] | None,
-        timestamp: int,
-        cluster: Cluster,
-        max_block_ms: int,
-        now_ms: int,
-        *,
-        headers: Headers = (),
-        batch_size: int | None = None,
-    ) -> BulkFuture:
-        """`append_many`, but only the task waits for memory."""
-        work = self._bulk(
-            topic, partition, values, keys, timestamps, timestamp, headers, cluster, batch_size
-        )
-        try:
-            while size := work.run(cluster, now_ms):
-                self.wake()
-                work.spare = Spare(await self.pool.allocate_async(size, max_block_ms))
-                now_ms = self._clock.monotonic_ms()
-        except KafkaError as error:
-            return work.failed(error)
-        return work.future()
-
-    def sticky_partition(self, topic: str, size: int, cluster: Cluster) -> int:
-        """Where so many bytes of records without a key go now."""
-        with self._lock:
-            topic_queues = self._open_topic(topic)
-            partition = self._sticky_partition(topic_queues, cluster)
-            topic_queues.partitioner.appended(size, cluster, True)
-            return partition
-
-    def fill(
-        self,
-        topic: str,
-        partition: int,
-        records: BulkRecords,
-        start: int,
-        stop: int,
-        cluster: Cluster,
-        now_ms: int,
-        spare: Spare,
-    ) -> BulkPart | int:
-        """Append records from position `start` on, as far as one batch has room.
-
-        The bytes of memory that it takes, where there is none.
-        """
-        with self._lock:
-            topic_queues = self._open_topic(topic)
-            sticky = None
-            if partition < 0:
-                sticky = topic_queues.partitioner
-                partition = self._sticky_partition(topic_queues, cluster)
-            queue = topic_queues.queues.get(partition)
-            batch = queue[-1] if queue else None
-            number = before = 0
-            position = start
-            is_new = False
-            if batch is not None:
-                number = batch.records_count
-                before = batch.size_in_bytes
-                position = records.fill(batch.filler, start, stop)
-            if batch is None or position == start:
-                size = records.room_for(start, stop, self._batch_size, self.pool.total_memory)
-                batch = self._begin_batch(topic, partition, size, now_ms, spare)
-                if batch is None:
-                    return size
-                number = before = 0
-                try:
-                    position = records.fill(batch.filler, start, stop)
-                except BaseException:
-                    self.pool.deallocate(batch.take_block(), batch.allocated)
-                    raise
-                self._enqueue_new(topic_queues, partition, batch)
-                is_new = True
-            if position < stop:
-                batch.close_for_appends()
-            batch.last_append_ms = now_ms
-            if sticky is not None:
-                sticky.appended(batch.size_in_bytes - before, cluster, batch.is_full)
-            is_full = batch.is_full
-        if is_new or is_full:
-            self.wake()
-        return BulkPart(batch.result, number, start, position - start)
-
-    def _bulk(
-        self,
-        topic: str,
-        partition: int,
-        values: Sequence[bytes | None],
-        keys: Sequence[bytes | None] | None,
-        timestamps: Sequence[int] | None,
-        timestamp: int,
-        headers: Headers,
-        cluster: Cluster,
-        batch_size: int | None,
-    ) -> BulkAppend:
-        records = BulkRecords(values, keys, timestamps, timestamp, headers)
-        records.check_sizes(self._max_request_size, self.pool.total_memory)
-        records.batch_size = min(batch_size or self._batch_size, self._max_request_size)
-        work = BulkAppend(self, topic, records)
-        if partition >= 0 or self._ignore_keys:
-            work.whole(partition)
-        else:
-            work.by_key(cluster)
-        return work
-
-    def _append_with(
-        self,
-        spare: Spare,
-        topic: str,
-        partition: int,
-        timestamp: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        callback: DeliveryCallback | None,
-        cluster: Cluster,
-    ) -> RecordFuture:
-        """Append with memory that was waited for. Meanwhile another batch may have found room."""
-        now_ms = self._clock.monotonic_ms()
-        try:
-            future = self.try_append(
-                topic, partition, timestamp, key, value, headers, callback, cluster, now_ms, spare
+        nodes: set[int] = set()
+        unknown: set[str] = set()
+        next_check_ms = NEVER
+        with self.lock:
+            send_all = (
+                self.pool.waiting > 0
+                or self.is_closed
+                or self._flushes_in_progress > 0
+                or (self._sequences is not None and self._sequences.is_completing)
             )
-        finally:
-            spare.give_back(self.pool)
-        assert future is not None
-        return future
+            for topic, topic_batches in self.topics.items():
+                topic_check_ms = self._check_topic(
+                    cluster, now_ms, topic, topic_batches, send_all, nodes, unknown
+                )
+                next_check_ms = min(next_check_ms, topic_check_ms)
+        return ReadyCheckResult(nodes, next_check_ms, unknown)
 
-    def _open_topic(self, topic: str) -> TopicQueues:
-        if self._closed:
-            raise IllegalStateError("the producer is closed: make a new one to send more records")
-        return self._topic_queues(topic)
+    def _check_topic(
+        self,
+        cluster: Cluster,
+        now_ms: int,
+        topic: str,
+        topic_batches: TopicBatches,
+        send_all: bool,
+        nodes: set[int],
+        unknown: set[str],
+    ) -> int:
+        """Adds the ready nodes to `nodes`; returns the delay until more can become ready.
 
-    def _sticky_partition(self, topic_queues: TopicQueues, cluster: Cluster) -> int:
-        """The partition whose turn it is; a switch that waited for a full batch is made now."""
-        sticky = topic_queues.partitioner
-        partition = sticky.current(cluster)
-        if sticky.produced >= sticky.limit:
-            queue = topic_queues.queues.get(partition)
-            if not queue or queue[-1].is_full:
-                sticky.appended(0, cluster, True)
-                partition = sticky.current(cluster)
-        return partition
+        Also updates the load statistics of the topic's partitioner.
+        """
+        next_check_ms = NEVER
+        topic_info = cluster.topics.get(topic)
+        partitions = topic_info.partitions if topic_info is not None else ()
+        # Adaptive partitioning begins when every partition has a queue, because it never chooses
+        # partitions without one.
+        adaptive = self._adaptive and len(topic_batches.queues) >= len(partitions)
+        sizes: list[int] = []
+        available: list[int] = []
+        for partition, queue in topic_batches.queues.items():
+            info = partitions[partition] if partition < len(partitions) else None
+            leader = -1 if info is None or info.leader not in cluster.nodes else info.leader
+            if info is not None and leader != -1 and self._is_available(queue, leader):
+                sizes.append(len(queue))
+                available.append(partition)
+            if not queue:
+                continue
+            if info is None or leader == -1:
+                unknown.add(topic)
+                continue
+            batch = queue[0]
+            batch.update_leader_epoch(info.leader_epoch)
+            if leader in nodes or (self._muted and batch.topic_partition in self._muted):
+                continue
+            waited_ms = batch.waited_time_ms(now_ms)
+            backoff_ms = self._backoff_ms(batch)
+            if waited_ms < backoff_ms:
+                next_check_ms = min(next_check_ms, backoff_ms - waited_ms)
+            elif send_all or len(queue) > 1 or batch.is_full or waited_ms >= self._linger_ms:
+                nodes.add(leader)
+            else:
+                next_check_ms = min(next_check_ms, self._linger_ms - waited_ms)
+        topic_batches.partitioner.update_load(
+            sizes if adaptive else None, available, len(topic_batches.queues)
+        )
+        return next_check_ms
 
-    def _size_for(self, key: bytes | None, value: bytes | None, headers: Headers) -> int:
-        return max(self._batch_size, size_upper_bound(key, value, headers))
-
-    def _begin_batch(
-        self, topic: str, partition: int, size: int, now_ms: int, spare: Spare | None
-    ) -> ProducerBatch | None:
-        """An empty batch, or None where there is no memory for it."""
-        buffer = spare.take() if spare is not None else None
-        if buffer is None:
-            buffer = self.pool.try_allocate(size)
-            if buffer is None:
-                return None
-        return ProducerBatch(
-            TopicPartition(topic, partition),
-            buffer,
-            now_ms,
-            compression=self._compression,
-            level=self._level,
-            estimated_ratio=self._ratios.estimate(topic),
+    def _is_available(self, queue: "deque[ProducerBatch]", leader: int) -> bool:
+        """Whether the built-in partitioner may choose a partition with this leader."""
+        if self._availability_timeout_ms <= 0 or not queue:
+            return True
+        latency = self._node_latency.get(leader)
+        return (
+            latency is None or latency.ready_ms - latency.drain_ms <= self._availability_timeout_ms
         )
 
-    def _enqueue_new(self, topic_queues: TopicQueues, partition: int, batch: ProducerBatch) -> None:
-        topic_queues.queues.setdefault(partition, deque()).append(batch)
+    def _backoff_ms(self, batch: ProducerBatch) -> int:
+        """Returns the delay between the last attempt of a batch and the next."""
+        if batch.attempts == 0 or batch.has_new_leader:
+            return 0
+        return self._backoff.delay_ms(batch.attempts - 1)
+
+    def drain(
+        self, cluster: Cluster, nodes: Collection[int], max_size: int, now_ms: int
+    ) -> dict[int, list[ProducerBatch]]:
+        """Removes and closes the batches that fit into one request of `max_size` bytes per node.
+
+        Takes at most one batch of a partition; nodes without batches are left out. A request is
+        larger than `max_size` only if its single batch is.
+        """
+        drained: dict[int, list[ProducerBatch]] = {}
+        for node, candidates in self._candidates(cluster, nodes).items():
+            batches = self._drain_node(node, candidates, max_size, now_ms)
+            if batches:
+                drained[node] = batches
+        return drained
+
+    def _candidates(
+        self, cluster: Cluster, nodes: Collection[int]
+    ) -> dict[int, list[PartitionInfo]]:
+        """Returns the partitions of each node that have batches."""
+        candidates: dict[int, list[PartitionInfo]] = {}
+        with self.lock:
+            for topic, topic_batches in self.topics.items():
+                topic_info = cluster.topics.get(topic)
+                partitions = topic_info.partitions if topic_info is not None else ()
+                for partition, queue in topic_batches.queues.items():
+                    if queue and partition < len(partitions):
+                        info = partitions[partition]
+                        if info.leader in nodes:
+                            candidates.setdefault(info.leader, []).append(info)
+        return candidates
+
+    def _drain_node(
+        self, node: int, candidates: list[PartitionInfo], max_size: int, now_ms: int
+    ) -> list[ProducerBatch]:
+        size = 0
+        drained: list[ProducerBatch] = []
+        for info in self._in_drain_order(node, candidates):
+            tp = TopicPartition(info.topic, info.partition)
+            with self.lock:
+                queue = self.topics[info.topic].queues[info.partition]
+                if not queue or tp in self._muted:
+                    continue
+                batch = queue[0]
+                batch.update_leader_epoch(info.leader_epoch)
+                if batch.waited_time_ms(now_ms) < self._backoff_ms(batch):
+                    continue
+                if drained and size + batch.size_in_bytes > max_size:
+                    self._drain_next[node] = tp
+                    break
+                if self._sequences is not None:
+                    if self._sequences.should_stop_drain(batch, tp):
+                        continue
+                    if not batch.has_sequence:
+                        self._sequences.assign(batch)
+                queue.popleft()
+            # Compression and the CRC are slow, so they run without the lock.
+            is_first_attempt = not batch.is_closed
+            size += len(batch.close())
+            if is_first_attempt and batch.compression is not Compression.NONE:
+                self.compression_ratios.observe(tp.topic, batch.compression_ratio)
+            batch.drained(now_ms)
+            drained.append(batch)
+        return drained
+
+    def _in_drain_order(
+        self, node: int, candidates: list[PartitionInfo]
+    ) -> Iterable[PartitionInfo]:
+        """Returns the candidates, beginning with the one that did not fit last time."""
+        first = self._drain_next.pop(node, None)
+        for index, info in enumerate(candidates):
+            if first == (info.topic, info.partition):
+                return candidates[index:] + candidates[:index]
+        return candidates
+
+    def update_node_latency(self, node_id: int, now_ms: int, can_drain: bool) -> None:
+        """Records that a node had ready batches, and whether they could be sent to it.
+
+        Used for `partitioner_availability_timeout_ms`.
+        """
+        if self._availability_timeout_ms <= 0:
+            return
+        with self.lock:
+            latency = self._node_latency.get(node_id)
+            if latency is None:
+                latency = self._node_latency[node_id] = _NodeLatency(now_ms)
+            if can_drain:
+                latency.drain_ms = now_ms
+            latency.ready_ms = now_ms
+
+    # --- retries and expiry
+
+    def reenqueue(self, batch: ProducerBatch, now_ms: int) -> None:
+        """Puts a failed batch back to the front of its queue, to be sent again.
+
+        Batches with sequences are kept in the order of their sequences.
+        """
+        batch.reenqueued(now_ms)
+        with self.lock:
+            self._insert(batch)
+
+    def split_and_reenqueue(self, batch: ProducerBatch) -> int:
+        """Splits a batch that is too large for the broker and enqueues the parts.
+
+        Returns their number. The caller then calls `complete_and_deallocate` for the batch itself.
+        """
+        topic = batch.topic_partition.topic
+        self.compression_ratios.reset(topic, batch.compression_ratio)
+        size = self.batch_size
+        if batch.is_split:
+            size = max(batch.largest_record(), batch.size_in_bytes // 2)
+        parts = batch.split(size, self.compression_ratios.estimate(topic))
+        with self.lock:
+            for part in reversed(parts):
+                self._incomplete[part] = None
+                if self._sequences is not None:
+                    self._sequences.track(part)
+                self._insert(part)
+        return len(parts)
+
+    def _insert(self, batch: ProducerBatch) -> None:
+        topic, partition = batch.topic_partition
+        queue = self.batches_of(topic).queues.setdefault(partition, deque())
+        at = 0
+        if self._sequences is not None:
+            if not batch.has_sequence:
+                raise ValueError(f"{batch!r} is re-enqueued without the sequence it was sent with")
+            while (
+                at < len(queue)
+                and queue[at].has_sequence
+                and is_after(batch.base_sequence, queue[at].base_sequence)
+            ):
+                at += 1
+        queue.insert(at, batch)
+        self._note_expiry(batch)
+
+    def batches_of(self, topic: str) -> TopicBatches:
+        """Returns the queues of a topic, created on first use. Call it with the lock held."""
+        batches = self.topics.get(topic)
+        if batches is None:
+            batches = TopicBatches(BuiltInPartitioner(topic, self.batch_size))
+            self.topics[topic] = batches
+        return batches
+
+    def enqueue_new(
+        self, topic_batches: TopicBatches, partition: int, batch: ProducerBatch
+    ) -> None:
+        """Appends a new batch to its queue. Call it with the lock held."""
+        topic_batches.queues.setdefault(partition, deque()).append(batch)
         self._incomplete[batch] = None
         self._note_expiry(batch)
 
+    def _note_expiry(self, batch: ProducerBatch) -> None:
+        self.next_expiry_ms = min(self.next_expiry_ms, batch.created_ms + self._delivery_timeout_ms)
 
-def _level_of(settings: ProducerOptions, compression: Compression) -> int | None:
-    if compression is Compression.GZIP:
-        return settings["compression_gzip_level"]
-    if compression is Compression.LZ4:
-        return settings["compression_lz4_level"]
-    if compression is Compression.ZSTD:
-        return settings["compression_zstd_level"]
-    return None
+    def expired_batches(self, now_ms: int) -> list[ProducerBatch]:
+        """Removes the batches that have reached their delivery timeout from the queues.
+
+        The caller fails them and calls `complete_and_deallocate`.
+        """
+        expired: list[ProducerBatch] = []
+        with self.lock:
+            self.next_expiry_ms = NEVER
+            for topic_batches in self.topics.values():
+                for queue in topic_batches.queues.values():
+                    while queue and queue[0].has_reached_delivery_timeout(
+                        self._delivery_timeout_ms, now_ms
+                    ):
+                        batch = queue.popleft()
+                        batch.close_for_appends()
+                        expired.append(batch)
+                    if queue:
+                        self._note_expiry(queue[0])
+        return expired
+
+    def mute(self, tp: TopicPartition) -> None:
+        """Sends no more batches to a partition until `unmute`, to keep the order of its batches."""
+        with self.lock:
+            self._muted.add(tp)
+
+    def unmute(self, tp: TopicPartition) -> None:
+        with self.lock:
+            self._muted.discard(tp)
+
+    # --- completion
+
+    def complete_batch(self, batch: ProducerBatch) -> None:
+        """Marks a batch as acknowledged or failed; `deallocate` returns its memory."""
+        with self.lock:
+            self._incomplete.pop(batch, None)
+
+    def deallocate(self, batch: ProducerBatch) -> None:
+        """Returns the memory of a batch to the pool, once.
+
+        The block of a batch that is in flight is not reused, because a request still reads it.
+        """
+        with self.lock:
+            size, batch.allocated = batch.allocated, 0
+        if size and not batch.is_split:
+            self.pool.deallocate(batch.take_block(), size)
+
+    def complete_and_deallocate(self, batch: ProducerBatch) -> None:
+        self.complete_batch(batch)
+        self.deallocate(batch)
+
+    def begin_flush(self) -> None:
+        """Makes all batches ready until `end_flush`, which must be called as often."""
+        with self.lock:
+            self._flushes_in_progress += 1
+
+    def end_flush(self) -> None:
+        with self.lock:
+            self._flushes_in_progress -= 1
+
+    def incomplete_results(self) -> list[BatchResult]:
+        """Returns the results of all incomplete batches; a flush waits for them."""
+        with self.lock:
+            return [batch.result for batch in self._incomplete]
+
+    def has_incomplete(self) -> bool:
+        """Whether there are batches that are neither acknowledged nor failed, sent or not."""
+        return bool(self._incomplete)
+
+    def has_undrained(self) -> bool:
+        """Whether there are batches in the queues, not yet sent."""
+        with self.lock:
+            return any(
+                queue
+                for topic_batches in self.topics.values()
+                for queue in topic_batches.queues.values()
+            )
+
+    def abort_undrained(self, error: KafkaError) -> None:
+        """Aborts the batches that were never sent."""
+        with self.lock:
+            aborted = [
+                batch
+                for batch in self._incomplete
+                if not (batch.is_closed if self._sequences is None else batch.has_sequence)
+            ]
+            self._remove(aborted)
+        self._abort(aborted, error)
+
+    def abort_incomplete(self, error: KafkaError) -> None:
+        """Aborts all batches, whether they were sent or not."""
+        with self.lock:
+            aborted = list(self._incomplete)
+            self._remove(aborted)
+        self._abort(aborted, error)
+
+    def _remove(self, batches: list[ProducerBatch]) -> None:
+        for batch in batches:
+            batch.close_for_appends()
+            topic, partition = batch.topic_partition
+            queue = self.topics[topic].queues.get(partition)
+            if queue and batch in queue:
+                queue.remove(batch)
+
+    def _abort(self, batches: list[ProducerBatch], error: KafkaError) -> None:
+        for batch in batches:
+            batch.abort(error)
+            self.complete_batch(batch)
+            # The memory of a batch in flight is returned when its response arrives.
+            if not batch.is_in_flight:
+                self.deallocate(batch)
+
+    def close(self) -> None:
+        """Rejects new records; the existing batches are ready at once."""
+        with self.lock:
+            self.is_closed = True
+        self.pool.close()

@@ -1,8 +1,8 @@
 """A batch of records for one partition, from its first record to its acknowledgement."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from enum import Enum, auto
-from logging import getLogger
 from typing import TypeAlias
 
 from penstock.client.producer.future import BatchResult, DeliveryCallback, RecordFuture
@@ -16,10 +16,10 @@ from penstock.records.read import read_records
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
-_log = getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
-class _Outcome(Enum):
+class FinalState(Enum):
     ABORTED = auto()
     FAILED = auto()
     SUCCEEDED = auto()
@@ -28,8 +28,8 @@ class _Outcome(Enum):
 class ProducerBatch:
     """Filled by `append`, finished by `close`, and kept until it is acknowledged or has failed.
 
-    Not thread-safe: the accumulator's lock guards it while it is filled; later it belongs to the
-    sender.
+    Not thread-safe: the accumulator's lock guards it until it is drained; then only the sender
+    uses it.
     """
 
     __slots__ = (
@@ -37,9 +37,9 @@ class ProducerBatch:
         "_batch_size",
         "_buffer",
         "_callbacks",
+        "_final_state",
         "_finished",
         "_leader_epoch",
-        "_outcome",
         "allocated",
         "attempts",
         "base_sequence",
@@ -50,7 +50,7 @@ class ProducerBatch:
         "drained_ms",
         "filler",
         "in_retry",
-        "inflight",
+        "is_in_flight",
         "is_split",
         "is_transactional",
         "last_append_ms",
@@ -74,15 +74,15 @@ class ProducerBatch:
         estimated_ratio: float = 1.0,
         is_split: bool = False,
     ) -> None:
-        """A batch with room for as much as `block` has.
+        """Creates a batch in `block`, memory of the pool unless `is_split`.
 
-        With compression, `estimated_ratio` is what earlier batches were compressed to. A batch
-        that is part of a split one has its `block` from outside the pool.
+        With compression, `estimated_ratio` is the expected compressed size divided by the
+        uncompressed size; it decides when the batch is full.
         """
         self.topic_partition = topic_partition
         self.result = BatchResult(topic_partition)
         self.block: bytearray | None = block
-        """Memory of the pool, until `take_block`."""
+        """The memory of the pool; None after `take_block`."""
         self.allocated = len(block)
         self.compression = compression
         self.level = level
@@ -94,28 +94,28 @@ class ProducerBatch:
         self.attempts = 0
         self.in_retry = False
         self.is_split = is_split
-        self.inflight = False
-        """Whether a request with its bytes is under way: its block is not used again then."""
+        self.is_in_flight = False
+        """Whether a request with its bytes is in flight; its block must not be reused then."""
         self.reopened = False
-        """Whether it has new producer state that `close` has not written yet."""
+        """Whether it has a new producer state that `close` has not written yet."""
         self.producer_id = -1
         self.producer_epoch = -1
         self.base_sequence: int = NO_SEQUENCE
         self.is_transactional = False
         self.compression_ratio = 1.0
-        """What compression made of its records; 1.0 until it is closed, and without."""
+        """Compressed size divided by uncompressed size; 1.0 before it is closed or uncompressed."""
         self._callbacks: list[tuple[RecordFuture, DeliveryCallback]] = []
         self._buffer: bytearray | None = None
         self._batch_size = 0
         self._finished: memoryview | None = None
-        self._outcome: _Outcome | None = None
+        self._final_state: FinalState | None = None
         self._leader_epoch = -1
         self._attempts_at_new_leader = 0
 
     def __repr__(self) -> str:
         return f"ProducerBatch({self.topic_partition}, {self.records_count} records)"
 
-    # Filling it
+    # --- appending
 
     @property
     def records_count(self) -> int:
@@ -123,7 +123,7 @@ class ProducerBatch:
 
     @property
     def size_in_bytes(self) -> int:
-        """Exact once it is closed or without compression, otherwise an estimate."""
+        """The size, exact if the batch is closed or not compressed, otherwise an estimate."""
         return self._batch_size or self.filler.estimated_size()
 
     @property
@@ -139,7 +139,7 @@ class ProducerBatch:
         callback: DeliveryCallback | None,
         now_ms: int,
     ) -> RecordFuture | None:
-        """Add a record; None where it has no room. The first one always has."""
+        """Appends a record; returns None if there is no room. The first record always fits."""
         future = self.filler.append_named(RecordFuture, self.result, timestamp, key, value, headers)
         if future is not None:
             self.last_append_ms = now_ms
@@ -148,24 +148,24 @@ class ProducerBatch:
         return future
 
     def close_for_appends(self) -> None:
-        """No more records, although there may be room."""
+        """Makes the batch full, so that no more records are appended."""
         self.filler.closed = True
 
-    # Its bytes
+    # --- bytes
 
     @property
     def is_closed(self) -> bool:
         return self._finished is not None
 
     def close(self) -> memoryview:
-        """The finished batch: the same bytes at every call, until it gets other producer state.
+        """Returns the bytes of the batch, the same at every call until its producer state changes.
 
         Without compression they are the pool's block itself.
         """
         if self._finished is not None and not self.reopened:
             return self._finished
         if self._buffer is None:
-            self._buffer = self._compressed()
+            self._buffer = self._compress()
         write_producer_batch(
             self._buffer,
             self._batch_size,
@@ -180,8 +180,8 @@ class ProducerBatch:
         self._finished = memoryview(self._buffer)[: self._batch_size]
         return self._finished
 
-    def _compressed(self) -> bytearray:
-        """The buffer with the records as they are sent, behind room for the header."""
+    def _compress(self) -> bytearray:
+        """Returns the buffer with the records as they are sent, after space for the header."""
         filler = self.filler
         if filler.count == 0:
             raise ValueError("a batch needs a record before it is closed")
@@ -190,28 +190,28 @@ class ProducerBatch:
             self._batch_size = filler.end
             return filler.out
         with memoryview(filler.out) as view:
-            packed = compress(self.compression, view[HEADER_SIZE : filler.end], self.level)
-        self.compression_ratio = len(packed) / (filler.end - HEADER_SIZE)
-        self._batch_size = HEADER_SIZE + len(packed)
+            compressed = compress(self.compression, view[HEADER_SIZE : filler.end], self.level)
+        self.compression_ratio = len(compressed) / (filler.end - HEADER_SIZE)
+        self._batch_size = HEADER_SIZE + len(compressed)
         if self.block is not None and self._batch_size <= len(self.block):
             buffer = self.block
         else:
             buffer = bytearray(self._batch_size)
-        buffer[HEADER_SIZE : self._batch_size] = packed
+        buffer[HEADER_SIZE : self._batch_size] = compressed
         filler.drop()
         return buffer
 
     def take_block(self) -> bytearray | None:
-        """The pool's memory, to be given back once: None if it must not be used again."""
+        """Returns the memory to give back to the pool, once; None if it must not be reused."""
         block, self.block = self.block, None
-        if self.inflight:
+        if self.is_in_flight:
             return None
         self._finished = None
         self._buffer = None
         self.filler.drop()
         return block
 
-    # The producer's state
+    # --- producer state
 
     @property
     def has_sequence(self) -> bool:
@@ -219,13 +219,13 @@ class ProducerBatch:
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record; sequences wrap from 2**31 - 1 to 0."""
+        """The sequence of the last record; sequences wrap from 2**31 - 1 to 0."""
         return (self.base_sequence + self.records_count - 1) & 0x7FFFFFFF
 
     def set_producer_state(
         self, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool
     ) -> None:
-        """Before it is closed; `reset_producer_state` afterwards."""
+        """Sets the producer state of a batch that is not closed; see `reset_producer_state`."""
         if self.is_closed:
             raise ValueError("the batch is closed: its producer state can only be reset")
         self.producer_id = producer_id
@@ -236,93 +236,98 @@ class ProducerBatch:
     def reset_producer_state(
         self, producer_id: int, producer_epoch: int, base_sequence: int
     ) -> None:
-        """Another id, epoch and sequence for a batch that was sent. `close` writes them."""
+        """Changes the producer state of a batch that was sent. The next `close` writes it."""
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.base_sequence = base_sequence
         self.reopened = True
 
-    # Its end
+    # --- completion
 
     @property
     def is_done(self) -> bool:
-        return self._outcome is not None
+        return self._final_state is not None
 
     def complete(self, base_offset: int, log_append_time: int = -1) -> bool:
-        """It is in the log: callbacks, then futures. False if it was given up before."""
-        if self._outcome is not None:
-            self._too_late(_Outcome.SUCCEEDED)
+        """Completes the batch: calls callbacks, then completes futures.
+
+        Returns False if the batch has failed or was aborted before.
+        """
+        if self._final_state is not None:
+            self._ignore_late(FinalState.SUCCEEDED)
             return False
-        self._outcome = _Outcome.SUCCEEDED
-        self.result.settle(base_offset, log_append_time)
-        self._deliver()
+        self._final_state = FinalState.SUCCEEDED
+        self.result.set_outcome(base_offset, log_append_time)
+        self._notify()
         return True
 
     def fail(
         self, error: KafkaError, record_errors: Mapping[int, KafkaError] | None = None
     ) -> bool:
-        """It will not be in the log. False if it was given up before.
+        """Fails the batch. Returns False if it has failed or was aborted before.
 
-        `record_errors` are those of single records, by their number; all others get `error`.
+        `record_errors` are errors of single records by their number; all others get `error`.
         """
-        return self._end(_Outcome.FAILED, error, record_errors)
+        return self._finish_with_error(FinalState.FAILED, error, record_errors)
 
     def abort(self, error: KafkaError) -> bool:
-        """It is not sent, or not waited for, any more."""
-        return self._end(_Outcome.ABORTED, error, None)
+        """Fails a batch that is not sent, or whose response is not awaited any more."""
+        return self._finish_with_error(FinalState.ABORTED, error, None)
 
-    def _end(
+    def _finish_with_error(
         self,
-        outcome: _Outcome,
+        final_state: FinalState,
         error: KafkaError,
         record_errors: Mapping[int, KafkaError] | None,
     ) -> bool:
-        if self._outcome is not None:
-            self._too_late(outcome)
+        if self._final_state is not None:
+            self._ignore_late(final_state)
             return False
-        self._outcome = outcome
-        self.result.settle(-1, -1, error, record_errors)
-        self._deliver()
+        self._final_state = final_state
+        self.result.set_outcome(-1, -1, error, record_errors)
+        self._notify()
         return True
 
-    def _too_late(self, outcome: _Outcome) -> None:
-        if self._outcome is _Outcome.SUCCEEDED:
-            raise ValueError(f"{self!r} is in the log, it cannot be {outcome.name.lower()} as well")
-        _log.debug("%r is %s after it was %s", self, outcome, self._outcome)
+    def _ignore_late(self, final_state: FinalState) -> None:
+        if self._final_state is FinalState.SUCCEEDED:
+            raise ValueError(
+                f"{self!r} was acknowledged, it cannot be {final_state.name.lower()} as well"
+            )
+        logger.debug("%r: ignored %s after %s", self, final_state, self._final_state)
 
-    def _deliver(self) -> None:
+    def _notify(self) -> None:
         callbacks, self._callbacks = self._callbacks, []
-        failed = self.result.error is not None
+        has_failed = self.result.error is not None
         for future, callback in callbacks:
             try:
-                if failed:
+                if has_failed:
                     callback(None, future.batch_result.record_error(future.relative_offset))
                 else:
                     callback(future.metadata(), None)
-            except Exception:  # noqa: BLE001
-                _log.exception("on_delivery of a record for %s failed", self.topic_partition)
-        self.result.wake()
+            except Exception:
+                logger.exception("on_delivery of a record for %s failed", self.topic_partition)
+        self.result.notify_waiters()
 
-    # Splitting it
+    # --- splitting
 
     def split(self, max_size: int, estimated_ratio: float = 1.0) -> "list[ProducerBatch]":
-        """The same records in batches of at most `max_size` bytes, outside the pool.
+        """Returns batches of at most `max_size` bytes with the same records, outside the pool.
 
-        A record that is larger gets a batch of its own. They go on as this batch: its futures,
-        callbacks, age and sequences.
+        A larger record gets a batch of its own. The parts inherit the futures, callbacks, age and
+        sequences of this batch.
         """
         parts: list[ProducerBatch] = []
-        firsts: list[int] = []
-        numbers: list[int] = []
+        first_numbers: list[int] = []
+        part_numbers: list[int] = []
         for number, record in enumerate(read_records(self.close())):
             _, timestamp, key, value, headers = record
             if not parts or not parts[-1].filler.append(timestamp, key, value, headers):
                 size = max(max_size, size_upper_bound(key, value, headers))
-                part = self._part(size, estimated_ratio)
+                part = self._create_part(size, estimated_ratio)
                 part.filler.append(timestamp, key, value, headers)
                 parts.append(part)
-                firsts.append(number)
-            numbers.append(len(parts) - 1)
+                first_numbers.append(number)
+            part_numbers.append(len(parts) - 1)
         sequence = self.base_sequence
         for part in parts:
             part.close_for_appends()
@@ -331,17 +336,17 @@ class ProducerBatch:
                     self.producer_id, self.producer_epoch, sequence, self.is_transactional
                 )
                 sequence = (sequence + part.records_count) & 0x7FFFFFFF
-        self._hand_over(parts, firsts, numbers)
+        self._transfer_to(parts, first_numbers, part_numbers)
         return parts
 
     def largest_record(self) -> int:
-        """The most bytes that a batch of one of its records would take."""
+        """Returns an upper bound for the size of a batch with only the largest record."""
         return max(
             size_upper_bound(record.key, record.value, record.headers)
             for record in read_records(self.close())
         )
 
-    def _part(self, size: int, estimated_ratio: float) -> "ProducerBatch":
+    def _create_part(self, size: int, estimated_ratio: float) -> "ProducerBatch":
         return ProducerBatch(
             self.topic_partition,
             bytearray(size),
@@ -352,50 +357,53 @@ class ProducerBatch:
             is_split=True,
         )
 
-    def _hand_over(
-        self, parts: "list[ProducerBatch]", firsts: list[int], numbers: list[int]
+    def _transfer_to(
+        self,
+        parts: "list[ProducerBatch]",
+        first_numbers: list[int],
+        part_numbers: list[int],
     ) -> None:
         for future, callback in self._callbacks:
-            own = self._number_of(future)
-            parts[numbers[own]]._callbacks.append((future, callback))
+            part = parts[part_numbers[self._number_of(future)]]
+            part._callbacks.append((future, callback))
         self._callbacks = []
-        self.result.follow(firsts, [part.result for part in parts])
-        self._outcome = _Outcome.FAILED
+        self.result.chain(first_numbers, [part.result for part in parts])
+        self._final_state = FinalState.FAILED
 
     def _number_of(self, future: RecordFuture) -> int:
-        """Of a record in this batch, which may be part of the one that the future knows."""
+        """Returns the number of a record in this batch, a part perhaps of the future's batch."""
         return future.batch_result.locate(future.relative_offset)[1]
 
-    # Its time
+    # --- time
 
     def has_reached_delivery_timeout(self, delivery_timeout_ms: int, now_ms: int) -> bool:
         return now_ms - self.created_ms >= delivery_timeout_ms
 
     def queue_time_ms(self) -> int:
-        """From its first record to the first time it was sent."""
+        """Returns the time from its first record until it was sent first."""
         return self.drained_ms - self.created_ms
 
     def waited_time_ms(self, now_ms: int) -> int:
-        """Since it was begun, or since its last attempt."""
+        """Returns the time since its creation or its last attempt."""
         return max(0, now_ms - self.last_attempt_ms)
 
     def drained(self, now_ms: int) -> None:
         self.drained_ms = max(self.drained_ms, now_ms)
 
     def reenqueued(self, now_ms: int) -> None:
-        """One more attempt has failed, there will be another."""
+        """Records a failed attempt that will be repeated."""
         self.attempts += 1
         self.last_append_ms = max(self.last_append_ms, now_ms)
         self.last_attempt_ms = self.last_append_ms
         self.in_retry = True
 
     def update_leader_epoch(self, leader_epoch: int) -> None:
-        """Note the leader that the next attempt goes to; -1 where its epoch is not known."""
+        """Records the leader epoch of the next attempt; -1 if it is unknown."""
         if leader_epoch > self._leader_epoch:
             self._attempts_at_new_leader = self.attempts
             self._leader_epoch = leader_epoch
 
     @property
     def has_new_leader(self) -> bool:
-        """Whether this retry goes to a leader that no attempt has gone to: it need not wait."""
+        """Whether this retry goes to a leader that no attempt was sent to; it need not back off."""
         return self.attempts >= 1 and self.attempts == self._attempts_at_new_leader

@@ -1,4 +1,4 @@
-"""The memory that batches are filled in: bounded, and its blocks used again."""
+"""The memory of batches: limited to `buffer_memory`, in blocks that are reused."""
 
 import asyncio
 from collections import deque
@@ -15,8 +15,27 @@ if TYPE_CHECKING:
 _GROUP: Final = "producer-metrics"
 
 
+class ReservedBuffer:
+    """Memory that a caller has waited for, until a batch takes it."""
+
+    __slots__ = ("_buffer",)
+
+    def __init__(self, buffer: bytearray | None = None) -> None:
+        self._buffer = buffer
+
+    def take(self) -> bytearray | None:
+        buffer, self._buffer = self._buffer, None
+        return buffer
+
+    def release(self, pool: "BufferPool") -> None:
+        """Returns the memory to the pool, unless a batch has taken it."""
+        buffer = self.take()
+        if buffer is not None:
+            pool.deallocate(buffer, len(buffer))
+
+
 class _Waiter:
-    """A thread or task that waits for `size` bytes; `notify` is called when it may look."""
+    """A thread or task that waits for `size` bytes. `notify` is called when it has `buffer`."""
 
     __slots__ = ("buffer", "notify", "size")
 
@@ -27,15 +46,15 @@ class _Waiter:
 
 
 class BufferPool:
-    """`memory` bytes in all. Blocks of exactly `block` bytes are kept for the next batch.
+    """A pool of `memory` bytes. Blocks of exactly `block_size` bytes are reused. Thread-safe.
 
-    Buffers of other sizes count, but are not kept. Who finds no memory waits; memory that comes
-    back goes to the one who has waited longest, whatever the others need.
+    Buffers of other sizes count towards the limit, but are not reused. Memory that is returned
+    goes to the thread or task that has waited longest, whatever sizes the others need.
     """
 
-    def __init__(self, memory: int, block: int, metrics: "Metrics | None" = None) -> None:
+    def __init__(self, memory: int, block_size: int, metrics: "Metrics | None" = None) -> None:
         self.total_memory = memory
-        self.block = block
+        self.block_size = block_size
         self._lock = Lock()
         self._free: deque[bytearray] = deque()
         self._unallocated = memory
@@ -48,19 +67,19 @@ class BufferPool:
 
     @property
     def available_memory(self) -> int:
-        """Bytes that no batch has, whether they were ever allocated or not."""
+        """The bytes that no batch holds."""
         with self._lock:
             return self._available()
 
     @property
     def waiting(self) -> int:
-        """How many threads and tasks wait for memory."""
+        """The number of threads and tasks that wait for memory."""
         return len(self._waiters)
 
     def try_allocate(self, size: int) -> bytearray | None:
-        """A buffer of `size` bytes, or None where there is no memory or others wait for it.
+        """Returns a buffer of `size` bytes, or None if there is no memory or others wait for it.
 
-        `RecordTooLargeError`: more than the pool will ever have.
+        Raises RecordTooLargeError for more than the pool's total memory.
         """
         with self._lock:
             self._check(size)
@@ -69,56 +88,56 @@ class BufferPool:
             return self._take(size)
 
     def allocate(self, size: int, max_block_ms: int) -> bytearray:
-        """A buffer of `size` bytes; blocks the thread until there is memory.
+        """Returns a buffer of `size` bytes; blocks the thread until there is memory.
 
-        `BufferExhaustedError` after `max_block_ms`; `IllegalStateError` once the pool is closed.
+        Raises BufferExhaustedError after `max_block_ms`, IllegalStateError once the pool is closed.
         """
         gate = Lock()
         gate.acquire()
         waiter = self._take_or_queue(size, gate.release)
         if isinstance(waiter, bytearray):
             return waiter
-        began = perf_counter()
+        start = perf_counter()
         try:
             gate.acquire(timeout=max(max_block_ms, 0) / 1000)
         except BaseException:
-            self._give_up(waiter)
+            self._cancel_wait(waiter)
             raise
-        return self._waited(waiter, began, max_block_ms)
+        return self._finish_wait(waiter, start, max_block_ms)
 
     async def allocate_async(self, size: int, max_block_ms: int) -> bytearray:
-        """`allocate` for tasks: only the task waits."""
+        """Like `allocate`, but only the calling task waits."""
         loop = asyncio.get_running_loop()
         woken = asyncio.Event()
         waiter = self._take_or_queue(size, lambda: _set_in(loop, woken))
         if isinstance(waiter, bytearray):
             return waiter
-        began = perf_counter()
+        start = perf_counter()
         timer = loop.call_later(max(max_block_ms, 0) / 1000, woken.set)
         try:
             await woken.wait()
         except BaseException:
-            self._give_up(waiter)
+            self._cancel_wait(waiter)
             raise
         finally:
             timer.cancel()
-        return self._waited(waiter, began, max_block_ms)
+        return self._finish_wait(waiter, start, max_block_ms)
 
     def deallocate(self, buffer: bytearray | None, size: int) -> None:
-        """Give back the `size` bytes of an allocation.
+        """Returns the `size` bytes of an allocation to the pool.
 
-        `buffer` is used again if it is a block. Without one the bytes are free all the same: for a
-        block that somebody may still read.
+        `buffer` is reused if it is a block. Pass None for a block that a request may still read:
+        its bytes are free, but the block itself is not reused.
         """
         with self._lock:
-            if buffer is not None and size == self.block == len(buffer):
+            if buffer is not None and size == self.block_size == len(buffer):
                 self._free.append(buffer)
             else:
                 self._unallocated += size
-            self._serve()
+            self._notify_waiters()
 
     def close(self) -> None:
-        """Nothing is allocated any more: those who wait fail. Memory may still come back."""
+        """Ends all allocations: waiters fail. Memory may still be returned."""
         with self._lock:
             self._closed = True
             waiters = list(self._waiters)
@@ -127,11 +146,11 @@ class BufferPool:
             waiter.notify()
 
     def _available(self) -> int:
-        return self._unallocated + len(self._free) * self.block
+        return self._unallocated + len(self._free) * self.block_size
 
     def _check(self, size: int) -> None:
         if self._closed:
-            raise IllegalStateError("the producer is closed: make a new one to send more records")
+            raise IllegalStateError("the producer is closed: create a new one to send more records")
         if size > self.total_memory:
             raise RecordTooLargeError(
                 f"a batch for this record takes {size} bytes, more than buffer_memory "
@@ -139,18 +158,18 @@ class BufferPool:
             )
 
     def _take(self, size: int) -> bytearray:
-        """A buffer, when there is memory for it."""
-        if size == self.block and self._free:
+        """Returns a buffer. There must be memory for it."""
+        if size == self.block_size and self._free:
             return self._free.pop()
         while self._unallocated < size:
             self._free.popleft()
-            self._unallocated += self.block
-        made = bytearray(size)
+            self._unallocated += self.block_size
+        buffer = bytearray(size)
         self._unallocated -= size
-        return made
+        return buffer
 
-    def _serve(self) -> None:
-        """Give memory to those who wait, as long as there is enough for the first of them."""
+    def _notify_waiters(self) -> None:
+        """Hands memory to the waiters in order, as long as there is enough for the first."""
         waiters = self._waiters
         while waiters and self._available() >= waiters[0].size:
             waiter = waiters.popleft()
@@ -166,8 +185,8 @@ class BufferPool:
             self._waiters.append(waiter)
             return waiter
 
-    def _waited(self, waiter: _Waiter, began: float, max_block_ms: int) -> bytearray:
-        self._record_wait(perf_counter() - began)
+    def _finish_wait(self, waiter: _Waiter, start: float, max_block_ms: int) -> bytearray:
+        self._record_wait(perf_counter() - start)
         with self._lock:
             if waiter.buffer is not None:
                 return waiter.buffer
@@ -180,13 +199,13 @@ class BufferPool:
         self._record_exhausted()
         raise BufferExhaustedError(
             f"no {waiter.size} bytes of memory within max_block_ms ({max_block_ms} ms): "
-            f"{available} of buffer_memory ({self.total_memory} bytes) are free. The brokers take "
+            f"{available} of buffer_memory ({self.total_memory} bytes) are free. The brokers store "
             "records more slowly than they are sent: send fewer, wait longer (max_block_ms) or "
             "raise buffer_memory"
         )
 
-    def _give_up(self, waiter: _Waiter) -> None:
-        """The wait was interrupted. What was given meanwhile goes back."""
+    def _cancel_wait(self, waiter: _Waiter) -> None:
+        """Ends a wait that was interrupted, and returns memory that it received concurrently."""
         with self._lock:
             if waiter.buffer is None:
                 self._remove(waiter)
@@ -196,8 +215,8 @@ class BufferPool:
     def _remove(self, waiter: _Waiter) -> None:
         if waiter in self._waiters:
             self._waiters.remove(waiter)
-            # It may have held up others who need less.
-            self._serve()
+            # The next waiter may need less.
+            self._notify_waiters()
 
     def _register(self, metrics: "Metrics") -> None:
         from penstock.client.metrics import Rate, Total
@@ -205,14 +224,16 @@ class BufferPool:
         ratio = metrics.sensor("bufferpool-wait-time")
         ratio.add(
             metrics.name(
-                "bufferpool-wait-ratio", _GROUP, "Part of the time that a sender waits for memory."
+                "bufferpool-wait-ratio", _GROUP, "Fraction of time that appends wait for memory."
             ),
             Rate(),
         )
         total = metrics.sensor("bufferpool-wait-time-total")
         total.add(
             metrics.name(
-                "bufferpool-wait-time-ns-total", _GROUP, "Nanoseconds of waiting for memory."
+                "bufferpool-wait-time-ns-total",
+                _GROUP,
+                "Nanoseconds that appends waited for memory.",
             ),
             Total(),
         )
@@ -228,11 +249,11 @@ class BufferPool:
             lambda: self.waiting,
         )
         metrics.gauge(
-            metrics.name("buffer-total-bytes", _GROUP, "buffer.memory."),
+            metrics.name("buffer-total-bytes", _GROUP, "The total buffer memory in bytes."),
             lambda: self.total_memory,
         )
         metrics.gauge(
-            metrics.name("buffer-available-bytes", _GROUP, "Memory that no batch has."),
+            metrics.name("buffer-available-bytes", _GROUP, "The bytes that no batch holds."),
             lambda: self.available_memory,
         )
 

@@ -1,4 +1,4 @@
-"""Many records in one call: checked as a whole, sorted by partition, and filled in by loops."""
+"""Many records in one call: checked as a whole, sorted by partition, then copied in loops."""
 
 from array import array
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.client.errors import RecordTooLargeError, SerializationError, UnknownTopicError
 from penstock.client.producer.batch import Headers
-from penstock.client.producer.buffer_pool import BufferPool
+from penstock.client.producer.buffer_pool import ReservedBuffer
 from penstock.client.producer.bulk_future import BulkFuture, BulkPart, SentRecords
 from penstock.client.producer.future import BatchResult
 from penstock.core.errors import InvalidRecordError, KafkaError
@@ -16,40 +16,26 @@ from penstock.records._encode import Filler, measure_records, size_upper_bound
 from penstock.records._murmur2 import partition_keys
 
 if TYPE_CHECKING:
-    from penstock.client.producer.accumulator import RecordAccumulator
+    from penstock.client.producer.appender import RecordAppender
 
-_ANY: Final = -1
+_UNKNOWN_PARTITION: Final = -1
 
 _CHUNK: Final = 16384
-"""Records that are sorted by partition at a time: few enough to be in the processor's cache still
-when they are copied.
-"""
+"""How many records are sorted by partition at a time. Few enough to be still in the processor's
+cache when they are copied."""
 
-_LEAST_RUN: Final = 256
-"""Or more than that, so that there are about so many for each partition."""
-
-
-class Spare:
-    """Memory that was waited for, until a batch takes it."""
-
-    __slots__ = ("_buffer",)
-
-    def __init__(self, buffer: bytearray | None = None) -> None:
-        self._buffer = buffer
-
-    def take(self) -> bytearray | None:
-        buffer, self._buffer = self._buffer, None
-        return buffer
-
-    def give_back(self, pool: BufferPool) -> None:
-        """What no batch took."""
-        buffer = self.take()
-        if buffer is not None:
-            pool.deallocate(buffer, len(buffer))
+_MIN_PER_PARTITION: Final = 256
+"""Chunks of topics with many partitions are larger: about as many records for each partition."""
 
 
 class BulkRecords:
-    """The records of one call."""
+    """The records of one `send_many` call.
+
+    `timestamp` applies to all records if there are no `timestamps`; `headers` always do. With a
+    `batch_size` above the setting, records that do not fit into the existing batches get larger
+    ones. Raises ValueError when keys or timestamps are not as many as values, SerializationError
+    for a key or value that is not bytes.
+    """
 
     def __init__(
         self,
@@ -57,7 +43,8 @@ class BulkRecords:
         keys: Sequence[bytes | None] | None,
         timestamps: Sequence[int] | None,
         timestamp: int,
-        headers: Headers,
+        headers: Headers = (),
+        batch_size: int = 0,
     ) -> None:
         self.values = values if type(values) is list else list(values)
         self.keys = keys if keys is None or type(keys) is list else list(keys)
@@ -66,8 +53,8 @@ class BulkRecords:
         self.timestamp = timestamp
         self.timestamps: memoryview | None = None
         self.order: memoryview | None = None
-        """Their numbers in the order of partitions, where they go to several."""
-        self.batch_size = 0
+        """The indexes of the records in the order of partitions, if there are several."""
+        self.batch_size = batch_size
         for name, column in (("keys", self.keys), ("timestamps", timestamps)):
             if column is not None and len(column) != self.total:
                 raise ValueError(f"{self.total} values and {len(column)} {name}: as many of each")
@@ -86,7 +73,7 @@ class BulkRecords:
         self._overhead = size_upper_bound(None, None, headers) + 8
 
     def check_sizes(self, max_request_size: int, buffer_memory: int) -> None:
-        """`RecordTooLargeError` if one of them could never be sent."""
+        """Raises RecordTooLargeError if a record can never be sent."""
         limit = min(max_request_size, buffer_memory)
         if self._largest + self._overhead <= limit:
             return
@@ -101,11 +88,11 @@ class BulkRecords:
                 )
 
     def size_of(self, count: int) -> int:
-        """Bytes of so many records, at most."""
+        """Returns an upper bound for the bytes of `count` records."""
         return count * (self._largest + self._overhead)
 
-    def room_for(self, start: int, stop: int, block: int, memory: int) -> int:
-        """The size of a batch for the records from `start` on: no larger than they can need."""
+    def block_size(self, start: int, stop: int, block: int, memory: int) -> int:
+        """Returns the size of a block for the records from `start` on, no larger than needed."""
         index = start if self.order is None else self.order[start]
         key = self.keys[index] if self.keys is not None else None
         first = size_upper_bound(key, self.values[index], self.headers)
@@ -113,7 +100,7 @@ class BulkRecords:
         return max(size, first)
 
     def fill(self, filler: Filler, start: int, stop: int) -> int:
-        """Append as many as have room; the position of the first that has none."""
+        """Appends as many records as fit; returns the position of the first that does not."""
         return filler.fill(
             self.values,
             self.keys,
@@ -127,53 +114,53 @@ class BulkRecords:
 
 
 class BulkAppend:
-    """A call under way: `run` until it needs no more memory, then ask for its future."""
+    """A `send_many` call in progress: `run` until it needs no more memory, then take `future`."""
 
-    def __init__(self, accumulator: "RecordAccumulator", topic: str, records: BulkRecords) -> None:
-        self.spare = Spare()
-        self._accumulator = accumulator
+    def __init__(self, appender: "RecordAppender", topic: str, records: BulkRecords) -> None:
+        self.reserved = ReservedBuffer()
+        self._appender = appender
         self._topic = topic
         self._records = records
         self._groups: list[tuple[int, int]] = []
-        """Partition and end of each run of records, the last first."""
+        """The partition and end position of each run of records, the last run first."""
         self._position = 0
         self._parts: list[BulkPart] = []
 
-    def whole(self, partition: int) -> None:
-        """All records go to one partition, or to the sticky ones."""
+    def assign_partition(self, partition: int) -> None:
+        """Sends all records to one partition, or to the sticky partitions if it is -1."""
         self._groups = [(partition, self._records.total)]
 
-    def by_key(self, cluster: Cluster) -> None:
-        """Each record goes where its key says; those without one to a sticky partition."""
+    def assign_by_key(self, cluster: Cluster) -> None:
+        """Sends each record to the partition of its key, those without a key to a sticky one."""
         records = self._records
         if records.keys is None:
-            self.whole(_ANY)
+            self.assign_partition(_UNKNOWN_PARTITION)
             return
         count = cluster.partition_count(self._topic)
         if count is None:
             raise UnknownTopicError(
-                f"topic {self._topic!r} has no partitions that this client knows of"
+                f"topic {self._topic!r} has no partitions in the metadata of this client"
             )
         records.order = memoryview(bytearray(4 * records.total)).cast("i")
         ends = memoryview(bytearray(4 * (count + 1))).cast("i")
-        chunk = max(_CHUNK, _LEAST_RUN * count)
+        chunk = max(_CHUNK, _MIN_PER_PARTITION * count)
         for start in range(0, records.total, chunk):
             stop = min(start + chunk, records.total)
             partition_keys(records.keys, start, stop, count, records.order, ends)
             if start < ends[0] < stop:
                 size = records.size_of(ends[0] - start)
-                sticky = self._accumulator.sticky_partition(self._topic, size, cluster)
+                sticky = self._appender.choose_sticky_partition(self._topic, size, cluster)
                 _merge_unkeyed(records.order, ends, start, sticky)
             self._groups += [(group - 1, end) for group, end in enumerate(ends)]
         self._groups.reverse()
 
     def run(self, cluster: Cluster, now_ms: int) -> int:
-        """Append until all records are in batches (0), or so many bytes of memory are missing."""
+        """Appends records; returns 0 once all are in batches, or the bytes of memory needed."""
         try:
             while self._groups:
                 partition, stop = self._groups[-1]
                 while self._position < stop:
-                    part = self._accumulator.fill(
+                    part = self._appender.fill_batch(
                         self._topic,
                         partition,
                         self._records,
@@ -181,7 +168,7 @@ class BulkAppend:
                         stop,
                         cluster,
                         now_ms,
-                        self.spare,
+                        self.reserved,
                     )
                     if isinstance(part, int):
                         return part
@@ -189,15 +176,16 @@ class BulkAppend:
                     self._position += part.size
                 self._groups.pop()
         finally:
-            self.spare.give_back(self._accumulator.pool)
+            self.reserved.release(self._appender.pool)
         return 0
 
-    def failed(self, error: KafkaError) -> BulkFuture:
-        """The rest cannot be appended. If nothing was yet, the error is raised."""
+    def fail_rest(self, error: KafkaError) -> BulkFuture:
+        """Returns a future in which the remaining records have failed; raises `error` if no
+        record was appended yet."""
         if not self._parts:
             raise error
-        result = BatchResult(TopicPartition(self._topic, _ANY))
-        result.settle(-1, -1, error)
+        result = BatchResult(TopicPartition(self._topic, _UNKNOWN_PARTITION))
+        result.set_outcome(-1, -1, error)
         self._parts.append(
             BulkPart(result, 0, self._position, self._records.total - self._position)
         )
@@ -214,14 +202,15 @@ class BulkAppend:
 
 
 def _merge_unkeyed(order: memoryview, ends: memoryview, start: int, partition: int) -> None:
-    """Put records without a key among those of this partition, in the order of the call.
+    """Merges the records without keys into those of a partition, in the order of the call.
 
-    `ends` has where the groups of `partition_keys` end: that of no key is empty afterwards.
+    `ends` are the ends of the groups of `partition_keys`; that of records without keys becomes
+    empty.
     """
     unkeyed = ends[0] - start
     group = partition + 1
     before = order[ends[0] : ends[group - 1]].tolist()
     merged = sorted(order[start : ends[0]].tolist() + order[ends[group - 1] : ends[group]].tolist())
     order[start : ends[group]] = memoryview(array("i", before + merged))
-    for each in range(group):
-        ends[each] -= unkeyed
+    for index in range(group):
+        ends[index] -= unkeyed

@@ -1,4 +1,4 @@
-"""The one future of many records that were sent in one call."""
+"""The future of the records of one `send_many` call."""
 
 import asyncio
 from bisect import bisect_right
@@ -7,9 +7,9 @@ from typing import NamedTuple, overload
 
 from penstock.client.producer.future import (
     BatchResult,
+    Deadline,
     RecordMetadata,
-    Remaining,
-    timed_out,
+    not_acknowledged,
     wake_loop,
     when_all_done,
 )
@@ -18,38 +18,38 @@ from penstock.core.ids import TopicPartition
 
 
 class BulkPart(NamedTuple):
-    """Records that went into one batch, one after the other."""
+    """Consecutive records in one batch."""
 
     result: BatchResult
     first_number: int
-    """Of the first of them, in the batch."""
+    """The number of the first record within the batch."""
 
     position: int
-    """Of the first of them, among all records of the call in the order they were appended."""
+    """The position of the first record in the order in which the call appended its records."""
 
     size: int
-    """How many they are."""
+    """The number of records."""
 
 
 class SentRecords(NamedTuple):
-    """What is kept of the records of a call."""
+    """What the future keeps of the records of a call."""
 
     total: int
     sizes: memoryview
-    """int32, two for each: key and value."""
+    """int32: the sizes of key and value, two numbers per record."""
 
     timestamps: memoryview | None
-    """int64, one for each."""
+    """int64: one per record."""
 
     timestamp: int
-    """Of all, where there are no `timestamps`."""
+    """The timestamp of all records if there are no `timestamps`."""
 
     order: memoryview | None
-    """int32: the numbers of the records in the order they were appended, if not their own."""
+    """int32: the indexes of the records in the order they were appended; None if unchanged."""
 
 
 class BulkMetadata(Sequence[RecordMetadata]):
-    """The metadata of all records of a call, in its order. Each is made when asked for."""
+    """The metadata of all records of a call, in the order of the call. Computed on access."""
 
     def __init__(self, records: SentRecords, parts: list[BulkPart]) -> None:
         self._records = records
@@ -71,13 +71,13 @@ class BulkMetadata(Sequence[RecordMetadata]):
     def __getitem__(self, index: slice) -> list[RecordMetadata]: ...
     def __getitem__(self, index: int | slice) -> RecordMetadata | list[RecordMetadata]:
         if isinstance(index, slice):
-            return [self._make(each) for each in range(*index.indices(len(self)))]
-        return self._make(range(len(self))[index])
+            return [self._metadata(number) for number in range(*index.indices(len(self)))]
+        return self._metadata(range(len(self))[index])
 
     def __iter__(self) -> Iterator[RecordMetadata]:
-        return map(self._make, range(len(self)))
+        return map(self._metadata, range(len(self)))
 
-    def _make(self, index: int) -> RecordMetadata:
+    def _metadata(self, index: int) -> RecordMetadata:
         position = self._positions[index]
         part = self._parts[bisect_right(self._starts, position) - 1]
         records = self._records
@@ -91,7 +91,7 @@ class BulkMetadata(Sequence[RecordMetadata]):
 
 
 class BulkFuture:
-    """Many records on their way. `result()` in any thread, or await it on any loop."""
+    """The future of many records. Call `result()` in any thread, or await it on any event loop."""
 
     __slots__ = ("_parts", "_records")
 
@@ -104,7 +104,7 @@ class BulkFuture:
 
     @property
     def topic_partitions(self) -> set[TopicPartition]:
-        """The partitions that its records went to."""
+        """The partitions that the records go to."""
         return {
             part.result.topic_partition
             for part in self._parts
@@ -115,10 +115,10 @@ class BulkFuture:
         return all(part.result.done for part in self._parts)
 
     def result(self, timeout: float | None = None) -> BulkMetadata:
-        """Wait for all records; their metadata in the order of the call.
+        """Waits for all records, and returns their metadata in the order of the call.
 
-        `KafkaTimeoutError` after `timeout` seconds: the records are still on their way then. If
-        one failed, the error of the first to fail is raised; others may be in the log.
+        Raises the error of the first record that failed, although others may be stored, and
+        KafkaTimeoutError after `timeout` seconds; the records are still being sent then.
         """
         error = self.exception(timeout)
         if error is not None:
@@ -126,11 +126,11 @@ class BulkFuture:
         return BulkMetadata(self._records, self._parts)
 
     def exception(self, timeout: float | None = None) -> KafkaError | None:
-        """Wait as `result`, and return the first error, or None."""
-        remaining = Remaining(timeout)
+        """Waits like `result`, and returns the first error, or None."""
+        deadline = Deadline(timeout)
         for part in self._parts:
-            if not part.result.wait(remaining.seconds()):
-                raise timed_out(f"{len(self)} records: at least one of them", timeout)
+            if not part.result.wait(deadline.remaining_s()):
+                raise not_acknowledged(f"{len(self)} records: at least one of them", timeout)
         for part in self._parts:
             error = part.result.first_error(part.first_number, part.size)
             if error is not None:
@@ -138,21 +138,22 @@ class BulkFuture:
         return None
 
     def failures(self, timeout: float | None = None) -> list[tuple[int, KafkaError]]:
-        """Wait as `result`; the numbers of the records that failed, in their order, and why."""
+        """Waits like `result`, and returns the index and error of each record that failed."""
         if self.exception(timeout) is None:
             return []
         order = self._records.order
-        found = []
+        failures = []
         for part in self._parts:
             for index in range(part.size):
                 error = part.result.record_error(part.first_number + index)
                 if error is not None:
                     position = part.position + index
-                    found.append((position if order is None else order[position], error))
-        return sorted(found, key=lambda each: each[0])
+                    failures.append((position if order is None else order[position], error))
+        return sorted(failures, key=lambda failure: failure[0])
 
     def add_done_callback(self, fn: "Callable[[BulkFuture], None]") -> None:
-        """Call `fn` with this future when all are done: on the sender's thread, or now."""
+        """Calls `fn` with this future when all records are done, on the sender's thread; at once if
+        they are."""
         when_all_done([part.result for part in self._parts], lambda: fn(self))
 
     def __await__(self) -> Generator[object, None, BulkMetadata]:

@@ -17,7 +17,8 @@ from penstock.client.errors import (
 from penstock.client.metrics import MetricName, Metrics
 from penstock.client.network import create_network_client
 from penstock.client.network_metrics import NetworkMetrics
-from penstock.client.producer.accumulator import UNKNOWN_PARTITION, RecordAccumulator
+from penstock.client.producer.accumulator import RecordAccumulator
+from penstock.client.producer.appender import UNKNOWN_PARTITION, RecordAppender
 from penstock.client.producer.buffer_pool import BufferPool
 from penstock.client.producer.driver import ProducerDriver
 from penstock.client.producer.future import DeliveryCallback, RecordMetadata
@@ -66,7 +67,8 @@ class ProducerCore:
                 retry_backoff_ms=settings["retry_backoff_ms"],
             )
         self.pool = BufferPool(settings["buffer_memory"], settings["batch_size"], self.metrics)
-        self.accumulator = RecordAccumulator(settings, clock, self.pool, sequences=self.manager)
+        self.accumulator = RecordAccumulator(settings, self.pool, sequences=self.manager)
+        self.appender = RecordAppender(settings, clock, self.accumulator)
         self.interceptors = ProducerInterceptors(settings["interceptors"])
         self.key_serializer = serializer_of(settings["key_serializer"], "key")
         self.value_serializer = serializer_of(settings["value_serializer"], "value")
@@ -107,7 +109,7 @@ class ProducerCore:
             lambda: float(sum(map(self.network.in_flight, self.network.metadata.cluster.nodes))),
         )
         self.sensors.gauge("metadata-age", "Seconds since the last update", self._metadata_age)
-        self.accumulator.wake = self.driver.wake
+        self.appender.wake = self.driver.wake
         await self.network.start()
         self.driver.wake()
 

@@ -1,14 +1,14 @@
-"""What a sent record becomes: a future of its place in the log.
+"""The future of a record that was sent.
 
-A batch has one `BatchResult`; the futures of its records refer to it and to their place in the
-batch, and hold no lock of their own. A batch that the broker finds too large is split: its result
-then follows those of the parts, and nobody who waits notices.
+A batch has one `BatchResult`. The futures of its records refer to it and to their number in the
+batch, and have no lock of their own. When a batch is split because it is too large for the broker,
+its result is chained to those of the parts; waiters do not notice.
 """
 
 import asyncio
+import logging
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Mapping, Sequence
-from logging import getLogger
 from threading import Lock
 from time import monotonic
 from typing import Final, NamedTuple
@@ -17,17 +17,17 @@ from penstock.client.errors import KafkaTimeoutError
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
 
-_log = getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _WHOLE: Final = -1
-"""In place of a record's number: all records of the batch."""
+"""Stands for all records of the batch in place of a record's number."""
 
 _lock = Lock()
-"""Guards who waits for which result. Held for a few steps, so one does for all of them."""
+"""Guards the waiters of all results. It is held so briefly that one lock suffices."""
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record is. `offset` is -1 with `acks=0`, sizes are -1 for null."""
+    """The position of a record in the log. `offset` is -1 with `acks=0`; sizes are -1 for null."""
 
     topic: str
     partition: int
@@ -38,16 +38,16 @@ class RecordMetadata(NamedTuple):
 
 
 DeliveryCallback = Callable[[RecordMetadata | None, KafkaError | None], None]
-"""Called on the sender's thread with the metadata of a record, or with why there is none."""
+"""Called on the sender's thread with the metadata of a record, or with the error."""
 
 
 class BatchResult:
-    """The outcome of one batch, which the futures of its records share."""
+    """The outcome of one batch, shared by the futures of its records."""
 
     __slots__ = (
+        "_is_set",
         "_loop_waiters",
         "_parts",
-        "_settled",
         "_waiters",
         "base_offset",
         "error",
@@ -62,7 +62,7 @@ class BatchResult:
         self.log_append_time = -1
         self.error: KafkaError | None = None
         self.record_errors: Mapping[int, KafkaError] | None = None
-        self._settled = False
+        self._is_set = False
         self._parts: tuple[list[int], list[BatchResult]] | None = None
         self._waiters: list[tuple[int, Callable[[], None]]] = []
         self._loop_waiters: dict[
@@ -71,47 +71,49 @@ class BatchResult:
 
     @property
     def done(self) -> bool:
-        """Whether every record of the batch is in the log or has failed."""
+        """Whether every record of the batch is acknowledged or has failed."""
         parts = self._parts
-        return self._settled if parts is None else all(part.done for part in parts[1])
+        return self._is_set if parts is None else all(part.done for part in parts[1])
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Block until the whole batch is done, with its parts if it is split; False: timed out."""
+        """Blocks until the whole batch is done, including the parts of a split one.
+
+        Returns False if that takes longer than `timeout` seconds.
+        """
         return self.done or self._wait(_WHOLE, timeout)
 
     def add_done_callback(self, fn: Callable[[], None]) -> None:
-        """Call `fn` once when the whole batch is done, with its parts; now if it is already."""
+        """Calls `fn` once when the whole batch is done; at once if it is done already."""
         self._add_waiter(_WHOLE, fn)
 
-    # For the batch
+    # --- used by the batch
 
-    def settle(
+    def set_outcome(
         self,
         base_offset: int,
         log_append_time: int,
         error: KafkaError | None = None,
         record_errors: Mapping[int, KafkaError] | None = None,
     ) -> None:
-        """Say how it went. Who waits is told by `wake`, after the callbacks of the records."""
+        """Sets the outcome. `notify_waiters` follows after the callbacks of the records."""
         self.base_offset = base_offset
         self.log_append_time = log_append_time
         self.error = error
         self.record_errors = record_errors
         with _lock:
-            self._settled = True
+            self._is_set = True
 
-    def wake(self) -> None:
-        """Tell all who wait for this result."""
+    def notify_waiters(self) -> None:
         waiters, loop_waiters = self._take_waiters()
         for _, fn in waiters:
             _call(fn)
         for loop, futures in loop_waiters.items():
-            _call_in(loop, _finish, [future for _, future in futures])
+            _call_in(loop, _complete, [future for _, future in futures])
 
-    def follow(self, firsts: list[int], parts: "list[BatchResult]") -> None:
-        """The batch was split: `parts` begin with the records numbered `firsts`."""
+    def chain(self, first_numbers: list[int], parts: "list[BatchResult]") -> None:
+        """Refers to the results of the parts after a split; they begin with `first_numbers`."""
         with _lock:
-            self._parts = (firsts, parts)
+            self._parts = (first_numbers, parts)
         waiters, loop_waiters = self._take_waiters()
         for number, fn in waiters:
             self._add_waiter(number, fn)
@@ -119,30 +121,30 @@ class BatchResult:
             for number, future in futures:
                 self.add_loop_waiter(number, loop, future)
 
-    # For the futures
+    # --- used by the futures
 
     def locate(self, number: int) -> "tuple[BatchResult, int]":
-        """The result that record `number` has after all splits, and its number there."""
+        """Returns the result of record `number` after all splits, and its number there."""
         result = self
         while result._parts is not None:
-            firsts, parts = result._parts
-            index = bisect_right(firsts, number) - 1
-            number -= firsts[index]
+            first_numbers, parts = result._parts
+            index = bisect_right(first_numbers, number) - 1
+            number -= first_numbers[index]
             result = parts[index]
         return result, number
 
     def record_done(self, number: int) -> bool:
-        return self.locate(number)[0]._settled
+        return self.locate(number)[0]._is_set
 
     def record_error(self, number: int) -> KafkaError | None:
-        """Why a record that is done is not in the log."""
+        """Returns the error of a record that is done, or None."""
         result, number = self.locate(number)
         if result.record_errors is not None:
             return result.record_errors.get(number, result.error)
         return result.error
 
     def first_error(self, first: int, count: int) -> KafkaError | None:
-        """The first failure among `count` records from `first` on, all of them done."""
+        """Returns the first error among `count` records from `first` on, which must be done."""
         if self._parts is None and self.error is None:
             return None
         for number in range(first, first + count):
@@ -154,7 +156,7 @@ class BatchResult:
     def metadata(
         self, number: int, timestamp: int, key_size: int, value_size: int
     ) -> RecordMetadata:
-        """Where a record that is done and has not failed is."""
+        """Returns the metadata of a record that is done and has not failed."""
         result = self
         if self._parts is not None:
             result, number = self.locate(number)
@@ -179,19 +181,19 @@ class BatchResult:
     def add_loop_waiter(
         self, number: int, loop: asyncio.AbstractEventLoop, future: "asyncio.Future[None]"
     ) -> None:
-        """Finish `future`, which belongs to `loop`, when record `number` is done.
+        """Completes `future`, which belongs to `loop`, when record `number` is done.
 
-        However many wait on a loop, the loop is woken once.
+        The loop is woken once, however many futures wait on it.
         """
         result, number = self.locate(number)
         with _lock:
-            if not result._settled and result._parts is None:
+            if not result._is_set and result._parts is None:
                 result._loop_waiters.setdefault(loop, []).append((number, future))
                 return
         if result._parts is not None:
             result.add_loop_waiter(number, loop, future)
         else:
-            _call_in(loop, _finish, [future])
+            _call_in(loop, _complete, [future])
 
     def _wait(self, number: int, timeout: float | None) -> bool:
         gate = Lock()
@@ -201,7 +203,7 @@ class BatchResult:
 
     def _add_waiter(self, number: int, fn: Callable[[], None]) -> None:
         with _lock:
-            if not self._settled and self._parts is None:
+            if not self._is_set and self._parts is None:
                 self._waiters.append((number, fn))
                 return
         if self._parts is None:
@@ -219,15 +221,15 @@ class BatchResult:
         dict[asyncio.AbstractEventLoop, list[tuple[int, "asyncio.Future[None]"]]],
     ]:
         with _lock:
-            taken = self._waiters, self._loop_waiters
+            waiters, loop_waiters = self._waiters, self._loop_waiters
             self._waiters, self._loop_waiters = [], {}
-        return taken
+        return waiters, loop_waiters
 
 
 class RecordFuture(NamedTuple):
-    """A record on its way. Ask `result()` in any thread, or await it on any loop.
+    """The future of a record. Call `result()` in any thread, or await it on any event loop.
 
-    It is a tuple because a producer makes one for every record.
+    It is a tuple because a producer creates one for every record.
     """
 
     batch_result: BatchResult
@@ -238,17 +240,17 @@ class RecordFuture(NamedTuple):
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Where the record goes, which is known at once."""
+        """The partition that the record goes to, which is known at once."""
         return self.batch_result.topic_partition
 
     def done(self) -> bool:
         return self.batch_result.record_done(self.relative_offset)
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait for the record to be in the log.
+        """Waits until the record is acknowledged, and returns its metadata.
 
-        `KafkaTimeoutError` after `timeout` seconds: the record is still on its way then. If the
-        record failed, its error is raised.
+        Raises the error of a record that failed, and KafkaTimeoutError after `timeout` seconds;
+        the record is still being sent then.
         """
         error = self.exception(timeout)
         if error is not None:
@@ -256,17 +258,17 @@ class RecordFuture(NamedTuple):
         return self.metadata()
 
     def exception(self, timeout: float | None = None) -> KafkaError | None:
-        """Wait as `result`, and return the record's error, or None."""
+        """Waits like `result`, and returns the record's error, or None."""
         if not self.batch_result.wait_for_record(self.relative_offset, timeout):
-            raise timed_out(f"a record for {self.topic_partition}", timeout)
+            raise not_acknowledged(f"a record for {self.topic_partition}", timeout)
         return self.batch_result.record_error(self.relative_offset)
 
     def add_done_callback(self, fn: "Callable[[RecordFuture], None]") -> None:
-        """Call `fn` with this future when it is done: on the sender's thread, or now."""
+        """Calls `fn` with this future when it is done, on the sender's thread; at once if it is."""
         self.batch_result.add_record_waiter(self.relative_offset, lambda: fn(self))
 
     def metadata(self) -> RecordMetadata:
-        """Of a record that is done and has not failed."""
+        """Returns the metadata of a record that is done and has not failed, without waiting."""
         return self.batch_result.metadata(
             self.relative_offset,
             self.create_timestamp,
@@ -283,42 +285,41 @@ class RecordFuture(NamedTuple):
         return self.result(0)
 
 
-class Remaining:
-    """What is left of a timeout over several waits."""
+class Deadline:
+    """A timeout that several waits share."""
 
     def __init__(self, timeout: float | None) -> None:
         self._deadline = None if timeout is None else monotonic() + timeout
 
-    def seconds(self) -> float | None:
+    def remaining_s(self) -> float | None:
         return None if self._deadline is None else max(0.0, self._deadline - monotonic())
 
 
 def when_all_done(results: Sequence[BatchResult], fn: Callable[[], None]) -> None:
-    """Call `fn` once when all of `results` are done, on the thread that finishes the last."""
-    left = len(results)
-    if left == 0:
+    """Calls `fn` once when all of `results` are done, on the thread that completes the last."""
+    pending = len(results)
+    if pending == 0:
         _call(fn)
         return
 
-    def one_done() -> None:
-        nonlocal left
+    def on_done() -> None:
+        nonlocal pending
         with _lock:
-            left -= 1
-            last = left == 0
-        if last:
+            pending -= 1
+            is_last = pending == 0
+        if is_last:
             _call(fn)
 
     for result in results:
-        result.add_done_callback(one_done)
+        result.add_done_callback(on_done)
 
 
 def wake_loop(loop: asyncio.AbstractEventLoop, future: "asyncio.Future[None]") -> None:
-    """Finish a future of `loop` from any thread. A loop that is closed has nobody waiting."""
-    _call_in(loop, _finish, [future])
+    """Completes a future of `loop` from any thread. Does nothing if the loop is closed."""
+    _call_in(loop, _complete, [future])
 
 
-def timed_out(what: str, timeout: float | None) -> KafkaTimeoutError:
-    """The error of a wait that was too short."""
+def not_acknowledged(what: str, timeout: float | None) -> KafkaTimeoutError:
     return KafkaTimeoutError(
         f"{what} was not acknowledged within {timeout} s. It is still being sent: wait longer, or "
         "lower delivery_timeout_ms to have it fail earlier"
@@ -328,8 +329,8 @@ def timed_out(what: str, timeout: float | None) -> KafkaTimeoutError:
 def _call(fn: Callable[[], None]) -> None:
     try:
         fn()
-    except Exception:  # noqa: BLE001
-        _log.exception("a callback of a future failed")
+    except Exception:
+        logger.exception("a callback of a future failed")
 
 
 def _call_in(
@@ -344,7 +345,7 @@ def _call_in(
             raise
 
 
-def _finish(futures: "list[asyncio.Future[None]]") -> None:
+def _complete(futures: "list[asyncio.Future[None]]") -> None:
     for future in futures:
         if not future.done():
             future.set_result(None)

@@ -13,8 +13,9 @@ from penstock.client.consumer.record import ConsumerGroupMetadata, OffsetAndMeta
 from penstock.client.errors import ClientError, KafkaTimeoutError
 from penstock.client.loop_thread import LoopThread
 from penstock.client.metrics import MetricName
-from penstock.client.producer.accumulator import UNKNOWN_PARTITION
+from penstock.client.producer.appender import UNKNOWN_PARTITION
 from penstock.client.producer.at_exit import deliver_at_exit
+from penstock.client.producer.bulk import BulkRecords
 from penstock.client.producer.bulk_future import BulkFuture
 from penstock.client.producer.core import ProducerCore, as_headers, seconds_to_ms
 from penstock.client.producer.future import DeliveryCallback, RecordFuture
@@ -45,7 +46,7 @@ class Producer:
         settings = producer_settings(options)
         self._core = core = ProducerCore(settings, SystemClock())
         # Attributes of other objects that `send` needs for every record.
-        self._try_append = core.accumulator.try_append
+        self._try_append = core.appender.try_append
         self._manager = core.manager
         self._is_transactional = settings["transactional_id"] is not None
         self._has_fast_path = False
@@ -161,7 +162,7 @@ class Producer:
         partition = core.partition_of(record, key, value, cluster)
         core.check_size(key, value, record.headers)
         now_ms = core.clock.monotonic_ms()
-        future = core.accumulator.append(
+        future = core.appender.append(
             record.topic,
             partition,
             core.clock.now_ms() if record.timestamp is None else record.timestamp,
@@ -199,18 +200,21 @@ class Producer:
         started_ms = core.clock.monotonic_ms()
         cluster = self._cluster_with(topic, partition)
         now_ms = core.clock.monotonic_ms()
-        future = core.accumulator.append_many(
-            topic,
-            UNKNOWN_PARTITION if partition is None else partition,
+        records = BulkRecords(
             values,
             keys,
             timestamps,
             core.clock.now_ms(),
+            as_headers(headers),
+            core.bulk_batch_size,
+        )
+        future = core.appender.append_many(
+            topic,
+            UNKNOWN_PARTITION if partition is None else partition,
+            records,
             cluster,
             max(0, core.max_block_ms - (now_ms - started_ms)),
             now_ms,
-            headers=as_headers(headers),
-            batch_size=core.bulk_batch_size,
         )
         if self._is_transactional:
             for topic_partition in future.topic_partitions:

@@ -220,7 +220,7 @@ class Sender:
             self._next_expiry_ms = min(
                 self._next_expiry_ms, batch.created_ms + self._delivery_timeout_ms
             )
-            batch.inflight = True
+            batch.is_in_flight = True
             if manager is not None:
                 manager.sent(batch)
             if self._keeps_order:
@@ -296,7 +296,7 @@ class Sender:
             self._settle(batch, Outcome(error.code, error.message), now_ms)
 
     def _settle(self, batch: ProducerBatch, outcome: Outcome, now_ms: int) -> None:
-        batch.inflight = False
+        batch.is_in_flight = False
         code = outcome.code
         manager = self.manager
         if manager is not None:
@@ -369,13 +369,13 @@ class Sender:
     ) -> None:
         self._remove(batch)
         if not batch.fail(error, record_errors or None):
-            if not batch.inflight:
+            if not batch.is_in_flight:
                 self.accumulator.deallocate(batch)
             return
         self._metrics.failed(batch.topic_partition.topic, batch.records_count)
         if self.manager is not None:
             self.manager.batch_failed(batch, error, adjust_sequences=adjust_sequences)
-        if batch.inflight:
+        if batch.is_in_flight:
             # Its bytes are still being sent: the memory comes back with the answer.
             self.accumulator.complete_batch(batch)
         else:
@@ -398,7 +398,7 @@ class Sender:
                             self._next_expiry_ms, batch.created_ms + self._delivery_timeout_ms
                         )
         for batch in expired:
-            was_sent = batch.inflight or batch.in_retry
+            was_sent = batch.is_in_flight or batch.in_retry
             problem = self._problems.get(batch, "the broker is down, unreachable or too slow")
             self._fail(
                 batch,

@@ -26,7 +26,7 @@ PARTITION = TopicPartition("t", 0)
 
 def result(record_errors: dict[int, KafkaError] | None = None) -> BatchResult:
     made = BatchResult(PARTITION)
-    made.settle(0, -1, REFUSED if record_errors else None, record_errors)
+    made.set_outcome(0, -1, REFUSED if record_errors else None, record_errors)
     return made
 
 
@@ -46,7 +46,7 @@ class FakeProducer:
         self.calls.append((list(values), keys))
         bad = {index: REFUSED for index, each in enumerate(values) if each == b"bad"}
         made = BatchResult(PARTITION)
-        made.settle(0, -1, None)
+        made.set_outcome(0, -1, None)
         parts = [
             BulkPart(result({0: REFUSED}) if index in bad else made, 0, index, 1)
             for index in range(len(values))

@@ -14,8 +14,10 @@ from penstock.client.errors import (
     RecordTooLargeError,
     SerializationError,
 )
-from penstock.client.producer.accumulator import NEVER, UNKNOWN_PARTITION
+from penstock.client.producer.accumulator import NEVER
+from penstock.client.producer.appender import UNKNOWN_PARTITION
 from penstock.client.producer.batch import ProducerBatch
+from penstock.client.producer.bulk import BulkRecords
 from penstock.client.producer.future import RecordFuture
 from penstock.core.errors import InvalidRecordError, KafkaError
 from penstock.core.ids import TopicPartition
@@ -168,12 +170,12 @@ def test_a_record_that_cannot_be_encoded_costs_nothing(begun: bool) -> None:
         (1, wrong, TypeError),
     ):
         with pytest.raises(kind):
-            given.accumulator.append(
+            given.appender.append(
                 "t", 0, timestamp, None, value, (), None, given.cluster, 0, given.now_ms
             )
         with pytest.raises((InvalidRecordError, OverflowError, SerializationError)):
-            given.accumulator.append_many(
-                "t", 0, [value], None, None, timestamp, given.cluster, 0, given.now_ms
+            given.appender.append_many(
+                "t", 0, BulkRecords([value], None, None, timestamp), given.cluster, 0, given.now_ms
             )
     assert given.pool.available_memory == free
     assert [len(values) for _, values in given.deliver_all()] == [1] * begun
@@ -194,7 +196,7 @@ def test_tasks_wait_for_memory() -> None:
     given = Accumulating(buffer_memory=16384)
 
     async def append(number: int) -> RecordFuture:
-        return await given.accumulator.append_async(
+        return await given.appender.append_async(
             "t", 0, 1, None, b"%d" % number * 8000, (), None, given.cluster, 20_000, given.now_ms
         )
 
@@ -467,17 +469,15 @@ def test_a_batch_too_large_is_split(idempotent: bool) -> None:
         retry_backoff_ms=0,
         retry_backoff_max_ms=0,
     )
-    many = given.accumulator.append_many(
+    many = given.appender.append_many(
         "t",
         0,
-        [b"%03d" % number * 30 for number in range(20)],
-        None,
-        None,
-        5,
+        BulkRecords(
+            [b"%03d" % number * 30 for number in range(20)], None, None, 5, batch_size=10_000
+        ),
         given.cluster,
         0,
         given.now_ms,
-        batch_size=10_000,
     )
     later = given.append(b"later")
     [(big, values)] = given.drain()
@@ -569,7 +569,7 @@ def test_abort_undrained(idempotent: bool) -> None:
     sent = given.append(VALUE)
     [(batch, _)] = given.drain()
     seen: list[KafkaError | None] = []
-    waiting = given.accumulator.append(
+    waiting = given.appender.append(
         "t", 0, 1, None, VALUE, (), lambda _, error: seen.append(error), given.cluster, 0, 1000
     )
     error = ClientError("aborted")
@@ -588,14 +588,14 @@ def test_abort_incomplete() -> None:
     given = Accumulating()
     futures = [given.append(VALUE)]
     [(batch, _)] = given.drain()
-    batch.inflight = True
+    batch.is_in_flight = True
     futures.append(given.append(VALUE))
     error = ClientError("closed")
     given.accumulator.abort_incomplete(error)
     assert [future.exception(0) for future in futures] == [error, error]
     assert not given.accumulator.has_incomplete()
     assert given.pool.available_memory == given.pool.total_memory - 16384
-    batch.inflight = False
+    batch.is_in_flight = False
     assert not batch.complete(0)
     given.accumulator.deallocate(batch)
     assert given.pool.available_memory == given.pool.total_memory

@@ -142,7 +142,7 @@ def test_one_who_gives_up_lets_the_next_go() -> None:
 
     def give_up() -> None:
         with pytest.raises(BufferExhaustedError):
-            pool.allocate(48, 50)
+            pool.allocate(48, 500)
 
     large = Thread(target=give_up)
     large.start()

@@ -18,6 +18,7 @@ from penstock.client.errors import (
     UnknownTopicError,
 )
 from penstock.client.producer import bulk
+from penstock.client.producer.bulk import BulkRecords
 from penstock.client.producer.bulk_future import BulkFuture
 from penstock.client.producer.partitioners import partition_for_key
 from penstock.core.errors import InvalidRecordError
@@ -38,21 +39,12 @@ def append_many(
     topic: str = "t",
     timestamps: Sequence[int] | None = None,
     headers: Sequence[tuple[str, bytes | None]] = (),
-    batch_size: int | None = None,
+    batch_size: int = 0,
     max_block_ms: int = 0,
 ) -> BulkFuture:
-    return given.accumulator.append_many(
-        topic,
-        partition,
-        values,
-        keys,
-        timestamps,
-        T,
-        given.cluster,
-        max_block_ms,
-        given.now_ms,
-        headers=headers,
-        batch_size=batch_size,
+    records = BulkRecords(values, keys, timestamps, T, headers, batch_size)
+    return given.appender.append_many(
+        topic, partition, records, given.cluster, max_block_ms, given.now_ms
     )
 
 
@@ -238,8 +230,13 @@ def test_tasks_wait_for_memory() -> None:
 
     async def scenario() -> int:
         call = asyncio.create_task(
-            given.accumulator.append_many_async(
-                "t", 0, [VALUE] * 1000, None, None, T, given.cluster, 20_000, given.now_ms
+            given.appender.append_many_async(
+                "t",
+                0,
+                BulkRecords([VALUE] * 1000, None, None, T),
+                given.cluster,
+                20_000,
+                given.now_ms,
             )
         )
         count = 0
@@ -248,13 +245,13 @@ def test_tasks_wait_for_memory() -> None:
             count += len(logs_of(given).get(0, []))
         count += len(logs_of(given).get(0, []))
         assert len(await call.result()) == 1000
-        half = await given.accumulator.append_many_async(
-            "t", 0, [b"x" * 30_000] * 2, None, None, T, given.cluster, 1, given.now_ms
+        half = await given.appender.append_many_async(
+            "t", 0, BulkRecords([b"x" * 30_000] * 2, None, None, T), given.cluster, 1, given.now_ms
         )
         assert not half.done()
         with pytest.raises(BufferExhaustedError):
-            await given.accumulator.append_many_async(
-                "t", 0, [b"x" * 30_000], None, None, T, given.cluster, 1, given.now_ms
+            await given.appender.append_many_async(
+                "t", 0, BulkRecords([b"x" * 30_000], None, None, T), given.cluster, 1, given.now_ms
             )
         return count
 
@@ -297,8 +294,8 @@ def test_each_record_is_where_its_metadata_say(
     values = [value for _, value in records]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bulk, "_CHUNK", chunk)
-        patch.setattr(bulk, "_LEAST_RUN", 1)
-        future = append_many(given, values, keys, batch_size=larger)
+        patch.setattr(bulk, "_MIN_PER_PARTITION", 1)
+        future = append_many(given, values, keys, batch_size=larger or 0)
     logs = logs_of(given)
     metadata = future.result(0)
     assert len(metadata) == len(records) == sum(map(len, logs.values()))

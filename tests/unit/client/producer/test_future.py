@@ -26,13 +26,13 @@ def future_of(result: BatchResult, number: int = 0) -> RecordFuture:
 
 
 def settled(result: BatchResult, offset: int = 10, time: int = -1) -> None:
-    result.settle(offset, time)
-    result.wake()
+    result.set_outcome(offset, time)
+    result.notify_waiters()
 
 
 def failed(result: BatchResult, error: ClientError) -> None:
-    result.settle(-1, -1, error)
-    result.wake()
+    result.set_outcome(-1, -1, error)
+    result.notify_waiters()
 
 
 def in_thread(fn: Callable[[], None]) -> Thread:
@@ -62,7 +62,7 @@ def test_log_append_time_and_no_acknowledgement() -> None:
 def test_errors_of_the_batch_and_of_a_record() -> None:
     result = BatchResult(TP)
     error, own = ClientError("batch"), ClientError("record")
-    result.settle(-1, -1, error, {1: own})
+    result.set_outcome(-1, -1, error, {1: own})
     assert future_of(result, 0).exception() is error
     with pytest.raises(ClientError, match="record") as raised:
         future_of(result, 1).result()
@@ -174,7 +174,7 @@ def test_split() -> None:
     early = future_of(result, 3)
     early.add_done_callback(lambda future: seen.append(future.result(0).offset))
     result.add_done_callback(lambda: seen.append("whole"))
-    result.follow([0, 2], parts)
+    result.chain([0, 2], parts)
     future_of(result, 0).add_done_callback(lambda future: seen.append(future.exception(0)))
     assert not result.done
     assert not early.done()
@@ -183,7 +183,7 @@ def test_split() -> None:
     assert early.result(0) == RecordMetadata("t", 3, 51, T, 2, 5)
     assert not future_of(result, 1).done()
     inner = [BatchResult(TP), BatchResult(TP)]
-    parts[0].follow([0, 1], inner)
+    parts[0].chain([0, 1], inner)
     error = ClientError("too large")
     failed(inner[0], error)
     assert seen == [51, error]
@@ -205,7 +205,7 @@ def test_split_while_awaited() -> None:
 
         task = asyncio.create_task(wait())
         await asyncio.sleep(0)
-        result.follow([0], [part])
+        result.chain([0], [part])
         late = asyncio.create_task(wait())
         await asyncio.sleep(0)
         settled(part)
@@ -278,10 +278,10 @@ def test_bulk_fails_with_its_first_error() -> None:
     results = [BatchResult(TP), BatchResult(TP)]
     future = bulk(results)
     first, second = ClientError("first"), ClientError("second")
-    results[0].settle(-1, -1, second, {6: first, 1: second})
+    results[0].set_outcome(-1, -1, second, {6: first, 1: second})
     results[0].error = first
     failed(results[1], second)
-    results[0].wake()
+    results[0].notify_waiters()
     assert future.exception(0) is first
     with pytest.raises(ClientError, match="first"):
         future.result(0)

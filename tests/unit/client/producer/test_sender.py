@@ -7,6 +7,7 @@ import pytest
 from penstock.client.errors import AuthenticationError, AuthorizationError, KafkaTimeoutError
 from penstock.client.metrics import Metrics
 from penstock.client.producer.accumulator import RecordAccumulator
+from penstock.client.producer.appender import RecordAppender
 from penstock.client.producer.buffer_pool import BufferPool
 from penstock.client.producer.future import RecordFuture
 from penstock.client.producer.options import producer_settings
@@ -50,9 +51,8 @@ class Rig:
         self.manager: TransactionManager | None = None
         if settings["enable_idempotence"]:
             self.manager = TransactionManager(settings["transactional_id"])
-        self.accumulator = RecordAccumulator(
-            settings, self.clock, self.pool, sequences=self.manager
-        )
+        self.accumulator = RecordAccumulator(settings, self.pool, sequences=self.manager)
+        self.appender = RecordAppender(settings, self.clock, self.accumulator)
         self.metadata = ClusterMetadata([Node(-1, "x", 1)], max_age_ms=10**9)
         self.metadata.add_topics(["t"], 0)
         partitions = [
@@ -84,9 +84,7 @@ class Rig:
     def send(self, *values: bytes, partition: int = 0) -> list[RecordFuture]:
         cluster = self.metadata.cluster
         return [
-            self.accumulator.append(
-                "t", partition, 0, None, value, (), None, cluster, 0, self.now_ms
-            )
+            self.appender.append("t", partition, 0, None, value, (), None, cluster, 0, self.now_ms)
             for value in values
         ]
 

@@ -1,4 +1,4 @@
-"""How well the records of a topic compress, learnt from the batches before."""
+"""How well the records of a topic compress, estimated from earlier batches."""
 
 from typing import Final
 
@@ -6,18 +6,17 @@ _IMPROVING_STEP: Final = 0.005
 _DETERIORATING_STEP: Final = 0.05
 
 
-class CompressionRatios:
-    """An estimate for each topic: quick to become careful, slow to become daring."""
+class CompressionRatioEstimator:
+    """An estimate per topic, which rises fast when batches compress worse, and falls slowly."""
 
     def __init__(self) -> None:
         self._ratios: dict[str, float] = {}
 
     def estimate(self, topic: str) -> float:
-        """The part of their size that records are expected to take; 1.0 at first."""
+        """Returns the expected compressed size divided by the uncompressed size; 1.0 at first."""
         return self._ratios.get(topic, 1.0)
 
     def observe(self, topic: str, ratio: float) -> None:
-        """Learn from a batch."""
         estimate = self.estimate(topic)
         if ratio > estimate:
             self._ratios[topic] = max(estimate + _DETERIORATING_STEP, ratio)
@@ -25,5 +24,5 @@ class CompressionRatios:
             self._ratios[topic] = max(estimate - _IMPROVING_STEP, ratio)
 
     def reset(self, topic: str, ratio: float) -> None:
-        """A batch was too large: expect no better than `ratio`, nor than none at all."""
+        """Expects no compression, or the worse `ratio` of a batch that was too large."""
         self._ratios[topic] = max(1.0, ratio)
