@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from random import Random
 from uuid import UUID
 
+from penstock.broker.api_versions import ApiVersionManager
 from penstock.broker.broker import Broker
 from penstock.broker.client_telemetry import ClientTelemetry
 from penstock.broker.config.broker_config import BrokerConfig
@@ -32,6 +33,8 @@ from penstock.broker.metadata.features import (
     TRANSACTION_VERSION,
 )
 from penstock.broker.metadata.producer_id_manager import ProducerIds
+from penstock.broker.metadata.topic_creator import TopicCreator
+from penstock.broker.metadata.topic_rules import election_rules
 from penstock.broker.replica.background_tasks import BackgroundTasks
 from penstock.broker.replica.fetch_sessions import FetchSessionCache
 from penstock.broker.replica.log_flusher import LogFlusher
@@ -211,6 +214,7 @@ class SimBroker:
         replicas = ReplicaManager(
             NODE, self.logs, image, workers, lambda values: topic_config(config, values)
         )
+        telemetry = ClientTelemetry(image, 1000, lambda: UUID(int=1))
         self.broker = broker = Broker(
             broker_id=NODE,
             config=config,
@@ -218,6 +222,7 @@ class SimBroker:
             workers=workers,
             image=image,
             controller=controller,
+            topic_creator=TopicCreator(config, image, controller),
             logs=self.logs,
             replicas=replicas,
             log_flusher=LogFlusher(workers),
@@ -227,7 +232,8 @@ class SimBroker:
             producer_ids=ProducerIds(NODE, controller),
             log_mover=LogMover(self.logs, replicas, workers),
             cleaner=LogCleaner(self.logs, clock, CLEANER),
-            telemetry=ClientTelemetry(image, 1000, lambda: UUID(int=1)),
+            telemetry=telemetry,
+            api_versions=ApiVersionManager(image, telemetry),
         )
         surroundings = CoordinatorContext(
             NODE,
@@ -237,7 +243,7 @@ class SimBroker:
             broker.log_flusher,
             workers,
             clock,
-            broker.create_internal_topic,
+            broker.topic_creator.create_internal,
         )
         broker.groups = groups = _Groups(surroundings, broker.authorizer)
         broker.txn_markers = markers = _Markers(replicas, groups, broker.log_flusher, clock)
@@ -249,7 +255,7 @@ class SimBroker:
         self._background_tasks = BackgroundTasks(
             self.logs, broker.cleaner, broker.log_flusher, workers
         )
-        controller.preparations.append(replicas.make_logs)
+        controller.preparations.append(replicas.create_logs)
         controller.listeners += [replicas.apply, groups.apply, transactions.apply]
 
     def _register(self) -> None:
@@ -269,7 +275,7 @@ class SimBroker:
                     cluster_id="simulated",
                     features=self._features,
                     now_ms=record.timestamp_ms,
-                    rules=self.broker.election_rules(),
+                    rules=election_rules(self.broker.config, image),
                 ),
                 None,
             )
@@ -278,6 +284,6 @@ class SimBroker:
     async def create_topic(
         self, name: str, partitions: int, configs: Mapping[str, str] | None = None
     ) -> None:
-        await self.broker.create_topic(
+        await self.broker.topic_creator.create(
             name, partitions=partitions, replication_factor=1, configs=dict(configs or {})
         )

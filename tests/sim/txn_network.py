@@ -11,8 +11,8 @@ from collections.abc import Coroutine
 from random import Random
 from typing import Any, TypeVar
 
-from penstock.broker.errors import error_answer
-from penstock.broker.handlers.table import SERVED
+from penstock.broker.errors import error_response
+from penstock.broker.handlers.table import HANDLERS
 from penstock.broker.request import HandlerResult, Request, Session
 from penstock.controller.metadata import SecurityProtocol
 from penstock.core.errors import KafkaError
@@ -195,13 +195,14 @@ class ServerEnd:
             request = Request(self._session, key, version, 0, client_id, 100)
             slot = Slot(version)
             self._slots.append(slot)
+            reply: HandlerResult | None
             try:
-                reply = SERVED[key].load()(self._broker, request, body)
+                reply = HANDLERS[key].bind(self._broker)(request, body)
             except KafkaError as error:
-                reply = error_answer(key, version, error)
+                reply = error_response(key, version, error)
             self._take(reply, slot)
 
-    def _take(self, reply: HandlerResult, slot: "Slot") -> None:
+    def _take(self, reply: HandlerResult | None, slot: "Slot") -> None:
         if isinstance(reply, Message):
             slot.reply = _with_bytes(reply)
             while self._slots and (ready := self._slots[0].reply) is not None:

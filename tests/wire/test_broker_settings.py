@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker.broker import Broker
+from penstock.broker.metadata.topic_rules import election_rules
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.metadata import MetadataRequest
@@ -139,7 +140,7 @@ def test_compression_and_timestamps_of_the_broker(client: WireClient) -> None:
 def test_unclean_election_for_all_topics(broker: RunningBroker, client: WireClient) -> None:
     create_topic(client, "t")
     alter(client, BROKER, "", {"unclean.leader.election.enable": "true"})
-    assert broker.call(lambda each: each.election_rules().unclean("t"))
+    assert broker.call(lambda each: election_rules(each.config, each.image).unclean("t"))
 
 
 # --- chores

@@ -267,7 +267,7 @@ def test_what_has_settings_is_listed(client: WireClient) -> None:
 
 
 def test_loggers_say_more_or_less_at_once(client: WireClient) -> None:
-    ours = logging.getLogger("penstock.requests")
+    ours = logging.getLogger("penstock.broker.dispatcher")
     assert describe(client, LOGGER, "7").keys() >= {"root", "kafka", "kafka.request.logger"}
     alter(client, LOGGER, "7", {"kafka.request.logger": "TRACE"})
     try:

@@ -37,10 +37,10 @@ def both(tmp_path: Path) -> Iterator[tuple[RunningBroker, RunningBroker]]:
 
 
 class _Never:
-    def serve(self, *_: object) -> bool:
+    def try_handle(self, *_: object) -> bool:
         return False
 
-    def forget(self) -> None: ...
+    def clear(self) -> None: ...
 
 
 def random_batch(rng: random.Random, sequences: dict[int, int]) -> bytes:
@@ -104,15 +104,15 @@ def test_the_short_way_is_taken(both: tuple[RunningBroker, RunningBroker]) -> No
     quick, _ = both
     taken: list[bool] = []
     lane: FastProduce = quick.app._dispatcher.fast_produce
-    serve = lane.serve
+    try_handle = lane.try_handle
 
     def watched(
         connection: Connection, version: int, correlation_id: int, frame: memoryview, position: int
     ) -> bool:
-        taken.append(serve(connection, version, correlation_id, frame, position))
+        taken.append(try_handle(connection, version, correlation_id, frame, position))
         return taken[-1]
 
-    quick.call(lambda _: setattr(lane, "serve", watched))
+    quick.call(lambda _: setattr(lane, "try_handle", watched))
     batch = bytes(build_batch([Record(0, NOW_MS, None, b"value")]))
     data = [TopicProduceData("a", partition_data=[PartitionProduceData(0, batch)])]
     with quick.connect() as client:

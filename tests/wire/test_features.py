@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from penstock.broker.broker import Broker
 from penstock.broker.metadata.features import (
     GROUP_VERSION,
     NEW_CLUSTER_FEATURES,
@@ -42,8 +43,13 @@ def finalized(client: WireClient, version: int = 4) -> tuple[dict[str, int], int
 
 
 def level_in_force(broker: RunningBroker, name: str) -> int:
-    """What the broker's own parts are told."""
-    return broker.call(lambda each: each.feature_level(name))
+    """The level in the broker's image; 0 if the feature is off."""
+
+    def level(inside: Broker) -> int:
+        features = inside.image.features
+        return 0 if features is None else features.levels.get(name, 0)
+
+    return broker.call(level)
 
 
 def update(

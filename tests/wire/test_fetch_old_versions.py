@@ -10,7 +10,7 @@ import pytest
 from penstock.broker.broker import Broker
 from penstock.broker.replica import down_conversion
 from penstock.broker.replica.down_conversion import DownConversion
-from penstock.broker.replica.fetch_sessions import Entry
+from penstock.broker.replica.fetch_sessions import CachedPartition
 from penstock.core.errors import ErrorCode
 from penstock.protocol.fields import ZERO_UUID
 from penstock.protocol.messages.fetch import (
@@ -244,7 +244,7 @@ def test_little_memory_for_many(
     broker: RunningBroker, client: WireClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While much is held for clients that do not read, answers are small, but never empty."""
-    monkeypatch.setattr(down_conversion, "MOST_BYTES", 1)
+    monkeypatch.setattr(down_conversion, "MAX_HELD_BYTES", 1)
     make_topic(client, "memory", 2)
     for partition in range(2):
         for _ in range(3):
@@ -265,7 +265,7 @@ def test_a_long_poll(broker: RunningBroker, client: WireClient, version: int) ->
     request = fetch_request({topic: {0: 0}}, max_wait_ms=15_000, min_bytes=1)
     with broker.connect() as waiting:
         waiting.send(request, version)
-        while not broker.call(lambda inside: len(inside.replicas.find(topic, 0).waiters)):
+        while not broker.call(lambda inside: len(inside.replicas.find(topic, 0).delayed_fetches)):
             time.sleep(0.001)
         produced(client, topic, b"news")
         (data,) = partitions_of(received(waiting, request, version)).values()
@@ -279,9 +279,9 @@ def test_who_leaves_while_waiting(broker: RunningBroker, client: WireClient) -> 
     make_topic(client, "left")
     with broker.connect() as waiting:
         waiting.send(fetch_request({"left": {0: 0}}, max_wait_ms=15_000, min_bytes=1), 2)
-        while not broker.call(lambda inside: len(inside.replicas.find("left", 0).waiters)):
+        while not broker.call(lambda inside: len(inside.replicas.find("left", 0).delayed_fetches)):
             time.sleep(0.001)
-    while broker.call(lambda inside: len(inside.replicas.find("left", 0).waiters)):
+    while broker.call(lambda inside: len(inside.replicas.find("left", 0).delayed_fetches)):
         time.sleep(0.001)
     assert produced(client, "left", b"a") == 0
 
@@ -300,7 +300,7 @@ def test_markers_are_passed_over(broker: RunningBroker, client: WireClient, vers
     request = fetch_request({topic: {0: 1}}, max_wait_ms=15_000, min_bytes=1)
     with broker.connect() as waiting:
         waiting.send(request, version)
-        while not broker.call(lambda inside: len(inside.replicas.find(topic, 0).waiters)):
+        while not broker.call(lambda inside: len(inside.replicas.find(topic, 0).delayed_fetches)):
             time.sleep(0.001)
         append_marker(broker, topic)
         (data,) = partitions_of(received(waiting, request, version)).values()
@@ -368,10 +368,13 @@ def test_a_file_that_is_gone(
         file.close()
     data = FetchPartitionData(0, 0, 1, records=LogSlice(file, -5 if way == "broken" else 0, 100))
     response = FetchResponse(responses=[FetchableTopicResponse(f"gone-{way}", partitions=[data])])
-    entry = Entry(f"gone-{way}", ZERO_UUID, FetchPartition(0))
+    partition = CachedPartition(f"gone-{way}", ZERO_UUID, FetchPartition(0))
 
     async def convert(inside: Broker) -> bool:
-        return await DownConversion(inside, 3, 100, {entry.key: entry}).convert(response)
+        conversion = DownConversion(
+            inside.replicas, inside.workers, 3, 100, {partition.key: partition}
+        )
+        return await conversion.convert(response)
 
     says_something = broker.wait(convert)
     assert data.records == b""

@@ -31,7 +31,7 @@ SIZE = len(batch_of(b"1"))
 def waiters(broker: RunningBroker, topic: str, *, committed: bool = False) -> int:
     def count(inside: object) -> int:
         replica = broker.app.broker.replicas.find(topic, 0)
-        return len(replica.committed_waiters if committed else replica.waiters)
+        return len(replica.delayed_committed_fetches if committed else replica.delayed_fetches)
 
     return broker.call(count)
 

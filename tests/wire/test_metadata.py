@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.broker.handlers.table import SERVED
+from penstock.broker.handlers.table import HANDLERS
 from penstock.broker.metadata.features import SUPPORTED_FEATURES
 from penstock.core.errors import ErrorCode
 from penstock.protocol.api_key import ApiKey
@@ -157,7 +157,7 @@ def served() -> dict[int, tuple[int, int]]:
     telemetry = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
     return {
         key: (each.min_version, each.max_version)
-        for key, each in SERVED.items()
+        for key, each in HANDLERS.items()
         if key not in telemetry
     }
 

@@ -173,7 +173,7 @@ def test_long_polls_do_not_hold_up_the_stop(tmp_path: Path) -> None:
             with broker.connect() as client:
                 make_topic(client, "t")
             polling = pool.submit(poll, broker.connect())
-            while not broker.call(lambda inside: inside.replicas.find("t", 0).waiters):
+            while not broker.call(lambda inside: inside.replicas.find("t", 0).delayed_fetches):
                 time.sleep(0.001)
             begun = time.monotonic()
         assert time.monotonic() - begun < 2

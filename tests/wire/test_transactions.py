@@ -171,7 +171,7 @@ def test_a_long_poll_for_what_is_committed_ends_with_the_marker(
 
 
 def committed_waiters(inside: Broker, topic: str) -> bool:
-    return bool(inside.replicas.find(topic, 0).committed_waiters)
+    return bool(inside.replicas.find(topic, 0).delayed_committed_fetches)
 
 
 def wait_for_waiter(broker: RunningBroker, topic: str) -> None:

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
+from penstock.broker.api_versions import ApiVersionManager
 from penstock.broker.broker import Broker
 from penstock.broker.client_telemetry import ClientTelemetry
 from penstock.broker.config.broker_config import BrokerConfig
@@ -38,6 +39,8 @@ from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.features import NEW_CLUSTER_FEATURES, SUPPORTED_FEATURES
 from penstock.broker.metadata.metadata_publisher import MetadataPublisher
 from penstock.broker.metadata.producer_id_manager import ProducerIds
+from penstock.broker.metadata.topic_creator import TopicCreator
+from penstock.broker.metadata.topic_rules import election_rules
 from penstock.broker.replica.background_tasks import BackgroundTasks
 from penstock.broker.replica.fetch_sessions import FetchSessionCache
 from penstock.broker.replica.log_flusher import LogFlusher
@@ -114,7 +117,7 @@ class App:
         closing = asyncio.create_task(self._server.close(_GRACE_S))
         await asyncio.sleep(0)
         for replica in self.broker.replicas:
-            replica.finish_waiters()
+            replica.complete_delayed_fetches()
         self.broker.groups.resign()
         self.broker.transactions.resign()
         await closing
@@ -210,6 +213,7 @@ class App:
             workers,
             lambda values: topic_config(config, values),
         )
+        telemetry = ClientTelemetry(image, config.int("telemetry.max.bytes"), uuid.uuid4)
         self.broker = broker = Broker(
             broker_id=self._broker_id,
             config=config,
@@ -217,6 +221,7 @@ class App:
             workers=workers,
             image=image,
             controller=controller,
+            topic_creator=TopicCreator(config, image, controller),
             logs=self._logs,
             replicas=replicas,
             log_flusher=LogFlusher(workers),
@@ -229,7 +234,8 @@ class App:
             producer_ids=ProducerIds(self._broker_id, controller),
             log_mover=LogMover(self._logs, replicas, workers),
             cleaner=LogCleaner(self._logs, clock, cleaner_settings(config)),
-            telemetry=ClientTelemetry(image, config.int("telemetry.max.bytes"), uuid.uuid4),
+            telemetry=telemetry,
+            api_versions=ApiVersionManager(image, telemetry),
         )
         surroundings = CoordinatorContext(
             self._broker_id,
@@ -239,7 +245,7 @@ class App:
             broker.log_flusher,
             workers,
             clock,
-            broker.create_internal_topic,
+            broker.topic_creator.create_internal,
         )
         broker.groups = GroupCoordinator(surroundings, broker.authorizer)
         broker.txn_markers = TransactionMarkers(replicas, broker.groups, broker.log_flusher, clock)
@@ -264,9 +270,9 @@ class App:
         )
         self._publisher = MetadataPublisher(broker, self._server)
         config.subscribe("", lambda _: self._server.limits_changed())
-        controller.preparations.append(replicas.make_logs)
+        controller.preparations.append(replicas.create_logs)
         controller.listeners.append(self._publisher.apply)
-        controller.listeners.append(lambda _: self._dispatcher.fast_produce.forget())
+        controller.listeners.append(lambda _: self._dispatcher.fast_produce.clear())
 
     def _register(self, addresses: Sequence[Address], cluster_id: str) -> None:
         """Registers this broker as controller, so that its partitions get their leader.
@@ -292,7 +298,7 @@ class App:
                     cluster_id=cluster_id,
                     features=NEW_CLUSTER_FEATURES,
                     now_ms=record.timestamp_ms,
-                    rules=self.broker.election_rules(),
+                    rules=election_rules(self._config, image),
                 ),
                 None,
             )

@@ -1,55 +1,56 @@
-"""Failures on their way back to the client."""
+"""Errors of handlers on their way to the client."""
 
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.api import api
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.fields import Message, Struct
 
+_MAX_MESSAGE_LENGTH = 1000
+_SEE_LOG = "the broker met an unexpected error; its log says more"
+
 
 class CloseConnectionError(Exception):
-    """The client cannot be answered, only left: its text says why, for the log."""
+    """The connection must be closed without a response; the text is the reason for the log."""
 
 
-def error_answer(api_key: ApiKey, version: int, error: BaseException) -> Message | None:
-    """The response of an API that says nothing but this error; None where it has no place for it.
+def error_response(api_key: ApiKey, version: int, error: BaseException) -> Message | None:
+    """Returns a response that has only this error; None if the API has no top-level error code.
 
-    An unexpected exception stays in the broker's log: its text may hold what is not the client's.
+    The text of an unexpected exception stays in the broker's log: it may contain data of others.
     """
-    answer = api(api_key).response()
-    if not hasattr(answer, "error_code"):
+    response = api(api_key).response()
+    if not hasattr(response, "error_code"):
         return None
-    answer.error_code = error.code if isinstance(error, KafkaError) else _UNKNOWN
-    if hasattr(answer, "error_message"):
-        answer.error_message = error.message if isinstance(error, KafkaError) else _SEE_LOG
-    return answer
+    if not isinstance(error, KafkaError):
+        error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, _SEE_LOG)
+    response.error_code = error.code
+    if hasattr(response, "error_message"):
+        response.error_message = error.message
+    return response
 
 
-def forget_frames(error: BaseException) -> None:
-    """For an error that was kept: its traceback holds all that the functions on its way held.
+def drop_traceback(error: BaseException) -> None:
+    """Releases the frames that a stored error refers to.
 
-    What a hostile batch was unpacked to would stay until the garbage collector comes by.
+    Otherwise the decompressed records of a hostile batch stay in memory until the next run of the
+    garbage collector.
     """
     error.__traceback__ = error.__context__ = error.__cause__ = None
 
 
-def shorten_messages(answer: Struct) -> bool:
-    """Cuts error messages that are longer than anybody reads; says whether there were any."""
-    found = False
-    for name in answer.__struct_fields__:
-        value = getattr(answer, name)
+def truncate_error_messages(response: Struct) -> bool:
+    """Truncates error messages of more than 1,000 characters; returns whether there were any."""
+    is_truncated = False
+    for name in response.__struct_fields__:
+        value = getattr(response, name)
         if isinstance(value, str):
-            if name.endswith("error_message") and len(value) > _LONGEST_MESSAGE:
-                setattr(answer, name, value[: _LONGEST_MESSAGE - 1] + "…")
-                found = True
+            if name.endswith("error_message") and len(value) > _MAX_MESSAGE_LENGTH:
+                setattr(response, name, value[: _MAX_MESSAGE_LENGTH - 1] + "…")
+                is_truncated = True
         elif isinstance(value, Struct):
-            found |= shorten_messages(value)
+            is_truncated |= truncate_error_messages(value)
         elif isinstance(value, list):
-            for each in value:
-                if isinstance(each, Struct):
-                    found |= shorten_messages(each)
-    return found
-
-
-_LONGEST_MESSAGE = 1000
-_UNKNOWN = ErrorCode.UNKNOWN_SERVER_ERROR
-_SEE_LOG = "the broker met an unexpected error; its log says more"
+            for item in value:
+                if isinstance(item, Struct):
+                    is_truncated |= truncate_error_messages(item)
+    return is_truncated

@@ -22,8 +22,8 @@ _OURS = "penstock"
 _KAFKA_NAMES = {
     "kafka": "penstock",
     "kafka.server.KafkaServer": "penstock.broker",
-    "kafka.server.ReplicaManager": "penstock.replicas",
-    "kafka.request.logger": "penstock.requests",
+    "kafka.server.ReplicaManager": "penstock.broker.replica.replica_manager",
+    "kafka.request.logger": "penstock.broker.dispatcher",
     "kafka.network.SocketServer": "penstock.net",
     "kafka.log": "penstock.storage",
     "kafka.log.LogCleaner": "penstock.storage.cleaner.log_cleaner",

@@ -1,9 +1,10 @@
-"""A request on its way through the broker: who asks, what, and how the answer gets back."""
+"""A request on its path through the broker: its session, its header and the handler's result."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from enum import Enum
+from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -16,7 +17,7 @@ from penstock.security.principal import ANONYMOUS, Principal
 
 @dataclass(slots=True)
 class Session:
-    """Who is at the other end of a connection. It changes when the client logs in."""
+    """The client at the other end of a connection. Its principal changes with a SASL login."""
 
     listener: str
     security_protocol: SecurityProtocol
@@ -24,46 +25,55 @@ class Session:
     """The client's address, as ACLs name it."""
     connection_id: str
     end: Callable[[str], None]
-    """Ends the connection once the answers that are due have left; takes the reason."""
+    """Closes the connection after the pending responses have been sent; takes the reason."""
     principal: Principal = ANONYMOUS
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
     authenticator: SaslServerAuthenticator | None = None
-    """The SASL login, on a listener that wants one."""
-    left: set[Callable[[], None]] = field(default_factory=set)
-    """Called when the connection has ended, by those who would else wait for nothing."""
+    """The state of the SASL login; None on a listener without SASL."""
+    close_callbacks: set[Callable[[], None]] = field(default_factory=set)
+    """Called when the connection has closed, for requests that wait in a purgatory."""
 
 
 class Request(Struct, gc=False):
-    """The header of a request and where it came from; the body goes to the handler beside it."""
+    """The header of a request and its session; the handler receives the body beside it."""
 
     session: Session
     api_key: ApiKey
     version: int
     correlation_id: int
     client_id: str
-    """Empty where the client sent none."""
+    """Empty when the client sent null."""
     size: int
     """Bytes of the whole frame."""
     throttle_ms: int = 0
-    """How long the client must wait for the time that its request took."""
+    """How long the request quota throttles the client; the dispatcher sets it after handling."""
 
 
-Response: TypeAlias = Message | None
-"""None: the client expects no reply (Produce with acks=0)."""
+class NoResponse(Enum):
+    """The type of `NO_RESPONSE`."""
 
-DelayedResponse: TypeAlias = asyncio.Future[Message] | asyncio.Future[Message | None]
+    NO_RESPONSE = "no response"
+
+
+NO_RESPONSE: Final = NoResponse.NO_RESPONSE
+"""The client expects no response: Produce with acks=0."""
+
+Response: TypeAlias = Message | Literal[NoResponse.NO_RESPONSE]
+
+DelayedResponse: TypeAlias = asyncio.Future[Message]
 
 HandlerResult: TypeAlias = (
     Response | DelayedResponse | Coroutine[Any, Any, Response | DelayedResponse]
 )
-"""What a handler gives back:
+"""What a handler returns says how far the request has come:
 
-- an answer, which is sent at once;
-- a future: all that the request changes is done, only the answer must wait. Later requests of the
-  connection start meanwhile;
-- a coroutine: the request is under way. Later requests of the connection wait until it is done, so
-  that their effects keep the order in which they were sent. It may end in a future.
+- `Response`: complete; the response is sent at once, or none is (`NO_RESPONSE`).
+- `DelayedResponse`, a future: everything that the request changes has been changed, only the
+  response is delayed. Later requests of the connection start before it completes.
+- a coroutine: the request is in progress. Later requests of the connection wait for it to finish,
+  so that requests take effect in the order in which they were sent. It may end in a
+  `DelayedResponse`.
 
-Answers leave in the order of the requests whatever the handlers give back.
+Responses are sent in the order of the requests in every case.
 """

@@ -17,6 +17,7 @@ from penstock.controller.metadata import (
     ControllerEpochRecord,
     ControllerRecord,
     Delete,
+    Endpoint,
     FeaturesRecord,
     Key,
     PartitionRecord,
@@ -58,6 +59,18 @@ class ClusterImage:
             self.partitions[TopicPartition(topic, index)]
             for index in sorted(self.topics[topic].assignments)
         ]
+
+    def leader_of(self, topic: str, index: int) -> tuple[int, int]:
+        """Returns leader and leader epoch of a partition; both are -1 if it does not exist."""
+        record = self.partitions.get(TopicPartition(topic, index))
+        return (-1, -1) if record is None else (record.leader, record.leader_epoch)
+
+    def broker_endpoints(self, listener: str) -> Iterator[tuple[BrokerRecord, Endpoint]]:
+        """Yields the brokers that are up with their endpoint for clients of this listener."""
+        for record in self.brokers.values():
+            for endpoint in record.endpoints:
+                if endpoint.listener == listener:
+                    yield record, endpoint
 
     def apply(self, changes: Iterable[Change]) -> None:
         for change in changes:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from penstock.broker.handlers import k01_fetch
-from penstock.broker.handlers.table import SERVED, Served
+from penstock.broker.handlers.table import HANDLERS, HandlerSpec
 from penstock.broker.replica.down_conversion import DownConversion
 from penstock.protocol.api_key import ApiKey
 from tests.support.broker.in_process import running_broker
@@ -123,11 +123,11 @@ def test_clients_that_are_offered_nothing_newer(
     capable = started(name)
     used: list[int] = []
 
-    def noting(broker: Any, used_version: int, *arguments: Any) -> DownConversion:
+    def noting(replicas: Any, workers: Any, used_version: int, *arguments: Any) -> DownConversion:
         used.append(used_version)
-        return DownConversion(broker, used_version, *arguments)
+        return DownConversion(replicas, workers, used_version, *arguments)
 
-    monkeypatch.setitem(SERVED, ApiKey.FETCH, Served("k01_fetch", 0, version))
+    monkeypatch.setitem(HANDLERS, ApiKey.FETCH, HandlerSpec("k01_fetch", 0, version))
     monkeypatch.setattr(k01_fetch, "DownConversion", noting)
     older = version < FIRST_WITH_TIMES
     topic = "no-lz4" if older and capable.name in NO_LZ4_IN_THE_OLDER_FORMAT else "every-codec"

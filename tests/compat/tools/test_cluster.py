@@ -2,7 +2,7 @@
 
 import re
 
-from penstock.broker.handlers.table import SERVED
+from penstock.broker.handlers.table import HANDLERS
 from penstock.protocol.api_key import ApiKey
 from tests.support.broker.process import PenstockBroker
 from tests.support.kafka.broker import KafkaParts
@@ -34,7 +34,7 @@ def test_the_apis_that_the_tool_sees_are_those_of_the_handler_table(
 
     Telemetry is asked of clients only while somebody has subscribed to it.
     """
-    table = {key: (served.min_version, served.max_version) for key, served in SERVED.items()}
+    table = {key: (served.min_version, served.max_version) for key, served in HANDLERS.items()}
     assert _advertised(shell) == {key: table[key] for key in table.keys() - TELEMETRY}
     shell("client-metrics", "--alter", "--name", name, "--metrics", "", "--interval", "60000")
     try:

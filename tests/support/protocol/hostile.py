@@ -8,7 +8,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from penstock.broker.handlers.table import SERVED
+from penstock.broker.handlers.table import HANDLERS
 from penstock.protocol.api import api
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.fields import Message, Scalar, Struct
@@ -34,7 +34,7 @@ _INTEGERS = frozenset({Scalar.INT8, Scalar.INT16, Scalar.INT32, Scalar.INT64})
 served = st.sampled_from(
     [
         (key, version)
-        for key, each in SERVED.items()
+        for key, each in HANDLERS.items()
         for version in range(each.min_version, each.max_version + 1)
     ]
 )

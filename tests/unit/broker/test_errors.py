@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.broker.errors import error_answer, forget_frames, shorten_messages
+from penstock.broker.errors import drop_traceback, error_response, truncate_error_messages
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.codec import encode
@@ -19,7 +19,7 @@ from penstock.protocol.messages.produce import (
 
 def test_an_answer_that_is_nothing_but_an_error() -> None:
     error = KafkaError(ErrorCode.INVALID_REQUEST, "do this instead")
-    answer = error_answer(ApiKey.DESCRIBE_CLUSTER, 1, error)
+    answer = error_response(ApiKey.DESCRIBE_CLUSTER, 1, error)
     assert isinstance(answer, DescribeClusterResponse)
     assert (answer.error_code, answer.error_message) == (
         ErrorCode.INVALID_REQUEST,
@@ -28,14 +28,14 @@ def test_an_answer_that_is_nothing_but_an_error() -> None:
 
 
 def test_what_was_not_expected_stays_in_the_log() -> None:
-    answer = error_answer(ApiKey.FIND_COORDINATOR, 1, RuntimeError("a secret"))
+    answer = error_response(ApiKey.FIND_COORDINATOR, 1, RuntimeError("a secret"))
     assert isinstance(answer, FindCoordinatorResponse)
     assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert "secret" not in str(answer.error_message)
 
 
 def test_an_answer_without_a_place_for_it() -> None:
-    assert error_answer(ApiKey.PRODUCE, 9, RuntimeError()) is None
+    assert error_response(ApiKey.PRODUCE, 9, RuntimeError()) is None
 
 
 def test_an_error_that_is_kept_lets_go_of_what_it_passed() -> None:
@@ -49,7 +49,7 @@ def test_an_error_that_is_kept_lets_go_of_what_it_passed() -> None:
         fail()
     error = caught.value
     assert error.__context__ is not None
-    forget_frames(error)
+    drop_traceback(error)
     kept: list[object] = [error.__traceback__, error.__context__, error.__cause__]
     assert kept == [None, None, None]
     assert error.message == "then"
@@ -63,18 +63,18 @@ def test_long_messages_are_cut_wherever_they_are(letter: str) -> None:
             CreatableTopicResult("long", error_message=letter * 40_000),
         ]
     )
-    assert shorten_messages(topics)
+    assert truncate_error_messages(topics)
     assert topics.topics[0].error_message == "short"
     assert encode(topics, 7)
-    assert not shorten_messages(topics)
+    assert not truncate_error_messages(topics)
     record = BatchIndexAndErrorMessage(0, letter * 40_000)
     partition = PartitionProduceResponse(0, 87, error_message=None, record_errors=[record])
     answer = ProduceResponse([TopicProduceResponse("t", partition_responses=[partition])])
-    assert shorten_messages(answer)
+    assert truncate_error_messages(answer)
     assert encode(answer, 8)
 
 
 def test_names_are_never_cut() -> None:
     answer = CreateTopicsResponse(topics=[CreatableTopicResult("n" * 40_000, error_message="")])
-    assert not shorten_messages(answer)
+    assert not truncate_error_messages(answer)
     assert len(answer.topics[0].name) == 40_000

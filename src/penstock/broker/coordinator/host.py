@@ -189,9 +189,9 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
 
     def _flush(self, partition: int, replica: Replica, info: LogAppendInfo) -> None:
         if info.needs_flush:
-            self._flushing[partition] = self._flushes.start(replica.log)
+            self._flushing[partition] = self._flushes.flush(replica.log)
         elif info.has_rolled:
-            self._flushes.start(replica.log)
+            self._flushes.flush(replica.log)
 
     def _flushed(
         self, partition: int, shard: S, result: R, flushing: "asyncio.Future[None]"

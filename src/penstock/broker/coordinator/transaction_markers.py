@@ -65,11 +65,11 @@ class TransactionMarkers:
     ) -> tuple[TopicPartition, ErrorCode]:
         try:
             replica = self._replicas.find(*partition)
-            replica.leading()
+            replica.leader_log()
             info = self._append(marker, partition, replica)
             if info.needs_flush:
                 # Otherwise the coordinator would forget about a marker that may be lost.
-                await self._log_flusher.start(replica.log)
+                await self._log_flusher.flush(replica.log)
         except OSError as error:
             logger.error("%s could not be flushed: %s", partition, error)
             return partition, ErrorCode.KAFKA_STORAGE_ERROR
@@ -109,5 +109,5 @@ class TransactionMarkers:
                 transaction_version=marker.transaction_version,
             )
         if info.has_rolled:
-            self._log_flusher.start(replica.log)
+            self._log_flusher.flush(replica.log)
         return info

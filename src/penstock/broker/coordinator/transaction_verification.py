@@ -116,7 +116,7 @@ class TransactionVerifier:
         try:
             return (
                 self._replicas.find(*partition)
-                .leading()
+                .leader_log()
                 .producers.start_verification(
                     producer_id,
                     sequence,

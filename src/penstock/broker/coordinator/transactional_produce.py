@@ -1,10 +1,11 @@
 """Batches of transactions in a Produce: whose they are, and whether they may be appended (P4)."""
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from penstock.broker.coordinator.transaction_verification import (
     TransactionSupport,
+    TransactionVerifier,
     Verification,
     produce_error,
 )
@@ -19,9 +20,6 @@ from penstock.records.batch import (
     TRANSACTIONAL_FLAG,
     read_header,
 )
-
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
 
 
 class TransactionalBatch(NamedTuple):
@@ -70,13 +68,15 @@ def refusal_of_producers(batches: Iterable[TransactionalBatch | None]) -> KafkaE
     )
 
 
-def is_ongoing(broker: "Broker", partition: TopicPartition, batch: TransactionalBatch) -> bool:
+def is_ongoing(
+    verifier: TransactionVerifier, partition: TopicPartition, batch: TransactionalBatch
+) -> bool:
     """Whether the transaction has records in the partition, so that nobody need be asked."""
-    return broker.txn_verification.is_ongoing(partition, batch.producer_id, batch.producer_epoch)
+    return verifier.is_ongoing(partition, batch.producer_id, batch.producer_epoch)
 
 
 async def verify(
-    broker: "Broker",
+    verifier: TransactionVerifier,
     version: int,
     transactional_id: str,
     batches: Mapping[TopicPartition, TransactionalBatch],
@@ -84,7 +84,7 @@ async def verify(
     """Asks the coordinator about the batches of one producer, where they may be the first."""
     ((producer_id, producer_epoch),) = {batch.producer for batch in batches.values()}
     support = TransactionSupport.of_produce(version)
-    verified = await broker.txn_verification.verify(
+    verified = await verifier.verify(
         transactional_id,
         producer_id,
         producer_epoch,

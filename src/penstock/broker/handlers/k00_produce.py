@@ -1,16 +1,18 @@
-"""Produce (0): versions 0 to 13 append to the logs that this broker leads (P2, P3, P7).
+"""Produce (0): versions 0 to 13 append record batches to the partitions led here (P2, P3, P7).
 
-Message sets of versions 0 to 2 are stored as record batches. Large compressed batches are checked
-and recompressed on a thread, and the first batch of a transaction waits for its coordinator (P4),
-so such a request is under way for a while; `flush.messages` holds only the answer back, until the
+Message sets of versions 0 to 2 are stored as record batches. Large compressed batches are validated
+and recompressed on a thread, and the first batch of a transaction waits for its coordinator (P4);
+such a request is in progress for a while. `flush.messages` delays only the response, until the
 records are durable.
 """
 
 import asyncio
 import struct
+from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
+from penstock.broker.coordinator.transaction_verification import TransactionVerifier
 from penstock.broker.coordinator.transactional_produce import (
     TransactionalBatch,
     has_transactional_records,
@@ -18,8 +20,14 @@ from penstock.broker.coordinator.transactional_produce import (
     refusal_of_producers,
     verify,
 )
-from penstock.broker.errors import CloseConnectionError, forget_frames
-from penstock.broker.request import DelayedResponse, HandlerResult, Request, Response
+from penstock.broker.errors import CloseConnectionError, drop_traceback
+from penstock.broker.replica.log_flusher import LogFlusher
+from penstock.broker.replica.replica_manager import Replica, ReplicaManager
+from penstock.broker.request import NO_RESPONSE, DelayedResponse, HandlerResult, Request, Response
+from penstock.broker.security.client_quota_manager import ClientQuotaManager
+from penstock.broker.security.request_authorizer import RequestAuthorizer
+from penstock.broker.workers import Workers
+from penstock.controller.image import ClusterImage
 from penstock.core.errors import CorruptRecordError, ErrorCode, InvalidRecordError, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.core.internal_topics import ADMIN_CLIENT_ID, INTERNAL_TOPICS
@@ -36,6 +44,7 @@ from penstock.protocol.messages.produce import (
 )
 from penstock.records.batch import (
     CODEC_MASK,
+    FLAGS_AT,
     LOG_OVERHEAD,
     MAGIC,
     MAGIC_AT,
@@ -48,19 +57,12 @@ from penstock.security.acl import AclOperation, ResourceType
 from penstock.storage.log.results import LogAppendInfo
 from penstock.storage.producer.append_info import VerificationGuard
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
-    from penstock.broker.replica.replica_manager import Replica
-
 _FIRST_WITH_BATCHES = 3
 _FIRST_WITH_ZSTD = 7
 _FIRST_WITH_LEADER = 10
 _FIRST_WITH_TOPIC_IDS = 13
 _LENGTH = struct.Struct(">i")
 _LENGTH_AT = 8
-_CODEC_AT = 22
-"""The low byte of a batch's attributes."""
-_NO_RECORDS: Final = memoryview(b"")
 _WITHOUT_LOG_START: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -71,147 +73,189 @@ _WITHOUT_LOG_START: Final = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
-"""Refusals of an append with which Kafka does not tell where the log starts."""
+"""Errors of an append with which Kafka does not report the log start offset."""
 
 
-class _Place(NamedTuple):
-    """Where records of the request go, or why they do not."""
+@dataclass(frozen=True, slots=True)
+class Context:
+    workers: Workers
+    image: ClusterImage
+    replicas: ReplicaManager
+    log_flusher: LogFlusher
+    authorizer: RequestAuthorizer
+    quotas: ClientQuotaManager
+    txn_verification: TransactionVerifier
+
+
+class _Accepted(NamedTuple):
+    """A batch that can be appended."""
 
     topic: str
     partition: int
-    replica: "Replica | None"
+    replica: Replica
     records: memoryview
-    slow: PreparedAppend | None
-    is_slow: bool
-    error: KafkaError | None
-    txn: TransactionalBatch | None = None
-    """Of a batch in a transaction."""
+    prepared: PreparedAppend | None
+    """The slow part of the append, to be run on a thread first."""
+    txn_batch: TransactionalBatch | None = None
+    """For a batch in a transaction."""
+    needs_verification: bool = False
+    """Whether the coordinator must confirm that the partition is part of the transaction."""
     guard: VerificationGuard | None = None
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether something must be awaited before the append."""
+        return self.prepared is not None or self.needs_verification
+
+
+class _Rejected(NamedTuple):
+    """A batch that is not appended."""
+
+    topic: str
+    partition: int
+    error: KafkaError
+
+
+_Batch: TypeAlias = _Accepted | _Rejected
 
 _Flush: TypeAlias = tuple[PartitionProduceResponse, "asyncio.Future[None]"]
-"""A flush, and the answer that waits for it."""
+"""A flush, and the partition's response that waits for it."""
 
 
-def handle(broker: "Broker", request: Request, body: ProduceRequest) -> HandlerResult:
-    refusal = _refusal_of_all(broker, request, body)
-    places = []
-    slow = []
+def handle(context: Context, request: Request, body: ProduceRequest) -> HandlerResult:
+    request_error = _request_error(context, request, body)
+    batches: list[_Batch] = []
+    has_slow_batch = False
     for topic in body.topic_data:
-        error = refusal or _refusal(broker, request, topic)
+        error = request_error or _topic_error(context, request, topic)
         for data in topic.partition_data:
-            place = _place(broker, request, topic.name, data, error)
-            if place.is_slow:
-                slow.append(place)
-            places.append(place)
+            batch = _check_batch(context, request, topic.name, data, error)
+            batches.append(batch)
+            if isinstance(batch, _Accepted) and batch.is_slow:
+                has_slow_batch = True
     if body.transactional_id is not None:
-        mixed = refusal_of_producers([place.txn for place in places])
-        if mixed is not None:
-            places = [place._replace(replica=None, error=mixed) for place in places]
-            return _append(broker, request, body, places)
-    if slow:
-        return _with_threads(broker, request, body, places, slow)
-    return _append(broker, request, body, places)
+        error = refusal_of_producers(
+            [batch.txn_batch for batch in batches if isinstance(batch, _Accepted)]
+        )
+        if error is not None:
+            batches = [_Rejected(batch.topic, batch.partition, error) for batch in batches]
+            return _append(context, request, body, batches)
+    if has_slow_batch:
+        return _append_slowly(context, request, body, batches)
+    return _append(context, request, body, batches)
 
 
-async def _with_threads(
-    broker: "Broker",
-    request: Request,
-    body: ProduceRequest,
-    places: list[_Place],
-    slow: list[_Place],
+async def _append_slowly(
+    context: Context, request: Request, body: ProduceRequest, batches: list[_Batch]
 ) -> "Response | DelayedResponse":
-    if any(place.txn for place in slow):
-        places = await _verified(broker, request, body, places)
-    for place in slow:
-        if place.slow is not None:
-            await broker.workers.run(broker.workers.compute, place.slow.run)
-    return _append(broker, request, body, places)
+    slow = [batch for batch in batches if isinstance(batch, _Accepted) and batch.is_slow]
+    if any(batch.txn_batch is not None for batch in slow):
+        batches = await _verify(context, request, body, batches)
+    for batch in slow:
+        if batch.prepared is not None:
+            await context.workers.run(context.workers.compute, batch.prepared.run)
+    return _append(context, request, body, batches)
 
 
-async def _verified(
-    broker: "Broker", request: Request, body: ProduceRequest, places: list[_Place]
-) -> list[_Place]:
-    """The places, once the coordinator has said which of them are part of the transaction."""
+async def _verify(
+    context: Context, request: Request, body: ProduceRequest, batches: list[_Batch]
+) -> list[_Batch]:
+    """Returns the batches with the coordinator's guards; those it refuses are rejected."""
     assert body.transactional_id is not None
-    batches = {TopicPartition(p.topic, p.partition): p.txn for p in places if p.txn is not None}
-    found = await verify(broker, request.version, body.transactional_id, batches)
-    verified = []
-    for place in places:
-        said = None
-        if place.txn is not None:
-            said = found.get(TopicPartition(place.topic, place.partition))
-        if isinstance(said, KafkaError):
-            verified.append(place._replace(replica=None, error=said))
+    in_transaction = {
+        TopicPartition(batch.topic, batch.partition): batch.txn_batch
+        for batch in batches
+        if isinstance(batch, _Accepted) and batch.txn_batch is not None
+    }
+    verified = await verify(
+        context.txn_verification, request.version, body.transactional_id, in_transaction
+    )
+    results: list[_Batch] = []
+    for batch in batches:
+        if isinstance(batch, _Accepted) and batch.txn_batch is not None:
+            outcome = verified.get(TopicPartition(batch.topic, batch.partition))
+            if isinstance(outcome, KafkaError):
+                results.append(_Rejected(batch.topic, batch.partition, outcome))
+            else:
+                results.append(batch._replace(guard=outcome))
         else:
-            verified.append(place._replace(guard=said))
-    return verified
+            results.append(batch)
+    return results
 
 
-def _place(
-    broker: "Broker",
+def _check_batch(
+    context: Context,
     request: Request,
     topic: str,
     data: PartitionProduceData,
     error: KafkaError | None,
-) -> _Place:
+) -> _Batch:
+    index = data.index
+    if error is not None:
+        return _Rejected(topic, index, error)
     try:
-        if error is not None:
-            raise error
-        replica = broker.replicas.find(topic, data.index)
-        records = checked(request.version, data.records)
-        slow = replica.leading().begin_append(records)
-        is_slow = slow is not None
-        if records[_CODEC_AT] & TRANSACTIONAL_FLAG and records[MAGIC_AT] == MAGIC:
-            txn = TransactionalBatch.of(records)
-            # The first of its transaction in the partition waits for the coordinator.
-            if txn is not None and not is_ongoing(broker, replica.partition.key, txn):
-                is_slow = True
-            return _Place(topic, data.index, replica, records, slow, is_slow, None, txn)
-        return _Place(topic, data.index, replica, records, slow, is_slow, None)
+        replica = context.replicas.find(topic, index)
+        records = single_batch(request.version, data.records)
+        prepared = replica.leader_log().begin_append(records)
+        if records[FLAGS_AT] & TRANSACTIONAL_FLAG and records[MAGIC_AT] == MAGIC:
+            txn_batch = TransactionalBatch.of(records)
+            # The first batch of a transaction in the partition waits for the coordinator.
+            is_first = txn_batch is not None and not is_ongoing(
+                context.txn_verification, replica.partition.key, txn_batch
+            )
+            return _Accepted(topic, index, replica, records, prepared, txn_batch, is_first)
+        return _Accepted(topic, index, replica, records, prepared)
     except KafkaError as failure:
-        return _Place(topic, data.index, None, _NO_RECORDS, None, False, failure)
+        return _Rejected(topic, index, failure)
 
 
 def _append(
-    broker: "Broker", request: Request, body: ProduceRequest, places: list[_Place]
+    context: Context, request: Request, body: ProduceRequest, batches: list[_Batch]
 ) -> "Response | DelayedResponse":
-    """Appends everything; the answer, which may have to wait for flushes."""
+    """Appends all batches; the response is delayed if it has to wait for flushes."""
+    image, version = context.image, request.version
     flushes: list[_Flush] = []
     partitions = []
-    for topic, index, replica, records, slow, _, error, _, guard in places:
-        if replica is None:
-            assert error is not None
-            partitions.append(failed(broker, request.version, topic, index, error))
+    for batch in batches:
+        if isinstance(batch, _Rejected):
+            partitions.append(
+                error_response(image, version, batch.topic, batch.partition, batch.error)
+            )
             continue
+        replica = batch.replica
         try:
-            info = replica.append(records, acks=body.acks, prepared=slow, guard=guard)
+            info = replica.append(
+                batch.records, acks=body.acks, prepared=batch.prepared, guard=batch.guard
+            )
         except KafkaError as failure:
-            partitions.append(refused(broker, request.version, replica, failure))
-            forget_frames(failure)
+            partitions.append(append_error_response(image, version, replica, failure))
+            drop_traceback(failure)
             continue
         partition = PartitionProduceResponse(
-            index, 0, info.first_offset, info.log_append_time, info.log_start_offset
+            batch.partition, 0, info.first_offset, info.log_append_time, info.log_start_offset
         )
         partitions.append(partition)
         if info.needs_flush or info.has_rolled or info.is_duplicate:
-            _flush(broker, replica, info, partition, flushes)
+            _flush(context.log_flusher, replica, info, partition, flushes)
     if body.acks == 0:
-        _complain(places, partitions)
-        return None
-    answers = iter(partitions)
+        _raise_for_error(batches, partitions)
+        return NO_RESPONSE
+    results = iter(partitions)
     topics = [
         TopicProduceResponse(
-            topic.name, topic.topic_id, list(islice(answers, len(topic.partition_data)))
+            topic.name, topic.topic_id, list(islice(results, len(topic.partition_data)))
         )
         for topic in body.topic_data
     ]
-    answer = ProduceResponse(topics, broker.quotas.produced(request))
-    return _once_durable(answer, flushes) if flushes else answer
+    response = ProduceResponse(topics, context.quotas.record_produce(request))
+    return _delay_until_durable(response, flushes) if flushes else response
 
 
-def _refusal_of_all(broker: "Broker", request: Request, body: ProduceRequest) -> KafkaError | None:
-    """What is wrong with the request as a whole."""
+# --- checks
+
+
+def _request_error(context: Context, request: Request, body: ProduceRequest) -> KafkaError | None:
+    """Returns the error of the request as a whole."""
     if has_transactional_records(body):
         name = body.transactional_id
         if name is None:
@@ -220,10 +264,10 @@ def _refusal_of_all(broker: "Broker", request: Request, body: ProduceRequest) ->
                 "a transactional batch in a request without a transactional.id: nobody could end "
                 "its transaction",
             )
-        if not broker.authorizer.allows(
+        if not context.authorizer.allows(
             request.session, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name
         ):
-            return broker.authorizer.refusal(
+            return context.authorizer.error(
                 request.session, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name
             )
     if body.acks not in (-1, 0, 1):
@@ -233,43 +277,46 @@ def _refusal_of_all(broker: "Broker", request: Request, body: ProduceRequest) ->
     return None
 
 
-def _refusal(broker: "Broker", request: Request, topic: TopicProduceData) -> KafkaError | None:
-    """What is wrong with all partitions of a topic; gives a topic its name from its id."""
+def _topic_error(context: Context, request: Request, topic: TopicProduceData) -> KafkaError | None:
+    """Returns the error of all partitions of a topic; sets the name of a topic given by id."""
     if request.version >= _FIRST_WITH_TOPIC_IDS:
-        name = broker.image.topic_names.get(topic.topic_id)
+        name = context.image.topic_names.get(topic.topic_id)
         if name is None:
             return KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_ID,
                 f"no topic has the id {topic.topic_id}: it was deleted; refresh the metadata",
             )
         topic.name = name
-    if not broker.authorizer.allows(
+    if not context.authorizer.allows(
         request.session, AclOperation.WRITE, ResourceType.TOPIC, topic.name
     ):
-        return broker.authorizer.refusal(
+        return context.authorizer.error(
             request.session, AclOperation.WRITE, ResourceType.TOPIC, topic.name
         )
     if topic.name in INTERNAL_TOPICS and request.client_id != ADMIN_CLIENT_ID:
         return KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"{topic.name} is the brokers' own: only they write to it",
+            f"{topic.name} is an internal topic: only brokers write to it",
         )
     return None
 
 
-def checked(version: int, records: bytes | memoryview | None) -> memoryview:
-    """The records: from version 3 on exactly one record batch, of which the header is looked at."""
+def single_batch(version: int, records: bytes | memoryview | None) -> memoryview:
+    """Returns the records after a check of their header.
+
+    From version 3 on they must be exactly one record batch; raises KafkaError if they are not.
+    """
     if not records:
         raise InvalidRecordError("no record batch: send at least one for each partition")
     assert isinstance(records, memoryview)
     if version < _FIRST_WITH_BATCHES:
         return records
     size = len(records)
-    if size <= _CODEC_AT or _LENGTH.unpack_from(records, _LENGTH_AT)[0] + LOG_OVERHEAD != size:
+    if size <= FLAGS_AT or _LENGTH.unpack_from(records, _LENGTH_AT)[0] + LOG_OVERHEAD != size:
         raise InvalidRecordError(
             f"{size} bytes that are not one whole record batch: send exactly one for each partition"
         )
-    magic, attributes = records[MAGIC_AT], records[_CODEC_AT]
+    magic, attributes = records[MAGIC_AT], records[FLAGS_AT]
     if magic > MAGIC:
         raise CorruptRecordError(f"there are no record batches of magic {magic}")
     if magic < MAGIC:
@@ -286,64 +333,70 @@ def checked(version: int, records: bytes | memoryview | None) -> memoryview:
     return records
 
 
-def failed(
-    broker: "Broker", version: int, topic: str, index: int, error: KafkaError
+# --- responses
+
+
+def error_response(
+    image: ClusterImage, version: int, topic: str, index: int, error: KafkaError
 ) -> PartitionProduceResponse:
-    """What a producer is told of a batch for which no append was tried."""
+    """Returns the response for a batch that was refused before the append."""
     response = PartitionProduceResponse(index, error.code, -1, error_message=error.message)
     if isinstance(error, RecordValidationError):
         response.record_errors = [
-            BatchIndexAndErrorMessage(each.batch_index, each.message)
-            for each in error.record_errors
+            BatchIndexAndErrorMessage(record_error.batch_index, record_error.message)
+            for record_error in error.record_errors
         ]
     if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and version >= _FIRST_WITH_LEADER:
-        leader, epoch = broker.leader_of(topic, index)
+        leader, epoch = image.leader_of(topic, index)
         response.current_leader = ProduceLeaderIdAndEpoch(leader, epoch)
     return response
 
 
-def refused(
-    broker: "Broker", version: int, replica: "Replica", error: KafkaError
+def append_error_response(
+    image: ClusterImage, version: int, replica: Replica, error: KafkaError
 ) -> PartitionProduceResponse:
-    """What a producer is told of a batch that `Replica.append` refused."""
-    response = failed(broker, version, *replica.partition.key, error)
+    """Returns the response for a batch that `Replica.append` refused."""
+    response = error_response(image, version, *replica.partition.key, error)
     if error.code not in _WITHOUT_LOG_START:
         response.log_start_offset = replica.log.log_start_offset
     return response
 
 
-def _flush(
-    broker: "Broker",
-    replica: "Replica",
-    info: LogAppendInfo,
-    partition: PartitionProduceResponse,
-    flushes: list[_Flush],
-) -> None:
-    """Flushes on a thread; only what `flush.messages` asks for holds the answer back."""
-    log = replica.log
-    if info.is_duplicate and not log.is_flush_due:
-        return
-    done = broker.log_flusher.start(log)
-    # A duplicate may have come before the flush that its first sending waits for is done.
-    if info.needs_flush or info.is_duplicate:
-        flushes.append((partition, done))
-
-
-def _complain(places: list[_Place], partitions: list[PartitionProduceResponse]) -> None:
-    """With acks=0 the client hears nothing: an error closes its connection, so that it looks."""
-    for place, partition in zip(places, partitions, strict=True):
+def _raise_for_error(batches: list[_Batch], partitions: list[PartitionProduceResponse]) -> None:
+    """With acks=0 the client gets no response: an error closes its connection instead."""
+    for batch, partition in zip(batches, partitions, strict=True):
         if partition.error_code:
             raise CloseConnectionError(
-                f"Produce with acks=0 to {place.topic}-{place.partition} failed: "
+                f"Produce with acks=0 to {batch.topic}-{batch.partition} failed: "
                 f"{partition.error_message}"
             )
 
 
-def _once_durable(answer: ProduceResponse, flushes: list[_Flush]) -> "asyncio.Future[Message]":
-    """The answer, when its records are on the disk or it is known that they will not be."""
-    waiting: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+# --- flushes
 
-    def flushed(done: "asyncio.Future[list[BaseException | None]]") -> None:
+
+def _flush(
+    log_flusher: LogFlusher,
+    replica: Replica,
+    info: LogAppendInfo,
+    partition: PartitionProduceResponse,
+    flushes: list[_Flush],
+) -> None:
+    """Flushes on a thread; the response waits only for flushes that `flush.messages` demands."""
+    log = replica.log
+    if info.is_duplicate and not log.is_flush_due:
+        return
+    done = log_flusher.flush(log)
+    # A duplicate may arrive before the flush for the original batch is complete.
+    if info.needs_flush or info.is_duplicate:
+        flushes.append((partition, done))
+
+
+def _delay_until_durable(response: ProduceResponse, flushes: list[_Flush]) -> DelayedResponse:
+    """Completes when the records are on disk, or with an error for those that are not."""
+    delayed: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+
+    def complete(done: "asyncio.Future[list[BaseException | None]]") -> None:
         for partition, flush in flushes:
             error = flush.exception()
             if error is not None:
@@ -351,9 +404,9 @@ def _once_durable(answer: ProduceResponse, flushes: list[_Flush]) -> "asyncio.Fu
                 partition.base_offset = partition.log_append_time_ms = -1
                 partition.log_start_offset = -1
                 partition.error_message = f"the records could not be flushed: {error}"
-        if not waiting.done():
-            waiting.set_result(answer)
+        if not delayed.done():
+            delayed.set_result(response)
 
     every = asyncio.gather(*(flush for _, flush in flushes), return_exceptions=True)
-    every.add_done_callback(flushed)
-    return waiting
+    every.add_done_callback(complete)
+    return delayed

@@ -5,9 +5,12 @@ local offset is the earliest, and there are no tiered offsets.
 """
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.broker.request import Request, Response
+from penstock.broker.security.request_authorizer import RequestAuthorizer
+from penstock.broker.workers import Workers
 from penstock.core.errors import ErrorCode, KafkaError, KafkaStorageError
 from penstock.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -20,9 +23,6 @@ from penstock.security.acl import AclOperation, ResourceType
 from penstock.storage.log.log import Log
 from penstock.storage.log.timestamp_search import begin_search, finish_search
 from penstock.storage.segment.timestamp_scan import TimestampAndOffset
-
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
 
 LATEST = -1
 EARLIEST = -2
@@ -42,10 +42,17 @@ _CONSUMER = -1
 _FIRST_WITH_EPOCH = 4
 
 
-async def handle(broker: "Broker", request: Request, body: ListOffsetsRequest) -> Response:
+@dataclass(frozen=True, slots=True)
+class Context:
+    workers: Workers
+    replicas: ReplicaManager
+    authorizer: RequestAuthorizer
+
+
+async def handle(context: Context, request: Request, body: ListOffsetsRequest) -> Response:
     topics = []
     for topic in body.topics:
-        allowed = broker.authorizer.allows(
+        allowed = context.authorizer.allows(
             request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name
         )
         asked = Counter(wanted.partition_index for wanted in topic.partitions)
@@ -60,10 +67,10 @@ async def handle(broker: "Broker", request: Request, body: ListOffsetsRequest) -
                 continue
             try:
                 if not allowed:
-                    raise broker.authorizer.refusal(
+                    raise context.authorizer.error(
                         request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name
                     )
-                partitions.append(await _one(broker, request, body, topic.name, wanted))
+                partitions.append(await _one(context, request, body, topic.name, wanted))
             except KafkaError as error:
                 partitions.append(ListOffsetsPartitionResponse(index, error.code))
         topics.append(ListOffsetsTopicResponse(topic.name, partitions))
@@ -71,15 +78,15 @@ async def handle(broker: "Broker", request: Request, body: ListOffsetsRequest) -
 
 
 async def _one(
-    broker: "Broker",
+    context: Context,
     request: Request,
     body: ListOffsetsRequest,
     topic: str,
     wanted: ListOffsetsPartition,
 ) -> ListOffsetsPartitionResponse:
     index = wanted.partition_index
-    replica = broker.replicas.find(topic, index)
-    log = replica.leading(wanted.current_leader_epoch)
+    replica = context.replicas.find(topic, index)
+    log = replica.leader_log(wanted.current_leader_epoch)
     if request.version == 0:
         offsets = _old_style(log, wanted)
         return ListOffsetsPartitionResponse(index, old_style_offsets=offsets)
@@ -97,10 +104,10 @@ async def _one(
         else:
             bound = log.high_watermark
         try:
-            found = await _find(broker, log, wanted.timestamp, bound)
+            found = await _find(context, log, wanted.timestamp, bound)
             break
         except KafkaStorageError:
-            searched, log = log, replica.leading(wanted.current_leader_epoch)
+            searched, log = log, replica.leader_log(wanted.current_leader_epoch)
             if log is searched:
                 raise
             # The partition has moved to another folder meanwhile.
@@ -111,7 +118,7 @@ async def _one(
     return response
 
 
-async def _find(broker: "Broker", log: Log, timestamp: int, bound: int) -> TimestampAndOffset:
+async def _find(context: Context, log: Log, timestamp: int, bound: int) -> TimestampAndOffset:
     """The offset that a timestamp stands for, as far as the client may see."""
     match timestamp:
         case -1:
@@ -123,7 +130,7 @@ async def _find(broker: "Broker", log: Log, timestamp: int, bound: int) -> Times
         case -5 | -6:
             return _NOTHING
         case -3:
-            found = await _search(broker, log, None)
+            found = await _search(context, log, None)
         case _ if timestamp < 0:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
@@ -131,17 +138,17 @@ async def _find(broker: "Broker", log: Log, timestamp: int, bound: int) -> Times
                 f"largest timestamp), or milliseconds since 1970",
             )
         case _:
-            found = await _search(broker, log, timestamp)
+            found = await _search(context, log, timestamp)
     # What is not replicated or not decided yet is not there for a client.
     return found if found is not None and found.offset < bound else _NOTHING
 
 
-async def _search(broker: "Broker", log: Log, timestamp: int | None) -> TimestampAndOffset | None:
+async def _search(context: Context, log: Log, timestamp: int | None) -> TimestampAndOffset | None:
     """The record of a time, or with None of the latest one, found on a thread."""
     search = begin_search(log, timestamp)
     if search is None:
         return None
-    await broker.workers.run(broker.workers.flush, search.run)
+    await context.workers.run(context.workers.flush, search.run)
     return finish_search(log, search)
 
 

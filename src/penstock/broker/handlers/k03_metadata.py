@@ -1,10 +1,14 @@
 """Metadata (3): versions 0 to 13: brokers and topics; unknown topics are made on request (E5)."""
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 from uuid import UUID
 
+from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.coordinator.group_coordinator import GroupCoordinator
+from penstock.broker.metadata.topic_creator import TopicCreator
 from penstock.broker.request import HandlerResult, Request, Response
-from penstock.broker.security.request_authorizer import CLUSTER_NAME
+from penstock.broker.security.request_authorizer import CLUSTER_NAME, RequestAuthorizer
+from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import PartitionRecord
 from penstock.controller.topic_names import check_topic_name
 from penstock.core.errors import ErrorCode, KafkaError
@@ -21,86 +25,92 @@ from penstock.protocol.messages.metadata import (
 )
 from penstock.security.acl import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
-
 _FIRST_BY_TOPIC_ID = 12
 
 
-def handle(broker: "Broker", request: Request, body: MetadataRequest) -> HandlerResult:
+@dataclass(frozen=True, slots=True)
+class Context:
+    config: BrokerConfig
+    image: ClusterImage
+    topic_creator: TopicCreator
+    authorizer: RequestAuthorizer
+    groups: GroupCoordinator
+
+
+def handle(context: Context, request: Request, body: MetadataRequest) -> HandlerResult:
     wanted = body.topics
     if wanted is None or (request.version == 0 and not wanted):
         names = [
             name
-            for name in broker.image.topics
-            if broker.authorizer.allows(
+            for name in context.image.topics
+            if context.authorizer.allows(
                 request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, name
             )
         ]
-        return _answer(broker, request, body, [_topic(broker, request, body, n) for n in names])
+        return _answer(context, request, body, [_topic(context, request, body, n) for n in names])
     if request.version < _FIRST_BY_TOPIC_ID and any(map(_is_by_id, wanted)):
         # Versions 10 and 11 have a place for ids, but their answers cannot do without names.
         refused = [
             MetadataResponseTopic(ErrorCode.INVALID_REQUEST, each.name or "", each.topic_id)
             for each in wanted
         ]
-        return _answer(broker, request, body, refused)
+        return _answer(context, request, body, refused)
     topics: list[MetadataResponseTopic] = []
     missing: list[str] = []
     for each in {(each.topic_id, each.name): each for each in wanted}.values():
         if each.name is None or _is_by_id(each):
-            topics.append(_by_id(broker, request, body, each.topic_id))
-        elif not broker.authorizer.allows(
+            topics.append(_by_id(context, request, body, each.topic_id))
+        elif not context.authorizer.allows(
             request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, each.name
         ):
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             topics.append(MetadataResponseTopic(code, each.name))
-        elif each.name in broker.image.topics:
-            topics.append(_topic(broker, request, body, each.name))
+        elif each.name in context.image.topics:
+            topics.append(_topic(context, request, body, each.name))
         else:
             missing.append(each.name)
     if not missing:
-        return _answer(broker, request, body, topics)
-    create = body.allow_auto_topic_creation and broker.config.bool("auto.create.topics.enable")
+        return _answer(context, request, body, topics)
+    create = body.allow_auto_topic_creation and context.config.bool("auto.create.topics.enable")
     if not create:
         topics += [_unknown(name) for name in missing]
-        return _answer(broker, request, body, topics)
-    return _with_new_topics(broker, request, body, topics, missing)
+        return _answer(context, request, body, topics)
+    return _with_new_topics(context, request, body, topics, missing)
 
 
 async def _with_new_topics(
-    broker: "Broker",
+    context: Context,
     request: Request,
     body: MetadataRequest,
     topics: list[MetadataResponseTopic],
     missing: list[str],
 ) -> Response:
     for name in dict.fromkeys(missing):
-        if not _may_create(broker, request, name):
+        if not _may_create(context, request, name):
             topics.append(MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))
             continue
         try:
             if name == GROUP_METADATA_TOPIC:
-                await broker.groups.ensure_topic()
+                await context.groups.ensure_topic()
             elif name not in INTERNAL_TOPICS:
-                await broker.create_topic(name)
+                await context.topic_creator.create(name)
         except KafkaError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 topics.append(MetadataResponseTopic(error.code, name))
                 continue
-        topics.append(_topic(broker, request, body, name))
-    return _answer(broker, request, body, topics)
+        topics.append(_topic(context, request, body, name))
+    return _answer(context, request, body, topics)
 
 
-def _may_create(broker: "Broker", request: Request, name: str) -> bool:
+def _may_create(context: Context, request: Request, name: str) -> bool:
     session = request.session
-    return broker.authorizer.allows(
+    return context.authorizer.allows(
         session, AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME
-    ) or broker.authorizer.allows(session, AclOperation.CREATE, ResourceType.TOPIC, name)
+    ) or context.authorizer.allows(session, AclOperation.CREATE, ResourceType.TOPIC, name)
 
 
 def _answer(
-    broker: "Broker",
+    context: Context,
     request: Request,
     body: MetadataRequest,
     topics: list[MetadataResponseTopic],
@@ -108,23 +118,23 @@ def _answer(
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node.broker_id, endpoint.host, endpoint.port, node.rack)
-            for node, endpoint in broker.nodes(request.session.listener)
+            for node, endpoint in context.image.broker_endpoints(request.session.listener)
         ],
-        cluster_id=broker.image.cluster_id,
-        controller_id=broker.image.controller_id,
+        cluster_id=context.image.cluster_id,
+        controller_id=context.image.controller_id,
         topics=topics,
     )
     if body.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = broker.authorizer.operations(
+        response.cluster_authorized_operations = context.authorizer.authorized_operations(
             request.session, ResourceType.CLUSTER
         )
     return response
 
 
 def _topic(
-    broker: "Broker", request: Request, body: MetadataRequest, name: str
+    context: Context, request: Request, body: MetadataRequest, name: str
 ) -> MetadataResponseTopic:
-    image = broker.image
+    image = context.image
     record = image.topics.get(name)
     if record is None:
         return _unknown(name)
@@ -134,21 +144,21 @@ def _topic(
         record.topic_id,
         name in INTERNAL_TOPICS,
         [
-            _partition(broker, image.partitions[TopicPartition(name, index)], assignment.replicas)
+            _partition(context, image.partitions[TopicPartition(name, index)], assignment.replicas)
             for index, assignment in record.assignments.items()
         ],
     )
     if body.include_topic_authorized_operations:
-        topic.topic_authorized_operations = broker.authorizer.operations(
+        topic.topic_authorized_operations = context.authorizer.authorized_operations(
             request.session, ResourceType.TOPIC, name
         )
     return topic
 
 
 def _partition(
-    broker: "Broker", record: PartitionRecord, replicas: tuple[int, ...]
+    context: Context, record: PartitionRecord, replicas: tuple[int, ...]
 ) -> MetadataResponsePartition:
-    up = broker.image.brokers
+    up = context.image.brokers
     return MetadataResponsePartition(
         ErrorCode.NONE if record.leader in up else ErrorCode.LEADER_NOT_AVAILABLE,
         record.partition,
@@ -161,17 +171,17 @@ def _partition(
 
 
 def _by_id(
-    broker: "Broker", request: Request, body: MetadataRequest, topic_id: UUID
+    context: Context, request: Request, body: MetadataRequest, topic_id: UUID
 ) -> MetadataResponseTopic:
-    name = broker.image.topic_names.get(topic_id)
+    name = context.image.topic_names.get(topic_id)
     if name is None:
         return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
-    if not broker.authorizer.allows(
+    if not context.authorizer.allows(
         request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, name
     ):
         # The name of a topic that the client may not see stays hidden.
         return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, topic_id)
-    return _topic(broker, request, body, name)
+    return _topic(context, request, body, name)
 
 
 def _is_by_id(topic: MetadataRequestTopic) -> bool:

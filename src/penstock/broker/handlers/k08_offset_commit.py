@@ -3,11 +3,14 @@
 Version 0, which kept offsets in ZooKeeper, keeps them where all others do.
 """
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from penstock.broker.coordinator.group_coordinator import GroupCoordinator
 from penstock.broker.request import Request, Response
+from penstock.broker.security.request_authorizer import RequestAuthorizer
+from penstock.controller.image import ClusterImage
 from penstock.coordinator.group.responses import error_response
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.offset_commit import (
@@ -19,21 +22,25 @@ from penstock.protocol.messages.offset_commit import (
 )
 from penstock.security.acl import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
-
 _FIRST_WITH_TOPIC_IDS = 10
 
 
-async def handle(broker: "Broker", request: Request, body: OffsetCommitRequest) -> Response:
-    if not broker.authorizer.allows(
+@dataclass(frozen=True, slots=True)
+class Context:
+    image: ClusterImage
+    authorizer: RequestAuthorizer
+    groups: GroupCoordinator
+
+
+async def handle(context: Context, request: Request, body: OffsetCommitRequest) -> Response:
+    if not context.authorizer.allows(
         request.session, AclOperation.READ, ResourceType.GROUP, body.group_id
     ):
         return error_response(body, request.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    if broker.authorizer.acl_authorizer is None:
-        return await broker.groups.send(request, body, body.group_id)
-    allowed = [topic for topic in body.topics if _may_read(broker, request, topic)]
-    answer = await broker.groups.send(request, replace(body, topics=allowed), body.group_id)
+    if context.authorizer.acl_authorizer is None:
+        return await context.groups.send(request, body, body.group_id)
+    allowed = [topic for topic in body.topics if _may_read(context, request, topic)]
+    answer = await context.groups.send(request, replace(body, topics=allowed), body.group_id)
     assert isinstance(answer, OffsetCommitResponse)
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     for topic in body.topics:
@@ -46,11 +53,11 @@ async def handle(broker: "Broker", request: Request, body: OffsetCommitRequest) 
     return answer
 
 
-def _may_read(broker: "Broker", request: Request, topic: OffsetCommitRequestTopic) -> bool:
+def _may_read(context: Context, request: Request, topic: OffsetCommitRequestTopic) -> bool:
     name: str | None = topic.name
     if request.version >= _FIRST_WITH_TOPIC_IDS:
-        name = broker.image.topic_names.get(topic.topic_id)
+        name = context.image.topic_names.get(topic.topic_id)
     # A topic that is not there is for the coordinator to refuse.
-    return name is None or broker.authorizer.allows(
+    return name is None or context.authorizer.allows(
         request.session, AclOperation.READ, ResourceType.TOPIC, name
     )

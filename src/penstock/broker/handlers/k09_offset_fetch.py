@@ -1,11 +1,14 @@
 """OffsetFetch (9): versions 0 to 10: how far groups have come, of several groups at once (C3)."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from penstock.broker.coordinator.group_coordinator import GroupCoordinator
 from penstock.broker.request import Request, Response
+from penstock.broker.security.request_authorizer import RequestAuthorizer
+from penstock.controller.image import ClusterImage
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -16,23 +19,27 @@ from penstock.protocol.messages.offset_fetch import (
 )
 from penstock.security.acl import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
-
 _FIRST_WITH_GROUPS = 8
 
 
-async def handle(broker: "Broker", request: Request, body: OffsetFetchRequest) -> Response:
-    if broker.authorizer.acl_authorizer is None:
-        return await broker.groups.send_split(request, body)
+@dataclass(frozen=True, slots=True)
+class Context:
+    image: ClusterImage
+    authorizer: RequestAuthorizer
+    groups: GroupCoordinator
+
+
+async def handle(context: Context, request: Request, body: OffsetFetchRequest) -> Response:
+    if context.authorizer.acl_authorizer is None:
+        return await context.groups.send_split(request, body)
     if request.version < _FIRST_WITH_GROUPS:
-        return await _of_one_group(broker, request, body)
-    allowed = [each for each in body.groups if _may_see_group(broker, request, each.group_id)]
-    answer = await broker.groups.send_split(request, replace(body, groups=allowed))
+        return await _of_one_group(context, request, body)
+    allowed = [each for each in body.groups if _may_see_group(context, request, each.group_id)]
+    answer = await context.groups.send_split(request, replace(body, groups=allowed))
     assert isinstance(answer, OffsetFetchResponse)
     asked_for_all = {each.group_id for each in allowed if each.topics is None}
     for group in answer.groups:
-        shown = [each for each in group.topics if _may_see_topic(broker, request, each)]
+        shown = [each for each in group.topics if _may_see_topic(context, request, each)]
         if group.group_id not in asked_for_all:
             _refuse(each for each in group.topics if each not in shown)
         else:
@@ -46,12 +53,12 @@ async def handle(broker: "Broker", request: Request, body: OffsetFetchRequest) -
     return answer
 
 
-async def _of_one_group(broker: "Broker", request: Request, body: OffsetFetchRequest) -> Response:
-    if not _may_see_group(broker, request, body.group_id):
+async def _of_one_group(context: Context, request: Request, body: OffsetFetchRequest) -> Response:
+    if not _may_see_group(context, request, body.group_id):
         return OffsetFetchResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    answer = await broker.groups.send_split(request, body)
+    answer = await context.groups.send_split(request, body)
     assert isinstance(answer, OffsetFetchResponse)
-    shown = [each for each in answer.topics if _may_see_topic(broker, request, each)]
+    shown = [each for each in answer.topics if _may_see_topic(context, request, each)]
     if body.topics is not None:
         _refuse(each for each in answer.topics if each not in shown)
     else:
@@ -68,20 +75,20 @@ def _refuse(topics: Iterable[OffsetFetchResponseTopic | OffsetFetchResponseTopic
             partition.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def _may_see_group(broker: "Broker", request: Request, group_id: str) -> bool:
-    return broker.authorizer.allows(
+def _may_see_group(context: Context, request: Request, group_id: str) -> bool:
+    return context.authorizer.allows(
         request.session, AclOperation.DESCRIBE, ResourceType.GROUP, group_id
     )
 
 
 def _may_see_topic(
-    broker: "Broker",
+    context: Context,
     request: Request,
     topic: OffsetFetchResponseTopic | OffsetFetchResponseTopics,
 ) -> bool:
     name = topic.name
     if isinstance(topic, OffsetFetchResponseTopics) and not name:
-        name = broker.image.topic_names.get(topic.topic_id, "")
-    return broker.authorizer.allows(
+        name = context.image.topic_names.get(topic.topic_id, "")
+    return context.authorizer.allows(
         request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, name
     )

@@ -4,9 +4,13 @@ The first of each makes `__consumer_offsets` and `__transaction_state`. Coordina
 are not served yet.
 """
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+from penstock.broker.coordinator.group_coordinator import GroupCoordinator
+from penstock.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from penstock.broker.request import Request, Response
+from penstock.broker.security.request_authorizer import RequestAuthorizer
+from penstock.controller.image import ClusterImage
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.find_coordinator import (
     Coordinator,
@@ -15,19 +19,24 @@ from penstock.protocol.messages.find_coordinator import (
 )
 from penstock.security.acl import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
-
 _GROUP = 0
 _TRANSACTION = 1
 _FIRST_WITH_SEVERAL = 4
 
 
-async def handle(broker: "Broker", request: Request, body: FindCoordinatorRequest) -> Response:
+@dataclass(frozen=True, slots=True)
+class Context:
+    image: ClusterImage
+    authorizer: RequestAuthorizer
+    groups: GroupCoordinator
+    transactions: TransactionCoordinator
+
+
+async def handle(context: Context, request: Request, body: FindCoordinatorRequest) -> Response:
     if request.version >= _FIRST_WITH_SEVERAL:
-        found = [await _find(broker, request, body.key_type, key) for key in body.coordinator_keys]
+        found = [await _find(context, request, body.key_type, key) for key in body.coordinator_keys]
         return FindCoordinatorResponse(coordinators=found)
-    one = await _find(broker, request, body.key_type, body.key)
+    one = await _find(context, request, body.key_type, body.key)
     return FindCoordinatorResponse(
         error_code=one.error_code,
         error_message=one.error_message,
@@ -37,10 +46,10 @@ async def handle(broker: "Broker", request: Request, body: FindCoordinatorReques
     )
 
 
-async def _find(broker: "Broker", request: Request, key_type: int, key: str) -> Coordinator:
+async def _find(context: Context, request: Request, key_type: int, key: str) -> Coordinator:
     try:
-        leader = await _leader(broker, request, key_type, key)
-        for node, endpoint in broker.nodes(request.session.listener):
+        leader = await _leader(context, request, key_type, key)
+        for node, endpoint in context.image.broker_endpoints(request.session.listener):
             if node.broker_id == leader:
                 return Coordinator(key, leader, endpoint.host, endpoint.port, error_message=None)
         raise KafkaError(
@@ -50,17 +59,17 @@ async def _find(broker: "Broker", request: Request, key_type: int, key: str) -> 
         return Coordinator(key, -1, "", -1, error.code, error.message)
 
 
-async def _leader(broker: "Broker", request: Request, key_type: int, key: str) -> int:
+async def _leader(context: Context, request: Request, key_type: int, key: str) -> int:
     if key_type == _GROUP:
-        broker.authorizer.require(request.session, AclOperation.DESCRIBE, ResourceType.GROUP, key)
-        await broker.groups.ensure_topic()
-        return broker.groups.coordinator_of(key)
+        context.authorizer.require(request.session, AclOperation.DESCRIBE, ResourceType.GROUP, key)
+        await context.groups.ensure_topic()
+        return context.groups.coordinator_of(key)
     if key_type == _TRANSACTION:
-        broker.authorizer.require(
+        context.authorizer.require(
             request.session, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key
         )
-        await broker.transactions.ensure_topic()
-        return broker.transactions.coordinator_of(key)
+        await context.transactions.ensure_topic()
+        return context.transactions.coordinator_of(key)
     raise KafkaError(
         ErrorCode.INVALID_REQUEST,
         f"coordinators of type {key_type} are not served: ask for type {_GROUP} (a group) or "

@@ -1,10 +1,12 @@
 """DescribeGroups (15): versions 0 to 6: members and state of groups (C3)."""
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from penstock.broker.coordinator.group_coordinator import GroupCoordinator
 from penstock.broker.request import Request, Response
+from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.describe_groups import (
     DescribeGroupsDescribedGroup,
@@ -13,24 +15,27 @@ from penstock.protocol.messages.describe_groups import (
 )
 from penstock.security.acl import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    authorizer: RequestAuthorizer
+    groups: GroupCoordinator
 
 
-async def handle(broker: "Broker", request: Request, body: DescribeGroupsRequest) -> Response:
+async def handle(context: Context, request: Request, body: DescribeGroupsRequest) -> Response:
     allowed = [
         group_id
         for group_id in body.groups
-        if broker.authorizer.allows(
+        if context.authorizer.allows(
             request.session, AclOperation.DESCRIBE, ResourceType.GROUP, group_id
         )
     ]
-    answer = await broker.groups.send_split(request, replace(body, groups=allowed))
+    answer = await context.groups.send_split(request, replace(body, groups=allowed))
     assert isinstance(answer, DescribeGroupsResponse)
     if body.include_authorized_operations:
         for group in answer.groups:
             if not group.error_code:
-                group.authorized_operations = broker.authorizer.operations(
+                group.authorized_operations = context.authorizer.authorized_operations(
                     request.session, ResourceType.GROUP, group.group_id
                 )
     code = ErrorCode.GROUP_AUTHORIZATION_FAILED

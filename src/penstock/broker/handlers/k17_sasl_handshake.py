@@ -1,6 +1,6 @@
 """SaslHandshake (17): versions 0 and 1: the client chooses a mechanism (X2)."""
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from penstock.broker.request import HandlerResult, Request
 from penstock.core.errors import ErrorCode, KafkaError
@@ -9,11 +9,13 @@ from penstock.protocol.messages.sasl_handshake import (
     SaslHandshakeResponse,
 )
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Only the session is needed."""
 
 
-def handle(broker: "Broker", request: Request, body: SaslHandshakeRequest) -> HandlerResult:
+def handle(context: Context, request: Request, body: SaslHandshakeRequest) -> HandlerResult:
     login = request.session.authenticator
     if login is None:
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)

@@ -4,27 +4,30 @@ A version that is not served is answered in the format of version 0, by the disp
 """
 
 import re
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+from penstock.broker.api_versions import ApiVersionManager
 from penstock.broker.request import HandlerResult, Request
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _FIRST_WITH_SOFTWARE = 3
 _FIRST_WITH_LEVEL_0 = 4
 
 
-def handle(broker: "Broker", request: Request, body: ApiVersionsRequest) -> HandlerResult:
+@dataclass(frozen=True, slots=True)
+class Context:
+    api_versions: ApiVersionManager
+
+
+def handle(context: Context, request: Request, body: ApiVersionsRequest) -> HandlerResult:
     if request.version >= _FIRST_WITH_SOFTWARE:
         software = (body.client_software_name, body.client_software_version)
         if not all(map(_SOFTWARE.fullmatch, software)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         request.session.client_software_name, request.session.client_software_version = software
-    response = broker.api_versions()
+    response = context.api_versions.response()
     if request.version < _FIRST_WITH_LEVEL_0:
         # Older Java clients take a feature whose lowest level is 0 for a broken response.
         response.supported_features = [

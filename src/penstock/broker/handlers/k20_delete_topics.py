@@ -1,11 +1,18 @@
 """DeleteTopics (20): versions 0 to 6: topics go by name or id, where `delete.topic.enable` lets."""
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.metadata.controller_host import ControllerHost
+from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.broker.request import Request, Response
+from penstock.broker.security.client_quota_manager import ClientQuotaManager
+from penstock.broker.security.request_authorizer import RequestAuthorizer
+from penstock.controller.image import ClusterImage
 from penstock.controller.topic_deletion import delete_topics
+from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.fields import ZERO_UUID
 from penstock.protocol.messages.delete_topics import (
@@ -17,40 +24,48 @@ from penstock.protocol.messages.delete_topics import (
 from penstock.security.acl import AclOperation, ResourceType
 from penstock.security.quotas import MutationQuota
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
-
 _FIRST_WITH_DELETION_DISABLED = 3
 _FIRST_WITH_STRICT_QUOTA = 5
 
 
-async def handle(broker: "Broker", request: Request, body: DeleteTopicsRequest) -> Response:
+@dataclass(frozen=True, slots=True)
+class Context:
+    config: BrokerConfig
+    clock: Clock
+    image: ClusterImage
+    controller: ControllerHost
+    replicas: ReplicaManager
+    authorizer: RequestAuthorizer
+    quotas: ClientQuotaManager
+
+
+async def handle(context: Context, request: Request, body: DeleteTopicsRequest) -> Response:
     wanted = body.topics or [DeleteTopicState(name) for name in body.topic_names]
-    quota = broker.quotas.mutations(request, _FIRST_WITH_STRICT_QUOTA)
+    quota = context.quotas.mutation_quota(request, _FIRST_WITH_STRICT_QUOTA)
     allowed: list[DeleteTopicState] = []
     refused: list[DeletableTopicResult] = []
     for topic in wanted:
         try:
-            _check(broker, request, topic, quota)
+            _check(context, request, topic, quota)
             allowed.append(topic)
         except KafkaError as error:
             refused.append(
                 DeletableTopicResult(topic.name, topic.topic_id, error.code, error.message)
             )
-    reply = await broker.controller.run(
+    reply = await context.controller.run(
         lambda image: delete_topics(image, replace(body, topics=allowed, topic_names=[]))
     )
-    await broker.replicas.deleted()
+    await context.replicas.wait_for_deletions()
     return DeleteTopicsResponse(
-        quota.throttle_ms(broker.clock.monotonic_ms()), [*reply.responses, *refused]
+        quota.throttle_ms(context.clock.monotonic_ms()), [*reply.responses, *refused]
     )
 
 
 def _check(
-    broker: "Broker", request: Request, topic: DeleteTopicState, quota: MutationQuota
+    context: Context, request: Request, topic: DeleteTopicState, quota: MutationQuota
 ) -> None:
     """KafkaError where the client may not delete this topic, or nobody may."""
-    if not broker.config.bool("delete.topic.enable"):
+    if not context.config.bool("delete.topic.enable"):
         knows_the_error = request.version >= _FIRST_WITH_DELETION_DISABLED
         raise KafkaError(
             ErrorCode.TOPIC_DELETION_DISABLED if knows_the_error else ErrorCode.INVALID_REQUEST,
@@ -58,10 +73,10 @@ def _check(
         )
     name = topic.name
     if name is None:
-        name = broker.image.topic_names.get(topic.topic_id)
+        name = context.image.topic_names.get(topic.topic_id)
         if name is None:
             return
-        if not broker.authorizer.allows(
+        if not context.authorizer.allows(
             request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, name
         ):
             # Whether there is a topic of this id is none of this client's business.
@@ -70,7 +85,7 @@ def _check(
             )
     elif topic.topic_id != ZERO_UUID:
         return
-    broker.authorizer.require(request.session, AclOperation.DELETE, ResourceType.TOPIC, name)
-    record = broker.image.topics.get(name)
+    context.authorizer.require(request.session, AclOperation.DELETE, ResourceType.TOPIC, name)
+    record = context.image.topics.get(name)
     if record is not None:
-        quota.record(len(record.assignments), broker.clock.monotonic_ms())
+        quota.record(len(record.assignments), context.clock.monotonic_ms())

@@ -3,9 +3,11 @@
 Segments below go with the next retention check. Offset -1 is the high watermark.
 """
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.broker.request import HandlerResult, Request
+from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.core.errors import ErrorCode, KafkaError, OffsetOutOfRangeError
 from penstock.core.internal_topics import INTERNAL_TOPICS
 from penstock.protocol.messages.delete_records import (
@@ -17,24 +19,27 @@ from penstock.protocol.messages.delete_records import (
 )
 from penstock.security.acl import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
-
 _HIGH_WATERMARK = -1
 _UNKNOWN = -1
 
 
-def handle(broker: "Broker", request: Request, body: DeleteRecordsRequest) -> HandlerResult:
+@dataclass(frozen=True, slots=True)
+class Context:
+    replicas: ReplicaManager
+    authorizer: RequestAuthorizer
+
+
+def handle(context: Context, request: Request, body: DeleteRecordsRequest) -> HandlerResult:
     topics = []
     for topic in body.topics:
         partitions = []
         for wanted in topic.partitions:
             index = wanted.partition_index
             try:
-                broker.authorizer.require(
+                context.authorizer.require(
                     request.session, AclOperation.DELETE, ResourceType.TOPIC, topic.name
                 )
-                start = _delete(broker, topic.name, wanted)
+                start = _delete(context, topic.name, wanted)
                 partitions.append(DeleteRecordsPartitionResult(index, start))
             except KafkaError as error:
                 partitions.append(DeleteRecordsPartitionResult(index, _UNKNOWN, error.code))
@@ -42,14 +47,14 @@ def handle(broker: "Broker", request: Request, body: DeleteRecordsRequest) -> Ha
     return DeleteRecordsResponse(topics=topics)
 
 
-def _delete(broker: "Broker", topic: str, wanted: DeleteRecordsPartition) -> int:
+def _delete(context: Context, topic: str, wanted: DeleteRecordsPartition) -> int:
     """The offset at which the partition starts now."""
     if topic in INTERNAL_TOPICS:
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"records of {topic} are not for clients to delete"
         )
-    replica = broker.replicas.find(topic, wanted.partition_index)
-    log = replica.leading()
+    replica = context.replicas.find(topic, wanted.partition_index)
+    log = replica.leader_log()
     if not log.config.delete:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
@@ -59,5 +64,5 @@ def _delete(broker: "Broker", topic: str, wanted: DeleteRecordsPartition) -> int
     if offset < 0:
         raise OffsetOutOfRangeError(f"{log.partition} cannot start at {offset}")
     if log.increment_log_start_offset(offset):
-        replica.finish_waiters()
+        replica.complete_delayed_fetches()
     return log.log_start_offset

@@ -1,8 +1,11 @@
 """InitProducerId (22): versions 0 to 5: ids for idempotent and transactional producers (P3, P4)."""
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+from penstock.broker.coordinator.transaction_coordinator import TransactionCoordinator
+from penstock.broker.metadata.producer_id_manager import ProducerIds
 from penstock.broker.request import HandlerResult, Request, Response
+from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
@@ -10,32 +13,36 @@ from penstock.protocol.messages.init_producer_id import (
 )
 from penstock.security.acl import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    authorizer: RequestAuthorizer
+    producer_ids: ProducerIds
+    transactions: TransactionCoordinator
 
 
-def handle(broker: "Broker", request: Request, body: InitProducerIdRequest) -> HandlerResult:
+def handle(context: Context, request: Request, body: InitProducerIdRequest) -> HandlerResult:
     name = body.transactional_id
     if name is None:
-        if not broker.authorizer.allows_any_write(request.session):
+        if not context.authorizer.allows_any_write(request.session):
             return _refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    elif not broker.authorizer.allows(
+    elif not context.authorizer.allows(
         request.session, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name
     ):
         return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if (body.producer_id == -1) != (body.producer_epoch == -1):
         return _refused(ErrorCode.INVALID_REQUEST)
     if name is not None:
-        return broker.transactions.send(request, body, name)
-    producer_id = broker.producer_ids.take()
+        return context.transactions.send(request, body, name)
+    producer_id = context.producer_ids.take()
     if producer_id is not None:
         return InitProducerIdResponse(producer_id=producer_id)
-    return _from_next_block(broker)
+    return _from_next_block(context)
 
 
 def _refused(error: ErrorCode) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=error, producer_epoch=-1)
 
 
-async def _from_next_block(broker: "Broker") -> Response:
-    return InitProducerIdResponse(producer_id=await broker.producer_ids.wait())
+async def _from_next_block(context: Context) -> Response:
+    return InitProducerIdResponse(producer_id=await context.producer_ids.wait())

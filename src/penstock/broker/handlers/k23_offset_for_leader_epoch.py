@@ -1,8 +1,10 @@
 """OffsetForLeaderEpoch (23): versions 0 to 4: where an epoch ends in the leader's log (R4)."""
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.broker.request import HandlerResult, Request
+from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.core.errors import KafkaError
 from penstock.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochEndOffset,
@@ -13,24 +15,27 @@ from penstock.protocol.messages.offset_for_leader_epoch import (
 )
 from penstock.security.acl import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    replicas: ReplicaManager
+    authorizer: RequestAuthorizer
 
 
-def handle(broker: "Broker", request: Request, body: OffsetForLeaderEpochRequest) -> HandlerResult:
+def handle(context: Context, request: Request, body: OffsetForLeaderEpochRequest) -> HandlerResult:
     topics = []
     for topic in body.topics:
-        allowed = broker.authorizer.allows(
+        allowed = context.authorizer.allows(
             request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic
         )
         partitions = []
         for wanted in topic.partitions:
             try:
                 if not allowed:
-                    raise broker.authorizer.refusal(
+                    raise context.authorizer.error(
                         request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic
                     )
-                partitions.append(_end(broker, topic.topic, wanted))
+                partitions.append(_end(context, topic.topic, wanted))
             except KafkaError as error:
                 partitions.append(OffsetForLeaderEpochEndOffset(error.code, wanted.partition))
         topics.append(OffsetForLeaderTopicResult(topic.topic, partitions))
@@ -38,9 +43,9 @@ def handle(broker: "Broker", request: Request, body: OffsetForLeaderEpochRequest
 
 
 def _end(
-    broker: "Broker", topic: str, wanted: OffsetForLeaderPartition
+    context: Context, topic: str, wanted: OffsetForLeaderPartition
 ) -> OffsetForLeaderEpochEndOffset:
-    log = broker.replicas.find(topic, wanted.partition).leading(wanted.current_leader_epoch)
+    log = context.replicas.find(topic, wanted.partition).leader_log(wanted.current_leader_epoch)
     end = log.end_offset_for_epoch(wanted.leader_epoch)
     if end is None:
         return OffsetForLeaderEpochEndOffset(0, wanted.partition)

@@ -6,10 +6,12 @@ several at a time. What is not allowed, or not there, keeps the whole transactio
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from penstock.broker.coordinator.transaction_coordinator import errors_of
+from penstock.broker.coordinator.transaction_coordinator import TransactionCoordinator, errors_of
 from penstock.broker.request import Request, Response
+from penstock.broker.security.request_authorizer import RequestAuthorizer
+from penstock.controller.image import ClusterImage
 from penstock.coordinator.txn.responses import error_response
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
@@ -24,18 +26,22 @@ from penstock.protocol.messages.add_partitions_to_txn import (
 )
 from penstock.security.acl import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
-
 _FIRST_OF_BROKERS = 4
 
 
-async def handle(broker: "Broker", request: Request, body: AddPartitionsToTxnRequest) -> Response:
+@dataclass(frozen=True, slots=True)
+class Context:
+    image: ClusterImage
+    authorizer: RequestAuthorizer
+    transactions: TransactionCoordinator
+
+
+async def handle(context: Context, request: Request, body: AddPartitionsToTxnRequest) -> Response:
     if request.version >= _FIRST_OF_BROKERS:
-        if not broker.authorizer.allows_cluster(request.session, AclOperation.CLUSTER_ACTION):
+        if not context.authorizer.allows_cluster(request.session, AclOperation.CLUSTER_ACTION):
             return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         results = await asyncio.gather(
-            *(_add(broker, request, transaction) for transaction in body.transactions)
+            *(_add(context, request, transaction) for transaction in body.transactions)
         )
         return AddPartitionsToTxnResponse(results_by_transaction=list(results))
     transaction = AddPartitionsToTxnTransaction(
@@ -45,39 +51,39 @@ async def handle(broker: "Broker", request: Request, body: AddPartitionsToTxnReq
         False,
         body.v3_and_below_topics,
     )
-    result = await _add(broker, request, transaction)
+    result = await _add(context, request, transaction)
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=result.topic_results)
 
 
 async def _add(
-    broker: "Broker", request: Request, transaction: AddPartitionsToTxnTransaction
+    context: Context, request: Request, transaction: AddPartitionsToTxnTransaction
 ) -> AddPartitionsToTxnResult:
     name = transaction.transactional_id
     body = AddPartitionsToTxnRequest([transaction])
     of_client = request.version < _FIRST_OF_BROKERS
-    if of_client and not broker.authorizer.allows(
+    if of_client and not context.authorizer.allows(
         request.session, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name
     ):
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         answer = error_response(body, _FIRST_OF_BROKERS, code)
     else:
-        errors = _refused(broker, request, transaction)
+        errors = _refused(context, request, transaction)
         if errors:
             return _result(name, errors)
-        answer = await broker.transactions.send(request, body, name)
+        answer = await context.transactions.send(request, body, name)
     assert isinstance(answer, AddPartitionsToTxnResponse)
     return _result(name, errors_of(answer))
 
 
 def _refused(
-    broker: "Broker", request: Request, transaction: AddPartitionsToTxnTransaction
+    context: Context, request: Request, transaction: AddPartitionsToTxnTransaction
 ) -> dict[TopicPartition, ErrorCode]:
     """An error for every partition, where one of them must not be added; else none."""
     errors: dict[TopicPartition, ErrorCode] = {}
     for topic in transaction.topics:
         allowed = request.version >= _FIRST_OF_BROKERS or (
             topic.name not in INTERNAL_TOPICS
-            and broker.authorizer.allows(
+            and context.authorizer.allows(
                 request.session, AclOperation.WRITE, ResourceType.TOPIC, topic.name
             )
         )
@@ -85,7 +91,7 @@ def _refused(
             key = TopicPartition(topic.name, index)
             if not allowed:
                 errors[key] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif key not in broker.image.partitions:
+            elif key not in context.image.partitions:
                 errors[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 errors[key] = ErrorCode.OPERATION_NOT_ATTEMPTED

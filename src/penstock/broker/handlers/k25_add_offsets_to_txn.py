@@ -1,8 +1,11 @@
 """AddOffsetsToTxn (25): versions 0 to 4: a group's offsets become part of a transaction (P4)."""
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+from penstock.broker.coordinator.group_coordinator import GroupCoordinator
+from penstock.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from penstock.broker.request import Request, Response
+from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
@@ -10,24 +13,28 @@ from penstock.protocol.messages.add_offsets_to_txn import (
 )
 from penstock.security.acl import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    authorizer: RequestAuthorizer
+    groups: GroupCoordinator
+    transactions: TransactionCoordinator
 
 
-async def handle(broker: "Broker", request: Request, body: AddOffsetsToTxnRequest) -> Response:
+async def handle(context: Context, request: Request, body: AddOffsetsToTxnRequest) -> Response:
     name = body.transactional_id
-    if not broker.authorizer.allows(
+    if not context.authorizer.allows(
         request.session, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name
     ):
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return AddOffsetsToTxnResponse(error_code=code)
-    if not broker.authorizer.allows(
+    if not context.authorizer.allows(
         request.session, AclOperation.READ, ResourceType.GROUP, body.group_id
     ):
         return AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     try:
         # The transaction names a partition of the groups' topic: it must be there to be ended.
-        await broker.groups.ensure_topic()
+        await context.groups.ensure_topic()
     except KafkaError as error:
         return AddOffsetsToTxnResponse(error_code=error.code)
-    return await broker.transactions.send(request, body, name)
+    return await context.transactions.send(request, body, name)

@@ -4,9 +4,12 @@ Kafka's `kafka-transactions.sh abort` sends it too, for a transaction that hangs
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+from penstock.broker.coordinator.transaction_markers import TransactionMarkers
+from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.broker.request import Request, Response
+from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.write_txn_markers import (
@@ -19,12 +22,16 @@ from penstock.protocol.messages.write_txn_markers import (
 )
 from penstock.security.acl import AclOperation
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    replicas: ReplicaManager
+    authorizer: RequestAuthorizer
+    txn_markers: TransactionMarkers
 
 
-async def handle(broker: "Broker", request: Request, body: WriteTxnMarkersRequest) -> Response:
-    authorizer, session = broker.authorizer, request.session
+async def handle(context: Context, request: Request, body: WriteTxnMarkersRequest) -> Response:
+    authorizer, session = context.authorizer, request.session
     allowed = authorizer.allows_cluster(session, AclOperation.ALTER) or authorizer.allows_cluster(
         session, AclOperation.CLUSTER_ACTION
     )
@@ -32,7 +39,7 @@ async def handle(broker: "Broker", request: Request, body: WriteTxnMarkersReques
     for marker in body.markers:
         written = by_producer.setdefault(marker.producer_id, {})
         if allowed:
-            written.update(await _write(broker, marker))
+            written.update(await _write(context, marker))
         else:
             refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             written.update(dict.fromkeys(_partitions(marker), refused))
@@ -41,15 +48,15 @@ async def handle(broker: "Broker", request: Request, body: WriteTxnMarkersReques
     )
 
 
-async def _write(broker: "Broker", marker: WritableTxnMarker) -> dict[TopicPartition, ErrorCode]:
+async def _write(context: Context, marker: WritableTxnMarker) -> dict[TopicPartition, ErrorCode]:
     errors: dict[TopicPartition, ErrorCode] = {}
     hosted = []
     for key in _partitions(marker):
-        if _is_online(broker, key):
+        if _is_online(context, key):
             hosted.append(key)
         else:
             errors[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    errors.update(await broker.txn_markers.write(marker, hosted))
+    errors.update(await context.txn_markers.write(marker, hosted))
     return errors
 
 
@@ -59,9 +66,9 @@ def _partitions(marker: WritableTxnMarker) -> Iterator[TopicPartition]:
             yield TopicPartition(topic.name, index)
 
 
-def _is_online(broker: "Broker", key: TopicPartition) -> bool:
+def _is_online(context: Context, key: TopicPartition) -> bool:
     try:
-        return broker.replicas.find(*key).log.failure is None
+        return context.replicas.find(*key).log.failure is None
     except KafkaError:
         return False
 

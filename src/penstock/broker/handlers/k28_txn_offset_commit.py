@@ -5,12 +5,19 @@ As a Produce, the first of a transaction waits until its coordinator knows of th
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from penstock.broker.coordinator.transaction_verification import TransactionSupport
+from penstock.broker.coordinator.group_coordinator import GroupCoordinator
+from penstock.broker.coordinator.transaction_verification import (
+    TransactionSupport,
+    TransactionVerifier,
+)
 from penstock.broker.request import Request, Response
+from penstock.broker.security.request_authorizer import RequestAuthorizer
+from penstock.controller.image import ClusterImage
 from penstock.coordinator.group.responses import error_response
 from penstock.coordinator.write_errors import client_error
 from penstock.core.errors import ErrorCode, KafkaError
@@ -27,7 +34,6 @@ from penstock.protocol.messages.txn_offset_commit import (
 from penstock.security.acl import AclOperation, ResourceType
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
     from penstock.broker.coordinator.transaction_verification import Verification
 
 _FIRST_WITH_TOPIC_IDS = 6
@@ -35,8 +41,16 @@ _FIRST_THAT_KNOWS_LOADING = 2
 _NO_SEQUENCE = -1
 
 
-async def handle(broker: "Broker", request: Request, body: TxnOffsetCommitRequest) -> Response:
-    authorizer, session = broker.authorizer, request.session
+@dataclass(frozen=True, slots=True)
+class Context:
+    image: ClusterImage
+    authorizer: RequestAuthorizer
+    groups: GroupCoordinator
+    txn_verification: TransactionVerifier
+
+
+async def handle(context: Context, request: Request, body: TxnOffsetCommitRequest) -> Response:
+    authorizer, session = context.authorizer, request.session
     if not authorizer.allows(
         session, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id
     ):
@@ -47,7 +61,7 @@ async def handle(broker: "Broker", request: Request, body: TxnOffsetCommitReques
     wanted: list[TxnOffsetCommitRequestTopic] = []
     refused: list[TxnOffsetCommitResponseTopic] = []
     for topic in body.topics:
-        name = _name(broker, request, topic)
+        name = _name(context, request, topic)
         if name is None:
             refused.append(_topic(topic, topic.partitions, ErrorCode.UNKNOWN_TOPIC_ID))
             continue
@@ -57,7 +71,7 @@ async def handle(broker: "Broker", request: Request, body: TxnOffsetCommitReques
         known: list[TxnOffsetCommitRequestPartition] = []
         unknown: list[TxnOffsetCommitRequestPartition] = []
         for each in topic.partitions:
-            is_known = TopicPartition(name, each.partition_index) in broker.image.partitions
+            is_known = TopicPartition(name, each.partition_index) in context.image.partitions
             (known if is_known else unknown).append(each)
         if known:
             wanted.append(replace(topic, partitions=known))
@@ -65,32 +79,32 @@ async def handle(broker: "Broker", request: Request, body: TxnOffsetCommitReques
             refused.append(_topic(topic, unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     answer = TxnOffsetCommitResponse()
     if wanted:
-        answer = await _commit(broker, request, replace(body, topics=wanted))
+        answer = await _commit(context, request, replace(body, topics=wanted))
     return _merged(answer, refused)
 
 
 async def _commit(
-    broker: "Broker", request: Request, body: TxnOffsetCommitRequest
+    context: Context, request: Request, body: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
     if not body.group_id:
         return _refused(request, body, ErrorCode.INVALID_GROUP_ID)
-    partition = broker.groups.partition_of(body.group_id)
+    partition = context.groups.partition_of(body.group_id)
     if partition is None:
         return _refused(request, body, ErrorCode.NOT_COORDINATOR)
-    said = await _verified(broker, request, body, TopicPartition(GROUP_METADATA_TOPIC, partition))
+    said = await _verified(context, request, body, TopicPartition(GROUP_METADATA_TOPIC, partition))
     if isinstance(said, KafkaError):
         if said.code is ErrorCode.NETWORK_EXCEPTION:
             return _refused(request, body, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return _refused(request, body, client_error(said.code))
-    answer = await broker.groups.commit_in_transaction(request, body, said)
+    answer = await context.groups.commit_in_transaction(request, body, said)
     assert isinstance(answer, TxnOffsetCommitResponse)
     return _told(request, answer)
 
 
 async def _verified(
-    broker: "Broker", request: Request, body: TxnOffsetCommitRequest, key: TopicPartition
+    context: Context, request: Request, body: TxnOffsetCommitRequest, key: TopicPartition
 ) -> "Verification":
-    found = await broker.txn_verification.verify(
+    found = await context.txn_verification.verify(
         body.transactional_id,
         body.producer_id,
         body.producer_epoch,
@@ -100,10 +114,10 @@ async def _verified(
     return found.get(key)
 
 
-def _name(broker: "Broker", request: Request, topic: TxnOffsetCommitRequestTopic) -> str | None:
+def _name(context: Context, request: Request, topic: TxnOffsetCommitRequestTopic) -> str | None:
     """The name of a topic; None where its id is nobody's."""
     if request.version >= _FIRST_WITH_TOPIC_IDS:
-        return broker.image.topic_names.get(topic.topic_id)
+        return context.image.topic_names.get(topic.topic_id)
     return topic.name
 
 

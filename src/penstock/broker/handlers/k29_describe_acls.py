@@ -1,9 +1,10 @@
 """DescribeAcls (29): versions 0 to 3: the access rules that a filter finds (X3)."""
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from penstock.broker.request import HandlerResult, Request
 from penstock.broker.security.acls import authorizer_for
+from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.protocol.messages.describe_acls import (
     AclDescription,
     DescribeAclsRequest,
@@ -18,12 +19,14 @@ from penstock.security.acl import (
     ResourceType,
 )
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    authorizer: RequestAuthorizer
 
 
-def handle(broker: "Broker", request: Request, body: DescribeAclsRequest) -> HandlerResult:
-    authorizer = authorizer_for(broker, request.session, AclOperation.DESCRIBE)
+def handle(context: Context, request: Request, body: DescribeAclsRequest) -> HandlerResult:
+    authorizer = authorizer_for(context.authorizer, request.session, AclOperation.DESCRIBE)
     wanted = AclFilter.of_codes(
         body.resource_type_filter,
         body.resource_name_filter,

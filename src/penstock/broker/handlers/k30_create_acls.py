@@ -1,9 +1,11 @@
 """CreateAcls (30): versions 0 to 3: new access rules, in force when the answer leaves (X3)."""
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.request import Request, Response
 from penstock.broker.security.acls import authorizer_for
+from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.controller.acls import create_acls
 from penstock.controller.metadata import AccessControlEntry, AclKey
 from penstock.controller.result import ControllerResult
@@ -15,13 +17,16 @@ from penstock.protocol.messages.create_acls import (
 )
 from penstock.security.acl import AclOperation, new_binding
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    controller: ControllerHost
+    authorizer: RequestAuthorizer
 
 
-async def handle(broker: "Broker", request: Request, body: CreateAclsRequest) -> Response:
+async def handle(context: Context, request: Request, body: CreateAclsRequest) -> Response:
     try:
-        authorizer_for(broker, request.session, AclOperation.ALTER)
+        authorizer_for(context.authorizer, request.session, AclOperation.ALTER)
     except KafkaError as error:
         refusal = AclCreationResult(error.code, error.message)
         return CreateAclsResponse(results=[refusal for _ in body.creations])
@@ -43,5 +48,5 @@ async def handle(broker: "Broker", request: Request, body: CreateAclsRequest) ->
             continue
         bindings.append((AclKey(*pattern), AccessControlEntry(*entry)))
         results.append(AclCreationResult())
-    await broker.controller.run(lambda image: ControllerResult(create_acls(image, bindings), None))
+    await context.controller.run(lambda image: ControllerResult(create_acls(image, bindings), None))
     return CreateAclsResponse(results=results)

@@ -1,9 +1,11 @@
 """DeleteAcls (31): versions 0 to 3: the access rules that filters find are gone (X3)."""
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.request import Request, Response
 from penstock.broker.security.acls import authorizer_for
+from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.controller.acls import Binding, delete_acls
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import AccessControlEntry, AclKey
@@ -25,13 +27,16 @@ from penstock.security.acl import (
 )
 from penstock.security.acl_authorizer import AclAuthorizer
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    controller: ControllerHost
+    authorizer: RequestAuthorizer
 
 
-async def handle(broker: "Broker", request: Request, body: DeleteAclsRequest) -> Response:
+async def handle(context: Context, request: Request, body: DeleteAclsRequest) -> Response:
     try:
-        authorizer = authorizer_for(broker, request.session, AclOperation.ALTER)
+        authorizer = authorizer_for(context.authorizer, request.session, AclOperation.ALTER)
     except KafkaError as error:
         refusal = DeleteAclsFilterResult(error.code, error.message)
         return DeleteAclsResponse(filter_results=[refusal for _ in body.filters])
@@ -43,7 +48,7 @@ async def handle(broker: "Broker", request: Request, body: DeleteAclsRequest) ->
             delete_acls(image, bindings), DeleteAclsResponse(filter_results=results)
         )
 
-    return await broker.controller.run(decide)
+    return await context.controller.run(decide)
 
 
 def _found(

@@ -5,9 +5,8 @@ is set for all brokers. Passwords are never told. The settings of another broker
 must be asked itself.
 """
 
-from typing import TYPE_CHECKING
-
 from penstock.broker.config.entry import ConfigEntry, ConfigSource
+from penstock.broker.metadata.config_resources import ConfigContext as Context
 from penstock.broker.metadata.config_resources import check_access, describe
 from penstock.broker.request import HandlerResult, Request
 from penstock.core.errors import KafkaError
@@ -21,26 +20,23 @@ from penstock.protocol.messages.describe_configs import (
 )
 from penstock.security.acl import AclOperation
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
 
-
-def handle(broker: "Broker", request: Request, body: DescribeConfigsRequest) -> HandlerResult:
+def handle(context: Context, request: Request, body: DescribeConfigsRequest) -> HandlerResult:
     return DescribeConfigsResponse(
-        results=[_resource(broker, request, body, each) for each in body.resources]
+        results=[_resource(context, request, body, each) for each in body.resources]
     )
 
 
 def _resource(
-    broker: "Broker",
+    context: Context,
     request: Request,
     body: DescribeConfigsRequest,
     resource: DescribeConfigsResource,
 ) -> DescribeConfigsResult:
     who = resource.resource_type, resource.resource_name
     try:
-        kind = check_access(broker, request.session, AclOperation.DESCRIBE_CONFIGS, *who)
-        entries = describe(broker, kind, who[1], resource.configuration_keys or None)
+        kind = check_access(context, request.session, AclOperation.DESCRIBE_CONFIGS, *who)
+        entries = describe(context, kind, who[1], resource.configuration_keys or None)
     except KafkaError as error:
         return DescribeConfigsResult(error.code, error.message, *who)
     return DescribeConfigsResult(

@@ -1,9 +1,10 @@
 """DescribeLogDirs (35): versions 0 to 5: the folders of `log.dirs`, and what is in them (S1)."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from penstock.broker.request import HandlerResult, Request
+from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.describe_log_dirs import (
@@ -14,31 +15,34 @@ from penstock.protocol.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from penstock.security.acl import AclOperation
-from penstock.storage.manager.log_manager import LogDirDescription
-
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+from penstock.storage.manager.log_manager import LogDirDescription, LogManager
 
 _FIRST_WITH_ERROR = 3
 
 
-def handle(broker: "Broker", request: Request, body: DescribeLogDirsRequest) -> HandlerResult:
-    if not broker.authorizer.allows_cluster(request.session, AclOperation.DESCRIBE):
+@dataclass(frozen=True, slots=True)
+class Context:
+    logs: LogManager
+    authorizer: RequestAuthorizer
+
+
+def handle(context: Context, request: Request, body: DescribeLogDirsRequest) -> HandlerResult:
+    if not context.authorizer.allows_cluster(request.session, AclOperation.DESCRIBE):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return DescribeLogDirsResponse(
             error_code=code if request.version >= _FIRST_WITH_ERROR else 0
         )
     if body.topics is None:
-        return _answer(broker, lambda key: True)
+        return _answer(context, lambda key: True)
     wanted = {(topic.topic, index) for topic in body.topics for index in topic.partitions}
-    return _answer(broker, lambda key: key in wanted)
+    return _answer(context, lambda key: key in wanted)
 
 
 def _answer(
-    broker: "Broker", is_wanted: Callable[[TopicPartition], bool]
+    context: Context, is_wanted: Callable[[TopicPartition], bool]
 ) -> DescribeLogDirsResponse:
     return DescribeLogDirsResponse(
-        results=[_result(each, is_wanted) for each in broker.logs.describe()]
+        results=[_result(each, is_wanted) for each in context.logs.describe()]
     )
 
 

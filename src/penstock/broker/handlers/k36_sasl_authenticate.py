@@ -4,8 +4,9 @@ A refusal is answered after `connection.failed.authentication.delay.ms`, then th
 """
 
 import asyncio
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.request import HandlerResult, Request, Response
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.sasl_authenticate import (
@@ -13,11 +14,13 @@ from penstock.protocol.messages.sasl_authenticate import (
     SaslAuthenticateResponse,
 )
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    config: BrokerConfig
 
 
-def handle(broker: "Broker", request: Request, body: SaslAuthenticateRequest) -> HandlerResult:
+def handle(context: Context, request: Request, body: SaslAuthenticateRequest) -> HandlerResult:
     login = request.session.authenticator
     if login is None:
         return SaslAuthenticateResponse(
@@ -27,11 +30,11 @@ def handle(broker: "Broker", request: Request, body: SaslAuthenticateRequest) ->
     try:
         token = login.step(body.auth_bytes)
     except KafkaError as error:
-        return _refused(broker, request, error)
+        return _refused(context, request, error)
     return SaslAuthenticateResponse(auth_bytes=token, session_lifetime_ms=login.lifetime_ms)
 
 
-async def _refused(broker: "Broker", request: Request, error: KafkaError) -> Response:
-    await asyncio.sleep(broker.config.int("connection.failed.authentication.delay.ms") / 1000)
+async def _refused(context: Context, request: Request, error: KafkaError) -> Response:
+    await asyncio.sleep(context.config.int("connection.failed.authentication.delay.ms") / 1000)
     request.session.end(f"log-in refused: {error.message}")
     return SaslAuthenticateResponse(error_code=error.code, error_message=error.message)

@@ -1,11 +1,17 @@
 """CreatePartitions (37): versions 0 to 3: topics get more partitions, never fewer (M1)."""
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from penstock.broker.metadata.controller_host import ControllerHost
+from penstock.broker.metadata.topic_rules import random_start
 from penstock.broker.request import Request, Response
+from penstock.broker.security.client_quota_manager import ClientQuotaManager
+from penstock.broker.security.request_authorizer import RequestAuthorizer
+from penstock.controller.image import ClusterImage
 from penstock.controller.topics import create_partitions
+from penstock.core.clock import Clock
 from penstock.core.errors import KafkaError
 from penstock.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -16,37 +22,43 @@ from penstock.protocol.messages.create_partitions import (
 from penstock.security.acl import AclOperation, ResourceType
 from penstock.security.quotas import MutationQuota
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
-
 _FIRST_WITH_STRICT_QUOTA = 3
 
 
-async def handle(broker: "Broker", request: Request, body: CreatePartitionsRequest) -> Response:
-    quota = broker.quotas.mutations(request, _FIRST_WITH_STRICT_QUOTA)
+@dataclass(frozen=True, slots=True)
+class Context:
+    clock: Clock
+    image: ClusterImage
+    controller: ControllerHost
+    authorizer: RequestAuthorizer
+    quotas: ClientQuotaManager
+
+
+async def handle(context: Context, request: Request, body: CreatePartitionsRequest) -> Response:
+    quota = context.quotas.mutation_quota(request, _FIRST_WITH_STRICT_QUOTA)
     allowed = []
     refused = []
     for topic in body.topics:
         try:
-            broker.authorizer.require(
+            context.authorizer.require(
                 request.session, AclOperation.ALTER, ResourceType.TOPIC, topic.name
             )
             if not body.validate_only:
-                _count(broker, quota, topic)
+                _count(context, quota, topic)
             allowed.append(topic)
         except KafkaError as error:
             refused.append(CreatePartitionsTopicResult(topic.name, error.code, error.message))
-    start = broker.new_topic_rules().start
-    reply = await broker.controller.run(
+    start = random_start()
+    reply = await context.controller.run(
         lambda image: create_partitions(image, replace(body, topics=allowed), start)
     )
     return CreatePartitionsResponse(
-        quota.throttle_ms(broker.clock.monotonic_ms()), [*reply.results, *refused]
+        quota.throttle_ms(context.clock.monotonic_ms()), [*reply.results, *refused]
     )
 
 
-def _count(broker: "Broker", quota: MutationQuota, topic: CreatePartitionsTopic) -> None:
-    record = broker.image.topics.get(topic.name)
+def _count(context: Context, quota: MutationQuota, topic: CreatePartitionsTopic) -> None:
+    record = context.image.topics.get(topic.name)
     more = 0 if record is None else topic.count - len(record.assignments)
     if more > 0:
-        quota.record(more, broker.clock.monotonic_ms())
+        quota.record(more, context.clock.monotonic_ms())

@@ -1,10 +1,12 @@
 """DeleteGroups (42): versions 0 to 3: groups without members go, with their offsets (C3)."""
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from penstock.broker.coordinator.group_coordinator import GroupCoordinator
 from penstock.broker.request import Request, Response
+from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.delete_groups import (
     DeletableGroupResult,
@@ -13,19 +15,22 @@ from penstock.protocol.messages.delete_groups import (
 )
 from penstock.security.acl import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    authorizer: RequestAuthorizer
+    groups: GroupCoordinator
 
 
-async def handle(broker: "Broker", request: Request, body: DeleteGroupsRequest) -> Response:
+async def handle(context: Context, request: Request, body: DeleteGroupsRequest) -> Response:
     allowed = [
         group_id
         for group_id in body.groups_names
-        if broker.authorizer.allows(
+        if context.authorizer.allows(
             request.session, AclOperation.DELETE, ResourceType.GROUP, group_id
         )
     ]
-    answer = await broker.groups.send_split(request, replace(body, groups_names=allowed))
+    answer = await context.groups.send_split(request, replace(body, groups_names=allowed))
     assert isinstance(answer, DeleteGroupsResponse)
     code = ErrorCode.GROUP_AUTHORIZATION_FAILED
     answer.results += [

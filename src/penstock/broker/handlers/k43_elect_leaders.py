@@ -1,8 +1,12 @@
 """ElectLeaders (43): versions 0 to 2: preferred and unclean elections on request (R5, R8)."""
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.metadata.controller_host import ControllerHost
+from penstock.broker.metadata.topic_rules import election_rules
 from penstock.broker.request import Request, Response
+from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.controller.election import elect_leaders
 from penstock.core.errors import KafkaError
 from penstock.protocol.messages.elect_leaders import (
@@ -13,15 +17,19 @@ from penstock.protocol.messages.elect_leaders import (
 )
 from penstock.security.acl import AclOperation
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    config: BrokerConfig
+    controller: ControllerHost
+    authorizer: RequestAuthorizer
 
 
-async def handle(broker: "Broker", request: Request, body: ElectLeadersRequest) -> Response:
+async def handle(context: Context, request: Request, body: ElectLeadersRequest) -> Response:
     try:
-        broker.authorizer.require(request.session, AclOperation.ALTER)
-        return await broker.controller.run(
-            lambda image: elect_leaders(image, body, broker.election_rules())
+        context.authorizer.require(request.session, AclOperation.ALTER)
+        return await context.controller.run(
+            lambda image: elect_leaders(image, body, election_rules(context.config, image))
         )
     except KafkaError as error:
         return ElectLeadersResponse(

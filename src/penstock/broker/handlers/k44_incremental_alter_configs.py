@@ -1,23 +1,22 @@
-"""IncrementalAlterConfigs (44): versions 0 and 1: single settings are set, deleted, extended.
+"""IncrementalAlterConfigs (44): versions 0 and 1 set, delete and extend single settings.
 
-Topics, brokers, groups, metrics subscriptions, and the levels of this broker's loggers. What is
-changed holds at once. Each resource of the request has its answer, in the request's order. Unlike
-Kafka, which stores any name for a broker in case a plugin knows it, a setting that does not exist
-is refused.
+Resources are topics, brokers, groups, metrics subscriptions, and the levels of this broker's
+loggers. Changes take effect at once. The response has a result for each resource, in the order of
+the request. Kafka stores any name for a broker, in case a plugin knows it; here a setting that does
+not exist is refused.
 """
 
-from collections import Counter
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from penstock.broker.loggers import plan_levels
 from penstock.broker.metadata.config_resources import (
-    check_access,
-    check_name,
-    check_once,
+    ConfigContext,
+    check_alterations,
     config_rules,
 )
+from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.request import Request, Response
 from penstock.controller.configs import ConfigResourceType, incremental_alter_configs
 from penstock.core.errors import KafkaError
@@ -27,39 +26,40 @@ from penstock.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
 )
-from penstock.security.acl import AclOperation
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+
+@dataclass(frozen=True, slots=True)
+class Context(ConfigContext):
+    controller: ControllerHost
 
 
 async def handle(
-    broker: "Broker", request: Request, body: IncrementalAlterConfigsRequest
+    context: Context, request: Request, body: IncrementalAlterConfigsRequest
 ) -> Response:
-    results = []
-    wanted = []
-    times = Counter((each.resource_type, each.resource_name) for each in body.resources)
-    for resource in body.resources:
-        who = resource.resource_type, resource.resource_name
-        result = IncrementalAlterConfigsResourceResponse(0, None, *who)
+    allowed, errors = check_alterations(context, request.session, body.resources)
+    results = {}
+    stored = []
+    for kind, resource in allowed:
+        if kind is not ConfigResourceType.BROKER_LOGGER:
+            stored.append(resource)
+            continue
+        key = resource.resource_type, resource.resource_name
         try:
-            check_once(times, who)
-            kind = check_access(broker, request.session, AclOperation.ALTER_CONFIGS, *who)
-            check_name(broker, kind, who[1])
-            if kind is ConfigResourceType.BROKER_LOGGER:
-                _set_levels(resource, body.validate_only)
-            else:
-                wanted.append(resource)
-        except KafkaError as error:
-            result.error_code, result.error_message = error.code, error.message
-        results.append(result)
-    rules = config_rules(broker)
-    reply = await broker.controller.run(
-        lambda image: incremental_alter_configs(image, replace(body, resources=wanted), rules)
+            _set_levels(resource, body.validate_only)
+            results[key] = IncrementalAlterConfigsResourceResponse(0, None, *key)
+        except KafkaError as failure:
+            errors[key] = failure
+    altered = replace(body, resources=stored)
+    rules = config_rules(context)
+    response = await context.controller.run(
+        lambda image: incremental_alter_configs(image, altered, rules)
     )
-    decided = {(each.resource_type, each.resource_name): each for each in reply.responses}
+    for result in response.responses:
+        results[result.resource_type, result.resource_name] = result
+    for key, error in errors.items():
+        results[key] = IncrementalAlterConfigsResourceResponse(error.code, error.message, *key)
     return IncrementalAlterConfigsResponse(
-        responses=[decided.get((each.resource_type, each.resource_name), each) for each in results]
+        responses=[results[each.resource_type, each.resource_name] for each in body.resources]
     )
 
 

@@ -1,22 +1,32 @@
 """AlterPartitionReassignments (45): versions 0 and 1: partitions get other replicas (R8)."""
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.metadata.controller_host import ControllerHost
+from penstock.broker.metadata.topic_rules import election_rules
 from penstock.broker.request import Request, Response
+from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.controller.reassignment import alter_partition_reassignments
 from penstock.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
 )
 from penstock.security.acl import AclOperation
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    config: BrokerConfig
+    controller: ControllerHost
+    authorizer: RequestAuthorizer
 
 
 async def handle(
-    broker: "Broker", request: Request, body: AlterPartitionReassignmentsRequest
+    context: Context, request: Request, body: AlterPartitionReassignmentsRequest
 ) -> Response:
-    broker.authorizer.require(request.session, AclOperation.ALTER)
-    return await broker.controller.run(
-        lambda image: alter_partition_reassignments(image, body, broker.election_rules())
+    context.authorizer.require(request.session, AclOperation.ALTER)
+    return await context.controller.run(
+        lambda image: alter_partition_reassignments(
+            image, body, election_rules(context.config, image)
+        )
     )

@@ -1,10 +1,12 @@
 """OffsetDelete (47): version 0: a group forgets offsets of topics it does not read (C3)."""
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from penstock.broker.coordinator.group_coordinator import GroupCoordinator
 from penstock.broker.request import Request, Response
+from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -14,22 +16,25 @@ from penstock.protocol.messages.offset_delete import (
 )
 from penstock.security.acl import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    authorizer: RequestAuthorizer
+    groups: GroupCoordinator
 
 
-async def handle(broker: "Broker", request: Request, body: OffsetDeleteRequest) -> Response:
+async def handle(context: Context, request: Request, body: OffsetDeleteRequest) -> Response:
     session = request.session
-    if not broker.authorizer.allows(
+    if not context.authorizer.allows(
         session, AclOperation.DELETE, ResourceType.GROUP, body.group_id
     ):
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     allowed = [
         topic
         for topic in body.topics
-        if broker.authorizer.allows(session, AclOperation.READ, ResourceType.TOPIC, topic.name)
+        if context.authorizer.allows(session, AclOperation.READ, ResourceType.TOPIC, topic.name)
     ]
-    answer = await broker.groups.send(request, replace(body, topics=allowed), body.group_id)
+    answer = await context.groups.send(request, replace(body, topics=allowed), body.group_id)
     assert isinstance(answer, OffsetDeleteResponse)
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     for topic in body.topics:

@@ -1,8 +1,10 @@
 """DescribeClientQuotas (48): versions 0 and 1: quotas of users, client ids and addresses (X4)."""
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from penstock.broker.request import HandlerResult, Request
+from penstock.broker.security.request_authorizer import RequestAuthorizer
+from penstock.controller.image import ClusterImage
 from penstock.core.errors import KafkaError
 from penstock.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasEntityData,
@@ -14,13 +16,16 @@ from penstock.protocol.messages.describe_client_quotas import (
 from penstock.security.acl import AclOperation
 from penstock.security.quota_entities import QuotaFilter, entity_to_wire, quota_values
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    image: ClusterImage
+    authorizer: RequestAuthorizer
 
 
-def handle(broker: "Broker", request: Request, body: DescribeClientQuotasRequest) -> HandlerResult:
+def handle(context: Context, request: Request, body: DescribeClientQuotasRequest) -> HandlerResult:
     try:
-        broker.authorizer.require(request.session, AclOperation.DESCRIBE_CONFIGS)
+        context.authorizer.require(request.session, AclOperation.DESCRIBE_CONFIGS)
         wanted = QuotaFilter.of_wire(
             ((each.entity_type, each.match_type, each.match) for each in body.components),
             body.strict,
@@ -30,7 +35,7 @@ def handle(broker: "Broker", request: Request, body: DescribeClientQuotasRequest
             error_code=error.code, error_message=error.message, entries=None
         )
     entries = []
-    for key, record in broker.image.configs.items():
+    for key, record in context.image.configs.items():
         # A user may have settings that are no quotas: credentials.
         values = quota_values(record.values) if wanted.matches(key.entity) else {}
         if values:

@@ -1,8 +1,10 @@
 """AlterClientQuotas (49): versions 0 and 1: quotas change, and hold when the answer leaves (X4)."""
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.request import Request, Response
+from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.controller.entity_configs import configs_of
 from penstock.controller.image import ClusterImage
 from penstock.controller.quotas import alter_quotas
@@ -18,13 +20,16 @@ from penstock.protocol.messages.alter_client_quotas import (
 from penstock.security.acl import AclOperation
 from penstock.security.quota_entities import Entity, altered_values, entity_of_wire
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    controller: ControllerHost
+    authorizer: RequestAuthorizer
 
 
-async def handle(broker: "Broker", request: Request, body: AlterClientQuotasRequest) -> Response:
+async def handle(context: Context, request: Request, body: AlterClientQuotasRequest) -> Response:
     try:
-        broker.authorizer.require(request.session, AclOperation.ALTER_CONFIGS)
+        context.authorizer.require(request.session, AclOperation.ALTER_CONFIGS)
     except KafkaError as error:
         return AlterClientQuotasResponse(entries=[_entry(each, error) for each in body.entries])
 
@@ -45,7 +50,7 @@ async def handle(broker: "Broker", request: Request, body: AlterClientQuotasRequ
         changes = [] if body.validate_only else alter_quotas(image, altered)
         return ControllerResult(changes, AlterClientQuotasResponse(entries=results))
 
-    return await broker.controller.run(decide)
+    return await context.controller.run(decide)
 
 
 def _entry(

@@ -1,9 +1,11 @@
 """DescribeUserScramCredentials (50): version 0: which SCRAM passwords users have, not what (X2)."""
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from penstock.broker.request import HandlerResult, Request
+from penstock.broker.security.request_authorizer import RequestAuthorizer
+from penstock.controller.image import ClusterImage
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.describe_user_scram_credentials import (
     CredentialInfo,
@@ -14,23 +16,26 @@ from penstock.protocol.messages.describe_user_scram_credentials import (
 from penstock.security.acl import AclOperation
 from penstock.security.scram_credential import ScramCredential, ScramMechanism
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    image: ClusterImage
+    authorizer: RequestAuthorizer
 
 
 def handle(
-    broker: "Broker", request: Request, body: DescribeUserScramCredentialsRequest
+    context: Context, request: Request, body: DescribeUserScramCredentialsRequest
 ) -> HandlerResult:
-    broker.authorizer.require(request.session, AclOperation.DESCRIBE)
+    context.authorizer.require(request.session, AclOperation.DESCRIBE)
     response = DescribeUserScramCredentialsResponse()
     if not body.users:
-        users = [key.entity[0][1] for key in broker.image.configs if _is_a_user(key.entity)]
-        found = (_described(broker, user) for user in users)
+        users = [key.entity[0][1] for key in context.image.configs if _is_a_user(key.entity)]
+        found = (_described(context, user) for user in users)
         response.results = [result for result in found if result.credential_infos]
         return response
     for user, times in Counter(each.name for each in body.users).items():
         if times == 1:
-            result = _described(broker, user)
+            result = _described(context, user)
         else:
             result = DescribeUserScramCredentialsResult(
                 user, ErrorCode.DUPLICATE_RESOURCE, f"user {user!r} is asked for {times} times"
@@ -43,8 +48,8 @@ def _is_a_user(entity: tuple[tuple[str, str], ...]) -> bool:
     return len(entity) == 1 and entity[0][0] == "users"
 
 
-def _described(broker: "Broker", user: str) -> DescribeUserScramCredentialsResult:
-    values = broker.image.config("users", user)
+def _described(context: Context, user: str) -> DescribeUserScramCredentialsResult:
+    values = context.image.config("users", user)
     infos = [
         CredentialInfo(
             mechanism, ScramCredential.from_text(values[mechanism.mechanism_name]).iterations

@@ -1,9 +1,11 @@
 """AlterUserScramCredentials (51): version 0: SCRAM passwords are set and taken away (X2)."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.request import Request, Response
+from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.controller.image import ClusterImage
 from penstock.controller.result import ControllerResult
 from penstock.controller.scram import alter_scram_credentials
@@ -21,12 +23,15 @@ from penstock.security.scram_changes import (
 )
 from penstock.security.scram_credential import ScramMechanism
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    controller: ControllerHost
+    authorizer: RequestAuthorizer
 
 
 async def handle(
-    broker: "Broker", request: Request, body: AlterUserScramCredentialsRequest
+    context: Context, request: Request, body: AlterUserScramCredentialsRequest
 ) -> Response:
     deletions = [ScramDeletion(each.name, each.mechanism) for each in body.deletions]
     upsertions = [
@@ -35,7 +40,7 @@ async def handle(
     ]
     users = dict.fromkeys([*(each.user for each in deletions), *(each.user for each in upsertions)])
     try:
-        broker.authorizer.require(request.session, AclOperation.ALTER)
+        context.authorizer.require(request.session, AclOperation.ALTER)
     except KafkaError as error:
         return _answer(dict.fromkeys(users, error))
 
@@ -59,7 +64,7 @@ async def handle(
             changes, _answer({user: planned.errors.get(user) for user in users})
         )
 
-    return await broker.controller.run(decide)
+    return await context.controller.run(decide)
 
 
 def _answer(errors: Mapping[str, KafkaError | None]) -> AlterUserScramCredentialsResponse:

@@ -1,8 +1,10 @@
 """DescribeCluster (60): versions 0 to 2: the brokers, as clients of the listener reach them."""
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from penstock.broker.request import HandlerResult, Request
+from penstock.broker.security.request_authorizer import RequestAuthorizer
+from penstock.controller.image import ClusterImage
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -11,14 +13,17 @@ from penstock.protocol.messages.describe_cluster import (
 )
 from penstock.security.acl import ResourceType
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
-
 _BROKERS = 1
 _CONTROLLERS = 2
 
 
-def handle(broker: "Broker", request: Request, body: DescribeClusterRequest) -> HandlerResult:
+@dataclass(frozen=True, slots=True)
+class Context:
+    image: ClusterImage
+    authorizer: RequestAuthorizer
+
+
+def handle(context: Context, request: Request, body: DescribeClusterRequest) -> HandlerResult:
     if body.endpoint_type == _CONTROLLERS:
         return DescribeClusterResponse(
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
@@ -30,15 +35,15 @@ def handle(broker: "Broker", request: Request, body: DescribeClusterRequest) -> 
             error_message=f"endpoint type {body.endpoint_type} is unknown: ask for 1, the brokers",
         )
     response = DescribeClusterResponse(
-        cluster_id=broker.image.cluster_id,
-        controller_id=broker.image.controller_id,
+        cluster_id=context.image.cluster_id,
+        controller_id=context.image.controller_id,
         brokers=[
             DescribeClusterBroker(node.broker_id, endpoint.host, endpoint.port, node.rack)
-            for node, endpoint in broker.nodes(request.session.listener)
+            for node, endpoint in context.image.broker_endpoints(request.session.listener)
         ],
     )
     if body.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = broker.authorizer.operations(
+        response.cluster_authorized_operations = context.authorizer.authorized_operations(
             request.session, ResourceType.CLUSTER
         )
     return response

@@ -1,8 +1,10 @@
 """DescribeProducers (61): version 0: the producers whose state a partition keeps (P3)."""
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.broker.request import HandlerResult, Request
+from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.controller.topic_names import check_topic_name
 from penstock.core.errors import KafkaError
 from penstock.protocol.messages.describe_producers import (
@@ -14,21 +16,24 @@ from penstock.protocol.messages.describe_producers import (
 )
 from penstock.security.acl import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    replicas: ReplicaManager
+    authorizer: RequestAuthorizer
 
 
-def handle(broker: "Broker", request: Request, body: DescribeProducersRequest) -> HandlerResult:
+def handle(context: Context, request: Request, body: DescribeProducersRequest) -> HandlerResult:
     topics = []
     for topic in body.topics:
         partitions = []
         for index in topic.partition_indexes:
             try:
                 check_topic_name(topic.name)
-                broker.authorizer.require(
+                context.authorizer.require(
                     request.session, AclOperation.READ, ResourceType.TOPIC, topic.name
                 )
-                producers = _producers(broker, topic.name, index)
+                producers = _producers(context, topic.name, index)
                 partitions.append(PartitionResponse(index, active_producers=producers))
             except KafkaError as error:
                 partitions.append(PartitionResponse(index, error.code, error.message))
@@ -36,8 +41,8 @@ def handle(broker: "Broker", request: Request, body: DescribeProducersRequest) -
     return DescribeProducersResponse(topics=topics)
 
 
-def _producers(broker: "Broker", topic: str, index: int) -> list[ProducerState]:
-    log = broker.replicas.find(topic, index).leading()
+def _producers(context: Context, topic: str, index: int) -> list[ProducerState]:
+    log = context.replicas.find(topic, index).leader_log()
     return [
         ProducerState(
             producer_id,

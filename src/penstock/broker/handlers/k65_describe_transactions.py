@@ -1,9 +1,11 @@
 """DescribeTransactions (65): version 0: where transactional ids stand (P4)."""
 
 import asyncio
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+from penstock.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from penstock.broker.request import Request, Response
+from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -12,32 +14,35 @@ from penstock.protocol.messages.describe_transactions import (
 )
 from penstock.security.acl import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    authorizer: RequestAuthorizer
+    transactions: TransactionCoordinator
 
 
-async def handle(broker: "Broker", request: Request, body: DescribeTransactionsRequest) -> Response:
+async def handle(context: Context, request: Request, body: DescribeTransactionsRequest) -> Response:
     states = await asyncio.gather(
-        *(_describe(broker, request, name) for name in body.transactional_ids)
+        *(_describe(context, request, name) for name in body.transactional_ids)
     )
     return DescribeTransactionsResponse(transaction_states=list(states))
 
 
 async def _describe(
-    broker: "Broker", request: Request, name: str
+    context: Context, request: Request, name: str
 ) -> DescribeTransactionsTransactionState:
-    if not broker.authorizer.allows(
+    if not context.authorizer.allows(
         request.session, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name
     ):
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return DescribeTransactionsTransactionState(code, name)
-    answer = await broker.transactions.send(request, DescribeTransactionsRequest([name]), name)
+    answer = await context.transactions.send(request, DescribeTransactionsRequest([name]), name)
     assert isinstance(answer, DescribeTransactionsResponse)
     (state,) = answer.transaction_states
     state.topics = [
         topic
         for topic in state.topics
-        if broker.authorizer.allows(
+        if context.authorizer.allows(
             request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic
         )
     ]

@@ -1,9 +1,11 @@
 """ListTransactions (66): versions 0 to 2: the transactions that this broker coordinates (P4)."""
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from penstock.broker.coordinator.topic_patterns import matcher
+from penstock.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from penstock.broker.request import Request, Response
+from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.coordinator.txn.admin import list_transactions
 from penstock.protocol.messages.list_transactions import (
     ListTransactionsRequest,
@@ -11,16 +13,19 @@ from penstock.protocol.messages.list_transactions import (
 )
 from penstock.security.acl import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    authorizer: RequestAuthorizer
+    transactions: TransactionCoordinator
 
 
-async def handle(broker: "Broker", request: Request, body: ListTransactionsRequest) -> Response:
+async def handle(context: Context, request: Request, body: ListTransactionsRequest) -> Response:
     pattern = body.transactional_id_pattern
     matches = matcher(pattern) if pattern else None
     # Where nothing is coordinated here, there still are states that nobody knows.
     listed = list_transactions((), body, 0)
-    for answer in await broker.transactions.send_to_all(request, body):
+    for answer in await context.transactions.send_to_all(request, body):
         assert isinstance(answer, ListTransactionsResponse)
         if answer.error_code:
             return ListTransactionsResponse(error_code=answer.error_code)
@@ -29,7 +34,7 @@ async def handle(broker: "Broker", request: Request, body: ListTransactionsReque
         state
         for state in listed.transaction_states
         if (matches is None or matches(state.transactional_id))
-        and broker.authorizer.allows(
+        and context.authorizer.allows(
             request.session,
             AclOperation.DESCRIBE,
             ResourceType.TRANSACTIONAL_ID,

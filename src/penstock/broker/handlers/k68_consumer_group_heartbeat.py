@@ -1,9 +1,11 @@
 """ConsumerGroupHeartbeat (68): versions 0 to 1: membership of KIP-848 groups (C3)."""
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+from penstock.broker.coordinator.group_coordinator import GroupCoordinator
 from penstock.broker.coordinator.topic_patterns import matcher
 from penstock.broker.request import HandlerResult, Request
+from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.core.errors import KafkaError
 from penstock.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -11,23 +13,26 @@ from penstock.protocol.messages.consumer_group_heartbeat import (
 )
 from penstock.security.acl import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    authorizer: RequestAuthorizer
+    groups: GroupCoordinator
 
 
 def handle(
-    broker: "Broker", request: Request, body: ConsumerGroupHeartbeatRequest
+    context: Context, request: Request, body: ConsumerGroupHeartbeatRequest
 ) -> HandlerResult:
     try:
-        _check(broker, request, body)
+        _check(context, request, body)
     except KafkaError as error:
         return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
-    return broker.groups.send(request, body, body.group_id)
+    return context.groups.send(request, body, body.group_id)
 
 
-def _check(broker: "Broker", request: Request, body: ConsumerGroupHeartbeatRequest) -> None:
-    broker.groups.require_consumer_groups()
-    authorizer, session = broker.authorizer, request.session
+def _check(context: Context, request: Request, body: ConsumerGroupHeartbeatRequest) -> None:
+    context.groups.require_consumer_groups()
+    authorizer, session = context.authorizer, request.session
     authorizer.require(session, AclOperation.READ, ResourceType.GROUP, body.group_id)
     for topic in body.subscribed_topic_names or ():
         authorizer.require(session, AclOperation.DESCRIBE, ResourceType.TOPIC, topic)

@@ -1,8 +1,10 @@
 """ConsumerGroupDescribe (69): versions 0 to 1: members and assignments of KIP-848 groups (C3)."""
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+from penstock.broker.coordinator.group_coordinator import GroupCoordinator
 from penstock.broker.request import Request, Response
+from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeDescribedGroup,
@@ -11,15 +13,18 @@ from penstock.protocol.messages.consumer_group_describe import (
 )
 from penstock.security.acl import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    authorizer: RequestAuthorizer
+    groups: GroupCoordinator
 
 
 async def handle(
-    broker: "Broker", request: Request, body: ConsumerGroupDescribeRequest
+    context: Context, request: Request, body: ConsumerGroupDescribeRequest
 ) -> Response:
     try:
-        broker.groups.require_consumer_groups()
+        context.groups.require_consumer_groups()
     except KafkaError as error:
         return ConsumerGroupDescribeResponse(
             groups=[_failed(name, error) for name in body.group_ids]
@@ -28,27 +33,27 @@ async def handle(
     allowed = []
     for name in body.group_ids:
         try:
-            broker.authorizer.require(
+            context.authorizer.require(
                 request.session, AclOperation.DESCRIBE, ResourceType.GROUP, name
             )
         except KafkaError as error:
             hidden.append(_failed(name, error))
         else:
             allowed.append(name)
-    answer = await broker.groups.send_split(request, ConsumerGroupDescribeRequest(allowed))
+    answer = await context.groups.send_split(request, ConsumerGroupDescribeRequest(allowed))
     assert isinstance(answer, ConsumerGroupDescribeResponse)
-    found = [_seen(broker, request, group) for group in answer.groups]
+    found = [_seen(context, request, group) for group in answer.groups]
     if body.include_authorized_operations:
         for group in found:
             if not group.error_code:
-                group.authorized_operations = broker.authorizer.operations(
+                group.authorized_operations = context.authorizer.authorized_operations(
                     request.session, ResourceType.GROUP, group.group_id
                 )
     return ConsumerGroupDescribeResponse(groups=[*hidden, *found])
 
 
 def _seen(
-    broker: "Broker", request: Request, group: ConsumerGroupDescribeDescribedGroup
+    context: Context, request: Request, group: ConsumerGroupDescribeDescribedGroup
 ) -> ConsumerGroupDescribeDescribedGroup:
     """The group, unless it reads topics that the client may not know of (X3)."""
     topics = {
@@ -58,7 +63,7 @@ def _seen(
         for each in assignment.topic_partitions
     }
     if all(
-        broker.authorizer.allows(request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
+        context.authorizer.allows(request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
         for topic in topics
     ):
         return group

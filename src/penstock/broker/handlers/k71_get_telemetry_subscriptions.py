@@ -3,25 +3,29 @@
 Always served, see `penstock.broker.client_telemetry`.
 """
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from penstock.broker.client_telemetry import COMPRESSION_TYPES, client_of
+from penstock.broker.client_telemetry import COMPRESSION_TYPES, ClientTelemetry, client_of
 from penstock.broker.request import HandlerResult, Request
+from penstock.core.clock import Clock
 from penstock.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
 )
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    clock: Clock
+    telemetry: ClientTelemetry
 
 
 def handle(
-    broker: "Broker", request: Request, body: GetTelemetrySubscriptionsRequest
+    context: Context, request: Request, body: GetTelemetrySubscriptionsRequest
 ) -> HandlerResult:
-    telemetry = broker.telemetry
+    telemetry = context.telemetry
     instance_id, instance = telemetry.subscribe(
-        body.client_instance_id, client_of(request), broker.clock.monotonic_ms()
+        body.client_instance_id, client_of(request), context.clock.monotonic_ms()
     )
     return GetTelemetrySubscriptionsResponse(
         client_instance_id=instance_id,

@@ -4,10 +4,12 @@ Metrics are unpacked on a thread, to ten times `telemetry.max.bytes` at most. Th
 """
 
 import logging
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from penstock.broker.client_telemetry import Instance, Push, client_of
+from penstock.broker.client_telemetry import ClientTelemetry, Instance, Push, client_of
 from penstock.broker.request import HandlerResult, Request, Response
+from penstock.broker.workers import Workers
+from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.push_telemetry import (
     PushTelemetryRequest,
@@ -16,36 +18,40 @@ from penstock.protocol.messages.push_telemetry import (
 from penstock.records.compress import Compression, decompress
 from penstock.records.errors import DecompressionLimitError
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
-
-logger = logging.getLogger("penstock.telemetry")
+logger = logging.getLogger(__name__)
 
 _LARGEST_RATIO = 10
 
 
-def handle(broker: "Broker", request: Request, body: PushTelemetryRequest) -> HandlerResult:
-    instance = broker.telemetry.check_push(body, client_of(request), broker.clock.monotonic_ms())
+@dataclass(frozen=True, slots=True)
+class Context:
+    clock: Clock
+    workers: Workers
+    telemetry: ClientTelemetry
+
+
+def handle(context: Context, request: Request, body: PushTelemetryRequest) -> HandlerResult:
+    instance = context.telemetry.check_push(body, client_of(request), context.clock.monotonic_ms())
     if not body.metrics:
         return PushTelemetryResponse()
-    return _export(broker, instance, body)
+    return _export(context, instance, body)
 
 
-async def _export(broker: "Broker", instance: Instance, body: PushTelemetryRequest) -> Response:
-    telemetry = broker.telemetry
+async def _export(context: Context, instance: Instance, body: PushTelemetryRequest) -> Response:
+    telemetry = context.telemetry
     codec, metrics = Compression(body.compression_type), bytes(body.metrics)
     try:
         if codec is not Compression.NONE:
             limit = telemetry.max_bytes * _LARGEST_RATIO
-            metrics = await broker.workers.run(
-                broker.workers.compute, lambda: bytes(decompress(codec, body.metrics, limit))
+            metrics = await context.workers.run(
+                context.workers.compute, lambda: bytes(decompress(codec, body.metrics, limit))
             )
         telemetry.receiver.export(
             Push(
                 body.client_instance_id,
                 instance.client,
                 metrics,
-                broker.clock.now_ms(),
+                context.clock.now_ms(),
                 body.terminating,
             )
         )

@@ -5,10 +5,12 @@ subscriptions, and the groups that have settings of their own (KIP-1142).
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from penstock.broker.request import HandlerResult, Request
+from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.controller.configs import ConfigResourceType
+from penstock.controller.image import ClusterImage
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.list_config_resources import (
     ConfigResource,
@@ -17,14 +19,17 @@ from penstock.protocol.messages.list_config_resources import (
 )
 from penstock.security.acl import AclOperation
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
-
 _FIRST_WITH_TYPES = 1
 
 
-def handle(broker: "Broker", request: Request, body: ListConfigResourcesRequest) -> HandlerResult:
-    broker.authorizer.require(request.session, AclOperation.DESCRIBE_CONFIGS)
+@dataclass(frozen=True, slots=True)
+class Context:
+    image: ClusterImage
+    authorizer: RequestAuthorizer
+
+
+def handle(context: Context, request: Request, body: ListConfigResourcesRequest) -> HandlerResult:
+    context.authorizer.require(request.session, AclOperation.DESCRIBE_CONFIGS)
     if request.version < _FIRST_WITH_TYPES:
         types = [ConfigResourceType.CLIENT_METRICS]
     else:
@@ -36,13 +41,13 @@ def handle(broker: "Broker", request: Request, body: ListConfigResourcesRequest)
         config_resources=[
             ConfigResource(name, kind)
             for kind in types or list(ConfigResourceType)
-            for name in _names(broker, kind)
+            for name in _names(context, kind)
         ]
     )
 
 
-def _names(broker: "Broker", kind: ConfigResourceType) -> Iterable[str]:
-    image = broker.image
+def _names(context: Context, kind: ConfigResourceType) -> Iterable[str]:
+    image = context.image
     match kind:
         case ConfigResourceType.TOPIC:
             return list(image.topics)

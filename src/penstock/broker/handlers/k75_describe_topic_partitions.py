@@ -1,9 +1,12 @@
 """DescribeTopicPartitions (75): version 0: topics page by page, so many partitions at a time."""
 
+from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
 
+from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.request import HandlerResult, Request
+from penstock.broker.security.request_authorizer import RequestAuthorizer
+from penstock.controller.image import ClusterImage
 from penstock.controller.topic_names import check_topic_name
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
@@ -17,12 +20,16 @@ from penstock.protocol.messages.describe_topic_partitions import (
 )
 from penstock.security.acl import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    config: BrokerConfig
+    image: ClusterImage
+    authorizer: RequestAuthorizer
 
 
 def handle(
-    broker: "Broker", request: Request, body: DescribeTopicPartitionsRequest
+    context: Context, request: Request, body: DescribeTopicPartitionsRequest
 ) -> HandlerResult:
     cursor = body.cursor
     named = {topic.name for topic in body.topics}
@@ -35,22 +42,22 @@ def handle(
                 DescribeTopicPartitionsResponseTopic(refused, each.name) for each in body.topics
             ]
         )
-    names = sorted(named or broker.image.topics)
+    names = sorted(named or context.image.topics)
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
-    limit = broker.config.int("max.request.partition.size.limit")
+    limit = context.config.int("max.request.partition.size.limit")
     room = max(1, min(body.response_partition_limit, limit))
     response = DescribeTopicPartitionsResponse()
     for name in names:
-        if not broker.authorizer.allows(
+        if not context.authorizer.allows(
             request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, name
         ):
             if named:
                 code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 response.topics.append(DescribeTopicPartitionsResponseTopic(code, name))
             continue
-        if name not in broker.image.topics:
-            response.topics.append(_unknown(broker, request, name))
+        if name not in context.image.topics:
+            response.topics.append(_unknown(context, request, name))
             continue
         first = 0
         if cursor is not None and cursor.topic_name == name:
@@ -58,17 +65,17 @@ def handle(
         if room == 0:
             response.next_cursor = DescribeTopicPartitionsResponseCursor(name, first)
             break
-        topic = _topic(broker, request, name, first, room)
+        topic = _topic(context, request, name, first, room)
         response.topics.append(topic)
         room -= len(topic.partitions)
         after = first + len(topic.partitions)
-        if after < len(broker.image.topics[name].assignments):
+        if after < len(context.image.topics[name].assignments):
             response.next_cursor = DescribeTopicPartitionsResponseCursor(name, after)
             break
     return response
 
 
-def _unknown(broker: "Broker", request: Request, name: str) -> DescribeTopicPartitionsResponseTopic:
+def _unknown(context: Context, request: Request, name: str) -> DescribeTopicPartitionsResponseTopic:
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
         check_topic_name(name)
@@ -77,20 +84,20 @@ def _unknown(broker: "Broker", request: Request, name: str) -> DescribeTopicPart
     return DescribeTopicPartitionsResponseTopic(
         code,
         name,
-        topic_authorized_operations=broker.authorizer.operations(
+        topic_authorized_operations=context.authorizer.authorized_operations(
             request.session, ResourceType.TOPIC, name
         ),
     )
 
 
 def _topic(
-    broker: "Broker", request: Request, name: str, first: int, room: int
+    context: Context, request: Request, name: str, first: int, room: int
 ) -> DescribeTopicPartitionsResponseTopic:
-    record = broker.image.topics[name]
-    up = broker.image.brokers
+    record = context.image.topics[name]
+    up = context.image.brokers
     partitions = []
     for index, assignment in islice(record.assignments.items(), first, first + room):
-        state = broker.image.partitions[TopicPartition(name, index)]
+        state = context.image.partitions[TopicPartition(name, index)]
         leads = state.leader in up
         partitions.append(
             DescribeTopicPartitionsResponsePartition(
@@ -111,5 +118,5 @@ def _topic(
         record.topic_id,
         name in INTERNAL_TOPICS,
         partitions,
-        broker.authorizer.operations(request.session, ResourceType.TOPIC, name),
+        context.authorizer.authorized_operations(request.session, ResourceType.TOPIC, name),
     )

@@ -5,9 +5,11 @@ have; the words for each kind are in `penstock.broker.config` and `penstock.brok
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
 
+from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.broker_settings import setting_of
 from penstock.broker.config.client_metrics_config import (
     CLIENT_METRICS_SETTINGS,
@@ -29,18 +31,33 @@ from penstock.broker.config.topic_config import (
 )
 from penstock.broker.loggers import describe_loggers
 from penstock.broker.request import Session
-from penstock.broker.security.request_authorizer import CLUSTER_NAME
+from penstock.broker.security.request_authorizer import CLUSTER_NAME, RequestAuthorizer
 from penstock.controller.configs import ConfigResourceType, ConfigRules
+from penstock.controller.image import ClusterImage
 from penstock.controller.topic_names import check_topic_name, unknown_topic_error
 from penstock.core.errors import ErrorCode, KafkaError
+from penstock.protocol.messages.alter_configs import AlterConfigsResource
+from penstock.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsResource
 from penstock.security.acl import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+Resource = TypeVar("Resource", AlterConfigsResource, IncrementalAlterConfigsResource)
+
+ResourceKey: TypeAlias = tuple[int, str]
+"""Type and name of a resource."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigContext:
+    """The parts of the broker that have settings, and the authorizer for access to them."""
+
+    broker_id: int
+    config: BrokerConfig
+    image: ClusterImage
+    authorizer: RequestAuthorizer
 
 
 def check_access(
-    broker: "Broker", session: Session, operation: AclOperation, number: int, name: str
+    context: ConfigContext, session: Session, operation: AclOperation, number: int, name: str
 ) -> ConfigResourceType:
     """The kind of a resource; KafkaError where it is none or not the client's business (E3)."""
     try:
@@ -52,15 +69,15 @@ def check_access(
             "8 the loggers of a broker, 16 client metrics, 32 a group.",
         ) from None
     if kind is ConfigResourceType.TOPIC:
-        broker.authorizer.require(session, operation, ResourceType.TOPIC, name)
+        context.authorizer.require(session, operation, ResourceType.TOPIC, name)
     elif kind is ConfigResourceType.GROUP:
-        broker.authorizer.require(session, operation, ResourceType.GROUP, name)
+        context.authorizer.require(session, operation, ResourceType.GROUP, name)
     else:
-        broker.authorizer.require(session, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+        context.authorizer.require(session, operation, ResourceType.CLUSTER, CLUSTER_NAME)
     return kind
 
 
-def check_name(broker: "Broker", kind: ConfigResourceType, name: str) -> None:
+def check_name(context: ConfigContext, kind: ConfigResourceType, name: str) -> None:
     """KafkaError for a name that no topic can have, and for brokers other than this one.
 
     A broker answers for itself alone, and without a name for all of them.
@@ -68,42 +85,59 @@ def check_name(broker: "Broker", kind: ConfigResourceType, name: str) -> None:
     if kind is ConfigResourceType.TOPIC and name:
         check_topic_name(name)
     allowed = {
-        ConfigResourceType.BROKER: ("", str(broker.broker_id)),
-        ConfigResourceType.BROKER_LOGGER: (str(broker.broker_id),),
+        ConfigResourceType.BROKER: ("", str(context.broker_id)),
+        ConfigResourceType.BROKER_LOGGER: (str(context.broker_id),),
     }
     if name not in allowed.get(kind, (name,)):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"This is broker {broker.broker_id}, not {name!r}: ask that broker itself.",
+            f"This is broker {context.broker_id}, not {name!r}: ask that broker itself.",
         )
 
 
-def check_once(times: Counter[tuple[int, str]], who: tuple[int, str]) -> None:
-    """KafkaError for a resource that a request names more than once, before anything else."""
-    if times[who] > 1:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            f"The request names the resource {who[1]!r} of type {who[0]} {times[who]} times: name "
-            f"it once, with all its settings.",
-        )
+def check_alterations(
+    context: ConfigContext, session: Session, resources: Sequence[Resource]
+) -> tuple[list[tuple[ConfigResourceType, Resource]], dict[ResourceKey, KafkaError]]:
+    """Returns the resources whose settings the client may alter, and the errors of the others.
+
+    A resource that the request names more than once is an error.
+    """
+    counts = Counter((each.resource_type, each.resource_name) for each in resources)
+    allowed: list[tuple[ConfigResourceType, Resource]] = []
+    errors: dict[ResourceKey, KafkaError] = {}
+    for resource in resources:
+        key = number, name = resource.resource_type, resource.resource_name
+        try:
+            if counts[key] > 1:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"The request names the resource {name!r} of type {number} {counts[key]} "
+                    f"times: name it once, with all its settings.",
+                )
+            kind = check_access(context, session, AclOperation.ALTER_CONFIGS, number, name)
+            check_name(context, kind, name)
+            allowed.append((kind, resource))
+        except KafkaError as error:
+            errors[key] = error
+    return allowed, errors
 
 
 def describe(
-    broker: "Broker", kind: ConfigResourceType, name: str, names: Iterable[str] | None
+    context: ConfigContext, kind: ConfigResourceType, name: str, names: Iterable[str] | None
 ) -> list[ConfigEntry]:
     """The settings of a resource, or those that are named; KafkaError where there is none."""
-    image = broker.image
-    check_name(broker, kind, name)
+    image = context.image
+    check_name(context, kind, name)
     match kind:
         case ConfigResourceType.TOPIC:
             check_topic_name(name)
             if name not in image.topics:
                 raise unknown_topic_error(name)
-            return describe_topic(broker.config, image.config("topics", name), names)
+            return describe_topic(context.config, image.config("topics", name), names)
         case ConfigResourceType.BROKER:
             if name:
-                return broker.config.describe_all(names)
-            return broker.config.describe_default(names)
+                return context.config.describe_all(names)
+            return context.config.describe_default(names)
         case ConfigResourceType.BROKER_LOGGER:
             return describe_loggers(names)
         case ConfigResourceType.CLIENT_METRICS:
@@ -111,7 +145,7 @@ def describe(
             return describe_client_metrics(image.config("client-metrics", name), names)
         case ConfigResourceType.GROUP:
             _check_named("group", name)
-            return describe_group(broker.config, image.config("groups", name), names)
+            return describe_group(context.config, image.config("groups", name), names)
 
 
 def _check_named(what: str, name: str) -> None:
@@ -122,22 +156,22 @@ def _check_named(what: str, name: str) -> None:
 # --- what the controller must know to change them
 
 
-def config_rules(broker: "Broker") -> ConfigRules:
+def config_rules(context: ConfigContext) -> ConfigRules:
     return ConfigRules(
-        validate=lambda kind, name, values: _validate(broker, kind, name, values),
+        validate=lambda kind, name, values: _validate(context, kind, name, values),
         is_list=_is_list,
         default=_default,
     )
 
 
 def _validate(
-    broker: "Broker", kind: ConfigResourceType, name: str, values: Mapping[str, str]
+    context: ConfigContext, kind: ConfigResourceType, name: str, values: Mapping[str, str]
 ) -> None:
     match kind:
         case ConfigResourceType.TOPIC:
-            validate_topic_configs(values, broker.config)
+            validate_topic_configs(values, context.config)
         case ConfigResourceType.GROUP:
-            validate_group_configs(values, broker.config)
+            validate_group_configs(values, context.config)
         case ConfigResourceType.CLIENT_METRICS:
             try:
                 validate_client_metrics_configs(values)
@@ -148,8 +182,8 @@ def _validate(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
         case ConfigResourceType.BROKER:
             try:
-                broker.config.validate_dynamic(values, per_broker=bool(name))
-                check_tls(broker.config, values)
+                context.config.validate_dynamic(values, per_broker=bool(name))
+                check_tls(context.config, values)
             except KafkaError as error:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
 

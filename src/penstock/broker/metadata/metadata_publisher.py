@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.broker.config.component_config import cleaner_settings, set_limits, tls_settings
+from penstock.broker.metadata.topic_rules import election_rules
 from penstock.controller.election import elect_leaderless
 from penstock.controller.metadata import (
     DEFAULT_ENTITY,
@@ -113,15 +114,13 @@ class MetadataPublisher:
     def _elect_leaderless(self) -> None:
         """Where unclean elections are allowed now, who waits for one gets it (R5)."""
         broker = self._broker
-        rules = broker.election_rules()
+        rules = election_rules(broker.config, broker.image)
         if not elect_leaderless(broker.image, rules):
             return
 
         async def elect() -> None:
             await broker.controller.run(
-                lambda image: ControllerResult(
-                    elect_leaderless(image, broker.election_rules()), None
-                )
+                lambda image: ControllerResult(elect_leaderless(image, rules), None)
             )
 
         task = asyncio.get_running_loop().create_task(elect())

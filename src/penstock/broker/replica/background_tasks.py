@@ -10,7 +10,7 @@ from penstock.core.errors import KafkaError
 from penstock.storage.cleaner.log_cleaner import LogCleaner
 from penstock.storage.manager.log_manager import LogManager
 
-logger = logging.getLogger("penstock.chores")
+logger = logging.getLogger(__name__)
 
 _TICK_S = 0.25
 """How late a chore may be; `flush.ms` is the one that notices."""
@@ -37,7 +37,7 @@ class BackgroundTasks:
         self._stopping.set()
         self._cleaner.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._log_flusher.settle()
+        await self._log_flusher.wait_idle()
         await self._workers.settle()
 
     async def _stopped_within(self, seconds: float) -> bool:

@@ -1,8 +1,8 @@
-"""Fetch 0 to 3: their clients read the message formats v0 and v1 only, so batches are converted.
+"""Down-conversion for Fetch 0 to 3: record batches become messages of the formats v0 and v1.
 
 Unlike batches of the log, which are sent from its files, converted records are held in memory until
-the client has read them. So there is a limit to how many there may be at a time: beyond it, an
-answer has one batch of one partition, and its client comes back for the rest.
+the client has read them. `MAX_HELD_BYTES` limits them: beyond it, a response has one batch of one
+partition, and the client fetches the rest later.
 """
 
 import logging
@@ -10,11 +10,14 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from penstock.broker.config.topic_config import effective_value
-from penstock.broker.replica.fetch_sessions import Entry, EntryKey
+from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.config.topic_config import effective_value, topic_config
+from penstock.broker.replica.fetch_sessions import CachedPartition, PartitionKey
+from penstock.broker.replica.replica_manager import ReplicaManager
+from penstock.broker.workers import Workers
+from penstock.controller.image import ClusterImage
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.fetch import FetchPartitionData, FetchResponse
 from penstock.protocol.primitives import size_of
@@ -25,48 +28,45 @@ from penstock.storage.log.read_ahead import ReadAhead
 from penstock.storage.log.results import FetchIsolation
 from penstock.storage.segment.log_segment import LogSlice
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
-
 LAST_VERSION = 3
 _MAGIC = (0, 0, 1, 1)
 """The message format by the version of Fetch."""
 LAST_WITH_HARD_LIMIT = 2
-"""Up to here `max_bytes` of a partition holds even where not one message fits."""
+"""Up to this version `max_bytes` of a partition holds even if not one message fits."""
 SEARCHED_BYTES = 64 * 1024
-"""More than the log looks at to find an offset from the index entry before it."""
-MOST_BYTES = 64 * 1024 * 1024
-"""Of converted records in memory. Beyond it an answer still has its first batch."""
+"""More than the log scans to find an offset from the index entry before it."""
+MAX_HELD_BYTES = 64 * 1024 * 1024
+"""Limit on converted records in memory. Beyond it a response still has its first batch."""
 _BLOCK = 1024 * 1024
 
-logger = logging.getLogger("penstock.requests")
+logger = logging.getLogger(__name__)
 
 
 class _Held(bytearray):
-    """Converted records. They go when they have been sent, or their connection has ended."""
+    """Converted records; freed when they have been sent or their connection has closed."""
 
 
 _held: WeakValueDictionary[int, _Held] = WeakValueDictionary()
-"""All that there are in this process."""
+"""All converted records in this process."""
 
 
 def held_bytes() -> int:
-    """Bytes of converted records that have not been sent yet; any thread may ask."""
-    # The list of references is made in one step, whatever other threads add or drop.
-    return sum(len(held) for each in _held.valuerefs() if (held := each()) is not None)
+    """Returns the bytes of converted records that are not sent yet. Thread-safe."""
+    # `valuerefs` copies the list in one step, so other threads may add and drop records.
+    return sum(len(held) for reference in _held.valuerefs() if (held := reference()) is not None)
 
 
-def check_topic(broker: "Broker", topic: str) -> None:
-    """KafkaError where the settings of a topic are against converting its batches."""
-    own = broker.image.config("topics", topic)
-    if broker.topic_config(topic).log.compression_type == Compression.ZSTD.codec_name:
+def check_topic(config: BrokerConfig, image: ClusterImage, topic: str) -> None:
+    """Raises KafkaError if the settings of a topic forbid the conversion of its batches."""
+    own = image.config("topics", topic)
+    if topic_config(config, own).log.compression_type == Compression.ZSTD.codec_name:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            f"topic {topic!r} is packed with zstd, which this client does not read: use one that "
-            f"fetches with version 10 (Kafka 2.1) or newer, or another compression.type",
+            f"topic {topic!r} is compressed with zstd, which this client does not read: use one "
+            f"that fetches with version 10 (Kafka 2.1) or newer, or another compression.type",
         )
     setting = "message.downconversion.enable"
-    if not effective_value(broker.config, own, setting):
+    if not effective_value(config, own, setting):
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
             f"{setting} is false for topic {topic!r}: use a client that fetches with version 4 "
@@ -75,110 +75,119 @@ def check_topic(broker: "Broker", topic: str) -> None:
 
 
 class DownConversion:
-    """Converts the answers to one request."""
+    """Converts the responses to one request."""
 
-    __slots__ = ("_broker", "_entries", "_magic", "_max_bytes", "_version")
+    __slots__ = ("_magic", "_max_bytes", "_partitions", "_replicas", "_version", "_workers")
 
     def __init__(
-        self, broker: "Broker", version: int, max_bytes: int, entries: Mapping[EntryKey, Entry]
+        self,
+        replicas: ReplicaManager,
+        workers: Workers,
+        version: int,
+        max_bytes: int,
+        partitions: Mapping[PartitionKey, CachedPartition],
     ) -> None:
-        self._broker = broker
+        self._replicas = replicas
+        self._workers = workers
         self._version = version
         self._magic = _MAGIC[version]
         self._max_bytes = max_bytes
-        self._entries = entries
+        self._partitions = partitions
 
     async def convert(self, response: FetchResponse) -> bool:
-        """Puts messages in the place of batches; False where the answer then says nothing.
+        """Replaces batches by messages; returns False if the response then has no content.
 
-        That is so where only markers came, which old formats do not have: the client would ask
-        again at once, and had better wait for more.
+        That happens when only markers were read, which old formats do not have: the client would
+        fetch again at once, so the response had better wait for more.
         """
-        found: list[tuple[Entry, FetchPartitionData, LogSlice]] = []
-        says_something = not response.responses
+        slices: list[tuple[CachedPartition, FetchPartitionData, LogSlice]] = []
+        has_content = not response.responses
         for topic in response.responses:
             for data in topic.partitions:
                 if isinstance(data.records, LogSlice):
-                    entry = self._entries[topic.topic, data.partition_index]
-                    found.append((entry, data, data.records))
+                    partition = self._partitions[topic.topic, data.partition_index]
+                    slices.append((partition, data, data.records))
                     data.records = b""
-                says_something = says_something or bool(data.error_code)
-        # Small records grow, which shall not take the answer beyond what the client wants.
-        left = self._max_bytes
-        reserved = sum(records.size for _, _, records in found)
-        for entry, data, records in found:
+                has_content = has_content or bool(data.error_code)
+        # Small records grow; that must not take the response beyond what the client accepts.
+        remaining = self._max_bytes
+        reserved = sum(records.size for _, _, records in slices)
+        for partition, data, records in slices:
             reserved -= records.size
-            room = max(min(entry.max_bytes, left - reserved), records.size)
-            await self._convert(entry, data, records, room, may_skip=left < self._max_bytes)
-            left -= 0 if data.records is None else size_of(data.records)
-            says_something = says_something or bool(data.records) or bool(data.error_code)
-        return says_something
+            room = max(min(partition.max_bytes, remaining - reserved), records.size)
+            may_skip = remaining < self._max_bytes
+            await self._convert(partition, data, records, room, may_skip=may_skip)
+            remaining -= 0 if data.records is None else size_of(data.records)
+            has_content = has_content or bool(data.records) or bool(data.error_code)
+        return has_content
 
     async def _convert(
         self,
-        entry: Entry,
+        partition: CachedPartition,
         data: FetchPartitionData,
         records: LogSlice,
         room: int,
         *,
         may_skip: bool,
     ) -> None:
-        """Converts the records of one partition. `may_skip`: the answer has some already."""
+        """Converts the records of one partition. `may_skip`: the response has some already."""
         try:
-            data.records = await self._messages(entry, records, room, may_skip)
+            data.records = await self._messages(partition, records, room, may_skip)
         except KafkaError as error:
             data.error_code = error.code
             data.high_watermark = -1
         except OSError as error:
-            logger.error("%s-%d cannot be read: %s", entry.topic, entry.partition, error)
+            logger.error("%s-%d cannot be read: %s", partition.topic, partition.index, error)
             # Clients of this age do not know KAFKA_STORAGE_ERROR.
             data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             data.high_watermark = -1
 
     async def _messages(
-        self, entry: Entry, found: LogSlice, room: int, may_skip: bool
+        self, partition: CachedPartition, records: LogSlice, room: int, may_skip: bool
     ) -> bytes | memoryview:
-        workers = self._broker.workers
-        slice_: LogSlice | None = found
+        workers = self._workers
+        slice_: LogSlice | None = records
         while slice_ is not None:
             try:
                 piece = _Piece(slice_)
             except ValueError:
-                # Its segment was deleted: the next request hears where the log begins now.
+                # Its segment was deleted: the next fetch gets the new log start offset.
                 return b""
             if not piece.is_cached:
-                # A disk that fails is met again by the conversion, which says so.
+                # A disk error shows again in the conversion, which reports it.
                 with suppress(OSError):
                     await workers.run(workers.flush, piece.warm)
             limit = None
-            if self._version <= LAST_WITH_HARD_LIMIT and slice_.size > entry.max_bytes:
-                limit = entry.max_bytes
-            work = partial(piece.convert, self._magic, entry.fetch_offset, room, limit, may_skip)
+            if self._version <= LAST_WITH_HARD_LIMIT and slice_.size > partition.max_bytes:
+                limit = partition.max_bytes
+            work = partial(
+                piece.convert, self._magic, partition.fetch_offset, room, limit, may_skip
+            )
             messages, next_offset = await workers.run(workers.compute, work)
             if messages or next_offset is None:
                 return messages
-            slice_ = await self._read(entry, next_offset, min(room, entry.max_bytes))
+            slice_ = await self._read(partition, next_offset, min(room, partition.max_bytes))
         return b""
 
-    async def _read(self, entry: Entry, offset: int, limit: int) -> LogSlice | None:
-        """What comes after batches of which nothing was left."""
-        workers = self._broker.workers
-        replica = self._broker.replicas.find(entry.topic, entry.partition)
-        ahead = ReadAhead.of(replica.leading(), offset, SEARCHED_BYTES)
+    async def _read(self, partition: CachedPartition, offset: int, limit: int) -> LogSlice | None:
+        """Reads what follows batches of which no record was left."""
+        workers = self._workers
+        replica = self._replicas.find(partition.topic, partition.index)
+        ahead = ReadAhead.of(replica.leader_log(), offset, SEARCHED_BYTES)
         if ahead is not None:
             with suppress(OSError):
                 await workers.run(workers.flush, ahead.run)
-        log = replica.leading()
+        log = replica.leader_log()
         return log.read(offset, limit, FetchIsolation.HIGH_WATERMARK, min_one=True).records
 
 
 class _Piece:
-    """Batches in a file, through a handle of its own: the log may close its own meanwhile."""
+    """Batches in a file, through its own file descriptor: the log may close the log's own."""
 
     __slots__ = ("_file", "_position", "_size", "is_cached")
 
     def __init__(self, where: LogSlice) -> None:
-        """`ValueError` where the log has closed its own already."""
+        """Raises ValueError if the log has closed the file already."""
         number = where.file.fileno()
         self.is_cached = where.file.is_cached(where.position, where.size)
         self._file = OsFile(os.dup(number))
@@ -193,13 +202,13 @@ class _Piece:
     def convert(
         self, magic: int, first_offset: int, room: int, limit: int | None, may_skip: bool
     ) -> tuple[memoryview, int | None]:
-        """Reads and converts, cuts at `limit`, and closes the handle.
+        """Reads, converts, truncates at `limit` and closes the file descriptor.
 
-        Messages and the offset after them; None for it where there was no memory to read any. Only
-        one thread converts, so that each time it is known what the ones before have left.
+        Returns the messages and the offset after them, which is None if there was no memory to read
+        any. Only one thread converts, so `held_bytes` cannot grow between the check and the read.
         """
         try:
-            memory = max(MOST_BYTES - held_bytes(), 0)
+            memory = max(MAX_HELD_BYTES - held_bytes(), 0)
             if may_skip and not memory:
                 return memoryview(b""), None
             data = self._file.read_at(self._position, self._size)

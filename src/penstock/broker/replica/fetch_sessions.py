@@ -1,8 +1,8 @@
 """Incremental fetch sessions (KIP-227): a client names its partitions once, then only changes.
 
-A request is full (session epoch 0: opens a session; -1: closes one, none afterwards) or incremental
-(epoch 1, 2, …: what it does not name is as before). The answer to an incremental request leaves out
-partitions about which there is nothing new.
+A request is full (session epoch 0 opens a session, -1 closes it) or incremental (epoch 1, 2, …:
+partitions that it does not name are as before). The response to an incremental request leaves out
+partitions without anything new.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,47 +23,47 @@ INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 _MAX_EPOCH: Final = 2**31 - 1
 
-EntryKey = tuple[str | int, int]
-"""Topic and partition. The topic is its id as a number, which is found faster, else its name."""
+PartitionKey = tuple[str | int, int]
+"""Topic and partition. The topic is its id as a number, which hashes faster, or its name."""
 
 
-class Entry:
-    """A partition that a client fetches, and what it was told about it last."""
+class CachedPartition:
+    """A partition that a client fetches, and the offsets of the last response about it."""
 
     __slots__ = (
-        "checked",
         "fetch_offset",
         "high_watermark",
+        "index",
         "key",
         "last_fetched_epoch",
         "leader_epoch",
         "log_start_offset",
         "max_bytes",
-        "partition",
         "topic",
         "topic_id",
+        "verified_replica",
     )
 
-    def __init__(self, topic: str, topic_id: UUID, wanted: FetchPartition) -> None:
+    def __init__(self, topic: str, topic_id: UUID, request: FetchPartition) -> None:
         self.topic = topic
         self.topic_id = topic_id
-        self.partition = wanted.partition
-        self.key: EntryKey = (_topic_key(topic, topic_id), wanted.partition)
-        self.checked: object = None
-        """The replica that was found to be of this topic, not of another one of its name."""
+        self.index = request.partition
+        self.key: PartitionKey = (_topic_key(topic, topic_id), request.partition)
+        self.verified_replica: object = None
+        """The replica whose topic id was compared with the client's."""
         self.high_watermark = -1
         self.log_start_offset = -1
-        self.update(wanted)
+        self.update(request)
 
-    def update(self, wanted: FetchPartition) -> None:
-        self.fetch_offset = wanted.fetch_offset
-        self.max_bytes = wanted.partition_max_bytes
-        self.leader_epoch = wanted.current_leader_epoch
-        self.last_fetched_epoch = wanted.last_fetched_epoch
+    def update(self, request: FetchPartition) -> None:
+        self.fetch_offset = request.fetch_offset
+        self.max_bytes = request.partition_max_bytes
+        self.leader_epoch = request.current_leader_epoch
+        self.last_fetched_epoch = request.last_fetched_epoch
 
-    def is_news(self, data: FetchPartitionData) -> bool:
-        """Whether an incremental answer must hold `data`; remembers what is told."""
-        news = (
+    def update_response_data(self, data: FetchPartitionData) -> bool:
+        """Stores the offsets of `data`; returns whether an incremental response must include it."""
+        must_respond = (
             bool(data.records)
             or data.high_watermark != self.high_watermark
             or data.log_start_offset != self.log_start_offset
@@ -72,74 +72,83 @@ class Entry:
         self.high_watermark = data.high_watermark
         self.log_start_offset = data.log_start_offset
         if data.error_code:
-            # The next answer without an error is news too.
+            # The next response without an error must include the partition too.
             self.high_watermark = -1
-            news = True
-        return news
+            must_respond = True
+        return must_respond
 
 
 class FetchSession:
-    """The partitions of one client, in the order in which they are served."""
+    """The partitions of one client, in the order in which they are read."""
 
-    __slots__ = ("created_ms", "entries", "epoch", "id", "last_used_ms", "uses_topic_ids")
+    __slots__ = ("epoch", "id", "last_used_ms", "partitions", "uses_topic_ids")
 
     def __init__(self, session_id: int, uses_topic_ids: bool, now_ms: int) -> None:
         self.id = session_id
         self.uses_topic_ids = uses_topic_ids
         self.epoch = 1
-        self.entries: dict[EntryKey, Entry] = {}
-        self.created_ms = now_ms
+        self.partitions: dict[PartitionKey, CachedPartition] = {}
         self.last_used_ms = now_ms
 
 
 class FetchContext:
-    """What one request asks for, and how its answer is put together."""
+    """The partitions that one request fetches, and how its response is put together."""
 
-    __slots__ = ("_session", "entries", "incremental")
+    __slots__ = ("_session", "incremental", "partitions")
 
     def __init__(
-        self, entries: dict[EntryKey, Entry], session: FetchSession | None, incremental: bool
+        self,
+        partitions: dict[PartitionKey, CachedPartition],
+        session: FetchSession | None,
+        incremental: bool,
     ) -> None:
-        self.entries = entries
+        self.partitions = partitions
         self._session = session
         self.incremental = incremental
-        """Whether the answer may leave partitions out: the client remembers what it was told."""
+        """Whether the response may leave out unchanged partitions."""
 
     @property
     def session_id(self) -> int:
         return NO_SESSION if self._session is None else self._session.id
 
     def responses(
-        self, found: Iterable[tuple[Entry, FetchPartitionData]]
+        self, results: Iterable[tuple[CachedPartition, FetchPartitionData]]
     ) -> list[FetchableTopicResponse]:
-        """The topics of the answer. Partitions that gave records go to the end of the queue."""
+        """Returns the topics of the response; partitions with records move to the end of the queue.
+
+        So every partition is read first at some time, even if each response holds only a few.
+        """
         topics: list[FetchableTopicResponse] = []
         session = self._session
-        served: list[Entry] = []
+        with_records: list[CachedPartition] = []
         topic: str | int | None = None
-        for entry, data in found:
-            if session is not None and not entry.is_news(data) and self.incremental:
+        for partition, data in results:
+            if (
+                session is not None
+                and not partition.update_response_data(data)
+                and self.incremental
+            ):
                 continue
             if data.records:
-                served.append(entry)
-            if entry.key[0] == topic:
+                with_records.append(partition)
+            if partition.key[0] == topic:
                 topics[-1].partitions.append(data)
             else:
-                topic = entry.key[0]
-                topics.append(FetchableTopicResponse(entry.topic, entry.topic_id, [data]))
+                topic = partition.key[0]
+                topics.append(FetchableTopicResponse(partition.topic, partition.topic_id, [data]))
         if session is not None and self.incremental:
-            for entry in served:
-                # It may have been forgotten by a request that came while this one waited.
-                if session.entries.pop(entry.key, None) is not None:
-                    session.entries[entry.key] = entry
+            for partition in with_records:
+                # A request that arrived while this one waited may have removed it.
+                if session.partitions.pop(partition.key, None) is not None:
+                    session.partitions[partition.key] = partition
         return topics
 
 
 class FetchSessionCache:
     """The sessions of all clients: at most `max.incremental.fetch.session.cache.slots`.
 
-    When all slots are taken, a new session takes the place of one that was not used for
-    `eviction_ms`; where there is none the client does without a session.
+    When all slots are taken, a new session replaces the least recently used one if that was idle
+    for `eviction_ms`; otherwise the client gets no session.
     """
 
     def __init__(self, slots: int, new_id: Callable[[], int], eviction_ms: int = 120_000) -> None:
@@ -160,43 +169,47 @@ class FetchSessionCache:
         name_of: Callable[[UUID], str],
         now_ms: int,
     ) -> FetchContext:
-        """What the request asks for; KafkaError where its session is gone or out of step."""
+        """Returns what the request fetches; opens, continues or closes a session.
+
+        Raises KafkaError if the session does not exist or has another epoch.
+        """
         if body.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._sessions.pop(body.session_id, None)
-            entries = {
-                entry.key: entry
+            partitions = {
+                partition.key: partition
                 for topic in body.topics
-                for entry in _entries(topic.topic or name_of(topic.topic_id), topic)
+                for partition in _partitions(topic.topic or name_of(topic.topic_id), topic)
             }
             session = None
-            if body.session_epoch == INITIAL_EPOCH and entries:
+            if body.session_epoch == INITIAL_EPOCH and partitions:
                 session = self._create(uses_topic_ids, now_ms)
             if session is not None:
-                session.entries = entries
-            return FetchContext(entries, session, incremental=False)
-        session = self._continued(body, uses_topic_ids)
+                session.partitions = partitions
+            return FetchContext(partitions, session, incremental=False)
+        session = self._find(body, uses_topic_ids)
         for topic in body.topics:
             name = topic.topic or name_of(topic.topic_id)
             key = _topic_key(topic.topic, topic.topic_id)
-            for wanted in topic.partitions:
-                known = session.entries.get((key, wanted.partition))
-                if known is not None:
-                    known.update(wanted)
+            for request in topic.partitions:
+                cached = session.partitions.get((key, request.partition))
+                if cached is not None:
+                    cached.update(request)
                 else:
-                    session.entries[key, wanted.partition] = Entry(name, topic.topic_id, wanted)
+                    cached = CachedPartition(name, topic.topic_id, request)
+                    session.partitions[key, request.partition] = cached
         for forgotten in body.forgotten_topics_data:
             key = _topic_key(forgotten.topic, forgotten.topic_id)
-            for partition in forgotten.partitions:
-                session.entries.pop((key, partition), None)
+            for index in forgotten.partitions:
+                session.partitions.pop((key, index), None)
         session.epoch = 1 if session.epoch == _MAX_EPOCH else session.epoch + 1
         session.last_used_ms = now_ms
         self._sessions[session.id] = self._sessions.pop(session.id)
-        if not session.entries:
+        if not session.partitions:
             del self._sessions[session.id]
             return FetchContext({}, None, incremental=True)
-        return FetchContext(session.entries, session, incremental=True)
+        return FetchContext(session.partitions, session, incremental=True)
 
-    def _continued(self, body: FetchRequest, uses_topic_ids: bool) -> FetchSession:
+    def _find(self, body: FetchRequest, uses_topic_ids: bool) -> FetchSession:
         session = self._sessions.get(body.session_id)
         if session is None:
             raise KafkaError(
@@ -235,5 +248,5 @@ def _topic_key(name: str, topic_id: UUID) -> str | int:
     return topic_id.int or name
 
 
-def _entries(name: str, topic: FetchTopic) -> Iterable[Entry]:
-    return (Entry(name, topic.topic_id, wanted) for wanted in topic.partitions)
+def _partitions(name: str, topic: FetchTopic) -> Iterable[CachedPartition]:
+    return (CachedPartition(name, topic.topic_id, request) for request in topic.partitions)

@@ -8,7 +8,7 @@ from penstock.core.errors import KafkaStorageError
 from penstock.storage.log.flush_task import FlushTask
 from penstock.storage.log.log import Log
 
-logger = logging.getLogger("penstock.flushes")
+logger = logging.getLogger(__name__)
 
 _LOOK_AGAIN_S = 0.005
 
@@ -21,7 +21,7 @@ class LogFlusher:
         self._running: dict[Log, asyncio.Future[None]] = {}
         self._next: dict[Log, asyncio.Future[None]] = {}
 
-    def start(self, log: Log) -> "asyncio.Future[None]":
+    def flush(self, log: Log) -> "asyncio.Future[None]":
         """Makes what the log holds now durable; done when it is, with an error where it failed.
 
         While a flush is under way, all who come wait for the one after it together.
@@ -90,7 +90,7 @@ class LogFlusher:
         else:
             self._run(log, task, done)
 
-    async def settle(self) -> None:
+    async def wait_idle(self) -> None:
         """Waits until no flush is under way."""
         while self._running:
             await asyncio.wait(self._running.values())

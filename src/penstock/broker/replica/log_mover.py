@@ -10,7 +10,7 @@ from penstock.core.ids import TopicPartition
 from penstock.storage.manager.log_manager import LogManager
 from penstock.storage.manager.log_move import LogMove
 
-logger = logging.getLogger("penstock.moves")
+logger = logging.getLogger(__name__)
 
 
 class LogMover:
@@ -46,7 +46,7 @@ class LogMover:
             ended = self._logs.advance_move(move)
             if move.done and not is_told:
                 # At once: the log before takes no more records.
-                self._replicas.moved(partition)
+                self._replicas.on_log_moved(partition)
                 is_told = True
             if not ended:
                 if self._stopping and move.swap is None:

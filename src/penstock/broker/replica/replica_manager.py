@@ -1,7 +1,7 @@
 """The partitions that this broker hosts: each is a replica, its log, and who waits for it.
 
 `apply` follows the cluster's changes: it makes and deletes logs and takes over leaderships. All of
-it runs on the event loop; what waits for the disk runs on threads: `make_logs` before a change is
+it runs on the event loop; what waits for the disk runs on threads: `create_logs` before a change is
 told, deletions after it (`deleted` waits for them).
 """
 
@@ -34,21 +34,21 @@ from penstock.storage.manager.log_creation import NewLog
 from penstock.storage.manager.log_manager import LogManager
 from penstock.storage.producer.append_info import VerificationGuard
 
-logger = logging.getLogger("penstock.replicas")
+logger = logging.getLogger(__name__)
 
 
 class Replica:
     """A partition hosted here. `log` is None while its folder is offline."""
 
-    __slots__ = ("_log", "committed_waiters", "config", "partition", "waiters")
+    __slots__ = ("_log", "config", "delayed_committed_fetches", "delayed_fetches", "partition")
 
     def __init__(self, partition: Partition, log: Log | None, config: TopicConfig) -> None:
         self.partition = partition
         self._log = log
         self.config = config
-        self.waiters = WatchList()
+        self.delayed_fetches = WatchList()
         """Fetches that may read up to the high watermark."""
-        self.committed_waiters = WatchList()
+        self.delayed_committed_fetches = WatchList()
         """Fetches that may read up to the last stable offset (`read_committed`)."""
 
     @property
@@ -64,9 +64,9 @@ class Replica:
     def use(self, log: Log | None) -> None:
         """Goes on with another log of the same partition; who waits looks again."""
         self._log = log
-        self.finish_waiters()
+        self.complete_delayed_fetches()
 
-    def leading(self, current_leader_epoch: int = -1) -> Log:
+    def leader_log(self, current_leader_epoch: int = -1) -> Log:
         """The log, for a client that needs the leader; KafkaError where this is not it."""
         code = self.partition.check_leader(current_leader_epoch)
         if code is not ErrorCode.NONE:
@@ -92,7 +92,7 @@ class Replica:
         log = self._log
         partition = self.partition
         if log is None or log.failure is not None or not partition.is_leader:
-            log = self.leading()
+            log = self.leader_log()
         if acks == -1 and len(partition.isr) < self.config.min_insync_replicas:
             self._require_in_sync(partition)
         if prepared is None:
@@ -125,19 +125,19 @@ class Replica:
         self._advance(self.log, size)
 
     def _advance(self, log: Log, size: int) -> None:
-        committed = self.committed_waiters
+        committed = self.delayed_committed_fetches
         stable = log.last_stable_offset if committed else 0
         log.update_high_watermark(self.partition.high_watermark(log.log_end_offset))
-        if self.waiters:
-            self.waiters.arrived(size)
+        if self.delayed_fetches:
+            self.delayed_fetches.arrived(size)
         if committed:
             moved = log.last_stable_offset - stable
             if moved:
                 committed.arrived(max(size, moved))
 
-    def finish_waiters(self) -> None:
-        self.waiters.finish_all()
-        self.committed_waiters.finish_all()
+    def complete_delayed_fetches(self) -> None:
+        self.delayed_fetches.finish_all()
+        self.delayed_committed_fetches.finish_all()
 
 
 _LEADER_ERRORS = {
@@ -187,13 +187,13 @@ class ReplicaManager:
             f"there is no partition {index} of a topic {topic!r}: create it, or check the name",
         )
 
-    async def make_logs(self, changes: Sequence[Change]) -> None:
+    async def create_logs(self, changes: Sequence[Change]) -> None:
         """Makes the logs of new partitions on a thread, before anybody is told of them.
 
         What goes wrong with one shows when `apply` asks for its log.
         """
         # A partition of the same name may be on its way out.
-        await self.deleted()
+        await self.wait_for_deletions()
         topics: dict[str, TopicRecord] = {}
         values: dict[str, Mapping[str, str]] = {}
         records: list[PartitionRecord] = []
@@ -223,7 +223,7 @@ class ReplicaManager:
             # Where that took a folder offline, they go to another one.
             new = [each for each in new if isinstance(made.get(each.partition), KafkaStorageError)]
 
-    async def deleted(self) -> None:
+    async def wait_for_deletions(self) -> None:
         """Returns when the deletions of which `apply` has heard are durable."""
         if self._deletions:
             await asyncio.wait(self._deletions)
@@ -257,7 +257,7 @@ class ReplicaManager:
                 if log is not None:
                     log.config = config.log
 
-    def moved(self, key: TopicPartition) -> None:
+    def on_log_moved(self, key: TopicPartition) -> None:
         """A partition lives in another folder now: its replica goes on with the log there."""
         replica = self.by_topic.get(key.topic, {}).get(key.partition)
         if replica is not None:
@@ -287,7 +287,7 @@ class ReplicaManager:
                 hosted.advance(0)
             except KafkaStorageError as error:
                 logger.error("%s", error.message)
-        hosted.finish_waiters()
+        hosted.complete_delayed_fetches()
 
     def _create(self, record: PartitionRecord) -> Replica:
         topic_id = self._image.topics[record.topic].topic_id
@@ -322,7 +322,7 @@ class ReplicaManager:
         self._deletions.add(deletion)
         deletion.add_done_callback(self._dropped)
         for replica in dropped.values():
-            replica.finish_waiters()
+            replica.complete_delayed_fetches()
 
     def _dropped(self, deletion: "asyncio.Task[list[KafkaError]]") -> None:
         self._deletions.discard(deletion)

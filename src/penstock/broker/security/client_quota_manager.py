@@ -26,13 +26,13 @@ class ClientQuotaManager:
                 case Delete(ConfigKey(entity)) if _KINDS.issuperset(dict(entity)):
                     self.limits.delete(entity)
 
-    def produced(self, request: Request) -> int:
+    def record_produce(self, request: Request) -> int:
         if not self.limits.enabled:
             return 0
         user, client_id = request.session.principal.name, request.client_id
         return self.limits.record_produce(user, client_id, request.size, self._clock.monotonic_ms())
 
-    def fetched(self, request: Request, size: int) -> int:
+    def record_fetch(self, request: Request, size: int) -> int:
         """Where the client must wait, it gets nothing, and so the bytes do not count."""
         if not self.limits.enabled:
             return 0
@@ -50,12 +50,12 @@ class ClientQuotaManager:
         most = self.limits.max_fetch_bytes(request.session.principal.name, request.client_id)
         return int(min(room, most))
 
-    def handled(self, request: Request, seconds: float) -> int:
+    def record_request_time(self, request: Request, seconds: float) -> int:
         """A request took this much of the broker's time."""
         user, client_id = request.session.principal.name, request.client_id
         return self.limits.record_request(user, client_id, seconds, self._clock.monotonic_ms())
 
-    def mutations(self, request: Request, first_strict_version: int) -> MutationQuota:
+    def mutation_quota(self, request: Request, first_strict_version: int) -> MutationQuota:
         """The quota on partitions made and deleted, for one request."""
         return self.limits.mutation_quota(
             request.session.principal.name,

@@ -34,7 +34,7 @@ class RequestAuthorizer:
     def allows_cluster(self, session: Session, operation: AclOperation) -> bool:
         return self.allows(session, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
-    def refusal(
+    def error(
         self, session: Session, operation: AclOperation, resource: ResourceType, name: str
     ) -> KafkaError:
         """The error for what is not allowed (E3)."""
@@ -53,7 +53,7 @@ class RequestAuthorizer:
     ) -> None:
         """Raises the refusal unless it is allowed."""
         if not self.allows(session, operation, resource, name):
-            raise self.refusal(session, operation, resource, name)
+            raise self.error(session, operation, resource, name)
 
     def allows_any_write(self, session: Session) -> bool:
         """Whether the client may produce at all, and so may have a producer id (KIP-679)."""
@@ -67,7 +67,9 @@ class RequestAuthorizer:
             principal, host, AclOperation.WRITE, ResourceType.TOPIC
         )
 
-    def operations(self, session: Session, resource: ResourceType, name: str = CLUSTER_NAME) -> int:
+    def authorized_operations(
+        self, session: Session, resource: ResourceType, name: str = CLUSTER_NAME
+    ) -> int:
         """What the client may do with a resource, as the bits that responses carry."""
         authorizer = self.acl_authorizer
         if authorizer is None:

@@ -111,7 +111,7 @@ class SaslServerAuthenticator:
             self._expires_ms = self._now_ms() + self._lifetime_ms
         self._finished(name)
 
-    def bare_step(self, token: memoryview) -> bytes:
+    def step_unframed(self, token: memoryview) -> bytes:
         """As `step`, for a token that came as a frame of its own: the answer with its length.
 
         There is no way to tell such a client why it is refused: a ProtocolError ends it.

@@ -20,7 +20,7 @@ from penstock.security.principal import ANONYMOUS, Principal, SslPrincipalMapper
 from penstock.security.scram import ScramServer
 from penstock.security.scram_credential import ScramCredential, ScramMechanism, random_text
 
-logger = logging.getLogger("penstock.sessions")
+logger = logging.getLogger(__name__)
 
 _NONCE_BITS = 130
 _LINGER_S = 0.2

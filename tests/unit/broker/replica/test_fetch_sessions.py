@@ -37,14 +37,14 @@ def answer(context: FetchContext, ends: dict[tuple[str, int], int]) -> set[tuple
         (
             entry,
             FetchPartitionData(
-                entry.partition,
+                entry.index,
                 0,
-                ends[entry.topic, entry.partition],
+                ends[entry.topic, entry.index],
                 log_start_offset=0,
-                records=b"x" if entry.fetch_offset < ends[entry.topic, entry.partition] else b"",
+                records=b"x" if entry.fetch_offset < ends[entry.topic, entry.index] else b"",
             ),
         )
-        for entry in context.entries.values()
+        for entry in context.partitions.values()
     ]
     return {
         (topic.topic, each.partition_index)
@@ -99,7 +99,7 @@ def test_a_client_hears_all_news_and_nothing_else(steps: list[tuple[str, tuple[s
             for each, offset in wanted.items()
             if offset < ends[each] or told[each] != ends[each]
         }
-        assert {(entry.topic, entry.partition) for entry in context.entries.values()} == set(wanted)
+        assert {(entry.topic, entry.index) for entry in context.partitions.values()} == set(wanted)
         assert answer(context, ends) == expected
         told.update({each: ends[each] for each in wanted})
 
@@ -108,13 +108,13 @@ def test_ids_are_told_as_ids() -> None:
     sessions = FetchSessionCache(10, counting())
     request = fetch_request({UUID(int=1): {0: 0}, UUID(int=9): {0: 0}}, session=(0, 0))
     context = open_session(sessions, request, ids=True)
-    assert {(each.topic, each.topic_id) for each in context.entries.values()} == {
+    assert {(each.topic, each.topic_id) for each in context.partitions.values()} == {
         ("a", UUID(int=1)),
         ("", UUID(int=9)),
     }
     request = fetch_request({}, session=(1, 1), forgotten={UUID(int=9): [0]})
     context = open_session(sessions, request, ids=True)
-    assert [each.topic for each in context.entries.values()] == ["a"]
+    assert [each.topic for each in context.partitions.values()] == ["a"]
 
 
 def test_the_epoch_starts_over_after_the_largest() -> None:
@@ -160,7 +160,7 @@ def test_no_session_without_partitions_or_slots() -> None:
 def test_an_error_is_told_and_so_is_its_end() -> None:
     sessions = FetchSessionCache(10, counting())
     context = open_session(sessions, fetch_request({"a": {0: 0}}, session=(0, 0)))
-    (entry,) = context.entries.values()
+    (entry,) = context.partitions.values()
     good = FetchPartitionData(0, 0, 0, log_start_offset=0, records=b"")
     bad = FetchPartitionData(0, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, records=b"")
     context.responses([(entry, good)])

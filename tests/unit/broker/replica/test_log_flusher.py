@@ -54,9 +54,9 @@ async def reached(disk: GatedDisk) -> None:
 
 
 def test_what_is_in_the_log_becomes_durable(log: Log, disk: GatedDisk) -> None:
-    async def work(flushes: LogFlusher) -> None:
+    async def work(flusher: LogFlusher) -> None:
         append(log)
-        done = flushes.start(log)
+        done = flusher.flush(log)
         await reached(disk)
         assert not done.done()
         assert log.local.recovery_point == 0
@@ -68,11 +68,11 @@ def test_what_is_in_the_log_becomes_durable(log: Log, disk: GatedDisk) -> None:
 
 
 def test_where_everything_is_durable_nobody_waits(log: Log, disk: GatedDisk) -> None:
-    async def work(flushes: LogFlusher) -> None:
+    async def work(flusher: LogFlusher) -> None:
         disk.gate.set()
         append(log)
-        await flushes.start(log)
-        assert flushes.start(log).done()
+        await flusher.flush(log)
+        assert flusher.flush(log).done()
 
     run(work)
 
@@ -80,12 +80,12 @@ def test_where_everything_is_durable_nobody_waits(log: Log, disk: GatedDisk) -> 
 def test_who_comes_while_a_flush_runs_shares_the_next(log: Log, disk: GatedDisk) -> None:
     """The running one may have begun before the later records came: it does not cover them."""
 
-    async def work(flushes: LogFlusher) -> None:
+    async def work(flusher: LogFlusher) -> None:
         append(log)
-        first = flushes.start(log)
+        first = flusher.flush(log)
         await reached(disk)
         append(log)
-        second, third = flushes.start(log), flushes.start(log)
+        second, third = flusher.flush(log), flusher.flush(log)
         assert second is third
         assert second is not first
         disk.gate.set()
@@ -93,7 +93,7 @@ def test_who_comes_while_a_flush_runs_shares_the_next(log: Log, disk: GatedDisk)
         assert log.local.recovery_point == 1
         await second
         assert log.local.recovery_point == 2
-        await flushes.settle()
+        await flusher.wait_idle()
 
     run(work)
 
@@ -101,12 +101,12 @@ def test_who_comes_while_a_flush_runs_shares_the_next(log: Log, disk: GatedDisk)
 def test_a_flush_that_fails_fails_all_who_wait(
     log: Log, disk: GatedDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def work(flushes: LogFlusher) -> None:
+    async def work(flusher: LogFlusher) -> None:
         append(log)
-        first = flushes.start(log)
+        first = flusher.flush(log)
         await reached(disk)
         append(log)
-        second = flushes.start(log)
+        second = flusher.flush(log)
         disk.gate.set()
         for each in (first, second):
             with pytest.raises(KafkaStorageError):
@@ -130,9 +130,9 @@ def test_a_log_that_is_deleted_meanwhile_is_no_failure(
 ) -> None:
     """Its folder has another name by then; whoever waits is told, and nobody else."""
 
-    async def work(flushes: LogFlusher) -> None:
+    async def work(flusher: LogFlusher) -> None:
         append(log)
-        done = flushes.start(log)
+        done = flusher.flush(log)
         log.guard.stop(KafkaStorageError("t-0 was deleted"))
         disk.gate.set()
         with pytest.raises(KafkaStorageError, match="was deleted"):
@@ -147,11 +147,11 @@ def test_a_log_that_is_deleted_meanwhile_is_no_failure(
 
 
 def test_settle_waits_for_what_is_under_way(log: Log, disk: GatedDisk) -> None:
-    async def work(flushes: LogFlusher) -> None:
+    async def work(flusher: LogFlusher) -> None:
         append(log)
-        flushes.start(log)
+        flusher.flush(log)
         await reached(disk)
-        settling = asyncio.create_task(flushes.settle())
+        settling = asyncio.create_task(flusher.wait_idle())
         await asyncio.sleep(0)
         assert not settling.done()
         disk.gate.set()
@@ -165,13 +165,13 @@ def test_a_log_that_is_held_and_then_moved(log: Log, disk: GatedDisk, tmp_path: 
     """S1: the flush waits, and is then one of the log that has the records now."""
     disk.gate.set()
 
-    async def work(flushes: LogFlusher) -> None:
+    async def work(flusher: LogFlusher) -> None:
         append(log)
         with LogDirectory(tmp_path / "other") as folder:
             new = folder.open()
             append(new)
             with log.local.lock_files():
-                done = flushes.start(log)
+                done = flusher.flush(log)
                 await asyncio.sleep(0)
                 assert not done.done()
                 log.successor = new

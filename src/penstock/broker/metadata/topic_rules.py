@@ -1,0 +1,36 @@
+"""The rules that the broker's settings give to the controller's commands about topics."""
+
+import random
+from uuid import uuid4
+
+from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.config.topic_config import topic_config, validate_topic_configs
+from penstock.controller.image import ClusterImage
+from penstock.controller.partition_state_machine import ElectionRules
+from penstock.controller.placement import PlacementStart
+from penstock.controller.topics import NewTopicRules
+
+
+def new_topic_rules(config: BrokerConfig) -> NewTopicRules:
+    """Returns the defaults and checks for new topics, with a random first broker."""
+    return NewTopicRules(
+        num_partitions=config.int("num.partitions"),
+        replication_factor=config.int("default.replication.factor"),
+        validate_configs=lambda configs: validate_topic_configs(configs, config),
+        new_topic_id=uuid4,
+        start=random_start(),
+    )
+
+
+def random_start() -> PlacementStart:
+    """Returns a random broker to begin the placement of replicas with."""
+    return PlacementStart(random.randrange(1 << 16), random.randrange(1 << 16))
+
+
+def election_rules(config: BrokerConfig, image: ClusterImage) -> ElectionRules:
+    """Returns which topics allow unclean leader elections, as their settings say now."""
+    return ElectionRules(
+        lambda topic: (
+            topic_config(config, image.config("topics", topic)).unclean_leader_election_enable
+        )
+    )
