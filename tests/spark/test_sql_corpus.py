@@ -4,9 +4,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.spark.check.durations import seconds
-from penstock.spark.check.shape import cannot_append, cannot_update, output_mode, stateful
-from penstock.spark.check.views import analyse
+from penstock.spark.check.durations import parse_duration
+from penstock.spark.check.query_shape import (
+    append_obstacle,
+    is_stateful,
+    output_mode,
+    update_obstacle,
+)
+from penstock.spark.check.views import analyze
 from penstock.spark.pipeline.model import PipelineSpec
 from penstock.spark.run.plan_facts import facts_of
 from tests.support.spark.sql_corpus import (
@@ -67,7 +72,7 @@ def _refusal(spark: "SparkSession", frame: "DataFrame", mode: str) -> str | None
 
 
 def _problems(spec: PipelineSpec) -> list[str]:
-    return [each.message for each in analyse(spec).problems]
+    return [each.message for each in analyze(spec).problems]
 
 
 @pytest.mark.parametrize("sql", GOOD)
@@ -76,31 +81,31 @@ def test_spark_agrees_with_what_is_known_of_a_good_statement(
 ) -> None:
     """D2: columns, event time, state and output modes are those of Spark's own analysis."""
     spec = pipeline(sql)
-    analysis = analyse(spec)
+    analysis = analyze(spec)
     relation = analysis.view("s0")
     assert not analysis.problems
-    assert relation.streaming is not None or relation.opaque
+    assert relation.is_streaming is not None or relation.is_opaque
 
     frame = views.sql(sql)
 
-    assert relation.streaming in (frame.isStreaming, None)
-    if relation.complete:
+    assert relation.is_streaming in (frame.isStreaming, None)
+    if relation.is_complete:
         assert [each.name or "?" for each in relation.columns] == [
             each.name if known.name else "?"
             for each, known in zip(frame.schema, relation.columns, strict=True)
         ]
-        assert [each.event_time for each in relation.columns] == [
+        assert [each.is_event_time for each in relation.columns] == [
             "spark.watermarkDelayMs" in each.metadata for each in frame.schema
         ]
-    if not frame.isStreaming or relation.opaque:
+    if not frame.isStreaming or relation.is_opaque:
         return
     appended, updated = (_refusal(views, frame, mode) for mode in ("append", "update"))
-    assert (cannot_append(relation) is None) == (appended is None), appended
-    assert (cannot_update(relation) is None) == (updated is None), updated
+    assert (append_obstacle(relation) is None) == (appended is None), appended
+    assert (update_obstacle(relation) is None) == (updated is None), updated
     mode = output_mode(spec, spec.sinks[0])
     assert mode is not None
     assert _refusal(views, frame, mode) is None
-    assert stateful(spec, spec.sinks[0]) is facts_of(frame).stateful
+    assert is_stateful(spec, spec.sinks[0]) is facts_of(frame).stateful
 
 
 @pytest.mark.parametrize(("sql", "said"), REFUSED)
@@ -151,10 +156,10 @@ def test_spark_reads_spans_of_time_alike(spark: "SparkSession", text: str) -> No
         read = jvm.org.apache.spark.sql.catalyst.util.IntervalUtils.fromIntervalString(text)
     except (Py4JJavaError, PySparkException):
         with pytest.raises(ValueError, match=r"\w"):
-            seconds(text)
+            parse_duration(text)
         return
     days, rest = read.extractAsPeriod().getDays(), read.extractAsDuration().toMillis()
-    assert seconds(text) == days * 86_400 + rest / 1000
+    assert parse_duration(text) == days * 86_400 + rest / 1000
 
 
 def test_spark_joins_streams_by_equality_only(views: "SparkSession") -> None:

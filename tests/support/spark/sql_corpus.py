@@ -246,7 +246,7 @@ REFUSED = (
     ("SELECT user FROM click", "there is no view click"),
     ("SELECT order.nr FROM clicks", "order has no field nr"),
     ("SELECT order.lines.prize FROM clicks", "lines has no field prize: did you mean price?"),
-    ("SELECT user.name FROM clicks", "user is a string and has no fields"),
+    ("SELECT user.name FROM clicks", "user is a string, which has no fields"),
     ("SELECT user FROM clicks c JOIN customers d ON c.user = d.user", "ambiguous"),
     ("SELECT cuont(user) FROM clicks", "there is no function cuont: did you mean count?"),
     (
@@ -324,14 +324,14 @@ UNBOUNDED = (
         "GROUP BY w.start",
         "no key is w or a window of it",
     ),
-    ("SELECT DISTINCT user FROM clicks", "every row would be kept for ever"),
-    ("SELECT user FROM clicks EXCEPT SELECT user FROM customers", "would be kept for ever"),
-    ("SELECT user FROM clicks EXCEPT ALL SELECT user FROM customers", "would be kept for ever"),
-    ("SELECT c.user FROM clicks c JOIN views v ON c.user = v.user", "for ever"),
+    ("SELECT DISTINCT user FROM clicks", "every row would be kept forever"),
+    ("SELECT user FROM clicks EXCEPT SELECT user FROM customers", "would be kept forever"),
+    ("SELECT user FROM clicks EXCEPT ALL SELECT user FROM customers", "would be kept forever"),
+    ("SELECT c.user FROM clicks c JOIN views v ON c.user = v.user", "forever"),
     ("SELECT c.user FROM clicks c JOIN bare b ON c.user = b.user AND c.at > b.at", "right side"),
     (
         "SELECT c.user FROM clicks c JOIN views v ON c.user = v.user AND c.at >= v.seen",
-        "rows of the right side for ever",
+        "rows of the right side forever",
     ),
 )
 """What Spark runs and would keep state of for ever."""

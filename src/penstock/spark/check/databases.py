@@ -1,7 +1,6 @@
-"""The databases of a pipeline, as they are: tables that are joined with, and those of sinks."""
+"""Checks of a pipeline's tables against their databases: static tables, and those of sinks."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,56 +13,53 @@ from penstock.spark.pipeline.model import PipelineSpec, Problem, TableSpec
 from penstock.spark.sinks.registry import kind_of
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
     from sqlalchemy.types import TypeEngine
+
+_LOCK_WAIT_S = 5.0
 
 
 class Databases(Protocol):
-    """What checks ask of databases."""
+    """The tables of databases, by SQLAlchemy's address."""
 
     def columns(self, address: str, table: str) -> Sequence[Column] | None:
-        """Of a table; None if there is none. `PipelineError` if the database cannot be asked."""
+        """Returns the columns of a table, or None if it does not exist.
+
+        Raises `PipelineError` if the database does not respond.
+        """
 
 
 class LiveDatabases:
-    """Real ones, through SQLAlchemy."""
+    """The tables of real databases, read through SQLAlchemy."""
 
     def columns(self, address: str, table: str) -> Sequence[Column] | None:
         from sqlalchemy import inspect
         from sqlalchemy.exc import NoSuchTableError, SQLAlchemyError
 
+        from penstock.spark.sinks.database.engines import open_engine
+
         schema, _, name = table.rpartition(".")
-        with _engine(address) as engine:
-            shown = engine.url.render_as_string(hide_password=True)
+        engine = open_engine(address, _LOCK_WAIT_S)
+        try:
             if engine.dialect.name == "sqlite" and not Path(engine.url.database or "").exists():
-                # To ask would make the file.
+                # Connecting would create the file.
                 return None
-            try:
-                found = inspect(engine).get_columns(name, schema or None)
-            except NoSuchTableError:
-                return None
-            except (SQLAlchemyError, OSError) as error:
-                said = str(error).splitlines()[0]
-                raise PipelineError(f"the database {shown} cannot be asked: {said}") from error
-        return [Column(each["name"], _type(each["type"])) for each in found]
-
-
-@contextmanager
-def _engine(address: str) -> "Iterator[Engine]":
-    from penstock.spark.sinks.database.engines import open_engine
-
-    engine = open_engine(address, 5.0)
-    try:
-        yield engine
-    finally:
-        engine.dispose()
+            columns = inspect(engine).get_columns(name, schema or None)
+        except NoSuchTableError:
+            return None
+        except (SQLAlchemyError, OSError) as error:
+            shown = engine.url.render_as_string(hide_password=True)
+            reason = str(error).splitlines()[0]
+            raise PipelineError(f"the database {shown} cannot be read: {reason}") from error
+        finally:
+            engine.dispose()
+        return [Column(column["name"], _type(column["type"])) for column in columns]
 
 
 def table_columns(
     spec: PipelineSpec, databases: Databases | None
 ) -> tuple[Mapping[str, Sequence[Column]], list[Problem]]:
-    """Columns of static tables without a schema, by name of the view."""
-    found: dict[str, Sequence[Column]] = {}
+    """Returns the columns of static tables without a schema, by view, and problems with them."""
+    columns_by_view: dict[str, Sequence[Column]] = {}
     problems: list[Problem] = []
     for table in spec.tables:
         try:
@@ -74,12 +70,12 @@ def table_columns(
             problems.append(Problem(line, f"tables.{table.name}.{key}", str(error)))
             continue
         if columns is not None:
-            found[table.name] = columns
-    return found, problems
+            columns_by_view[table.name] = columns
+    return columns_by_view, problems
 
 
 def check_tables(spec: PipelineSpec, analysis: Analysis, databases: Databases) -> list[Problem]:
-    """Whether the tables of sinks can take the rows."""
+    """Returns a problem for each sink whose table cannot hold the rows."""
     return [
         problem
         for sink in spec.sinks
@@ -92,8 +88,8 @@ def _columns(table: TableSpec, databases: Databases | None) -> Sequence[Column] 
         if "://" in table.path:
             return None
         if not Path(table.path).exists():
-            raise PipelineError(f"there is no file or folder {table.path}")
-        return None if table.schema is not None else _of_files(table.path)
+            raise PipelineError(f"there is no file or directory {table.path}")
+        return None if table.schema is not None else _file_columns(table.path)
     if databases is None or not table.database or not table.table:
         return None
     columns = databases.columns(table.database, table.table)
@@ -102,20 +98,20 @@ def _columns(table: TableSpec, databases: Databases | None) -> Sequence[Column] 
     return None if table.schema is not None else columns
 
 
-def _of_files(path: str) -> Sequence[Column]:
+def _file_columns(path: str) -> Sequence[Column]:
     from penstock.spark.run.static_tables import StaticTable
 
     return [Column(name) for name in StaticTable({"path": path}).schema().names]
 
 
-def _type(kind: "TypeEngine[Any]") -> DataType | None:
-    """Only what is sure: the sink and the reader of static tables know more of types."""
+def _type(sql_type: "TypeEngine[Any]") -> DataType | None:
+    """Returns the type if it is certain; the reader of static tables knows more of types."""
     from sqlalchemy import types as sql
 
-    if isinstance(kind, sql.DateTime):
+    if isinstance(sql_type, sql.DateTime):
         return TIMESTAMP
-    if isinstance(kind, sql.Integer):
+    if isinstance(sql_type, sql.Integer):
         return Scalar("bigint")
-    if isinstance(kind, sql.Numeric) and not isinstance(kind, sql.Float):
-        return Decimal(kind.precision or 38, kind.scale or 0)
-    return Scalar("string") if isinstance(kind, sql.String) else None
+    if isinstance(sql_type, sql.Numeric) and not isinstance(sql_type, sql.Float):
+        return Decimal(sql_type.precision or 38, sql_type.scale or 0)
+    return Scalar("string") if isinstance(sql_type, sql.String) else None

@@ -1,4 +1,4 @@
-"""Spans of time as Spark reads them: `10 minutes`, `1 hour 30 minutes`."""
+"""Durations as Spark reads them: `10 minutes`, `1 hour 30 minutes`."""
 
 import re
 
@@ -12,38 +12,38 @@ _UNITS = {
     "week": 604800.0,
 }
 _PART = re.compile(r"\s*([+-]?)\s*(\d+(?:\.\d*)?|\.\d+)(\s*)([A-Za-z]+)(\s*)")
-_LONGER = ("month", "year")
+_CALENDAR_UNITS = ("month", "year")
 
 
-def seconds(text: str) -> float:
-    """How long it is; `ValueError` says why it is no such span."""
+def parse_duration(text: str) -> float:
+    """Returns the duration in seconds. Raises `ValueError` with the reason and a remedy."""
     rest = re.sub(r"^\s*interval\b", "", text, flags=re.IGNORECASE)
-    found = 0.0
-    at = 0
-    while at < len(rest.rstrip()):
-        part = _PART.match(rest, at)
+    duration = 0.0
+    position = 0
+    while position < len(rest.rstrip()):
+        part = _PART.match(rest, position)
         if part is None:
             bare = rest.strip()
             if re.fullmatch(r"[+-]?\d+(\.\d+)?", bare):
                 raise ValueError(f"{bare} has no unit: write `{bare} seconds`")
-            raise ValueError(f"{text!r} is not a span of time such as `10 minutes`")
-        sign, number, space, name, behind = part.groups()
+            raise ValueError(f"{text!r} is not a duration such as `10 minutes`")
+        sign, number, space, name, trailing_space = part.groups()
         unit = name.lower().removesuffix("s")
-        if unit in _LONGER:
+        if unit in _CALENDAR_UNITS:
             raise ValueError(f"{text!r}: months and years differ in length: write it in days")
         if unit not in _UNITS:
-            known = ", ".join(f"{each}s" for each in _UNITS)
-            raise ValueError(f"{text!r}: {name} is not one of {known}")
+            units = ", ".join(f"{known_unit}s" for known_unit in _UNITS)
+            raise ValueError(f"{text!r}: {name} is not one of {units}")
         if not space:
             raise ValueError(f"{text!r} needs a space: write `{number} {name}`")
         if "." in number and unit != "second":
             raise ValueError(f"{text!r}: only seconds may have a fraction")
-        found += float(sign + number) * _UNITS[unit]
-        at = part.end()
-        if not behind and at < len(rest):
-            raise ValueError(f"{text!r} is not a span of time such as `10 minutes`")
-    if at == 0:
-        raise ValueError("a span of time is missing, such as `10 minutes`")
-    if found < 0:
-        raise ValueError(f"{text!r} is less than nothing")
-    return found
+        duration += float(sign + number) * _UNITS[unit]
+        position = part.end()
+        if not trailing_space and position < len(rest):
+            raise ValueError(f"{text!r} is not a duration such as `10 minutes`")
+    if position == 0:
+        raise ValueError("the duration is missing: write one such as `10 minutes`")
+    if duration < 0:
+        raise ValueError(f"{text!r} is negative: a duration is 0 or more")
+    return duration

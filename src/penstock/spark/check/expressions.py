@@ -1,14 +1,14 @@
-"""What expressions are: their types where these are sure, event time, aggregates, windows."""
+"""Properties of SQL expressions: their type if it is certain, event time, aggregates, windows."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 
 from sqlglot import exp
 
-from penstock.spark.check.durations import seconds
+from penstock.spark.check.durations import parse_duration
 from penstock.spark.check.functions import AGGREGATES
 from penstock.spark.check.relations import Column, WindowKind
-from penstock.spark.check.scope import Found, Scope, path_of
+from penstock.spark.check.scope import ResolvedColumn, Scope, path_of
 from penstock.spark.check.types import TIMESTAMP, WINDOW, parse_type
 from penstock.spark.decode.datatypes import DataType, Scalar
 
@@ -21,39 +21,43 @@ _TIMESTAMP_NODES = (exp.CurrentTimestamp, exp.TimestampTrunc, exp.StrToTime)
 _TIMESTAMP_NAMES = frozenset(
     ["timestamp_seconds", "timestamp_millis", "timestamp_micros", "to_timestamp", "now"]
 )
-_WINDOWS = {each.value: each for each in WindowKind}
+_WINDOW_KINDS = {kind.value: kind for kind in WindowKind}
 
 
 def function_name(node: exp.Expr) -> str:
-    """Of a call that sqlglot has no class for; else nothing."""
+    """Returns the name of a called function that sqlglot has no class for, else an empty text."""
     return str(node.this).lower() if isinstance(node, exp.Anonymous) else ""
 
 
 def window_kind(node: exp.Expr) -> WindowKind | None:
-    """Whether it is a call of `window` or `session_window`."""
-    return _WINDOWS.get(function_name(node))
+    """Returns the kind of window that a call of `window` or `session_window` makes."""
+    return _WINDOW_KINDS.get(function_name(node))
 
 
 def window_problem(node: exp.Expr) -> str | None:
-    """What is wrong with the spans of time of a window."""
+    """Returns what is wrong with the durations of a window."""
     if window_kind(node) is None:
         return None
-    given = node.expressions[1:3]
-    texts = [str(each.this) for each in given if isinstance(each, exp.Literal) and each.is_string]
-    if len(texts) < len(given) or any(each.lower().startswith("interval") for each in texts):
+    arguments = node.expressions[1:3]
+    texts = [str(arg.this) for arg in arguments if isinstance(arg, exp.Literal) and arg.is_string]
+    if len(texts) < len(arguments) or any(text.lower().startswith("interval") for text in texts):
         return None
     try:
-        spans = [seconds(each) for each in texts]
+        durations = [parse_duration(text) for text in texts]
     except ValueError as error:
         return str(error)
-    if spans and not spans[0]:
+    if durations and not durations[0]:
         return f"a window of {texts[0]!r} has no length"
-    if len(spans) > 1 and not 0 < spans[1] <= spans[0]:
-        return f"windows of {texts[0]!r} cannot begin every {texts[1]!r}: rows would be left out"
+    if len(durations) > 1 and not 0 < durations[1] <= durations[0]:
+        return (
+            f"windows of {texts[0]!r} cannot begin every {texts[1]!r}, because rows would be left "
+            "out: make the second duration the shorter one"
+        )
     return None
 
 
 def is_aggregate(node: exp.Expr) -> bool:
+    """Returns whether the node itself is a call of an aggregate function."""
     if isinstance(node, exp.AggFunc):
         return not isinstance(node, _WINDOW_ONLY)
     if isinstance(node, exp.Any):
@@ -61,49 +65,51 @@ def is_aggregate(node: exp.Expr) -> bool:
     return function_name(node) in AGGREGATES
 
 
-def within(node: exp.Expr) -> Iterator[exp.Expr]:
-    """An expression and all its parts, but not the queries within it."""
+def walk_expression(node: exp.Expr) -> Iterator[exp.Expr]:
+    """Yields an expression and all its parts, but not the subqueries in it."""
     yield node
-    for each in node.iter_expressions():
-        if not isinstance(each, exp.Query | exp.Subquery):
-            yield from within(each)
+    for part in node.iter_expressions():
+        if not isinstance(part, exp.Query | exp.Subquery):
+            yield from walk_expression(part)
 
 
 def has_aggregate(node: exp.Expr) -> bool:
-    """Whether it aggregates; `sum(x) OVER …` does not."""
+    """Returns whether the expression aggregates; `sum(x) OVER …` does not."""
     if isinstance(node, exp.Query | exp.Subquery):
         return False
     if isinstance(node, exp.Window):
-        return any(has_aggregate(each) for each in node.this.iter_expressions())
-    return is_aggregate(node) or any(has_aggregate(each) for each in node.iter_expressions())
+        return any(has_aggregate(part) for part in node.this.iter_expressions())
+    return is_aggregate(node) or any(has_aggregate(part) for part in node.iter_expressions())
 
 
-def describe(node: exp.Expr, scope: Scope, *, aliases: bool = False) -> Column:
-    """The column that this expression gives, as far as it is known."""
+def column_of(node: exp.Expr, scope: Scope, *, aliases: bool = False) -> Column:
+    """Returns the column that an expression makes, as far as it is known."""
     if isinstance(node, exp.Alias):
-        return replace(describe(node.this, scope, aliases=aliases), name=node.alias)
+        return replace(column_of(node.this, scope, aliases=aliases), name=node.alias)
     if isinstance(node, exp.Paren):
-        return describe(node.this, scope, aliases=aliases)
+        return column_of(node.this, scope, aliases=aliases)
     path = path_of(node)
     if path:
-        return _of_path(node, path, scope, aliases=aliases)
+        return _column_at(node, path, scope, aliases=aliases)
     kind = window_kind(node)
     if kind is not None and node.expressions:
-        time = describe(node.expressions[0], scope, aliases=aliases)
-        return Column(kind.value, WINDOW, time.event_time, kind)
+        time = column_of(node.expressions[0], scope, aliases=aliases)
+        return Column(kind.value, WINDOW, time.is_event_time, kind)
     if function_name(node) == "window_time" and node.expressions:
-        window = describe(node.expressions[0], scope, aliases=aliases)
-        return Column("", TIMESTAMP, window.event_time)
+        window = column_of(node.expressions[0], scope, aliases=aliases)
+        return Column("", TIMESTAMP, window.is_event_time)
     return Column("", _type(node, scope))
 
 
-def _of_path(node: exp.Expr, path: list[exp.Identifier], scope: Scope, *, aliases: bool) -> Column:
-    found = scope.find(node, aliases=aliases)
-    if isinstance(found, Found):
-        return replace(found.column, name=path[-1].name)
+def _column_at(
+    node: exp.Expr, path: list[exp.Identifier], scope: Scope, *, aliases: bool
+) -> Column:
+    resolved = scope.find(node, aliases=aliases)
+    if isinstance(resolved, ResolvedColumn):
+        return replace(resolved.column, name=path[-1].name)
     target = scope.aliases.get(path[0].name.lower()) if aliases and len(path) == 1 else None
     if target is not None and not (isinstance(target, exp.Column) and target.name == path[0].name):
-        return replace(describe(target, scope), name=path[0].name)
+        return replace(column_of(target, scope), name=path[0].name)
     return Column(path[-1].name)
 
 
@@ -112,7 +118,7 @@ def _type(node: exp.Expr, scope: Scope) -> DataType | None:
         # sqlglot writes Spark's TIME as a timestamp.
         return None if node.to.is_type("time") else parse_type(node.to.sql("spark"))
     if isinstance(node, _SAME_TYPE) and isinstance(node.this, exp.Expr):
-        return describe(node.this, scope).type
+        return column_of(node.this, scope).type
     if isinstance(node, _TIMESTAMP_NODES) or function_name(node) in _TIMESTAMP_NAMES:
         return TIMESTAMP
     if isinstance(node, exp.Count):

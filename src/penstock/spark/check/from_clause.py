@@ -1,4 +1,4 @@
-"""FROM, JOIN and LATERAL VIEW: which views a SELECT reads, and how they are put together."""
+"""FROM, JOIN and LATERAL VIEW: the views that a SELECT reads, and how they are joined."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -7,7 +7,7 @@ from typing import Protocol
 from sqlglot import exp
 
 from penstock.spark.check import joins
-from penstock.spark.check.grouping import UNBOUNDED
+from penstock.spark.check.grouping import UNBOUNDED_ADVICE
 from penstock.spark.check.joins import JoinType
 from penstock.spark.check.relations import (
     UNKNOWN,
@@ -15,13 +15,13 @@ from penstock.spark.check.relations import (
     Relation,
     State,
     StateKind,
-    combined,
+    combine,
 )
-from penstock.spark.check.scope import Read, Scope
+from penstock.spark.check.scope import FromItem, Scope
 
 
-class Checker(Protocol):
-    """What reading a FROM clause needs of whoever checks the query."""
+class QueryChecker(Protocol):
+    """Checks queries, tables and columns on behalf of a FROM clause."""
 
     @property
     def step_name(self) -> str: ...
@@ -42,43 +42,43 @@ class Checker(Protocol):
 
 
 class FromClause:
-    """Fills the scope of a SELECT."""
+    """The FROM clause of a SELECT; reading it fills the SELECT's scope."""
 
-    def __init__(self, checker: Checker, ctes: Mapping[str, Relation], scope: Scope) -> None:
+    def __init__(self, checker: QueryChecker, ctes: Mapping[str, Relation], scope: Scope) -> None:
         self._checker = checker
         self._ctes = ctes
         self._scope = scope
 
     def read(self, select: exp.Select) -> Relation:
-        """All that the SELECT reads, as one."""
+        """Returns everything that the SELECT reads, as one relation."""
         start = select.args.get("from_")
         if start is None:
-            return Relation(streaming=False)
-        relation = self._one(start.this)
+            return Relation(is_streaming=False)
         first = start.this
-        listed = [*(select.args.get("joins") or []), *(first.args.get("joins") or [])]
+        relation = self._add_item(first)
         where = select.args.get("where")
-        for join in listed:
+        for join in [*(select.args.get("joins") or []), *(first.args.get("joins") or [])]:
             relation = self._join(relation, join, where.this if where is not None else None)
-        views = [*(first.args.get("laterals") or []), *(select.args.get("laterals") or [])]
-        for view in views:
+        for view in [*(first.args.get("laterals") or []), *(select.args.get("laterals") or [])]:
             self._lateral_view(view)
         return relation
 
-    def _one(self, node: exp.Expr) -> Relation:
-        """A view, a subquery or a function; its name is known from here on."""
-        found = self._relation(node)
+    def _add_item(self, node: exp.Expr) -> Relation:
+        """Adds a view, a subquery or a table function to the scope, and returns its relation."""
+        relation = self._relation(node)
         sample = node.args.get("sample")
-        if sample is not None and found.streaming:
+        if sample is not None and relation.is_streaming:
             if sample.args.get("percent") is not None:
-                self._checker.add(node, "TABLESAMPLE is not possible on a stream")
-            found = found.with_state(State(kind=StateKind.LIMIT, step=self._checker.step_name))
+                self._checker.add(node, "TABLESAMPLE is not possible on a stream: leave it out")
+            relation = relation.with_state(
+                State(kind=StateKind.LIMIT, step=self._checker.step_name)
+            )
         for pivot in node.args.get("pivots") or ():
-            self._pivot(pivot, Read(node.alias_or_name, found))
-            found = replace(found, columns=(), complete=False, opaque=True)
-        found = renamed(found, node.args.get("alias"))
-        self._scope.reads.append(Read(node.alias_or_name, found))
-        return found
+            self._pivot(pivot, FromItem(node.alias_or_name, relation))
+            relation = replace(relation, columns=(), is_complete=False, is_opaque=True)
+        relation = rename_columns(relation, node.args.get("alias"))
+        self._scope.items.append(FromItem(node.alias_or_name, relation))
+        return relation
 
     def _relation(self, node: exp.Expr) -> Relation:
         if isinstance(node, exp.Table):
@@ -88,113 +88,111 @@ class FromClause:
         if isinstance(node, exp.Lateral):
             self._checker.columns(node.this, self._scope)
         if isinstance(node, exp.Values | exp.Lateral | exp.Unnest):
-            return Relation(complete=False, streaming=False)
+            return Relation(is_complete=False, is_streaming=False)
         if isinstance(node, exp.Query):
             return self._checker.query(node, self._ctes, self._scope.outer)
         return UNKNOWN
 
-    def _pivot(self, pivot: exp.Expr, read: Read) -> None:
+    def _pivot(self, pivot: exp.Expr, item: FromItem) -> None:
         if not pivot.args.get("unpivot"):
-            for each in [*pivot.expressions, *(one.this for one in pivot.args["fields"])]:
-                self._checker.columns(each, Scope([read]))
+            for part in [*pivot.expressions, *(field.this for field in pivot.args["fields"])]:
+                self._checker.columns(part, Scope([item]))
 
     def _lateral_view(self, node: exp.Expr) -> None:
         self._checker.columns(node.this, self._scope)
         alias = node.args.get("alias")
         columns = alias.args.get("columns") if alias is not None else None
         relation = Relation(
-            columns=tuple(Column(each.name) for each in columns or []),
-            complete=bool(columns),
-            streaming=False,
+            columns=tuple(Column(column.name) for column in columns or []),
+            is_complete=bool(columns),
+            is_streaming=False,
         )
-        name = alias.name if alias is not None else ""
-        self._scope.reads.append(Read(name, relation))
+        self._scope.items.append(FromItem(alias.name if alias is not None else "", relation))
 
     def _join(self, left: Relation, join: exp.Join, where: exp.Expr | None) -> Relation:
-        right = self._one(join.this)
-        right_at = len(self._scope.reads) - 1
+        right = self._add_item(join.this)
+        right_index = len(self._scope.items) - 1
         kind = joins.join_type(join)
-        shared = self._shared(join, left, right, right_at)
+        shared = self._shared_columns(join, left, right, right_index)
         condition = list(joins.conjuncts(join.args.get("on")))
         if join.args.get("on") is not None:
             self._checker.columns(join.args["on"], self._scope)
-        found = combined([left, right], _columns(kind, left, right))
-        if left.streaming and right.streaming:
+        hides_right = kind in (JoinType.SEMI, JoinType.ANTI)
+        columns = left.columns if hides_right else (*left.columns, *right.columns)
+        joined = combine([left, right], columns)
+        if left.is_streaming and right.is_streaming:
             if kind is JoinType.INNER:
                 condition += joins.conjuncts(where)
-            found = self._streams(found, join, kind, left, right, right_at, condition, shared)
-        elif None not in (left.streaming, right.streaming) and found.streaming:
-            refused = joins.refused_with_table(kind, bool(left.streaming), bool(right.streaming))
-            if refused is not None:
-                self._checker.add(join.this, refused)
-        if kind in (JoinType.SEMI, JoinType.ANTI):
-            # From here on the right side is out of sight.
-            self._scope.reads[right_at] = Read("", Relation(streaming=right.streaming))
-        return found
+            sides = joins.JoinSides(self._scope, right_index, left, right)
+            joined = self._join_streams(joined, join, kind, sides, condition, shared)
+        elif None not in (left.is_streaming, right.is_streaming) and joined.is_streaming:
+            refusal = joins.table_join_refusal(
+                kind, bool(left.is_streaming), bool(right.is_streaming)
+            )
+            if refusal is not None:
+                self._checker.add(join.this, refusal)
+        if hides_right:
+            self._scope.items[right_index] = FromItem("", Relation(is_streaming=right.is_streaming))
+        return joined
 
-    def _streams(
+    def _join_streams(
         self,
-        found: Relation,
+        joined: Relation,
         join: exp.Join,
         kind: JoinType,
-        left: Relation,
-        right: Relation,
-        right_at: int,
+        sides: joins.JoinSides,
         condition: list[exp.Expr],
         shared: list[tuple[Column, Column]],
     ) -> Relation:
-        sides = joins.Sides(self._scope, right_at, left, right)
-        verdict = joins.judge_streams(kind, sides, condition, shared)
-        if verdict.refused is not None:
-            self._checker.add(join.this, verdict.refused)
+        check = joins.check_stream_join(kind, sides, condition, shared)
+        if check.refusal is not None:
+            self._checker.add(join.this, check.refusal)
         state = State(
             kind=StateKind.JOIN,
             step=self._checker.step_name,
             keys=(kind.value,),
-            bounded=verdict.unbounded is None,
-            outer=kind in (JoinType.LEFT, JoinType.RIGHT, JoinType.FULL),
+            is_bounded=check.unbounded is None,
+            is_outer_join=kind in (JoinType.LEFT, JoinType.RIGHT, JoinType.FULL),
         )
-        why = f"state without a bound: {verdict.unbounded}. {UNBOUNDED}"
-        return self._checker.keep_state(found, join.this, state, why)
+        why = f"state without a bound: {check.unbounded}. {UNBOUNDED_ADVICE}"
+        return self._checker.keep_state(joined, join.this, state, why)
 
-    def _shared(
-        self, join: exp.Join, left: Relation, right: Relation, right_at: int
+    def _shared_columns(
+        self, join: exp.Join, left: Relation, right: Relation, right_index: int
     ) -> list[tuple[Column, Column]]:
-        """The columns of USING, or of NATURAL."""
-        names = [each.name for each in join.args.get("using") or []]
+        """Returns the pairs of columns that USING or NATURAL compares."""
+        names = [column.name for column in join.args.get("using") or []]
         if join.method.upper() == "NATURAL":
-            names = [each.name for each in left.columns if right.find(each.name)]
+            names = [column.name for column in left.columns if right.find(column.name)]
         pairs: list[tuple[Column, Column]] = []
         for name in names:
-            before = self._scope.reads[:right_at]
-            mine = [column for each in before for column in each.relation.find(name)]
-            theirs = right.find(name)
-            for side, columns, relation in (("left", mine, left), ("right", theirs, right)):
-                if not columns and relation.complete:
+            left_items = self._scope.items[:right_index]
+            left_columns = [column for item in left_items for column in item.relation.find(name)]
+            right_columns = right.find(name)
+            for side, columns, relation in (
+                ("left", left_columns, left),
+                ("right", right_columns, right),
+            ):
+                if not columns and relation.is_complete:
                     self._checker.add(
                         join.this, f"USING ({name}): the {side} side has no column {name}"
                     )
-            self._scope.merged.add(name.lower())
-            if mine and theirs:
-                pairs.append((mine[0], theirs[0]))
+            self._scope.merged_columns.add(name.lower())
+            if left_columns and right_columns:
+                pairs.append((left_columns[0], right_columns[0]))
         return pairs
 
 
-def _columns(kind: JoinType, left: Relation, right: Relation) -> tuple[Column, ...]:
-    if kind in (JoinType.SEMI, JoinType.ANTI):
-        return left.columns
-    return (*left.columns, *right.columns)
-
-
-def renamed(relation: Relation, alias: exp.Expr | None) -> Relation:
-    """With the columns of `AS t(a, b)`."""
+def rename_columns(relation: Relation, alias: exp.Expr | None) -> Relation:
+    """Returns the relation with the column names of `AS t(a, b)`, if the alias has any."""
     names = alias.args.get("columns") if alias is not None else None
     if not names:
         return relation
-    if not relation.complete or len(names) != len(relation.columns):
-        return replace(relation, columns=tuple(Column(each.name) for each in names), complete=True)
+    if not relation.is_complete or len(names) != len(relation.columns):
+        columns = tuple(Column(name.name) for name in names)
+        return replace(relation, columns=columns, is_complete=True)
     columns = tuple(
-        replace(column, name=each.name)
-        for column, each in zip(relation.columns, names, strict=True)
+        replace(column, name=name.name)
+        for column, name in zip(relation.columns, names, strict=True)
     )
     return replace(relation, columns=columns)

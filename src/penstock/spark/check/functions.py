@@ -1,4 +1,4 @@
-"""The names of Spark's built-in functions (of 4.3), to find those that are misspelt."""
+"""The names of the built-in functions of Spark 4.3, for finding misspelt ones."""
 
 _AGGREGATES = """
 any any_value approx_count_distinct approx_percentile approx_top_k approx_top_k_accumulate
@@ -79,7 +79,7 @@ weekofyear when width_bucket window window_time xpath xpath_boolean xpath_double
 xpath_int xpath_long xpath_number xpath_short xpath_string xxhash64 year zeroifnull zip_with
 """
 
-# Spark's grammar knows these itself.
+# Part of Spark's grammar.
 _GRAMMAR = "identifier safe_cast timediff timestampadd timestampdiff try_cast"
 
 AGGREGATES = frozenset(_AGGREGATES.split())

@@ -1,4 +1,4 @@
-"""Joins that involve streams: what Spark refuses, and what would keep its state for ever."""
+"""Joins that involve streams: which of them Spark refuses, and which keep their state forever."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from enum import Enum
 from sqlglot import exp
 
 from penstock.spark.check.relations import Column, Relation
-from penstock.spark.check.scope import Found, Scope, columns_in, path_of
+from penstock.spark.check.scope import ResolvedColumn, Scope, columns_in, path_of
 
 
 class JoinType(Enum):
@@ -27,36 +27,39 @@ def join_type(join: exp.Join) -> JoinType:
 
 
 @dataclass(frozen=True)
-class JoinVerdict:
-    """What comes of a join of two streams."""
+class JoinCheck:
+    """The result of checking a join of two streams."""
 
-    refused: str | None = None
+    refusal: str | None = None
     """Why Spark would not run it."""
     unbounded: str | None = None
     """Why its state would only grow."""
 
 
 @dataclass(frozen=True)
-class Sides:
-    """Two streams that are joined: where the right one is in the scope, and what each has."""
+class JoinSides:
+    """Two streams that are joined; `right_index` is the position of the right one in the scope."""
 
     scope: Scope
-    right_at: int
+    right_index: int
     left: Relation
     right: Relation
 
-    def left_or_right(self, node: exp.Expr) -> tuple[Found, bool] | None:
-        """The column, and whether it is the right side's."""
-        found = self.scope.find(node)
-        if not isinstance(found, Found) or found.read is None:
+    def resolve(self, node: exp.Expr) -> tuple[ResolvedColumn, bool] | None:
+        """Returns the column, and whether it is of the right side; None if it is unknown."""
+        resolved = self.scope.find(node)
+        if not isinstance(resolved, ResolvedColumn) or resolved.item_index is None:
             return None
-        return found, found.read == self.right_at
+        return resolved, resolved.item_index == self.right_index
 
 
-def refused_with_table(kind: JoinType, left_streams: bool, right_streams: bool) -> str | None:
-    """Why a stream and a table cannot be joined so; one of the two is a table."""
+def table_join_refusal(kind: JoinType, left_streams: bool, right_streams: bool) -> str | None:
+    """Returns why Spark refuses this join of a stream and a table, or None."""
     if kind is JoinType.FULL:
-        return "a full outer join of a stream and a table is not possible"
+        return (
+            "a full outer join of a stream and a table is not possible: use "
+            "`stream LEFT JOIN table`"
+        )
     if kind in (JoinType.LEFT, JoinType.SEMI) and right_streams:
         return (
             f"a {kind.value} join needs the stream on the left side: here the table is there, "
@@ -66,48 +69,48 @@ def refused_with_table(kind: JoinType, left_streams: bool, right_streams: bool) 
         return "an anti join needs the stream on the left side"
     if kind is JoinType.RIGHT and left_streams:
         return (
-            "a right outer join needs the stream on the right side: turn it round to "
+            "a right outer join needs the stream on the right side: swap the sides to "
             "`stream LEFT JOIN table`"
         )
     return None
 
 
-def judge_streams(
-    kind: JoinType, sides: Sides, condition: list[exp.Expr], shared: list[tuple[Column, Column]]
-) -> JoinVerdict:
-    """A join of two streams; `shared` are the columns of USING."""
+def check_stream_join(
+    kind: JoinType, sides: JoinSides, condition: list[exp.Expr], shared: list[tuple[Column, Column]]
+) -> JoinCheck:
+    """Checks a join of two streams; `shared` are the pairs of columns of USING."""
     if kind is JoinType.ANTI:
-        return JoinVerdict(refused="an anti join of two streams is not possible")
-    equal = [pair for each in condition for pair in _equal(each, sides)]
-    known = all(
-        sides.left_or_right(column) is not None for each in condition for column in columns_in(each)
+        return JoinCheck(refusal="an anti join of two streams is not possible")
+    equalities = [pair for part in condition for pair in _equality(part, sides)]
+    is_known = all(
+        sides.resolve(column) is not None for part in condition for column in columns_in(part)
     )
-    if not known or not (sides.left.complete and sides.right.complete):
-        return JoinVerdict()
-    if not equal and not shared:
-        return JoinVerdict(
-            refused="two streams are joined without an equality between them, which Spark cannot "
+    if not is_known or not (sides.left.is_complete and sides.right.is_complete):
+        return JoinCheck()
+    if not equalities and not shared:
+        return JoinCheck(
+            refusal="two streams are joined without an equality between them, which Spark cannot "
             "do: add `ON left.key = right.key`"
         )
-    if any(a.event_time or b.event_time for a, b in [*equal, *shared]):
-        return JoinVerdict()
-    for_left = _bounded(condition, sides, state_is_right=False)
-    for_right = _bounded(condition, sides, state_is_right=True)
-    enough = {
-        JoinType.LEFT: for_left is not False,
-        JoinType.SEMI: for_left is not False,
-        JoinType.RIGHT: for_right is not False,
-        JoinType.FULL: for_left is not False or for_right is not False,
+    if any(a.is_event_time or b.is_event_time for a, b in [*equalities, *shared]):
+        return JoinCheck()
+    bounds_left = _is_bounded(condition, sides, state_is_right=False)
+    bounds_right = _is_bounded(condition, sides, state_is_right=True)
+    is_possible = {
+        JoinType.LEFT: bounds_left is not False,
+        JoinType.SEMI: bounds_left is not False,
+        JoinType.RIGHT: bounds_right is not False,
+        JoinType.FULL: bounds_left is not False or bounds_right is not False,
     }.get(kind, True)
-    if not enough:
-        return JoinVerdict(refused=f"a {kind.value} join of two streams {_needed(kind, sides)}")
-    if for_left is False or for_right is False:
-        return JoinVerdict(unbounded=_unbounded(sides, left=for_left is False))
-    return JoinVerdict()
+    if not is_possible:
+        return JoinCheck(refusal=f"a {kind.value} join of two streams {_requirement(kind, sides)}")
+    if bounds_left is False or bounds_right is False:
+        return JoinCheck(unbounded=_unbounded_message(sides, is_left=bounds_left is False))
+    return JoinCheck()
 
 
 def conjuncts(node: exp.Expr | None) -> Iterator[exp.Expr]:
-    """The parts of a condition that must all hold."""
+    """Yields the parts of a condition that must all be true."""
     if node is None:
         return
     if isinstance(node, exp.And):
@@ -122,56 +125,59 @@ def conjuncts(node: exp.Expr | None) -> Iterator[exp.Expr]:
         yield node
 
 
-def _equal(node: exp.Expr, sides: Sides) -> list[tuple[Column, Column]]:
-    """The two columns (or expressions) of an equality between both sides."""
+def _equality(node: exp.Expr, sides: JoinSides) -> list[tuple[Column, Column]]:
+    """Returns the columns (or expressions) of an equality between both sides, as one pair."""
     if not isinstance(node, exp.EQ | exp.NullSafeEQ):
         return []
-    found = [_side_of(each, sides) for each in (node.left, node.right)]
-    if {side for _, side in found} != {False, True}:
+    operands = [_side_of(operand, sides) for operand in (node.left, node.right)]
+    if {side for _, side in operands} != {False, True}:
         return []
-    (first, _), (second, _) = found
+    (first, _), (second, _) = operands
     return [(first, second)]
 
 
-def _side_of(node: exp.Expr, sides: Sides) -> tuple[Column, bool | None]:
-    """The column, if it is a bare one, and which side all columns of the expression are of."""
-    found = [sides.left_or_right(each) for each in columns_in(node)]
-    places = {each[1] for each in found if each is not None}
-    side = places.pop() if len(places) == 1 and None not in found else None
-    bare = found[0] if path_of(node) and found else None
+def _side_of(node: exp.Expr, sides: JoinSides) -> tuple[Column, bool | None]:
+    """Returns the column if the node is one, and the side that all columns of it belong to."""
+    columns = [sides.resolve(column) for column in columns_in(node)]
+    column_sides = {column[1] for column in columns if column is not None}
+    side = column_sides.pop() if len(column_sides) == 1 and None not in columns else None
+    bare = columns[0] if path_of(node) and columns else None
     return (bare[0].column if bare is not None and bare[0].is_whole else Column("")), side
 
 
-def _bounded(condition: list[exp.Expr], sides: Sides, *, state_is_right: bool) -> bool | None:
-    """Whether the time of one side is bounded from below by the event time of the other.
+def _is_bounded(
+    condition: list[exp.Expr], sides: JoinSides, *, state_is_right: bool
+) -> bool | None:
+    """Returns whether the event time of the other side bounds the time of one side from below.
 
-    Only then rows of that side can be dropped once the watermark of the other has passed. None: it
-    cannot be told.
+    Only then can rows of the side be dropped when the other side's watermark passes. None: unknown.
     """
-    unsure = False
-    for each in condition:
-        if isinstance(each, exp.LT | exp.LTE):
-            smaller, larger = each.left, each.right
-        elif isinstance(each, exp.GT | exp.GTE):
-            smaller, larger = each.right, each.left
+    is_unsure = False
+    for comparison in condition:
+        if isinstance(comparison, exp.LT | exp.LTE):
+            smaller, larger = comparison.left, comparison.right
+        elif isinstance(comparison, exp.GT | exp.GTE):
+            smaller, larger = comparison.right, comparison.left
         else:
             continue
         terms = [*_terms(smaller, 1), *_terms(larger, -1)]
-        columns = [(sides.left_or_right(node), sign) for node, sign in terms if node is not None]
-        if any(node is None for node, _ in terms) or any(found is None for found, _ in columns):
-            unsure = True
+        columns = [(sides.resolve(node), sign) for node, sign in terms if node is not None]
+        if any(node is None for node, _ in terms) or any(column is None for column, _ in columns):
+            is_unsure = True
             continue
-        states = [(found, sign) for found, sign in columns if found and found[1] == state_is_right]
-        others = [(found, sign) for found, sign in columns if found and found[1] != state_is_right]
-        if len(states) != 1 or len(others) != 1 or states[0][1] != -1:
+        own = [(column, sign) for column, sign in columns if column and column[1] == state_is_right]
+        other = [
+            (column, sign) for column, sign in columns if column and column[1] != state_is_right
+        ]
+        if len(own) != 1 or len(other) != 1 or own[0][1] != -1:
             continue
-        if others[0][0][0].column.event_time:
+        if other[0][0][0].column.is_event_time:
             return True
-    return None if unsure else False
+    return None if is_unsure else False
 
 
 def _terms(node: exp.Expr, sign: int) -> Iterator[tuple[exp.Expr | None, int]]:
-    """The columns of a sum with their signs; None for what cannot be looked into."""
+    """Yields the columns of a sum with their signs; None for a part that is not understood."""
     if path_of(node):
         yield node, sign
     elif isinstance(node, exp.Add):
@@ -186,37 +192,36 @@ def _terms(node: exp.Expr, sign: int) -> Iterator[tuple[exp.Expr | None, int]]:
         yield None, sign
 
 
-def _needed(kind: JoinType, sides: Sides) -> str:
-    other = {JoinType.RIGHT: sides.left}.get(kind, sides.right)
-    which = "left" if kind is JoinType.RIGHT else "right"
+def _requirement(kind: JoinType, sides: JoinSides) -> str:
+    side, other = ("left", sides.left) if kind is JoinType.RIGHT else ("right", sides.right)
     if not other.has_watermark:
         return (
-            f"needs a watermark on the {which} side: without it no row can ever be said to have "
-            "no match. Give its source (or step) a `watermark`, and bound the time in ON"
+            f"needs a watermark on the {side} side, because without it no row is ever known to "
+            "have no match. Give its source (or step) a `watermark`, and bound the time in ON"
         )
-    time = next(each.name for each in other.columns if each.event_time)
+    time = next(column.name for column in other.columns if column.is_event_time)
     return (
-        f"needs a bound on the time in ON, or no row can ever be said to have no match: compare "
-        f"its times with {time}, as in `AND l.at >= r.{time} - INTERVAL 1 HOUR AND l.at <= "
-        f"r.{time} + INTERVAL 1 HOUR`"
+        "needs a bound on the time in ON, because without it no row is ever known to have no "
+        f"match: compare its times with {time}, as in `AND l.at >= r.{time} - INTERVAL 1 HOUR AND "
+        f"l.at <= r.{time} + INTERVAL 1 HOUR`"
     )
 
 
-def _unbounded(sides: Sides, *, left: bool) -> str:
-    bare = [
+def _unbounded_message(sides: JoinSides, *, is_left: bool) -> str:
+    without_watermark = [
         name
         for name, side in (("left", sides.left), ("right", sides.right))
         if not side.has_watermark
     ]
-    if bare:
-        on = " and ".join(bare)
+    if without_watermark:
         return (
-            f"a join of two streams without a watermark on the {on} side keeps all rows for ever: "
-            "give its source (or step) a `watermark`, and bound the time in ON"
+            "a join of two streams without a watermark on the "
+            f"{' and '.join(without_watermark)} side keeps all rows forever: give its source (or "
+            "step) a `watermark`, and bound the time in ON"
         )
-    which = "left" if left else "right"
+    side = "left" if is_left else "right"
     return (
-        f"a join of two streams keeps the rows of the {which} side for ever, because no condition "
+        f"a join of two streams keeps the rows of the {side} side forever, because no condition "
         "bounds their time: add one to ON, as in `AND l.at BETWEEN r.at - INTERVAL 1 HOUR AND "
         "r.at + INTERVAL 1 HOUR`, with the columns of the watermarks"
     )

@@ -1,11 +1,11 @@
-"""What would run, as text: the queries of a pipeline, what they read, keep and write."""
+"""`plan`: the queries of a pipeline as text, with what they read, keep and write."""
 
 import textwrap
 from collections.abc import Iterator, Mapping
 
+from penstock.spark.check.query_shape import is_stateful, output_mode
 from penstock.spark.check.relations import Relation, State, StateKind
-from penstock.spark.check.shape import output_mode, stateful
-from penstock.spark.check.views import Analysis, analyse
+from penstock.spark.check.views import Analysis, analyze
 from penstock.spark.database_url import without_password
 from penstock.spark.pipeline.model import (
     PipelineSpec,
@@ -27,20 +27,20 @@ def plan(
     progress: Mapping[str, Progress] | None = None,
     analysis: Analysis | None = None,
 ) -> str:
-    """For people to read.
+    """Returns a description of what would run, for people to read.
 
-    `partitions`: how many each topic has, if the broker was asked. `progress`: how far each query
-    is, by its key (`PipelineSpec.query`), if its sink was asked.
+    `partitions` is the number of partitions of each topic, and `progress` the progress of each
+    query by its key (`PipelineSpec.query`), as far as the caller knows them.
     """
-    known = analysis or analyse(spec)
-    lines = [*_head(spec)]
+    analysis = analysis or analyze(spec)
+    lines = [*_describe_pipeline(spec)]
     for sink in spec.sinks:
-        lines.append("")
-        lines += _query(spec, sink, known, partitions or {}, (progress or {}).get(spec.query(sink)))
-    return "\n".join(each.rstrip() for each in lines) + "\n"
+        query_progress = (progress or {}).get(spec.query(sink))
+        lines += ["", *_describe_query(spec, sink, analysis, partitions or {}, query_progress)]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _head(spec: PipelineSpec) -> Iterator[str]:
+def _describe_pipeline(spec: PipelineSpec) -> Iterator[str]:
     where = f" ({spec.file})" if spec.file else ""
     yield f"pipeline {spec.name}{where}"
     yield from _entry("broker", spec.bootstrap_servers)
@@ -52,20 +52,24 @@ def _head(spec: PipelineSpec) -> Iterator[str]:
 
 
 def _dead_letters(spec: PipelineSpec) -> str:
-    dead = spec.dead_letters
-    if dead is None:
+    dead_letters = spec.dead_letters
+    if dead_letters is None:
         return "records stop the pipeline (no dead_letters)"
-    where = f"topic {dead.topic}" if dead.topic is not None else f"table {dead.table}"
+    where = (
+        f"topic {dead_letters.topic}"
+        if dead_letters.topic is not None
+        else f"table {dead_letters.table}"
+    )
     limits = []
-    if dead.max_count is not None:
-        limits.append(f"{dead.max_count:,}")
-    if dead.max_share is not None:
-        limits.append(f"{dead.max_share:.4g} of the records")
+    if dead_letters.max_count is not None:
+        limits.append(f"{dead_letters.max_count:,}")
+    if dead_letters.max_share is not None:
+        limits.append(f"{dead_letters.max_share:.4g} of the records")
     stop = f"; more than {' or '.join(limits)} of a batch stop the pipeline" if limits else ""
     return f"records go to {where}{stop}"
 
 
-def _query(
+def _describe_query(
     spec: PipelineSpec,
     sink: SinkSpec,
     analysis: Analysis,
@@ -73,22 +77,21 @@ def _query(
     progress: Progress | None,
 ) -> Iterator[str]:
     relation = analysis.view(sink.view)
-    below = relation.sources
     yield f"query {spec.query(sink)}"
     for source in spec.sources:
-        if source.name in below:
+        if source.name in relation.sources:
             stored = None if progress is None else progress.get(source.name)
             yield from _source(source, analysis.view(source.name), partitions, stored)
     for table in spec.tables:
-        if table.name in below:
+        if table.name in relation.sources:
             yield from _table(table, analysis.view(table.name))
     for step in spec.steps:
-        if step.name in below:
+        if step.name in relation.sources:
             yield from _step(step, analysis)
     yield from _entry("write", kind_of(sink).describe(sink))
     mode = output_mode(spec, sink, analysis=analysis)
-    yield from _entry("mode", f"{mode or 'as the plan of Spark will tell'} ({_mode_words(mode)})")
-    yield from _entry("state", _state_words(stateful(spec, sink, analysis=analysis)))
+    yield from _entry("mode", f"{mode or 'decided by the plan of Spark'} ({_describe_mode(mode)})")
+    yield from _entry("state", _describe_state(is_stateful(spec, sink, analysis=analysis)))
     yield from _entry("checkpoint", f"{spec.checkpoint.rstrip('/')}/{spec.name}/{sink.name}")
     yield from _entry("guarantee", _guarantee(spec, sink))
 
@@ -103,8 +106,8 @@ def _source(
         what = f"topics that match {source.pattern}"
     else:
         what = "topic " + ", ".join(
-            f"{each} ({_many(partitions[each], 'partition')})" if each in partitions else each
-            for each in source.topics
+            f"{topic} ({_count(partitions[topic], 'partition')})" if topic in partitions else topic
+            for topic in source.topics
         )
     yield from _entry("read", f"{source.name}: {what}, {source.format}")
     yield from _entry("", _start(source, stored))
@@ -118,11 +121,11 @@ def _start(source: SourceSpec, stored: SourceOffsets | None) -> str:
     if stored is None:
         return f"from {source.starting}, unless it has run before"
     offsets = [
-        f"{each.topic}-{each.partition} at {offset}"
-        for each, offset in sorted(stored.offsets.items())
+        f"{partition.topic}-{partition.partition} at {offset}"
+        for partition, offset in sorted(stored.offsets.items())
     ]
     shown = ", ".join(offsets[:8]) + (f" and {len(offsets) - 8} more" if len(offsets) > 8 else "")
-    return f"goes on: {shown}"
+    return f"continues: {shown}"
 
 
 def _table(table: TableSpec, relation: Relation) -> Iterator[str]:
@@ -130,7 +133,7 @@ def _table(table: TableSpec, relation: Relation) -> Iterator[str]:
         where = f"files {table.path}"
     else:
         where = f"table {table.table} in {without_password(table.database or '')}"
-    yield from _entry("join", f"{table.name}: {where}, read anew in every batch")
+    yield from _entry("join", f"{table.name}: {where}, read again in every batch")
     yield from _columns(relation)
 
 
@@ -139,8 +142,7 @@ def _step(step: StepSpec, analysis: Analysis) -> Iterator[str]:
     if step.sql is not None:
         how = "SQL"
     elif step.function is not None:
-        named = step.function if isinstance(step.function, str) else _name(step.function)
-        how = f"function {named}"
+        how = f"function {_function_name(step.function)}"
     else:
         how = f"{step.source} without repeated {', '.join(step.deduplicate)}"
     yield from _entry("make", f"{step.name}: {how}")
@@ -151,10 +153,10 @@ def _step(step: StepSpec, analysis: Analysis) -> Iterator[str]:
     yield from _watermark(relation, step.watermark.delay if step.watermark else None)
     for state in relation.states:
         if state.step == step.name:
-            yield from _entry("", f"state: {_state(state)}")
+            yield from _entry("", f"state: {_state_text(state)}")
 
 
-def _state(state: State) -> str:
+def _state_text(state: State) -> str:
     if state.kind is StateKind.LIMIT:
         return "how many rows have passed (LIMIT)"
     if state.kind is StateKind.JOIN:
@@ -163,71 +165,71 @@ def _state(state: State) -> str:
         what = f"{state.kind.value} by {', '.join(state.keys)}"
     else:
         return f"{state.kind.value} of all rows into one"
-    until = "until the watermark has passed" if state.bounded else "for ever (unbounded_state)"
+    until = "until the watermark has passed" if state.is_bounded else "forever (unbounded_state)"
     return f"{what}, {until}"
 
 
 def _columns(relation: Relation) -> Iterator[str]:
-    named = [
-        f"{each.name} {each.type}" if each.type is not None else each.name
-        for each in relation.columns
-        if each.name and not each.name.startswith("_")
+    columns = [
+        f"{column.name} {column.type}" if column.type is not None else column.name
+        for column in relation.columns
+        if column.name and not column.name.startswith("_")
     ]
-    if relation.complete:
-        yield from _entry("", f"columns: {', '.join(named)}")
-    elif named:
-        yield from _entry("", f"columns: {', '.join(named)}, and others that only Spark knows")
+    if relation.is_complete:
+        yield from _entry("", f"columns: {', '.join(columns)}")
+    elif columns:
+        yield from _entry("", f"columns: {', '.join(columns)}, and others that only Spark knows")
     else:
         yield from _entry("", "columns: known to Spark only")
 
 
 def _watermark(relation: Relation, delay: str | None) -> Iterator[str]:
     if delay is not None:
-        column = next((each.name for each in relation.columns if each.event_time), "?")
+        column = next((column.name for column in relation.columns if column.is_event_time), "?")
         yield from _entry("", f"watermark: {column}, rows may be {delay} late")
 
 
-def _mode_words(mode: str | None) -> str:
+def _describe_mode(mode: str | None) -> str:
     return {
         "append": "a row comes out once, when it is final",
         "update": "a row comes out each time that it changes",
     }.get(mode or "", "a Python function makes the view")
 
 
-def _state_words(keeps: bool | None) -> str:
-    if keeps is None:
-        return "as the plan of Spark will tell (a Python function makes the view)"
-    if keeps:
-        return "is kept in the checkpoint: without it, only `rebuild` makes the results anew"
-    return "none: a lost checkpoint does no harm, the sink knows how far it is"
+def _describe_state(has_state: bool | None) -> str:
+    if has_state is None:
+        return "decided by the plan of Spark (a Python function makes the view)"
+    if has_state:
+        return "is kept in the checkpoint: if it is lost, only `rebuild` can recreate the results"
+    return "none: a lost checkpoint does no harm, because the sink stores the progress"
 
 
 def _guarantee(spec: PipelineSpec, sink: SinkSpec) -> str:
     kind = kind_of(sink)
     dead_letters = spec.dead_letters
     if dead_letters is None:
-        place = None
+        destination = None
     else:
-        place = "topic" if dead_letters.topic is not None else "table"
-    are_with_rows = place is not None and place == kind.dead_letters_with_rows
+        destination = "topic" if dead_letters.topic is not None else "table"
+    are_with_rows = destination is not None and destination == kind.dead_letters_with_rows
     guarantee = kind.guarantee(sink, ", dead letters" if are_with_rows else "")
-    if place == "topic" and not are_with_rows:
+    if destination == "topic" and not are_with_rows:
         guarantee += "; dead letters exactly once in a transaction of their own, before the rows"
     return guarantee
 
 
 def _entry(title: str, text: str) -> Iterator[str]:
-    """A line with a title, and what does not fit below it."""
+    """Yields a line with a title, and below it the rest of a text that is too long."""
     lines = textwrap.wrap(text, _WIDTH - 14, break_long_words=False, break_on_hyphens=False)
     indent = "" if title else "  "
-    for at, line in enumerate(lines or [""]):
-        head = f"  {title}" if at == 0 else ""
+    for number, line in enumerate(lines or [""]):
+        head = f"  {title}" if number == 0 else ""
         yield f"{head:<14}{indent}{line}"
 
 
-def _many(count: int, what: str) -> str:
+def _count(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
-def _name(function: object) -> str:
+def _function_name(function: object) -> str:
     return str(getattr(function, "__qualname__", None) or function)

@@ -1,6 +1,6 @@
-"""What is known of a view without running it: its columns, and the state that a query of it keeps.
+"""What is known of a view without running it: its columns, and the state that its query keeps.
 
-Whatever cannot be known for sure is said to be unknown, and nothing is concluded from it.
+Whatever is not certain counts as unknown, and nothing is concluded from it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ from penstock.spark.decode.datatypes import DataType
 
 
 class WindowKind(Enum):
-    """How a column of windows was made."""
+    """The function that made a column of windows."""
 
     TIME = "window"
     SESSION = "session_window"
@@ -19,16 +19,20 @@ class WindowKind(Enum):
 
 @dataclass(frozen=True)
 class Column:
+    """A column of a view or of a part of a query."""
+
     name: str
-    """Empty: a name that Spark makes up, such as `count(1)`, which is no identifier."""
+    """Empty for a name that Spark generates, such as `count(1)`, which is no identifier."""
     type: DataType | None = None
     """None: unknown."""
-    event_time: bool = False
-    """Whether the watermark is on it, or on what its windows were made of."""
+    is_event_time: bool = False
+    """Whether the watermark is on it, or on the column that its windows were made of."""
     window: WindowKind | None = None
 
 
 class StateKind(Enum):
+    """An operation that keeps state."""
+
     AGGREGATION = "aggregation"
     DISTINCT = "DISTINCT"
     JOIN = "join of two streams"
@@ -38,20 +42,20 @@ class StateKind(Enum):
 
 @dataclass(frozen=True)
 class State:
-    """An operation of a streaming query that remembers something from batch to batch."""
+    """The state that an operation of a streaming query keeps from batch to batch."""
 
     kind: StateKind
     step: str
     line: int | None = None
     keys: tuple[str, ...] = ()
-    bounded: bool = True
-    """Whether what it remembers is dropped once the watermark has passed it."""
-    watermarked: bool = True
-    """Whether the watermark tells when a row of it is final."""
-    session: bool = False
-    outer: bool = False
-    after_aggregation: bool = False
-    """Whether it works on what an aggregation has made."""
+    is_bounded: bool = True
+    """Whether the state is dropped once the watermark has passed it."""
+    is_watermarked: bool = True
+    """Whether the watermark determines when a row is final."""
+    is_session: bool = False
+    is_outer_join: bool = False
+    follows_aggregation: bool = False
+    """Whether the operation reads the result of an aggregation."""
 
     @property
     def is_aggregation(self) -> bool:
@@ -60,71 +64,62 @@ class State:
 
 @dataclass(frozen=True)
 class Relation:
-    """A view, or what a part of a query gives."""
+    """A view, or the result of a part of a query."""
 
     columns: tuple[Column, ...] = ()
-    complete: bool = True
-    """Whether there are no other columns than these."""
-    streaming: bool | None = True
+    is_complete: bool = True
+    """Whether it has no other columns than these."""
+    is_streaming: bool | None = True
     """None: unknown."""
     states: tuple[State, ...] = ()
-    opaque: bool = False
-    """Whether there may be more state than `states` says: a Python function is part of it."""
+    is_opaque: bool = False
+    """Whether there may be more state than `states` lists, because of a Python function."""
     sources: frozenset[str] = frozenset()
-    """All views that it is made of, itself included if it is one."""
+    """All views that it is made of, including itself if it is one."""
 
     def find(self, name: str) -> list[Column]:
-        """The columns of this name; Spark does not tell capitals from small letters."""
-        wanted = name.lower()
-        return [each for each in self.columns if each.name.lower() == wanted]
+        """Returns the columns of this name; like Spark, it ignores case."""
+        lower_name = name.lower()
+        return [column for column in self.columns if column.name.lower() == lower_name]
 
     @property
     def names(self) -> list[str]:
-        return [each.name for each in self.columns if each.name]
+        return [column.name for column in self.columns if column.name]
 
     @property
     def has_watermark(self) -> bool:
-        return any(each.event_time for each in self.columns)
+        return any(column.is_event_time for column in self.columns)
 
     @property
-    def aggregated(self) -> bool:
-        return any(each.is_aggregation for each in self.states)
+    def is_aggregated(self) -> bool:
+        return any(state.is_aggregation for state in self.states)
 
     def with_state(self, state: State) -> "Relation":
-        """The same, after one more operation."""
-        placed = replace(state, after_aggregation=self.aggregated)
-        return replace(self, states=(*self.states, placed))
+        """Returns the relation after one more operation."""
+        state = replace(state, follows_aggregation=self.is_aggregated)
+        return replace(self, states=(*self.states, state))
 
 
-UNKNOWN = Relation(complete=False, streaming=None, opaque=True)
+UNKNOWN = Relation(is_complete=False, is_streaming=None, is_opaque=True)
 
 
-def any_streaming(relations: Iterable[Relation]) -> bool | None:
-    """Whether what reads all of them is a stream."""
-    found = [each.streaming for each in relations]
-    if True in found:
-        return True
-    return None if None in found else False
-
-
-def combined(relations: Sequence[Relation], columns: Iterable[Column] = ()) -> Relation:
-    """What a query that reads all of them begins with."""
-    states: list[State] = []
-    for each in relations:
-        states += [one for one in each.states if one not in states]
+def combine(relations: Sequence[Relation], columns: Iterable[Column] = ()) -> Relation:
+    """Returns the relation that a query starts with when it reads all of these."""
+    states = dict.fromkeys(state for relation in relations for state in relation.states)
+    streaming = [relation.is_streaming for relation in relations]
     return Relation(
         columns=tuple(columns),
-        complete=all(each.complete for each in relations),
-        streaming=any_streaming(relations),
+        is_complete=all(relation.is_complete for relation in relations),
+        is_streaming=True if True in streaming else None if None in streaming else False,
         states=tuple(states),
-        opaque=any(each.opaque for each in relations),
-        sources=frozenset().union(*(each.sources for each in relations)),
+        is_opaque=any(relation.is_opaque for relation in relations),
+        sources=frozenset().union(*(relation.sources for relation in relations)),
     )
 
 
 @dataclass(frozen=True, order=True)
 class Finding:
-    """Something wrong in a statement. Lines and columns count from 1, within the statement."""
+    """A mistake in a SQL statement. Lines and columns count from 1, within the statement."""
 
     line: int
     column: int | None

@@ -1,13 +1,13 @@
-"""Sinks and dead letters: whether they can take what their views give."""
+"""Checks of sinks and dead letters: whether they can store the rows of their views."""
 
 import re
 from collections.abc import Iterator, Sequence
 from typing import get_args
 
-from penstock.spark.check.part_check import is_topic
+from penstock.spark.check.query_shape import append_obstacle, output_mode, update_obstacle
 from penstock.spark.check.relations import Relation
-from penstock.spark.check.shape import cannot_append, cannot_update, output_mode
-from penstock.spark.check.topics import matching
+from penstock.spark.check.spec_check import topic_name_problem
+from penstock.spark.check.topics import matching_topics
 from penstock.spark.check.views import Analysis
 from penstock.spark.pipeline.model import (
     OutputMode,
@@ -23,27 +23,27 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 def check_sinks(spec: PipelineSpec, analysis: Analysis) -> Iterator[Problem]:
-    """Every sink, and the dead letters."""
-    seen: set[str] = set()
+    """Yields the problems of every sink, and of the dead letters."""
+    names: set[str] = set()
     for sink in spec.sinks:
         where = f"sinks.{sink.name}"
         if not _NAME.fullmatch(sink.name):
-            message = f"{sink.name!r} is not a name: letters, digits, `_`, `-` and `.` only"
+            message = f"{sink.name!r} is not a name: use letters, digits, `_`, `-` and `.` only"
             yield Problem(sink.line, where, message)
-        if sink.name.lower() in seen:
-            yield Problem(sink.line, where, f"there are two sinks {sink.name}: rename one")
-        seen.add(sink.name.lower())
-        yield from _choices(sink)
-        yield from _view(sink, analysis)
+        if sink.name.lower() in names:
+            yield Problem(sink.line, where, f"there are two sinks {sink.name}: rename one of them")
+        names.add(sink.name.lower())
         relation = analysis.view(sink.view)
-        yield from _repeated_columns(sink, relation)
-        yield from _mode(spec, sink, analysis)
+        yield from _check_choices(sink)
+        yield from _check_view(sink, analysis)
+        yield from _check_repeated_columns(sink, relation)
+        yield from _check_output_mode(spec, sink, analysis)
         yield from kind_of(sink).check(sink, relation)
-    yield from _dead_letters(spec)
+    yield from _check_dead_letters(spec)
 
 
-def _choices(sink: SinkSpec) -> Iterator[Problem]:
-    """What a file cannot say wrongly, and Python can."""
+def _check_choices(sink: SinkSpec) -> Iterator[Problem]:
+    """Checks values that a file's parser refuses, but that can be set in Python."""
     choices: list[tuple[str, str | None, Sequence[str]]] = [
         ("output_mode", sink.output_mode, get_args(OutputMode)),
         *kind_of(sink).choices(sink),
@@ -54,7 +54,7 @@ def _choices(sink: SinkSpec) -> Iterator[Problem]:
             yield Problem(sink.line_of(key), f"sinks.{sink.name}.{key}", message)
 
 
-def _view(sink: SinkSpec, analysis: Analysis) -> Iterator[Problem]:
+def _check_view(sink: SinkSpec, analysis: Analysis) -> Iterator[Problem]:
     where = f"sinks.{sink.name}.from"
     line = sink.line_of("from")
     if not sink.view:
@@ -62,72 +62,88 @@ def _view(sink: SinkSpec, analysis: Analysis) -> Iterator[Problem]:
     if sink.view not in analysis.views:
         message = f"there is no view {sink.view}{suggestion(sink.view, analysis.views)}"
         yield Problem(line, where, message)
-    elif analysis.view(sink.view).streaming is False:
-        yield Problem(line, where, f"{sink.view} reads no topic, so it never gets new rows")
+    elif analysis.view(sink.view).is_streaming is False:
+        message = f"{sink.view} reads no topic, so it never gets new rows: use a view of a source"
+        yield Problem(line, where, message)
 
 
-def _repeated_columns(sink: SinkSpec, relation: Relation) -> Iterator[Problem]:
-    names = [each.lower() for each in relation.names]
-    for name in sorted({each for each in names if names.count(each) > 1}):
+def _check_repeated_columns(sink: SinkSpec, relation: Relation) -> Iterator[Problem]:
+    names = [name.lower() for name in relation.names]
+    for name in sorted({name for name in names if names.count(name) > 1}):
         message = f"{sink.view} has several columns {name}: give them different names (AS)"
         yield Problem(sink.line_of("from"), f"sinks.{sink.name}.from", message)
 
 
-def _mode(spec: PipelineSpec, sink: SinkSpec, analysis: Analysis) -> Iterator[Problem]:
+def _check_output_mode(spec: PipelineSpec, sink: SinkSpec, analysis: Analysis) -> Iterator[Problem]:
     relation = analysis.view(sink.view)
     where = f"sinks.{sink.name}.output_mode"
     line = sink.line_of("output_mode")
     mode = output_mode(spec, sink, analysis=analysis)
     kind = kind_of(sink)
-    if kind.update_refusal is not None and mode == "update":
+    if mode == "update" and kind.update_refusal is not None:
         yield Problem(line, where, kind.update_refusal)
-        return
-    if mode == "update":
-        why = cannot_update(relation)
-        if why is not None:
-            yield Problem(line, where, f"update is not possible: {why}. Use append")
+    elif mode == "update":
+        obstacle = update_obstacle(relation)
+        if obstacle is not None:
+            yield Problem(line, where, f"update is not possible: {obstacle}. Use append")
     elif mode == "append":
-        why = cannot_append(relation)
-        if why is not None and not _told(spec, relation):
+        obstacle = append_obstacle(relation)
+        if obstacle is not None and not _has_reported_state(spec, relation):
             advice = kind.append_advice(sink)
-            yield Problem(line, where, f"append is not possible: {why}. {advice}")
+            yield Problem(line, where, f"append is not possible: {obstacle}. {advice}")
 
 
-def _told(spec: PipelineSpec, relation: Relation) -> bool:
-    """Whether the missing watermark was a problem of its step already."""
-    meant_so = {each.name for each in spec.steps if each.unbounded_state}
-    return any(not each.bounded and each.step not in meant_so for each in relation.states)
+def _has_reported_state(spec: PipelineSpec, relation: Relation) -> bool:
+    """Returns whether the missing watermark is already a problem of its step."""
+    unbounded_steps = {step.name for step in spec.steps if step.unbounded_state}
+    return any(
+        not state.is_bounded and state.step not in unbounded_steps for state in relation.states
+    )
 
 
-def _reads(source: SourceSpec, topic: str) -> bool:
+def _check_dead_letters(spec: PipelineSpec) -> Iterator[Problem]:
+    dead_letters = spec.dead_letters
+    if dead_letters is None:
+        return
+
+    def problem(key: str, message: str) -> Problem:
+        return Problem(dead_letters.line_of(key), f"dead_letters.{key}", message)
+
+    if (dead_letters.topic is None) == (dead_letters.table is None):
+        message = "the destination is missing or ambiguous: set either topic or table"
+        yield Problem(dead_letters.line, "dead_letters", message)
+    topic = dead_letters.topic
+    if topic is not None:
+        name_problem = topic_name_problem(topic)
+        if name_problem is not None:
+            yield problem("topic", name_problem)
+        if any(_is_read_by(source, topic) for source in spec.sources):
+            message = (
+                f"{topic} is a source of this pipeline, which would read its own dead letters: "
+                "use another topic"
+            )
+            yield problem("topic", message)
+    other_sinks = [s.name for s in spec.sinks if kind_of(s).dead_letters_with_rows != "table"]
+    if dead_letters.table is not None and other_sinks:
+        message = (
+            "a table can only hold the dead letters of sinks in a database, and "
+            f"{other_sinks[0]} is not one: use topic"
+        )
+        yield problem("table", message)
+    if dead_letters.max_count is not None and dead_letters.max_count < 0:
+        yield problem("max_count", f"{dead_letters.max_count} is negative: it must be 0 or more")
+    if dead_letters.max_share is not None and not 0 <= dead_letters.max_share <= 1:
+        message = (
+            f"{dead_letters.max_share} is not a share: it must be from 0 to 1, as in 0.01 for one "
+            "in a hundred"
+        )
+        yield problem("max_share", message)
+
+
+def _is_read_by(source: SourceSpec, topic: str) -> bool:
     try:
-        return topic in source.topics or bool(source.pattern and matching(source.pattern, [topic]))
+        return topic in source.topics or bool(
+            source.pattern and matching_topics(source.pattern, [topic])
+        )
     except re.error:
         return False
-
-
-def _dead_letters(spec: PipelineSpec) -> Iterator[Problem]:
-    dead = spec.dead_letters
-    if dead is None:
-        return
-    where = "dead_letters"
-    if (dead.topic is None) == (dead.table is None):
-        yield Problem(dead.line, where, "say where they go: topic or table, one of them")
-    if dead.topic is not None and not is_topic(dead.topic):
-        message = f"{dead.topic!r} cannot be a topic: letters, digits, `.`, `_` and `-` only"
-        yield Problem(dead.line_of("topic"), f"{where}.topic", message)
-    if dead.topic is not None and any(_reads(each, dead.topic) for each in spec.sources):
-        message = f"{dead.topic} is a source of this pipeline: it would read its dead letters again"
-        yield Problem(dead.line_of("topic"), f"{where}.topic", message)
-    others = [each.name for each in spec.sinks if kind_of(each).dead_letters_with_rows != "table"]
-    if dead.table is not None and others:
-        message = (
-            f"a table can only take the dead letters of sinks in a database, and {others[0]} is "
-            "none: use topic"
-        )
-        yield Problem(dead.line_of("table"), f"{where}.table", message)
-    if dead.max_count is not None and dead.max_count < 0:
-        yield Problem(dead.line_of("max_count"), f"{where}.max_count", "must be 0 or more")
-    if dead.max_share is not None and not 0 <= dead.max_share <= 1:
-        message = f"{dead.max_share} is not a share: from 0 to 1, as in 0.01 for one in a hundred"
-        yield Problem(dead.line_of("max_share"), f"{where}.max_share", message)

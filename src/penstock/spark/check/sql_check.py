@@ -1,7 +1,7 @@
-"""What a SELECT gives, and what is wrong with it, from what is known of the views it reads.
+"""The columns and state of a SELECT, and its mistakes, from what is known of the views it reads.
 
-The same rules as Spark's analysis and its list of what streams cannot do, as far as they can be
-sure without Spark: names, columns, fields, grouping, joins, and state that would grow for ever.
+It applies the rules of Spark's analysis and of its unsupported streaming operations, as far as they
+are certain without Spark: names, columns, fields, grouping, joins, and state that grows forever.
 """
 
 from collections.abc import Mapping
@@ -11,13 +11,13 @@ from sqlglot import exp
 
 from penstock.spark.check import grouping as groups
 from penstock.spark.check.expressions import (
-    describe,
+    column_of,
     function_name,
     is_aggregate,
+    walk_expression,
     window_problem,
-    within,
 )
-from penstock.spark.check.from_clause import FromClause, renamed
+from penstock.spark.check.from_clause import FromClause, rename_columns
 from penstock.spark.check.functions import FUNCTIONS
 from penstock.spark.check.relations import (
     UNKNOWN,
@@ -26,29 +26,29 @@ from penstock.spark.check.relations import (
     Relation,
     State,
     StateKind,
-    combined,
+    combine,
 )
-from penstock.spark.check.scope import Found, Scope, columns_in, path_of
-from penstock.spark.check.sql_parse import place, sql_of
+from penstock.spark.check.scope import ResolvedColumn, Scope, columns_in, path_of
+from penstock.spark.check.sql_parse import position_of, sql_of
 from penstock.spark.decode.datatypes import StructOf
 from penstock.spark.pipeline.nearest import nearest_name, suggestion
 
 
 @dataclass(frozen=True)
 class Views:
-    """What SQL may read."""
+    """The views that SQL may read."""
 
-    known: Mapping[str, Relation]
-    """By name, in small letters."""
+    relations: Mapping[str, Relation]
+    """By name, in lower case."""
     later: Mapping[str, int | None] = field(default_factory=dict)
-    """Views that are defined further down, with the line."""
-    own_functions: bool = False
-    """Whether there may be functions that Spark does not bring."""
+    """Views that are defined further down, with their lines."""
+    has_own_functions: bool = False
+    """Whether functions may exist that are not built into Spark."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """The step that the SQL is of."""
+    """The step that the SQL belongs to."""
 
     name: str
     line: int | None = None
@@ -56,10 +56,10 @@ class Step:
 
 
 def check_query(tree: exp.Query, views: Views, step: Step) -> tuple[Relation, list[Finding]]:
-    """What the query gives, and what is wrong with it."""
+    """Returns the result of the query as far as it is known, and the query's mistakes."""
     checker = _Checker(views, step)
     relation = checker.query(tree, {}, None)
-    return relation, sorted(set(checker.findings), key=lambda each: (each.line, each.column or 0))
+    return relation, sorted(set(checker.findings), key=lambda f: (f.line, f.column or 0))
 
 
 class _Checker:
@@ -68,72 +68,76 @@ class _Checker:
         self.step = step
         self.findings: list[Finding] = []
 
+    # --- QueryChecker, for FromClause
+
     @property
     def step_name(self) -> str:
         return self.step.name
 
     def query(self, node: exp.Expr, ctes: Mapping[str, Relation], outer: Scope | None) -> Relation:
-        """A query, or a part of one in brackets."""
+        """Checks a query, or a part of one in brackets."""
         ctes = self._ctes(node, ctes, outer)
         if isinstance(node, exp.Subquery):
-            found = self.query(node.this, ctes, outer)
-            return self._modified(node, found, Scope([], outer))
+            relation = self.query(node.this, ctes, outer)
+            return self._check_modifiers(node, relation)
         if isinstance(node, exp.SetOperation):
             return self._set_operation(node, ctes, outer)
         if isinstance(node, exp.Select):
             return self._select(node, ctes, outer)
         if isinstance(node, exp.Values):
-            return Relation(complete=False, streaming=False)
+            return Relation(is_complete=False, is_streaming=False)
         return UNKNOWN
 
     def add(self, node: exp.Expr, message: str) -> None:
-        self.findings.append(Finding(*place(node), message))
+        self.findings.append(Finding(*position_of(node), message))
 
     def table(self, node: exp.Table, ctes: Mapping[str, Relation]) -> Relation:
-        """The view of this name."""
+        """Returns the view of this name."""
         if node.args.get("db") is not None or function_name(node.this) == "identifier":
             return UNKNOWN
         if not isinstance(node.this, exp.Identifier):
-            return replace(UNKNOWN, streaming=False)
+            return replace(UNKNOWN, is_streaming=False)
         name = node.name.lower()
-        found = ctes.get(name) or self.views.known.get(name)
-        if found is not None:
-            return found
+        relation = ctes.get(name) or self.views.relations.get(name)
+        if relation is not None:
+            return relation
         if name in self.views.later:
             line = self.views.later[name]
-            where = f" (line {line})" if line is not None else " on"
-            self.add(node, f"the view {node.name} is defined only further{where}: move it up")
+            where = f" in line {line}" if line is not None else " further down"
+            self.add(node, f"the view {node.name} is only defined{where}: move it up")
         else:
-            names = [*ctes, *self.views.known]
+            names = [*ctes, *self.views.relations]
             self.add(node, f"there is no view {node.name}{suggestion(node.name, names)}")
         return UNKNOWN
 
     def keep_state(self, relation: Relation, node: exp.Expr, state: State, why: str) -> Relation:
-        """One operation more; without a bound it must be meant."""
-        if not state.bounded and not self.step.unbounded_state:
+        """Adds an operation with state; `why` is its finding if it is unbounded unintentionally."""
+        if not state.is_bounded and not self.step.unbounded_state:
             self.add(node, why)
         return relation.with_state(state)
 
     def columns(self, node: exp.Expr, scope: Scope, *, aliases: bool = False) -> None:
-        """Look every column up, and every query within the expression."""
-        for each in columns_in(node):
-            found = scope.find(each, aliases=aliases)
-            if isinstance(found, Finding):
-                self.findings.append(found)
+        """Checks that every column of an expression exists."""
+        for column in columns_in(node):
+            resolved = scope.find(column, aliases=aliases)
+            if isinstance(resolved, Finding):
+                self.findings.append(resolved)
 
-    def queries(
-        self, node: exp.Expr, ctes: Mapping[str, Relation], scope: Scope, streaming: bool | None
+    # --- parts of queries
+
+    def _subqueries(
+        self, node: exp.Expr, ctes: Mapping[str, Relation], scope: Scope, is_streaming: bool | None
     ) -> None:
-        """Queries within an expression may not read streams."""
-        for each in node.iter_expressions():
-            if isinstance(each, exp.Query | exp.Subquery):
-                if self.query(each, ctes, scope).streaming and streaming is not None:
+        """Checks the queries in an expression, which may not read streams."""
+        for part in node.iter_expressions():
+            if isinstance(part, exp.Query | exp.Subquery):
+                if self.query(part, ctes, scope).is_streaming and is_streaming is not None:
                     self.add(
-                        each,
+                        part,
                         "a subquery in an expression (IN, EXISTS, …) cannot read a stream: join it",
                     )
             else:
-                self.queries(each, ctes, scope, streaming)
+                self._subqueries(part, ctes, scope, is_streaming)
 
     def _ctes(
         self, node: exp.Expr, ctes: Mapping[str, Relation], outer: Scope | None
@@ -141,44 +145,44 @@ class _Checker:
         clause = node.args.get("with_")
         if clause is None:
             return ctes
-        found = dict(ctes)
-        for each in clause.expressions:
+        relations = dict(ctes)
+        for cte in clause.expressions:
             if clause.args.get("recursive"):
-                found[each.alias.lower()] = UNKNOWN
+                relations[cte.alias.lower()] = UNKNOWN
                 continue
-            made = self.query(each.this, found, outer)
-            found[each.alias.lower()] = renamed(made, each.args.get("alias"))
-        return found
+            relation = self.query(cte.this, relations, outer)
+            relations[cte.alias.lower()] = rename_columns(relation, cte.args.get("alias"))
+        return relations
 
     def _set_operation(
         self, node: exp.SetOperation, ctes: Mapping[str, Relation], outer: Scope | None
     ) -> Relation:
         left = self.query(node.left, ctes, outer)
         right = self.query(node.right, ctes, outer)
-        found = combined([left, right], left.columns)
-        found = replace(found, complete=left.complete)
-        by_name = bool(node.args.get("by_name"))
-        if by_name:
-            found = replace(found, complete=False)
-        elif left.complete and right.complete and len(left.columns) != len(right.columns):
-            many = f"{len(left.columns)} and {len(right.columns)}"
-            self.add(node.right, f"both sides need as many columns; they have {many}")
-        kinds = {left.streaming, right.streaming}
-        if isinstance(node, exp.Union):
-            if kinds == {True, False}:
-                self.add(node, "a stream and a table cannot be united (UNION)")
-        elif isinstance(node, exp.Intersect) and True in kinds:
-            self.add(node, "INTERSECT is not possible with a stream: join instead")
-        elif isinstance(node, exp.Except) and right.streaming:
-            self.add(node, "EXCEPT is not possible with a stream on its right side")
-        refused = isinstance(node, exp.Intersect) or (
-            isinstance(node, exp.Except) and right.streaming
+        is_by_name = bool(node.args.get("by_name"))
+        relation = replace(
+            combine([left, right], left.columns), is_complete=left.is_complete and not is_by_name
         )
-        # Spark makes EXCEPT ALL an aggregation, too.
-        keeps = node.args.get("distinct") or isinstance(node, exp.Except)
-        if keeps and found.streaming and not refused:
-            found = self._distinct(node, found)
-        return self._modified(node, found, Scope([], outer))
+        has_all_columns = left.is_complete and right.is_complete
+        if not is_by_name and has_all_columns and len(left.columns) != len(right.columns):
+            counts = f"{len(left.columns)} and {len(right.columns)}"
+            self.add(node.right, f"both sides need as many columns; they have {counts}")
+        is_refused = False
+        if isinstance(node, exp.Union):
+            if {left.is_streaming, right.is_streaming} == {True, False}:
+                self.add(node, "a stream and a table cannot be united (UNION)")
+        elif isinstance(node, exp.Intersect):
+            is_refused = True
+            if left.is_streaming or right.is_streaming:
+                self.add(node, "INTERSECT is not possible with a stream: join instead")
+        elif isinstance(node, exp.Except) and right.is_streaming:
+            is_refused = True
+            self.add(node, "EXCEPT is not possible with a stream on its right side")
+        # Spark runs EXCEPT ALL as an aggregation, too.
+        keeps_state = node.args.get("distinct") or isinstance(node, exp.Except)
+        if keeps_state and relation.is_streaming and not is_refused:
+            relation = self._distinct(node, relation)
+        return self._check_modifiers(node, relation)
 
     def _select(
         self, node: exp.Select, ctes: Mapping[str, Relation], outer: Scope | None
@@ -186,74 +190,74 @@ class _Checker:
         scope = Scope([], outer)
         relation = FromClause(self, ctes, scope).read(node)
         scope.aliases = {
-            each.alias_or_name.lower(): each.unalias()
-            for each in node.expressions
-            if isinstance(each, exp.Alias) or len(path_of(each) or ()) > 1
+            item.alias_or_name.lower(): item.unalias()
+            for item in node.expressions
+            if isinstance(item, exp.Alias) or len(path_of(item) or ()) > 1
         }
         grouping = groups.grouping_of(node, scope)
-        self._names(node, ctes, scope, relation)
+        self._check_names(node, ctes, scope, relation)
         if node.args.get("pivots"):
-            return replace(relation, columns=(), complete=False, opaque=True)
-        columns, complete = self._listed(node, scope)
+            return replace(relation, columns=(), is_complete=False, is_opaque=True)
+        columns, is_complete = self._selected_columns(node, scope)
         if grouping is not None:
-            self.findings += groups.ungrouped(node, grouping, scope)
-        if grouping is not None and relation.streaming:
-            self.findings += groups.refused(node, grouping)
+            self.findings += groups.ungrouped_columns(node, grouping, scope)
+        if grouping is not None and relation.is_streaming:
+            self.findings += groups.refused_aggregates(node, grouping)
+            has_watermark = grouping.is_watermarked or not (
+                relation.is_complete or relation.has_watermark
+            )
             state = State(
                 kind=StateKind.AGGREGATION,
                 step=self.step.name,
                 line=self.step.line,
-                keys=tuple(sql_of(each) for each in grouping.keys),
-                bounded=grouping.watermarked or not grouping.keys or not self._is_sure(relation),
-                watermarked=grouping.watermarked or not self._is_sure(relation),
-                session=grouping.session,
+                keys=tuple(sql_of(key) for key in grouping.keys),
+                is_bounded=has_watermark or not grouping.keys,
+                is_watermarked=has_watermark,
+                is_session=grouping.is_session,
             )
-            why = groups.unbounded(grouping, _event_times(scope, relation))
+            all_columns = replace(relation, columns=tuple(scope.all_columns()))
+            why = groups.unbounded_message(grouping, all_columns)
             at = grouping.keys[0] if grouping.keys else node
             relation = self.keep_state(relation, at, state, why)
-        relation = replace(relation, columns=tuple(columns), complete=complete)
-        if node.args.get("distinct") and relation.streaming:
+        relation = replace(relation, columns=tuple(columns), is_complete=is_complete)
+        if node.args.get("distinct") and relation.is_streaming:
             relation = self._distinct(node, relation)
-        return self._modified(node, relation, scope)
+        return self._check_modifiers(node, relation)
 
-    def _is_sure(self, relation: Relation) -> bool:
-        return relation.complete or relation.has_watermark
-
-    def _names(
+    def _check_names(
         self, node: exp.Select, ctes: Mapping[str, Relation], scope: Scope, relation: Relation
     ) -> None:
-        for each in node.expressions:
-            self.columns(each, scope, aliases=True)
-        for name in ("where", "group", "having", "order", "sort", "cluster", "qualify"):
-            part = node.args.get(name)
+        for item in node.expressions:
+            self.columns(item, scope, aliases=True)
+        for clause in ("where", "group", "having", "order", "sort", "cluster", "qualify"):
+            part = node.args.get(clause)
             if part is not None:
-                self.columns(part, scope, aliases=name != "where")
+                self.columns(part, scope, aliases=clause != "where")
         where = node.args.get("where")
-        for one in within(where) if where is not None else ():
-            if is_aggregate(one):
+        for inner in walk_expression(where) if where is not None else ():
+            if is_aggregate(inner):
                 self.add(
-                    one,
-                    f"{sql_of(one)} cannot be in WHERE, which is before rows are grouped"
-                    ": put it into HAVING",
+                    inner,
+                    f"{sql_of(inner)} cannot be in WHERE, which is evaluated before rows are "
+                    "grouped: put it into HAVING",
                 )
-        parts = [*node.expressions]
         clauses = ("where", "group", "having", "qualify")
-        parts += [node.args[each] for each in clauses if node.args.get(each)]
-        for each in parts:
-            self.queries(each, ctes, scope, relation.streaming)
-            for one in within(each):
-                self._function(one, streaming=relation.streaming)
+        parts = [node.args[clause] for clause in clauses if node.args.get(clause)]
+        for part in [*node.expressions, *parts]:
+            self._subqueries(part, ctes, scope, relation.is_streaming)
+            for inner in walk_expression(part):
+                self._check_function(inner, is_streaming=relation.is_streaming)
 
-    def _function(self, node: exp.Expr, *, streaming: bool | None) -> None:
+    def _check_function(self, node: exp.Expr, *, is_streaming: bool | None) -> None:
         name = function_name(node)
-        if name and name not in FUNCTIONS and not self.views.own_functions:
+        if name and name not in FUNCTIONS and not self.views.has_own_functions:
             similar = nearest_name(name, FUNCTIONS)
             advice = "" if similar is None else f": did you mean {similar}?"
             self.add(node, f"there is no function {name}{advice}")
-        wrong = window_problem(node)
-        if wrong is not None:
-            self.add(node, wrong)
-        if not streaming:
+        problem = window_problem(node)
+        if problem is not None:
+            self.add(node, problem)
+        if not is_streaming:
             return
         if isinstance(node, exp.Window):
             self.add(
@@ -263,60 +267,60 @@ class _Checker:
         elif name == "monotonically_increasing_id":
             self.add(node, "monotonically_increasing_id() is not possible on a stream: use uuid()")
 
-    def _listed(self, node: exp.Select, scope: Scope) -> tuple[list[Column], bool]:
-        """The columns of the list of the SELECT, and whether they are all."""
-        found: list[Column] = []
-        complete = True
-        for each in node.expressions:
-            inner = each.unalias()
+    def _selected_columns(self, node: exp.Select, scope: Scope) -> tuple[list[Column], bool]:
+        """Returns the columns of the SELECT list, and whether they are all."""
+        columns: list[Column] = []
+        is_complete = True
+        for item in node.expressions:
+            inner = item.unalias()
             if isinstance(inner, exp.Star) or inner.is_star:
-                columns, all_known = _star(inner, scope)
-                found += columns
-                complete = complete and all_known
-            elif isinstance(each, exp.Aliases):
-                found += [Column(one.name) for one in each.expressions]
-            elif isinstance(inner, exp.Explode) and not isinstance(each, exp.Alias):
-                complete = False
+                star_columns, are_all = _star_columns(inner, scope)
+                columns += star_columns
+                is_complete = is_complete and are_all
+            elif isinstance(item, exp.Aliases):
+                columns += [Column(alias.name) for alias in item.expressions]
+            elif isinstance(inner, exp.Explode) and not isinstance(item, exp.Alias):
+                is_complete = False
             else:
-                column = describe(each, scope, aliases=True)
-                found.append(column)
-                named = column.name or isinstance(inner, exp.AggFunc | exp.Binary)
-                complete = complete and bool(named)
-        return found, complete
+                column = column_of(item, scope, aliases=True)
+                columns.append(column)
+                has_one_column = column.name or isinstance(inner, exp.AggFunc | exp.Binary)
+                is_complete = is_complete and bool(has_one_column)
+        return columns, is_complete
 
     def _distinct(self, node: exp.Expr, relation: Relation) -> Relation:
-        kept = not relation.complete or relation.has_watermark
+        has_watermark = not relation.is_complete or relation.has_watermark
         state = State(
             kind=StateKind.DISTINCT,
             step=self.step.name,
             line=self.step.line,
             keys=tuple(relation.names),
-            bounded=kept,
-            watermarked=kept,
+            is_bounded=has_watermark,
+            is_watermarked=has_watermark,
         )
         return self.keep_state(
             relation,
             node,
             state,
             "state without a watermark: to leave out repeated rows (DISTINCT, UNION, EXCEPT), "
-            "every row would be kept for ever. Select the column with the watermark as well, or "
-            "use a step with `deduplicate`. " + groups.UNBOUNDED,
+            "every row would be kept forever. Select the column with the watermark as well, or "
+            f"use a step with `deduplicate`. {groups.UNBOUNDED_ADVICE}",
         )
 
-    def _modified(self, node: exp.Expr, relation: Relation, scope: Scope) -> Relation:
-        """ORDER BY, LIMIT and what else may follow a query."""
-        if not relation.streaming:
+    def _check_modifiers(self, node: exp.Expr, relation: Relation) -> Relation:
+        """Checks ORDER BY, LIMIT and other clauses that may follow a query."""
+        if not relation.is_streaming:
             return relation
-        for name, words in (("order", "ORDER BY"), ("sort", "SORT BY"), ("cluster", "CLUSTER BY")):
-            part = node.args.get(name)
+        for clause, sql in (("order", "ORDER BY"), ("sort", "SORT BY"), ("cluster", "CLUSTER BY")):
+            part = node.args.get(clause)
             if part is not None:
                 self.add(
                     part,
-                    f"{words} is not possible on a stream, whose rows have no end: sort where the "
+                    f"{sql} is not possible on a stream, whose rows have no end: sort where the "
                     "result is read",
                 )
         if node.args.get("offset") is not None:
-            self.add(node, "OFFSET is not possible on a stream")
+            self.add(node, "OFFSET is not possible on a stream: leave it out")
         limit = node.args.get("limit")
         if limit is not None and not isinstance(limit.expression, exp.Var):
             state = State(kind=StateKind.LIMIT, step=self.step.name, line=self.step.line)
@@ -324,33 +328,29 @@ class _Checker:
         return relation
 
 
-def _event_times(scope: Scope, relation: Relation) -> Relation:
-    return replace(relation, columns=tuple(scope.all_columns()))
-
-
-def _star(node: exp.Expr, scope: Scope) -> tuple[list[Column], bool]:
-    """What `*`, `t.*` or `s.*` (of a struct) stands for."""
+def _star_columns(node: exp.Expr, scope: Scope) -> tuple[list[Column], bool]:
+    """Returns the columns of `*`, `t.*` or `s.*` (of a struct), and whether they are all."""
     star = node if isinstance(node, exp.Star) else node.find(exp.Star)
     if star is not None and star.args.get("replace"):
         return [], False
-    without = {each.name.lower() for each in (star.args.get("except_") if star else None) or []}
+    excluded = {name.name.lower() for name in (star.args.get("except_") if star else None) or []}
     if isinstance(node, exp.Star):
-        columns, complete = scope.all_columns(), scope.complete
+        columns, is_complete = scope.all_columns(), scope.is_complete
     else:
-        columns, complete = _star_of(node, scope)
-    return [each for each in columns if each.name.lower() not in without], complete
+        columns, is_complete = _qualified_star_columns(node, scope)
+    return [column for column in columns if column.name.lower() not in excluded], is_complete
 
 
-def _star_of(node: exp.Expr, scope: Scope) -> tuple[list[Column], bool]:
+def _qualified_star_columns(node: exp.Expr, scope: Scope) -> tuple[list[Column], bool]:
     path = path_of(node)
     if not path:
         return [], False
-    for each in scope.reads:
-        if len(path) == 1 and each.alias.lower() == path[0].name.lower():
-            return list(each.relation.columns), each.relation.complete
-    column = exp.column(path[-1].copy(), *(each.copy() for each in reversed(path[:-1])))
-    found = scope.find(column)
-    kind = found.column.type if isinstance(found, Found) else None
-    if not isinstance(kind, StructOf):
+    for item in scope.items:
+        if len(path) == 1 and item.alias.lower() == path[0].name.lower():
+            return list(item.relation.columns), item.relation.is_complete
+    column = exp.column(path[-1].copy(), *(part.copy() for part in reversed(path[:-1])))
+    resolved = scope.find(column)
+    data_type = resolved.column.type if isinstance(resolved, ResolvedColumn) else None
+    if not isinstance(data_type, StructOf):
         return [], False
-    return [Column(each.name, each.type) for each in kind.fields], True
+    return [Column(field.name, field.type) for field in data_type.fields], True

@@ -1,8 +1,7 @@
-"""SQL of a step as a tree, or what is wrong with it in plain words.
+"""Parsing the SQL of a step into sqlglot's tree, or into a finding that explains the mistake.
 
-sqlglot reads nearly all that Spark reads, with two exceptions that are made up for here: `window`
-as a function in GROUP BY, and what Spark knows but sqlglot does not (`x >>> 1`, `X '1F'`, `v:a`),
-where nothing is said about the statement.
+sqlglot reads nearly everything that Spark reads. `window` as a function in GROUP BY is handled
+here; statements with syntax that only Spark knows (`x >>> 1`, `X '1F'`, `v:a`) are not checked.
 """
 
 import re
@@ -23,16 +22,16 @@ if TYPE_CHECKING:
 
 _UNKNOWN_TO_SQLGLOT = re.compile(r">>>|\bX\s+['\"]", re.IGNORECASE)
 _UNKNOWN_TOKENS = frozenset([TokenType.COLON, TokenType.PIPE_GT])
-"""Fields of variants (`v:a.b`), and pipes, of which sqlglot knows a part."""
-_WORDS = """
+"""Fields of variants (`v:a.b`) and pipes, which sqlglot only knows in part."""
+_KEYWORDS = """
 all alter and any as asof between case create cross cube describe distinct drop else except fetch
 for from glob grant having if ilike inner insert intersect into join lateral like limit lock minus
 not notnull offset on or outer overlaps qualify returning revoke rlike rollback rollup select
 serdeproperties tablesample then uncache union using values when where with xor
 """
-_NO_NAMES = frozenset(_WORDS.split())
-"""Words that may be columns for Spark, without backticks, and that sqlglot takes for others."""
-_LEFT_OPEN = {
+_COLUMN_KEYWORDS = frozenset(_KEYWORDS.split())
+"""Names that a column may have in Spark without backticks, but that sqlglot reads as keywords."""
+_CLAUSES = {
     TokenType.FROM: "FROM",
     TokenType.WHERE: "WHERE",
     TokenType.GROUP_BY: "GROUP BY",
@@ -41,132 +40,135 @@ _LEFT_OPEN = {
     TokenType.R_PAREN: ")",
     TokenType.UNION: "UNION",
 }
-_QUOTES = {"'": "'", '"': '"', "`": "`"}
+_QUOTES = ("'", '"', "`")
 
 
 @dataclass(frozen=True)
 class Parsed:
-    """A statement; neither tree nor finding: it may be right, but cannot be looked into."""
+    """A statement. Without a tree and a finding, it may be right but cannot be checked."""
 
     tree: exp.Query | None = None
     finding: Finding | None = None
 
 
 def parse_query(sql: str) -> Parsed:
-    """The one SELECT (or UNION, WITH …, VALUES) that a step may be."""
+    """Parses the one SELECT (or UNION, WITH …, VALUES) that a step consists of."""
     if not sql.strip():
         return Parsed(finding=Finding(1, None, "the SQL is empty: write a SELECT"))
     try:
         tokens = tokenize(sql)
         if not tokens:
-            return Parsed(finding=Finding(1, None, "there is only a comment: write a SELECT"))
-        open_end = _left_open(tokens)
-        if open_end is not None:
-            return Parsed(finding=open_end)
+            return Parsed(finding=Finding(1, None, "the SQL is only a comment: write a SELECT"))
+        dangling = _dangling_token(tokens)
+        if dangling is not None:
+            return Parsed(finding=dangling)
         parser = _dialect().parser(error_level=ErrorLevel.IMMEDIATE)
-        found = [each for each in parser.parse(tokens, sql) if each]
+        statements = [statement for statement in parser.parse(tokens, sql) if statement]
     except TokenError:
         return Parsed(finding=_unfinished_text(sql))
     except ParseError as error:
-        unknown = any(each.token_type in _UNKNOWN_TOKENS for each in tokens)
-        if unknown or _UNKNOWN_TO_SQLGLOT.search(sql):
+        is_unknown = any(token.token_type in _UNKNOWN_TOKENS for token in tokens)
+        if is_unknown or _UNKNOWN_TO_SQLGLOT.search(sql):
             return Parsed()
-        return Parsed(finding=_in_words(error, sql))
+        return Parsed(finding=_explain_error(error, sql))
     except (SqlglotError, RecursionError, LookupError, AttributeError, TypeError, ValueError):
-        # sqlglot trips over some calls that it does not know in this form.
+        # sqlglot fails on some calls that it does not know in this form.
         return Parsed()
-    if len(found) > 1:
-        semicolon = next(each for each in tokens if each.token_type is TokenType.SEMICOLON)
+    if len(statements) > 1:
+        semicolon = next(token for token in tokens if token.token_type is TokenType.SEMICOLON)
         return Parsed(
             finding=Finding(
                 semicolon.line,
                 _column(semicolon),
-                "a step is one SELECT, and after `;` another statement follows: make it a step "
-                "of its own",
+                "a step is one SELECT, but another statement follows after `;`: make it a step of "
+                "its own",
             )
         )
-    tree = found[0] if found else None
+    tree = statements[0] if statements else None
     if tokens[0].token_type is TokenType.TABLE:
         return Parsed()
     if not isinstance(tree, exp.Query):
-        word = tokens[0].text.upper()
+        keyword = tokens[0].text.upper()
         return Parsed(
             finding=Finding(
                 tokens[0].line,
                 _column(tokens[0]),
-                f"a step is a SELECT; {word} is not possible here: rows are stored by `sinks`",
+                f"a step is a SELECT; {keyword} is not possible here: rows are stored by `sinks`",
             )
         )
     if isinstance(tree, exp.Select) and not tree.expressions:
-        what = "SELECT has no columns: name some, or write SELECT *"
-        return Parsed(finding=Finding(tokens[0].line, _column(tokens[0]), what))
+        message = "SELECT has no columns: name some, or write SELECT *"
+        return Parsed(finding=Finding(tokens[0].line, _column(tokens[0]), message))
     return Parsed(tree=tree)
 
 
 def parse_condition(sql: str) -> exp.Expr | Finding | None:
-    """A condition, as in WHERE; None if nothing can be said about it."""
+    """Parses a condition, as in WHERE. Returns None if it cannot be checked."""
     parsed = parse_query(f"SELECT * FROM rows WHERE\n{sql}")
     if parsed.finding is not None:
-        found = parsed.finding
-        message = found.message if sql.strip() else "the condition is empty"
-        return Finding(max(1, found.line - 1), found.column, message)
+        finding = parsed.finding
+        message = finding.message if sql.strip() else "the condition is empty"
+        return Finding(max(1, finding.line - 1), finding.column, message)
     if not isinstance(parsed.tree, exp.Select):
         return None
-    extra = [
-        name
-        for name in ("group", "having", "order", "limit", "qualify")
-        if parsed.tree.args.get(name)
-    ]
+    clauses = ("group", "having", "order", "limit", "qualify")
     where = parsed.tree.args.get("where")
-    if extra or where is None:
-        return Finding(1, None, "only a condition may be here, as after WHERE")
+    if where is None or any(parsed.tree.args.get(clause) for clause in clauses):
+        return Finding(1, None, "only a condition is allowed here, as after WHERE")
     condition: exp.Expr = where.this
     return condition
 
 
-def may_be_misread(sql: str, columns: Collection[str]) -> bool:
-    """Whether a column may be in the statement whose name sqlglot takes for something else.
+def may_use_keyword_as_column(sql: str, columns: Collection[str]) -> bool:
+    """Returns whether the statement may contain a column whose name sqlglot reads as a keyword.
 
-    `columns` are the names, in small letters, of all columns that may be there.
+    `columns` are the names, in lower case, of all columns that the statement could use. Findings
+    about such a statement are not reliable.
     """
-    odd = _NO_NAMES.intersection(columns)
-    if not odd:
+    keywords = _COLUMN_KEYWORDS.intersection(columns)
+    if not keywords:
         return False
     try:
-        words = Counter(
-            each.text.lower()
-            for each in _dialect().tokenize(sql)
-            if each.token_type not in (TokenType.IDENTIFIER, TokenType.STRING)
+        counts = Counter(
+            token.text.lower()
+            for token in _dialect().tokenize(sql)
+            if token.token_type not in (TokenType.IDENTIFIER, TokenType.STRING)
         )
     except TokenError:
         return False
     # Every SELECT has its FROM.
-    return any(words[each] > (words["select"] if each == "from" else 0) for each in odd)
+    return any(counts[word] > (counts["select"] if word == "from" else 0) for word in keywords)
 
 
 def tokenize(sql: str) -> list[Token]:
-    """Tokens; `window` is a name unless a clause `WINDOW w AS (…)` begins with it."""
+    """Returns the tokens; `window` is a name unless it begins a clause `WINDOW w AS (…)`."""
     tokens = _dialect().tokenize(sql)
-    for at, each in enumerate(tokens):
-        if each.token_type is TokenType.WINDOW and not _begins_window_clause(tokens, at):
-            tokens[at] = Token(
-                TokenType.VAR, each.text, each.line, each.col, each.start, each.end, each.comments
+    for index, token in enumerate(tokens):
+        if token.token_type is TokenType.WINDOW and not _begins_window_clause(tokens, index):
+            tokens[index] = Token(
+                TokenType.VAR,
+                token.text,
+                token.line,
+                token.col,
+                token.start,
+                token.end,
+                token.comments,
             )
     return tokens
 
 
-def place(node: exp.Expr) -> tuple[int, int | None]:
-    """Line and column of the first word of this part of the statement that has a place."""
-    places = [
-        (each.meta["line"], each.meta["col"] - (each.meta["end"] - each.meta["start"]))
-        for each in node.walk()
-        if "line" in each.meta and "start" in each.meta
+def position_of(node: exp.Expr) -> tuple[int, int | None]:
+    """Returns the line and column of the first token of the node whose position is known."""
+    positions = [
+        (part.meta["line"], part.meta["col"] - (part.meta["end"] - part.meta["start"]))
+        for part in node.walk()
+        if "line" in part.meta and "start" in part.meta
     ]
-    return min(places) if places else (1, None)
+    return min(positions) if positions else (1, None)
 
 
 def sql_of(node: exp.Expr) -> str:
-    """As it was written, more or less."""
+    """Returns the SQL of the node, nearly as it was written."""
     return node.sql("spark", normalize_functions=False, comments=False)
 
 
@@ -175,46 +177,49 @@ def _dialect() -> "Dialect":
     return sqlglot.Dialect.get_or_raise("spark")
 
 
-def _begins_window_clause(tokens: Sequence[Token], at: int) -> bool:
+def _begins_window_clause(tokens: Sequence[Token], index: int) -> bool:
     return (
-        at + 2 < len(tokens)
-        and tokens[at + 2].token_type is TokenType.ALIAS
-        and tokens[at + 1].token_type not in (TokenType.ALIAS, TokenType.COMMA)
+        index + 2 < len(tokens)
+        and tokens[index + 2].token_type is TokenType.ALIAS
+        and tokens[index + 1].token_type not in (TokenType.ALIAS, TokenType.COMMA)
     )
 
 
-def _left_open(tokens: Sequence[Token]) -> Finding | None:
-    """A comma before a clause, which sqlglot lets pass and Spark does not."""
-    before_it = [None, *tokens[:-1]]
-    for before_this, this, after in zip(before_it, tokens, [*tokens[1:], None], strict=True):
-        if this.token_type not in (TokenType.COMMA, TokenType.ON):
+def _dangling_token(tokens: Sequence[Token]) -> Finding | None:
+    """Returns a finding for a comma or ON before a clause, which sqlglot accepts but not Spark."""
+    previous_tokens = [None, *tokens[:-1]]
+    for previous, token, following in zip(
+        previous_tokens, tokens, [*tokens[1:], None], strict=True
+    ):
+        if token.token_type not in (TokenType.COMMA, TokenType.ON):
             continue
-        if before_this is not None and before_this.token_type in (TokenType.DOT, TokenType.ALIAS):
+        if previous is not None and previous.token_type in (TokenType.DOT, TokenType.ALIAS):
             # A column `on`.
             continue
-        if after is not None and after.token_type not in _LEFT_OPEN:
+        if following is not None and following.token_type not in _CLAUSES:
             continue
-        before = f"before {_LEFT_OPEN[after.token_type]}" if after is not None else "at the end"
-        what = "a comma too many" if this.token_type is TokenType.COMMA else "ON has no condition"
-        return Finding(this.line, _column(this), f"{what} {before}")
+        where = f"before {_CLAUSES[following.token_type]}" if following else "at the end"
+        is_comma = token.token_type is TokenType.COMMA
+        problem = "there is a comma too many" if is_comma else "ON has no condition"
+        return Finding(token.line, _column(token), f"{problem} {where}")
     return None
 
 
-def _in_words(error: ParseError, sql: str) -> Finding:
-    about = error.errors[0] if error.errors else {}
-    line = int(about.get("line") or 1)
-    word = str(about.get("highlight") or "").strip()
-    column = int(about.get("col") or 0) - max(len(word) - 1, 0)
-    said = str(about.get("description") or "")
-    if said.startswith("Expecting "):
-        message = f"`{said.removeprefix('Expecting ')}` is missing near `{word}`"
-    elif said.startswith("Expected END"):
+def _explain_error(error: ParseError, sql: str) -> Finding:
+    details = error.errors[0] if error.errors else {}
+    line = int(details.get("line") or 1)
+    word = str(details.get("highlight") or "").strip()
+    column = int(details.get("col") or 0) - max(len(word) - 1, 0)
+    description = str(details.get("description") or "")
+    if description.startswith("Expecting "):
+        message = f"`{description.removeprefix('Expecting ')}` is missing near `{word}`"
+    elif description.startswith("Expected END"):
         message = f"a CASE has no END (near `{word}`)"
-    elif said.startswith("Required"):
-        wanting = re.search(r"\.(\w+)'>", said)
-        part = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", wanting[1]).upper() if wanting else "it"
+    elif description.startswith("Required"):
+        node = re.search(r"\.(\w+)'>", description)
+        part = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", node[1]).upper() if node else "it"
         message = f"something is missing in {part} near `{word}`"
-    elif not str(about.get("end_context") or "").strip() and not word:
+    elif not str(details.get("end_context") or "").strip() and not word:
         message = "the statement ends too early"
     else:
         message = f"`{word}` is not expected here"
@@ -225,27 +230,27 @@ def _in_words(error: ParseError, sql: str) -> Finding:
 
 
 def _unfinished_text(sql: str) -> Finding:
-    """Where a quote or a comment was opened that is never closed."""
-    at, opened = 0, -1
-    while at < len(sql):
-        if sql.startswith("--", at):
-            at = sql.find("\n", at)
-            if at < 0:
+    """Returns the position of a quote or comment that is never closed."""
+    position, opened = 0, -1
+    while position < len(sql):
+        if sql.startswith("--", position):
+            position = sql.find("\n", position)
+            if position < 0:
                 break
-        elif sql.startswith("/*", at):
-            opened, at = at, sql.find("*/", at)
-            if at < 0:
-                break
-            opened = -1
-        elif sql[at] in _QUOTES:
-            opened, quote = at, sql[at]
-            at += 1
-            while at < len(sql) and sql[at] != quote:
-                at += 2 if sql[at] == "\\" and quote != "`" else 1
-            if at >= len(sql):
+        elif sql.startswith("/*", position):
+            opened, position = position, sql.find("*/", position)
+            if position < 0:
                 break
             opened = -1
-        at += 1
+        elif sql[position] in _QUOTES:
+            opened, quote = position, sql[position]
+            position += 1
+            while position < len(sql) and sql[position] != quote:
+                position += 2 if sql[position] == "\\" and quote != "`" else 1
+            if position >= len(sql):
+                break
+            opened = -1
+        position += 1
     if opened < 0:
         return Finding(1, None, "the SQL cannot be read: a character in it is not understood")
     before = sql[:opened]

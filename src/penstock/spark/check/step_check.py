@@ -1,4 +1,4 @@
-"""Whether functions that steps name are there, found without running any of their code."""
+"""Whether the functions that steps name exist, found without running any of their code."""
 
 import ast
 import importlib.machinery
@@ -10,57 +10,55 @@ from penstock.spark.pipeline.nearest import suggestion
 
 
 def check_function(spec: PipelineSpec, step: StepSpec) -> list[Problem]:
-    """Nothing, if it is there or cannot be told."""
-    where = f"steps.{step.name}.function"
-    line = step.line_of("function")
+    """Returns a problem if the step's function certainly does not exist."""
     if not isinstance(step.function, str):
         return []
-    place, colon, name = step.function.rpartition(":")
-    if not colon or not place or not name.isidentifier():
-        message = (
-            f"{step.function!r} does not name a function: write module:function, or "
+    message = _function_problem(spec, step.function)
+    if message is None:
+        return []
+    return [Problem(step.line_of("function"), f"steps.{step.name}.function", message)]
+
+
+def _function_problem(spec: PipelineSpec, function: str) -> str | None:
+    location, colon, name = function.rpartition(":")
+    if not colon or not location or not name.isidentifier():
+        return (
+            f"{function!r} does not name a function: write module:function, or "
             "path/to/file.py:function"
         )
-        return [Problem(line, where, message)]
-    folder = Path(spec.file).absolute().parent if spec.file else Path.cwd()
-    if place.endswith(".py"):
-        path: Path | None = folder / place
-        if path is None or not path.is_file():
-            return [Problem(line, where, f"there is no file {path}")]
-    else:
-        found = _module(place, folder)
-        if isinstance(found, str):
-            return [Problem(line, where, found)]
-        path = found
-    if path is None:
-        return []
-    message_of = _missing(path, name)
-    return [] if message_of is None else [Problem(line, where, message_of)]
+    directory = Path(spec.file).absolute().parent if spec.file else Path.cwd()
+    if location.endswith(".py"):
+        path = directory / location
+        if not path.is_file():
+            return f"there is no file {path}"
+        return _missing_function(path, name)
+    module = _find_module(location, directory)
+    return _missing_function(module, name) if isinstance(module, Path) else module
 
 
-def _module(name: str, folder: Path) -> Path | str | None:
-    """Its file; why it is not there; or None if it has no source."""
-    paths = [*sys.path, str(folder)]
+def _find_module(name: str, directory: Path) -> Path | str | None:
+    """Returns the module's file, or why it does not exist, or None if it has no source."""
+    paths = [*sys.path, str(directory)]
     parts = name.split(".")
-    for at, part in enumerate(parts):
-        found = importlib.machinery.PathFinder.find_spec(part, paths)
-        if found is None:
-            if at == 0 and (part in sys.builtin_module_names or part in sys.modules):
+    for index, part in enumerate(parts):
+        module = importlib.machinery.PathFinder.find_spec(part, paths)
+        if module is None:
+            if index == 0 and (part in sys.builtin_module_names or part in sys.modules):
                 return None
             return (
-                f"there is no module {'.'.join(parts[: at + 1])}: install it, or put it next to "
-                f"the pipeline's file, in {folder}"
+                f"there is no module {'.'.join(parts[: index + 1])}: install it, or put it next "
+                f"to the pipeline's file, in {directory}"
             )
-        if at < len(parts) - 1:
-            if found.submodule_search_locations is None:
-                return f"{'.'.join(parts[: at + 1])} is a module, not a package"
-            paths = list(found.submodule_search_locations)
-    path = Path(found.origin) if found is not None and found.origin else None
+        if index < len(parts) - 1:
+            if module.submodule_search_locations is None:
+                return f"{'.'.join(parts[: index + 1])} is a module, not a package"
+            paths = list(module.submodule_search_locations)
+    path = Path(module.origin) if module is not None and module.origin else None
     return path if path is not None and path.suffix == ".py" else None
 
 
-def _missing(path: Path, name: str) -> str | None:
-    """Why the function is not in the file."""
+def _missing_function(path: Path, name: str) -> str | None:
+    """Returns why the file has no such function, or None if it has it or may have it."""
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except SyntaxError as error:
@@ -68,16 +66,16 @@ def _missing(path: Path, name: str) -> str | None:
     except (OSError, UnicodeDecodeError, ValueError) as error:
         return f"{path} cannot be read: {error}"
     names: set[str] = set()
-    for each in ast.walk(tree):
-        if isinstance(each, ast.ImportFrom) and any(one.name == "*" for one in each.names):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names):
             return None
-        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names.add(each.name)
-        elif isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
-            names.add(each.id)
-        elif isinstance(each, ast.Import | ast.ImportFrom):
-            names |= {(one.asname or one.name).split(".")[0] for one in each.names}
-        if isinstance(each, ast.FunctionDef) and each.name == "__getattr__":
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+        if isinstance(node, ast.FunctionDef) and node.name == "__getattr__":
             return None
     if name in names:
         return None

@@ -1,4 +1,4 @@
-"""The topics of a pipeline, as the broker has them."""
+"""Checks of a pipeline's topics against the broker."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,20 +18,20 @@ _AUTO_CREATE = "auto.create.topics.enable"
 
 
 class Topics(Protocol):
-    """What checks ask of a broker. Every call may raise `KafkaError`."""
+    """The topics of a cluster. Every call may raise `KafkaError`."""
 
     def names(self) -> Sequence[str]:
-        """All topics that the user may see."""
+        """Returns all topics that the user may see."""
 
     def partitions(self, topics: Sequence[str]) -> Mapping[str, int | KafkaError]:
-        """How many partitions each has, or why that is not known."""
+        """Returns how many partitions each topic has, or why that is unknown."""
 
-    def are_created(self) -> bool:
-        """Whether the broker makes a topic that somebody writes to and that is not there."""
+    def creates_missing(self) -> bool:
+        """Returns whether the broker creates a missing topic when a client writes to it."""
 
 
 class BrokerTopics:
-    """Topics of a real cluster."""
+    """The topics of a real cluster."""
 
     def __init__(self, admin: "Admin") -> None:
         self._admin = admin
@@ -47,29 +47,29 @@ class BrokerTopics:
         try:
             described = self._admin.describe_topics(topics, timeout_ms=_TIMEOUT_MS)
         except AdminError as error:
-            counted = {str(name): len(each.partitions) for name, each in error.results.items()}
-            return {**counted, **{str(name): each for name, each in error.errors.items()}}
-        return {str(name): len(each.partitions) for name, each in described.items()}
+            counts = {str(name): len(topic.partitions) for name, topic in error.results.items()}
+            return {**counts, **{str(name): cause for name, cause in error.errors.items()}}
+        return {str(name): len(topic.partitions) for name, topic in described.items()}
 
-    def are_created(self) -> bool:
-        """Yes, too, where the user may not ask."""
+    def creates_missing(self) -> bool:
+        """Returns True also if the user may not read the setting."""
         from penstock.client.admin import ConfigResource, ConfigResourceType
 
         try:
             nodes = self._admin.describe_cluster(timeout_ms=_TIMEOUT_MS).nodes
             broker = ConfigResource(ConfigResourceType.BROKER, str(nodes[0].id))
-            found = self._admin.describe_configs(
+            configs = self._admin.describe_configs(
                 [broker], names=[_AUTO_CREATE], timeout_ms=_TIMEOUT_MS
             )
         except (KafkaError, LookupError):
             return True
-        entry = found[broker].get(_AUTO_CREATE)
+        entry = configs[broker].get(_AUTO_CREATE)
         return entry is None or entry.value != "false"
 
 
 @contextmanager
 def broker_topics(spec: PipelineSpec) -> Iterator[BrokerTopics]:
-    """The topics of the pipeline's own cluster. `KafkaError` if it cannot be reached."""
+    """Yields the topics of the pipeline's cluster. Raises `KafkaError` if it is unreachable."""
     from penstock.spark.clients import new_admin
 
     client = {"request.timeout.ms": str(_TIMEOUT_MS), **spec.client_settings}
@@ -78,70 +78,69 @@ def broker_topics(spec: PipelineSpec) -> Iterator[BrokerTopics]:
 
 
 def check_topics(spec: PipelineSpec, topics: Topics) -> list[Problem]:
-    """Topics that are not there, or that may not be read."""
-    named = sorted(
+    """Returns a problem for each topic that does not exist or may not be read."""
+    used_topics = sorted(
         {topic for source in spec.sources for topic in source.topics}
         | {topic for sink in spec.sinks for topic in kind_of(sink).topics(sink)}
     )
     try:
-        known = topics.names()
-        counts = topics.partitions(named)
+        existing = topics.names()
+        counts = topics.partitions(used_topics)
     except KafkaError as error:
         where = "pipeline.bootstrap_servers"
         line = spec.line_of("bootstrap_servers")
-        return [Problem(line, where, f"the broker cannot be asked: {error.message}")]
-    found: list[Problem] = []
+        return [Problem(line, where, f"the broker cannot be reached: {error.message}")]
+    problems: list[Problem] = []
     for source in spec.sources:
-        found += _source(source, known, counts)
+        problems += _check_source(source, existing, counts)
     for sink in spec.sinks:
         for topic in kind_of(sink).topics(sink):
             count = counts.get(topic)
-            if _is_missing(count) and topics.are_created():
+            if _is_missing(count) and topics.creates_missing():
                 continue
             line = sink.line_of("topic")
-            found += _one(topic, count, known, f"sinks.{sink.name}.topic", line)
-    return found
+            problems += _check_topic(topic, count, existing, f"sinks.{sink.name}.topic", line)
+    return problems
 
 
-def matching(pattern: str, names: Sequence[str]) -> list[str]:
-    """The topics that a source's pattern stands for."""
-    return [each for each in names if re.search(pattern, each)]
+def matching_topics(pattern: str, names: Sequence[str]) -> list[str]:
+    """Returns the topics that a source with this pattern reads."""
+    return [name for name in names if re.search(pattern, name)]
 
 
-def _source(
-    source: SourceSpec, known: Sequence[str], counts: Mapping[str, int | KafkaError]
+def _check_source(
+    source: SourceSpec, existing: Sequence[str], counts: Mapping[str, int | KafkaError]
 ) -> list[Problem]:
     where = f"sources.{source.name}"
     if source.pattern is not None:
         try:
-            if matching(source.pattern, known):
+            if matching_topics(source.pattern, existing):
                 return []
         except re.error:
             return []
-        listed = ", ".join(known[:8]) or "none"
-        return [
-            Problem(
-                source.line_of("pattern"),
-                f"{where}.pattern",
-                f"no topic matches {source.pattern} (topics: {listed})",
-            )
-        ]
+        names = ", ".join(existing[:8]) or "none"
+        message = f"no topic matches {source.pattern} (topics: {names})"
+        return [Problem(source.line_of("pattern"), f"{where}.pattern", message)]
     return [
         problem
         for topic in source.topics
-        for problem in _one(
-            topic, counts.get(topic), known, f"{where}.topic", source.line_of_topic(topic)
+        for problem in _check_topic(
+            topic, counts.get(topic), existing, f"{where}.topic", source.line_of_topic(topic)
         )
     ]
 
 
-def _one(
-    topic: str, count: int | KafkaError | None, known: Sequence[str], where: str, line: int | None
+def _check_topic(
+    topic: str,
+    count: int | KafkaError | None,
+    existing: Sequence[str],
+    where: str,
+    line: int | None,
 ) -> list[Problem]:
     if _is_missing(count):
-        advice = suggestion(topic, known)
+        advice = suggestion(topic, existing)
         if not advice.startswith(":"):
-            advice = f": create it (`penstock topic create {topic}`)" + advice
+            advice = f": create it (`penstock topic create {topic}`){advice}"
         return [Problem(line, where, f"unknown topic {topic}{advice}")]
     if isinstance(count, KafkaError):
         return [Problem(line, where, f"topic {topic}: {count.message}")]

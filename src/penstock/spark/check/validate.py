@@ -1,58 +1,54 @@
-"""What is wrong with a pipeline, found before Spark starts.
+"""`validate`: everything that is wrong with a pipeline, found before Spark starts.
 
-Only what is sure to fail, or to grow without bound, is a problem: whatever cannot be known without
-Spark, such as the columns that a Python function makes, passes.
+Only what is certain to fail, or to grow without bound, is a problem. Whatever only Spark can know,
+such as the columns that a Python function makes, passes.
 """
 
 from contextlib import ExitStack
 
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.spark.check.databases import Databases, LiveDatabases, check_tables, table_columns
-from penstock.spark.check.part_check import check_parts
 from penstock.spark.check.sink_check import check_sinks
+from penstock.spark.check.spec_check import check_spec
 from penstock.spark.check.topics import Topics, broker_topics, check_topics
-from penstock.spark.check.views import analyse
+from penstock.spark.check.views import analyze
 from penstock.spark.pipeline.model import PipelineSpec, Problem
 
 
 def validate(
     spec: PipelineSpec, *, topics: Topics | None = None, databases: Databases | None = None
 ) -> list[Problem]:
-    """All problems, in the order of the file; none means that it can be started.
+    """Returns all problems, in the order of the file; without any, the pipeline can be started.
 
-    With `topics` (see `broker_topics`) and `databases` (`LiveDatabases()`) the broker and the
-    databases are asked as well.
+    With `topics` (see `broker_topics`) and `databases` (`LiveDatabases()`), topics and tables are
+    checked against the broker and the databases.
     """
     tables, problems = table_columns(spec, databases)
-    analysis = analyse(spec, tables=tables)
-    problems += check_parts(spec)
+    analysis = analyze(spec, tables=tables)
+    problems += check_spec(spec)
     problems += analysis.problems
     problems += check_sinks(spec, analysis)
     if topics is not None:
         problems += check_topics(spec, topics)
     if databases is not None:
         problems += check_tables(spec, analysis, databases)
-    return sorted(set(problems), key=_place)
+    return sorted(set(problems), key=lambda p: (p.line or 0, p.where, p.message))
 
 
 def validate_online(spec: PipelineSpec) -> list[Problem]:
-    """The same, with the broker and the databases asked, as far as they can be."""
+    """Returns the problems of `validate`, using the broker and the databases if they respond."""
     databases = LiveDatabases()
-    with ExitStack() as open_things:
+    with ExitStack() as stack:
         try:
-            topics = open_things.enter_context(broker_topics(spec))
+            topics = stack.enter_context(broker_topics(spec))
         except (KafkaError, ValueError) as error:
-            found = validate(spec, databases=databases)
+            problems = validate(spec, databases=databases)
             key = "bootstrap_servers"
             if isinstance(error, KafkaError) and error.code is ErrorCode.INVALID_CONFIG:
                 key = "kafka"
-            if any(each.where == f"pipeline.{key}" for each in found):
-                return found
-            said = error.message if isinstance(error, KafkaError) else str(error)
-            said = f"the broker cannot be asked: {said}"
-            return [Problem(spec.line_of(key), f"pipeline.{key}", said), *found]
+            if any(problem.where == f"pipeline.{key}" for problem in problems):
+                return problems
+            reason = error.message if isinstance(error, KafkaError) else str(error)
+            message = f"the broker cannot be reached: {reason}"
+            return [Problem(spec.line_of(key), f"pipeline.{key}", message), *problems]
         return validate(spec, topics=topics, databases=databases)
-
-
-def _place(problem: Problem) -> tuple[int, str, str]:
-    return problem.line or 0, problem.where, problem.message

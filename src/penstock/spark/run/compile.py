@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.spark.check.shape import output_mode
+from penstock.spark.check.query_shape import output_mode
 from penstock.spark.errors import PipelineError, SparkPartError
 from penstock.spark.pipeline.model import (
     OutputMode,

@@ -155,7 +155,7 @@ def missing_columns(
     sink: SinkSpec, key: str, names: Sequence[str], relation: "Relation"
 ) -> Iterator[Problem]:
     """Yields a problem for each column that `key` names and the view does not have."""
-    if not relation.complete:
+    if not relation.is_complete:
         return
     for name in names:
         if not relation.find(name):

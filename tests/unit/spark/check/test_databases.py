@@ -96,11 +96,11 @@ def test_columns_that_only_decide_need_not_be_in_the_table(database: str) -> Non
     assert len(_found(replace(spec, sinks=(replace(upserts, order_by=("id",)),)))) == 1
 
 
-def test_a_database_that_cannot_be_asked(tmp_path: Path) -> None:
+def test_a_database_that_cannot_be_read(tmp_path: Path) -> None:
     away = "postgresql://u:secret@127.0.0.1:1/none"
     problems = _found(_spec(away))
     assert [each.split(": ")[0] for each in problems] == ["sinks.out.database", "tables.c.database"]
-    assert all("cannot be asked" in each and "secret" not in each for each in problems)
+    assert all("cannot be read" in each and "secret" not in each for each in problems)
     assert "there is no such kind of database" in _found(_spec("nosuch://h/d"))[0]
 
     fresh = f"sqlite:///{tmp_path / 'new.sqlite'}"
@@ -116,4 +116,4 @@ def test_columns_of_files_are_read(database: str, tmp_path: Path) -> None:
     misspelt = _spec(database, "SELECT s.id, c.town FROM s, c WHERE c.id = s.id", table=table)
     assert any("c has no column town" in each for each in _found(misspelt))
     away = TableSpec(name="c", path=str(tmp_path / "nothing.csv"))
-    assert "there is no file or folder" in _found(_spec(database, table=away))[0]
+    assert "there is no file or directory" in _found(_spec(database, table=away))[0]

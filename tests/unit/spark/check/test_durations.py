@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.spark.check.durations import seconds
+from penstock.spark.check.durations import parse_duration
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from penstock.spark.check.durations import seconds
     ],
 )
 def test_how_long_it_is(text: str, expected: float) -> None:
-    assert seconds(text) == pytest.approx(expected)
+    assert parse_duration(text) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -29,15 +29,15 @@ def test_how_long_it_is(text: str, expected: float) -> None:
     [
         ("10", "write `10 seconds`"),
         ("", "missing"),
-        ("soon", "not a span of time"),
+        ("soon", "not a duration"),
         ("10 parsecs", "parsecs is not one of"),
         ("1 month", "write it in days"),
         ("10minutes", "write `10 minutes`"),
-        ("1 hour30 minutes", "not a span of time"),
+        ("1 hour30 minutes", "not a duration"),
         ("1.5 hours", "only seconds may have a fraction"),
-        ("-1 second", "less than nothing"),
+        ("-1 second", "is negative"),
     ],
 )
 def test_what_is_none(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        seconds(text)
+        parse_duration(text)

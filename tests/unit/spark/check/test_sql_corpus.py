@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.spark.check.views import analyse
+from penstock.spark.check.views import analyze
 from penstock.spark.pipeline.model import SourceSpec, StepSpec, Watermark
 from tests.support.spark.sql_corpus import GOOD, REFUSED, UNBOUNDED, pipeline
 
 
 def _problems(*sql: str, unbounded_state: bool = False) -> list[str]:
     spec = pipeline(*sql, unbounded_state=unbounded_state)
-    return [each.message for each in analyse(spec).problems]
+    return [each.message for each in analyze(spec).problems]
 
 
 @pytest.mark.parametrize("sql", GOOD)
@@ -39,7 +39,7 @@ def test_a_view_of_a_good_statement_can_be_read_again(sql: str) -> None:
 def test_a_view_may_not_be_read_before_it_is_made() -> None:
     first = "SELECT k FROM s1"
     assert _problems(first, "SELECT user AS k FROM clicks") == [
-        "the view s1 is defined only further on: move it up (column 15)"
+        "the view s1 is only defined further down: move it up (column 15)"
     ]
 
 
@@ -70,8 +70,8 @@ def test_a_column_may_be_named_like_a_word_of_sql(name: str, sql: str) -> None:
         watermark=Watermark(column="at", delay="1 hour"),
     )
     spec = replace(pipeline(sql), sources=(source,))
-    assert analyse(spec).problems == ()
-    (other,) = analyse(
+    assert analyze(spec).problems == ()
+    (other,) = analyze(
         replace(spec, steps=(StepSpec(name="s0", sql="SELECT x FROM payments"),))
     ).problems
     assert other.message.startswith("there is no column x")

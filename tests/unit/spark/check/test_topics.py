@@ -29,7 +29,7 @@ class FakeTopics:
         missing = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "gone")
         return {each: self.counts.get(each, missing) for each in topics}
 
-    def are_created(self) -> bool:
+    def creates_missing(self) -> bool:
         return self.creates
 
 
@@ -76,7 +76,7 @@ def test_a_topic_that_may_not_be_read() -> None:
 def test_a_broker_that_is_not_there() -> None:
     gone = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no broker answers at localhost:9092")
     assert _found(FakeTopics(error=gone)) == [
-        "pipeline.bootstrap_servers: the broker cannot be asked: no broker answers at "
+        "pipeline.bootstrap_servers: the broker cannot be reached: no broker answers at "
         "localhost:9092"
     ]
 
@@ -96,7 +96,7 @@ def test_a_real_broker_is_asked(broker: Broker) -> None:
         assert topics.partitions(["clicks"]) == {"clicks": 3}
         counts = topics.partitions(["clicks", "klicks"])
         assert topics.partitions([]) == {}
-        assert topics.are_created()
+        assert topics.creates_missing()
     assert counts["clicks"] == 3
     assert isinstance(counts["klicks"], KafkaError)
 

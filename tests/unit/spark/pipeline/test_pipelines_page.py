@@ -56,7 +56,7 @@ class _Topics:
     def partitions(self, topics: Sequence[str]) -> Mapping[str, int | KafkaError]:
         return {"clicks": 3}
 
-    def are_created(self) -> bool:
+    def creates_missing(self) -> bool:
         return True
 
 

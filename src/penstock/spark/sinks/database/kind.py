@@ -87,7 +87,7 @@ class DatabaseSinkKind(SinkKind[DatabaseSinkSpec]):
         yield "writing", sink.writing, get_args(SinkWriting)
 
     def check(self, sink: DatabaseSinkSpec, relation: "Relation") -> Iterator[Problem]:
-        from penstock.spark.check.sql_parse import may_be_misread
+        from penstock.spark.check.sql_parse import may_use_keyword_as_column
 
         url = _URL.match(sink.database)
         if url is None:
@@ -112,7 +112,7 @@ class DatabaseSinkKind(SinkKind[DatabaseSinkSpec]):
             messages = list(_condition_problems(sink.delete_when, relation))
             names = {name.lower() for name in relation.names}
             condition = f"SELECT * FROM rows WHERE {sink.delete_when}"
-            if messages and not may_be_misread(condition, names):
+            if messages and not may_use_keyword_as_column(condition, names):
                 yield from (_problem(sink, "delete_when", message) for message in messages)
 
     def check_tables(
@@ -200,14 +200,14 @@ def _problem(sink: DatabaseSinkSpec, key: str, message: str) -> Problem:
 
 def _condition_problems(sql: str, relation: "Relation") -> Iterator[str]:
     from penstock.spark.check.relations import Finding
-    from penstock.spark.check.scope import Read, Scope, columns_in
+    from penstock.spark.check.scope import FromItem, Scope, columns_in
     from penstock.spark.check.sql_parse import parse_condition
 
     condition = parse_condition(sql)
     if isinstance(condition, Finding):
         yield condition.message
     elif condition is not None:
-        scope = Scope([Read("", relation)])
+        scope = Scope([FromItem("", relation)])
         for reference in columns_in(condition):
             column = scope.find(reference)
             if isinstance(column, Finding):

@@ -52,18 +52,19 @@ class TopicSinkKind(SinkKind[TopicSinkSpec]):
     # --- validate
 
     def check(self, sink: TopicSinkSpec, relation: "Relation") -> Iterator[Problem]:
-        from penstock.spark.check.part_check import is_topic
+        from penstock.spark.check.spec_check import topic_name_problem
 
         where = f"sinks.{sink.name}"
         if sink.topic is None:
-            if relation.complete and not relation.find("topic"):
+            if relation.is_complete and not relation.find("topic"):
                 message = f"say the topic: {sink.view} has no column topic to name it row by row"
                 yield Problem(sink.line_of("topic"), f"{where}.topic", message)
-        elif not is_topic(sink.topic):
-            message = f"{sink.topic!r} cannot be a topic: letters, digits, `.`, `_` and `-` only"
-            yield Problem(sink.line_of("topic"), f"{where}.topic", message)
+        else:
+            name_problem = topic_name_problem(sink.topic)
+            if name_problem is not None:
+                yield Problem(sink.line_of("topic"), f"{where}.topic", name_problem)
         yield from missing_columns(sink, "key", sink.key, relation)
-        if relation.complete and not relation.columns:
+        if relation.is_complete and not relation.columns:
             message = f"{sink.view} has no columns to write"
             yield Problem(sink.line_of("from"), f"{where}.from", message)
 

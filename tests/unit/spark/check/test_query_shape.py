@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.spark.check.shape import output_mode, stateful
+from penstock.spark.check.query_shape import is_stateful, output_mode
 from penstock.spark.pipeline.model import (
     OutputMode,
     PipelineSpec,
@@ -44,7 +44,7 @@ JOINED = (
 def test_of_sql(sql: list[str], keeps: bool | None, mode: OutputMode | None) -> None:
     spec = pipeline(*sql)
     (sink,) = spec.sinks
-    assert stateful(spec, sink) is keeps
+    assert is_stateful(spec, sink) is keeps
     assert output_mode(spec, sink) == mode
 
 
@@ -73,14 +73,14 @@ def test_a_function_is_known_when_it_has_run() -> None:
         StepSpec(name="once", source="s", deduplicate=("k",)),
     )
     for view in ("made", "sums"):
-        assert stateful(spec, _sink(view)) is None
+        assert is_stateful(spec, _sink(view)) is None
         assert output_mode(spec, _sink(view)) is None
         assert output_mode(spec, _sink(view, "append")) == "append"
         assert output_mode(spec, _sink(view, output="update")) == "update"
         assert output_mode(spec, TopicSinkSpec(name="o", view=view)) == "append"
-    assert stateful(spec, _sink("once")) is True
-    assert stateful(spec, _sink("s")) is False
+    assert is_stateful(spec, _sink("once")) is True
+    assert is_stateful(spec, _sink("s")) is False
 
 
 def test_a_view_that_is_not_there_is_unknown() -> None:
-    assert stateful(_with(StepSpec(name="a", sql="SELECT 1")), _sink("zz")) is None
+    assert is_stateful(_with(StepSpec(name="a", sql="SELECT 1")), _sink("zz")) is None
