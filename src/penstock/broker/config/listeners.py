@@ -6,12 +6,10 @@ from typing import NamedTuple, NoReturn
 
 from penstock.broker.config.settings import ConfigError, nearest
 from penstock.controller.metadata import SecurityProtocol
+from penstock.security.sasl.mechanisms import MECHANISMS, UNSUPPORTED_MECHANISMS
 
 _ADDRESS = re.compile(r"(?P<name>[^:]*)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>-?[0-9]+)")
 _WILDCARDS = ("", "0.0.0.0", "::", "0:0:0:0:0:0:0:0")
-
-SERVED_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-KNOWN_MECHANISMS = (*SERVED_MECHANISMS, "GSSAPI", "OAUTHBEARER")
 
 
 class ListenerSpec(NamedTuple):
@@ -184,20 +182,20 @@ def served_mechanisms(listener: str, enabled: list[str]) -> tuple[list[str], str
     """Those of `sasl.enabled.mechanisms` that are served here, and a remark about the others."""
     setting = "sasl.enabled.mechanisms"
     for mechanism in enabled:
-        if mechanism not in KNOWN_MECHANISMS:
+        if mechanism not in MECHANISMS and mechanism not in UNSUPPORTED_MECHANISMS:
             _refuse(
                 setting,
-                f"{mechanism!r} is no SASL mechanism; use {', '.join(SERVED_MECHANISMS)}"
-                + nearest(mechanism, SERVED_MECHANISMS),
+                f"{mechanism!r} is no SASL mechanism; use {', '.join(MECHANISMS)}"
+                + nearest(mechanism, MECHANISMS),
             )
-    served = [mechanism for mechanism in enabled if mechanism in SERVED_MECHANISMS]
-    missing = [mechanism for mechanism in enabled if mechanism not in SERVED_MECHANISMS]
+    served = [mechanism for mechanism in enabled if mechanism in MECHANISMS]
+    missing = [mechanism for mechanism in enabled if mechanism not in MECHANISMS]
     if not served:
         _refuse(
             setting,
             f"listener {listener} would serve no login: "
             f"{' and '.join(missing) or 'an empty list'} will not do here; "
-            f"set it to one or more of {', '.join(SERVED_MECHANISMS)}",
+            f"set it to one or more of {', '.join(MECHANISMS)}",
         )
     if not missing:
         return served, None

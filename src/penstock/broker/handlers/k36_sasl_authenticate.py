@@ -36,5 +36,5 @@ def handle(context: Context, request: Request, body: SaslAuthenticateRequest) ->
 
 async def _refused(context: Context, request: Request, error: KafkaError) -> Response:
     await asyncio.sleep(context.config.int("connection.failed.authentication.delay.ms") / 1000)
-    request.session.end(f"log-in refused: {error.message}")
+    request.session.end(f"login refused: {error.message}")
     return SaslAuthenticateResponse(error_code=error.code, error_message=error.message)

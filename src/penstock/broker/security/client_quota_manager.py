@@ -1,4 +1,4 @@
-"""Client quotas (X4), asked in the words of the handlers."""
+"""Client quotas of requests (X4): records usage and returns throttle times."""
 
 from collections.abc import Iterable
 
@@ -11,14 +11,17 @@ _KINDS = frozenset({"users", "clients", "ips"})
 
 
 class ClientQuotaManager:
-    """How long a client must wait, in milliseconds, after what it did; 0 where it need not."""
+    """The quotas of the clients behind requests.
+
+    The `record_…` methods return how many milliseconds the client is throttled; 0 means not at all.
+    """
 
     def __init__(self, limits: ClientQuotas, clock: Clock) -> None:
         self.limits = limits
         self._clock = clock
 
     def apply(self, changes: Iterable[Change]) -> None:
-        """Follows the settings of users, client ids and addresses."""
+        """Applies changed quotas of users, client ids and addresses."""
         for change in changes:
             match change:
                 case Put(ConfigRecord(entity, values)) if _KINDS.issuperset(dict(entity)):
@@ -33,7 +36,7 @@ class ClientQuotaManager:
         return self.limits.record_produce(user, client_id, request.size, self._clock.monotonic_ms())
 
     def record_fetch(self, request: Request, size: int) -> int:
-        """Where the client must wait, it gets nothing, and so the bytes do not count."""
+        """A throttled client receives no records, so their bytes do not count."""
         if not self.limits.enabled:
             return 0
         user, client_id = request.session.principal.name, request.client_id
@@ -44,19 +47,19 @@ class ClientQuotaManager:
         return throttle_ms
 
     def fetch_room(self, request: Request, room: int) -> int:
-        """`room`, or fewer bytes where the client's quota could never allow so many at once."""
+        """Returns `room`, or less if the client's quota never allows so many bytes at once."""
         if not self.limits.enabled:
             return room
         most = self.limits.max_fetch_bytes(request.session.principal.name, request.client_id)
         return int(min(room, most))
 
     def record_request_time(self, request: Request, seconds: float) -> int:
-        """A request took this much of the broker's time."""
+        """Records the time that a request took in the event loop."""
         user, client_id = request.session.principal.name, request.client_id
         return self.limits.record_request(user, client_id, seconds, self._clock.monotonic_ms())
 
     def mutation_quota(self, request: Request, first_strict_version: int) -> MutationQuota:
-        """The quota on partitions made and deleted, for one request."""
+        """Returns the quota on created and deleted partitions, for one request."""
         return self.limits.mutation_quota(
             request.session.principal.name,
             request.client_id,

@@ -1,8 +1,8 @@
-"""How fast clients may connect: to the broker, to a listener, from one address (X4).
+"""Limits on the rate of new connections: of the broker, of a listener, of an address (X4).
 
-Beyond `max.connection.creation.rate` a listener waits until the rate is within the limit again.
-Who is beyond the quota of its address (`connection_creation_rate`) is kept waiting for as long, and
-then closed: at once it would only come back the sooner.
+Above `max.connection.creation.rate` a listener pauses until the rate is within the limit again. A
+connection above the quota of its address (`connection_creation_rate`) is closed after the throttle
+time: a client that is closed at once would only reconnect sooner.
 """
 
 from collections.abc import Mapping
@@ -19,35 +19,32 @@ _LIMIT = "max.connection.creation.rate"
 
 
 def protected_listener(config: BrokerConfig) -> str | None:
-    """The listener of brokers, which limits of the whole broker do not hold up.
+    """Returns the inter-broker listener, which limits of the whole broker do not affect.
 
-    None where it is the only one: clients use it then.
+    Returns None if it is the only listener, because then clients use it too.
     """
     return config.inter_broker_listener if len(config.listeners) > 1 else None
 
 
 class ConnectionQuotas:
-    """Counts those that connect, for `net.acceptor`: it is a `ConnectionThrottle`.
-
-    The quotas of addresses are those that the image has.
-    """
+    """The `ConnectionThrottle` of the listeners; the image has the quotas of addresses."""
 
     def __init__(self, config: BrokerConfig, image: ClusterImage, clock: Clock) -> None:
         self._config = config
         self._image = image
         self._clock = clock
         self._quotas = new_quotas(config)
-        self._known: dict[str, Mapping[str, str]] = {}
-        """The settings of addresses that `_quotas` has heard of."""
+        self._applied: dict[str, Mapping[str, str]] = {}
+        """The configs of addresses that `_quotas` has."""
         self._window_ms = config.int("quota.window.size.seconds") * 1000
         self._protected = protected_listener(config)
         self._rates: dict[str | None, SampledRate] = {}
-        """By listener; None is the whole broker."""
+        """By listener; None stands for the whole broker."""
         self.limits: dict[str | None, int] = {}
         self.reconfigure()
 
     def reconfigure(self) -> None:
-        """The settings may have changed."""
+        """Applies changed settings; the rates of limits that stay are kept."""
         limits: dict[str | None, int] = {None: self._config.int(_LIMIT)}
         for spec in self._config.listeners:
             of_listener = self._config.listener_value(spec.name, _LIMIT)
@@ -60,38 +57,38 @@ class ConnectionQuotas:
         return SampledRate(self._config.int("quota.window.num"), self._window_ms)
 
     def accept_delay_ms(self, listener: str) -> int:
-        """One connects: how many ms its listener waits. Never more than a window of the quotas."""
+        """Counts a connection; returns how long its listener pauses, at most one quota window."""
         now_ms = self._clock.monotonic_ms()
         wait_ms = 0
-        for name in self._counting(listener):
+        for name in self._limits_of(listener):
             rate, most = self._rates[name], self.limits[name]
             rate.record(1, now_ms)
             wait_ms = max(wait_ms, rate.throttle_ms(most, now_ms) if most else self._window_ms)
         return min(wait_ms, self._window_ms)
 
     def close_delay_ms(self, listener: str, ip: str) -> int:
-        """Its turn has come: 0, or how many ms until it is closed; then it does not count."""
+        """Returns 0 to admit the connection, or in how many ms it is closed without counting."""
         now_ms = self._clock.monotonic_ms()
         for address in (DEFAULT_ENTITY, ip):
-            self._follow(address)
+            self._update_quota(address)
         keep_ms = self._quotas.record_connection(ip, now_ms)
         if keep_ms > 0:
-            for name in self._counting(listener):
+            for name in self._limits_of(listener):
                 self._rates[name].record(-1, now_ms)
         return keep_ms
 
-    def _counting(self, listener: str) -> list[str | None]:
-        """The limits that hold for a listener."""
+    def _limits_of(self, listener: str) -> list[str | None]:
+        """Returns the names of the limits that apply to a listener."""
         names = (listener,) if listener == self._protected else (None, listener)
         return [name for name in names if name in self.limits]
 
-    def _follow(self, address: str) -> None:
-        """The quota of an address may have changed since somebody connected from it."""
+    def _update_quota(self, address: str) -> None:
+        """Applies the quota of an address if it has changed since the last connection."""
         values = self._image.config("ips", address)
-        if values is self._known.get(address) or not (values or address in self._known):
+        if values is self._applied.get(address) or not (values or address in self._applied):
             return
         self._quotas.put((("ips", address),), values)
         if values:
-            self._known[address] = values
+            self._applied[address] = values
         else:
-            del self._known[address]
+            del self._applied[address]

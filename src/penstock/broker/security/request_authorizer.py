@@ -1,4 +1,4 @@
-"""May this client do that? One question for every handler (X3)."""
+"""Authorization of requests: whether the client of a session may do something (X3)."""
 
 from penstock.broker.request import Session
 from penstock.core.errors import ErrorCode, KafkaError
@@ -18,7 +18,7 @@ _CODES = {
 
 
 class RequestAuthorizer:
-    """The authorizer, or none: then everybody may do everything."""
+    """Asks the cluster's ACLs; without an authorizer every client may do everything."""
 
     def __init__(self, authorizer: AclAuthorizer | None) -> None:
         self.acl_authorizer = authorizer
@@ -37,7 +37,7 @@ class RequestAuthorizer:
     def error(
         self, session: Session, operation: AclOperation, resource: ResourceType, name: str
     ) -> KafkaError:
-        """The error for what is not allowed (E3)."""
+        """Returns the error for an operation that `allows` denies (E3)."""
         return KafkaError(
             _CODES[resource],
             f"{session.principal} at {session.host} may not {operation.name} "
@@ -51,12 +51,12 @@ class RequestAuthorizer:
         resource: ResourceType = ResourceType.CLUSTER,
         name: str = CLUSTER_NAME,
     ) -> None:
-        """Raises the refusal unless it is allowed."""
+        """Raises KafkaError unless the operation is allowed."""
         if not self.allows(session, operation, resource, name):
             raise self.error(session, operation, resource, name)
 
     def allows_any_write(self, session: Session) -> bool:
-        """Whether the client may produce at all, and so may have a producer id (KIP-679)."""
+        """Returns whether the client may produce to some topic, so get a producer id (KIP-679)."""
         authorizer = self.acl_authorizer
         if authorizer is None:
             return True
@@ -70,7 +70,7 @@ class RequestAuthorizer:
     def authorized_operations(
         self, session: Session, resource: ResourceType, name: str = CLUSTER_NAME
     ) -> int:
-        """What the client may do with a resource, as the bits that responses carry."""
+        """Returns the bit set of the operations that the client may do with a resource."""
         authorizer = self.acl_authorizer
         if authorizer is None:
             return all_operations(resource)

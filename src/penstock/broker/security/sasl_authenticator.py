@@ -1,7 +1,8 @@
-"""The SASL log-in of one connection: which mechanism, how far, and what is allowed meanwhile (X2).
+"""The SASL login of one connection: its mechanism, its state and what it allows (X2).
 
-SaslHandshake version 1 leads to SaslAuthenticate requests, version 0 to bare tokens. A log-in may
-be repeated on the same connection and must be where `connections.max.reauth.ms` says so.
+After SaslHandshake version 1 the tokens come in SaslAuthenticate requests, after version 0 in
+frames of their own. With `connections.max.reauth.ms` a client must log in again on the same
+connection before that time is over.
 """
 
 import struct
@@ -10,56 +11,61 @@ from typing import TypeAlias
 
 from penstock.core.errors import ErrorCode, KafkaError, ProtocolError
 from penstock.protocol.api_key import ApiKey
-from penstock.security.sasl import SaslServer
+from penstock.security.sasl.server import SaslServer
 
 _LENGTH = struct.Struct(">i")
 
-_BEFORE = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+_ALLOWED_BEFORE_LOGIN = frozenset(
+    {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
+)
 
 NewServer: TypeAlias = Callable[[], SaslServer]
 
 
 class SaslServerAuthenticator:
-    """`finished` is told the name of the user, each time a log-in has succeeded."""
+    """The state machine of logins on one connection."""
 
     def __init__(
         self,
         mechanisms: Mapping[str, NewServer],
-        finished: Callable[[str], None],
+        on_login: Callable[[str], None],
         *,
         now_ms: Callable[[], int],
         max_reauth_ms: Callable[[str], int] = lambda mechanism: 0,
     ) -> None:
-        """`max_reauth_ms` says for how long a log-in with a mechanism holds; 0 for ever."""
+        """`on_login` is called with the user's name after each login.
+
+        `max_reauth_ms` returns how long a login with a mechanism is valid; 0 means permanently.
+        """
         self.mechanisms = mechanisms
         self.expects_token = False
-        """The next frame is a bare token of the mechanism, no request."""
+        """Whether the next frame is a token of the mechanism instead of a request."""
         self.user: str | None = None
-        self._finished = finished
+        self._on_login = on_login
         self._now_ms = now_ms
         self._max_reauth_ms = max_reauth_ms
         self._lifetime_ms = 0
         self._expires_ms: int | None = None
         self._server: SaslServer | None = None
-        self._refused = False
+        self._is_refused = False
 
     def allows(self, api_key: ApiKey) -> bool:
-        """Whether a request may be served as far as the log-in has come.
+        """Returns whether requests of an API are allowed in the current state.
 
-        ProtocolError where it has come too late: the log-in should have been renewed before.
+        Raises ProtocolError if the client has not renewed its login in time.
         """
-        if api_key in _BEFORE:
+        if api_key in _ALLOWED_BEFORE_LOGIN:
             return True
         if self._expires_ms is not None and self._now_ms() >= self._expires_ms:
             raise ProtocolError(
-                f"the log-in of {self.user} is over after connections.max.reauth.ms="
+                f"the login of {self.user} expired after connections.max.reauth.ms="
                 f"{self._lifetime_ms}: the client must log in again, on a new connection if it "
                 f"cannot on this one"
             )
         return self.user is not None
 
     def handshake(self, version: int, mechanism: str) -> None:
-        """The client chooses; KafkaError where the mechanism is not offered."""
+        """Starts a login; raises KafkaError if the mechanism or the state does not allow it."""
         new_server = self.mechanisms.get(mechanism)
         if new_server is None:
             raise KafkaError(
@@ -67,19 +73,20 @@ class SaslServerAuthenticator:
                 f"this listener offers {', '.join(sorted(self.mechanisms))}, not {mechanism}: set "
                 f"sasl.mechanism in the client",
             )
-        if self._refused:
+        if self._is_refused:
             raise KafkaError(
-                ErrorCode.ILLEGAL_SASL_STATE, "the log-in was refused: try on a new connection"
+                ErrorCode.ILLEGAL_SASL_STATE, "the login was refused: try on a new connection"
             )
         if self.user is not None and not self._lifetime_ms:
             raise KafkaError(
-                ErrorCode.ILLEGAL_SASL_STATE, f"{self.user} is logged in, and need not be again"
+                ErrorCode.ILLEGAL_SASL_STATE,
+                f"{self.user} is logged in already; open a new connection for another login",
             )
         self._server = new_server()
         self.expects_token = version == 0
 
     def step(self, token: bytes) -> bytes:
-        """The next token of the client; returns the answer. KafkaError where it is refused."""
+        """Returns the challenge for the client's next token; raises KafkaError if it is refused."""
         if self._server is None:
             raise KafkaError(
                 ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate must follow a SaslHandshake"
@@ -88,15 +95,15 @@ class SaslServerAuthenticator:
         try:
             challenge = server.step(token)
             if server.done:
-                self._succeeded(server)
+                self._complete(server)
         except KafkaError:
-            self._refused = True
+            self._is_refused = True
             self._server = None
             self.user = None
             raise
         return challenge
 
-    def _succeeded(self, server: SaslServer) -> None:
+    def _complete(self, server: SaslServer) -> None:
         self._server = None
         self.expects_token = False
         name = server.principal_name
@@ -109,20 +116,20 @@ class SaslServerAuthenticator:
         self._lifetime_ms = max(self._max_reauth_ms(server.mechanism), 0)
         if self._lifetime_ms:
             self._expires_ms = self._now_ms() + self._lifetime_ms
-        self._finished(name)
+        self._on_login(name)
 
     def step_unframed(self, token: memoryview) -> bytes:
-        """As `step`, for a token that came as a frame of its own: the answer with its length.
+        """Returns the challenge, with its length, for a token in a frame of its own.
 
-        There is no way to tell such a client why it is refused: a ProtocolError ends it.
+        Raises ProtocolError if it is refused: such a client cannot receive an error.
         """
         try:
             challenge = self.step(bytes(token))
         except KafkaError as error:
-            raise ProtocolError(f"log-in refused: {error.message}") from error
+            raise ProtocolError(f"login refused: {error.message}") from error
         return _LENGTH.pack(len(challenge)) + challenge
 
     @property
     def lifetime_ms(self) -> int:
-        """How long the log-in holds; 0 for ever."""
+        """How long the login is valid; 0 means permanently."""
         return self._lifetime_ms

@@ -17,9 +17,9 @@ from penstock.net.client.sasl.client import SaslClient
 from penstock.net.client.sasl.credentials import Credentials
 from penstock.net.client.sasl.plain import PlainClient
 from penstock.net.client.sasl.scram import ScramClient
-from penstock.security.plain import PlainServer
-from penstock.security.sasl import SaslServer
-from penstock.security.scram import ScramServer
+from penstock.security.sasl.plain import PlainServer
+from penstock.security.sasl.scram import ScramServer
+from penstock.security.sasl.server import SaslServer
 from penstock.security.scram_credential import ScramMechanism, credential_from_password
 
 SHA_256 = ScramMechanism.SCRAM_SHA_256

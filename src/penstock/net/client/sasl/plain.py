@@ -10,7 +10,7 @@ from penstock.net.client.sasl.credentials import (
     password_credentials,
 )
 from penstock.security.jaas import PLAIN_LOGIN_MODULE
-from penstock.security.plain import PLAIN
+from penstock.security.sasl.plain import PLAIN
 
 
 class PlainClient:

@@ -17,7 +17,7 @@ from penstock.net.client.sasl.credentials import (
     password_credentials,
 )
 from penstock.security.jaas import SCRAM_LOGIN_MODULE
-from penstock.security.scram import encode_saslname
+from penstock.security.sasl.scram import encode_saslname
 from penstock.security.scram_credential import (
     MIN_ITERATIONS,
     ScramMechanism,

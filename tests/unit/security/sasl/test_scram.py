@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import ErrorCode, KafkaError
-from penstock.security.sasl import SaslServer
-from penstock.security.scram import ScramServer, decode_saslname, encode_saslname
+from penstock.security.sasl.scram import ScramServer, decode_saslname, encode_saslname
+from penstock.security.sasl.server import SaslServer
 from penstock.security.scram_credential import (
     ScramCredential,
     ScramMechanism,

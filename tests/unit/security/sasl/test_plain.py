@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import ErrorCode, KafkaError
-from penstock.security.plain import PlainServer
-from penstock.security.sasl import SaslServer
+from penstock.security.sasl.plain import PlainServer
+from penstock.security.sasl.server import SaslServer
 
 USERS = {"ann": "secret", "bob": "pässword", "nobody": ""}
 

@@ -1,4 +1,4 @@
-"""SASL SCRAM on the server's side (RFC 5802 and RFC 7677, X2)."""
+"""SASL SCRAM: a challenge that proves the password without sending it (RFC 5802, RFC 7677, X2)."""
 
 import base64
 import binascii
@@ -7,7 +7,15 @@ from collections.abc import Callable
 from hmac import compare_digest
 from typing import NamedTuple
 
-from penstock.security.sasl import bad_credentials, illegal_state, not_done, refused
+from penstock.security.sasl.server import (
+    SaslServer,
+    ServerContext,
+    ServerMechanism,
+    already_ended,
+    authentication_error,
+    bad_credentials,
+    not_done,
+)
 from penstock.security.scram_credential import (
     MIN_ITERATIONS,
     ScramCredential,
@@ -16,7 +24,7 @@ from penstock.security.scram_credential import (
 )
 
 CredentialLookup = Callable[[str], ScramCredential | None]
-"""The credential of a user; None where there is no such user."""
+"""Returns the credential of a user, or None if the user does not exist."""
 
 _SASLNAME = r"(?:[^\0=,]|=2C|=3D)+"
 _PRINTABLE = r"[\x21-\x2b\x2d-\x7e]+"
@@ -36,21 +44,22 @@ _TOKEN_AUTH = "tokenauth=true"
 
 
 def decode_saslname(name: str) -> str:
-    """A user name as it is, from how SCRAM writes it."""
+    """Returns the user name that a message encodes."""
     return name.replace("=2C", ",").replace("=3D", "=")
 
 
 def encode_saslname(user: str) -> str:
-    """A user name as SCRAM writes it: without commas and equals signs."""
+    """Returns a user name as messages encode it: without commas and equals signs."""
     return user.replace("=", "=3D").replace(",", "=2C")
 
 
 class _Exchange(NamedTuple):
-    """What the client's proof is about."""
+    """The state between the first and the final message."""
 
     user: str
     credential: ScramCredential
-    known: bool
+    is_known: bool
+    """False for a user without a credential, for which no password is right."""
     header: bytes
     nonce: str
     messages: str
@@ -58,7 +67,7 @@ class _Exchange(NamedTuple):
 
 
 class ScramServer:
-    """Checks that the client knows a password without either side sending it."""
+    """Checks that the client knows a password, and proves that the server has its credential."""
 
     def __init__(
         self,
@@ -67,10 +76,7 @@ class ScramServer:
         nonce: str,
         decoy_secret: bytes,
     ) -> None:
-        """`nonce` is fresh for each log-in; `decoy_secret` is the same for all of a broker's.
-
-        `random_text(secrets.randbits(130))` makes a nonce.
-        """
+        """`nonce` is new for each login; `decoy_secret` is the same for all logins of a broker."""
         self._mechanism = mechanism
         self._lookup = lookup
         self._nonce = nonce
@@ -95,69 +101,102 @@ class ScramServer:
 
     def step(self, response: bytes) -> bytes:
         if self._ended:
-            raise illegal_state(self.mechanism)
+            raise already_ended(self.mechanism)
         self._ended = True  # unless this step leads to a next one
         try:
             message = response.decode()
         except UnicodeDecodeError as error:
-            raise refused(f"invalid {self.mechanism} message: it is not UTF-8") from error
+            raise authentication_error(
+                f"invalid {self.mechanism} message: it is not UTF-8"
+            ) from error
         exchange = self._exchange
         if exchange is None:
-            self._exchange, reply = self._first(message)
+            self._exchange, challenge = self._first(message)
             self._ended = False
-            return reply.encode()
+            return challenge.encode()
         self._exchange = None
         return self._final(exchange, message).encode()
 
     def _first(self, message: str) -> tuple[_Exchange, str]:
         match = _CLIENT_FIRST.fullmatch(message)
         if match is None:
-            raise refused(f"invalid first message of a {self.mechanism} client")
+            raise authentication_error(f"invalid first message of a {self.mechanism} client")
         if match["binding"].startswith("p"):
-            raise refused("channel binding is not supported; use a mechanism without -PLUS")
+            raise authentication_error(
+                "channel binding is not supported; use a mechanism without -PLUS"
+            )
         if match["reserved"]:
-            raise refused("the client asks for a mandatory SCRAM extension that is not supported")
+            raise authentication_error(
+                "the client requires a SCRAM extension that is not supported"
+            )
         if _TOKEN_AUTH in match["extensions"].lower().split(","):
-            raise refused("delegation tokens are not supported; log in with user name and password")
+            raise authentication_error(
+                "delegation tokens are not supported; log in with user name and password"
+            )
         user = decode_saslname(match["name"])
         authzid = decode_saslname(match["authzid"] or "")
         if authzid not in ("", user):
-            raise refused(
+            raise authentication_error(
                 "authentication failed: the authorization id must be empty or the user name"
             )
-        found = self._lookup(user)
-        known = found is not None and found.iterations >= MIN_ITERATIONS
-        decoy = decoy_credential(self._mechanism, self._decoy_secret, user)
-        credential = found if found is not None and known else decoy
+        stored = self._lookup(user)
+        # Computed in any case: an unknown user must take as long as a known one.
+        credential = decoy_credential(self._mechanism, self._decoy_secret, user)
+        is_known = stored is not None and stored.iterations >= MIN_ITERATIONS
+        if stored is not None and is_known:
+            credential = stored
         nonce = match["nonce"] + self._nonce
         salt = base64.b64encode(credential.salt).decode()
-        reply = f"r={nonce},s={salt},i={credential.iterations}"
+        challenge = f"r={nonce},s={salt},i={credential.iterations}"
         header = match["header"].encode()
-        messages = f"{match['bare']},{reply}"
-        return _Exchange(user, credential, known, header, nonce, messages), reply
+        messages = f"{match['bare']},{challenge}"
+        return _Exchange(user, credential, is_known, header, nonce, messages), challenge
 
     def _final(self, exchange: _Exchange, message: str) -> str:
         match = _CLIENT_FINAL.fullmatch(message)
         if match is None:
-            raise refused(f"invalid final message of a {self.mechanism} client")
+            raise authentication_error(f"invalid final message of a {self.mechanism} client")
         try:
             header = base64.b64decode(match["header"], validate=True)
             proof = base64.b64decode(match["proof"], validate=True)
         except binascii.Error as error:
-            raise refused(f"invalid base64 in a message of a {self.mechanism} client") from error
+            raise authentication_error(
+                f"invalid base64 in a message of a {self.mechanism} client"
+            ) from error
         if not compare_digest(match["nonce"], exchange.nonce):
-            raise refused(f"the nonce of the {self.mechanism} client is not the server's")
+            raise authentication_error(
+                f"the nonce of the {self.mechanism} client is not the server's"
+            )
         if header != exchange.header:
-            raise refused("the client's channel binding differs from the one it announced")
+            raise authentication_error(
+                "the client's channel binding differs from the one it announced"
+            )
         credential = exchange.credential
         signed = f"{exchange.messages},{match['without_proof']}".encode()
         signature = self._mechanism.hmac(credential.stored_key, signed)
         if len(proof) != len(signature):
             raise bad_credentials(self.mechanism)
         client_key = bytes(a ^ b for a, b in zip(signature, proof, strict=True))
-        right = compare_digest(self._mechanism.hash(client_key), credential.stored_key)
-        if not (right and exchange.known):
+        is_right = compare_digest(self._mechanism.hash(client_key), credential.stored_key)
+        if not (is_right and exchange.is_known):
             raise bad_credentials(self.mechanism)
         self._name = exchange.user
         verifier = self._mechanism.hmac(credential.server_key, signed)
         return f"v={base64.b64encode(verifier).decode()}"
+
+
+def _mechanism(mechanism: ScramMechanism) -> ServerMechanism:
+    name = mechanism.mechanism_name
+
+    def create(context: ServerContext) -> Callable[[], SaslServer]:
+        def lookup(user: str) -> ScramCredential | None:
+            text = context.user_configs(user).get(name)
+            return None if text is None else ScramCredential.from_text(text)
+
+        return lambda: ScramServer(mechanism, lookup, context.new_nonce(), context.decoy_secret)
+
+    return ServerMechanism(name, create)
+
+
+SCRAM_SHA_256_MECHANISM = _mechanism(ScramMechanism.SCRAM_SHA_256)
+SCRAM_SHA_512_MECHANISM = _mechanism(ScramMechanism.SCRAM_SHA_512)

@@ -1,0 +1,1 @@
+"""The server's side of SASL logins: one file per mechanism, and the table in `mechanisms.py`."""

@@ -1,0 +1,76 @@
+"""What a SASL mechanism implements on the server's side, and what it is created from (X2)."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
+
+from penstock.core.errors import ErrorCode, KafkaError
+
+
+class SaslServer(Protocol):
+    """The login of one client: pass every message of the client to `step` until `done`.
+
+    An instance serves one login. After an error, or once it is done, it must not be used again.
+    """
+
+    @property
+    def mechanism(self) -> str: ...
+
+    @property
+    def done(self) -> bool: ...
+
+    @property
+    def principal_name(self) -> str:
+        """The name of the user. Raises KafkaError before the login is done."""
+        ...
+
+    def step(self, response: bytes) -> bytes:
+        """Returns the challenge to send; raises SASL_AUTHENTICATION_FAILED if it refuses."""
+        ...
+
+
+class ServerContext(NamedTuple):
+    """What the broker provides to the mechanisms of one listener."""
+
+    setting: Callable[[str, str], str | None]
+    """`setting(name, mechanism)` returns the text of a setting of the listener."""
+    user_configs: Callable[[str], Mapping[str, str]]
+    """Returns the stored configs of a user, which include its SCRAM credentials."""
+    new_nonce: Callable[[], str]
+    decoy_secret: bytes
+    """The same for all logins of a broker; see `scram_credential.decoy_credential`."""
+
+
+class ServerMechanism(NamedTuple):
+    """An entry of the table of mechanisms.
+
+    `create` checks the settings, raising KafkaError, and returns the function that creates the
+    `SaslServer` for a login.
+    """
+
+    name: str
+    create: Callable[[ServerContext], Callable[[], SaslServer]]
+
+
+def authentication_error(message: str) -> KafkaError:
+    """Returns the error that refuses a client. It receives the message, so no user is named."""
+    return KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, message)
+
+
+def bad_credentials(mechanism: str) -> KafkaError:
+    """Returns the one error for an unknown user and for a wrong password."""
+    return authentication_error(
+        f"authentication failed: wrong user name or password (SASL mechanism {mechanism})"
+    )
+
+
+def already_ended(mechanism: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.ILLEGAL_SASL_STATE,
+        f"the {mechanism} exchange has already ended; open a new connection to log in again",
+    )
+
+
+def not_done(mechanism: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.ILLEGAL_SASL_STATE, f"the {mechanism} exchange has not ended, so nobody logged in"
+    )
