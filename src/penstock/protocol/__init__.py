@@ -1,6 +1,6 @@
 """Kafka's wire protocol: declared messages, and codecs compiled from the declarations.
 
-`messages` holds the requests and responses, `stored` what Kafka keeps in its own topics, both as
-plain declared classes. `codec` turns them into bytes and back, `frames` cuts a byte stream into
-messages and puts headers on them, `api` says which class belongs to which API key.
+`messages` has the requests and responses, `stored` the records of Kafka's internal topics, both as
+declared classes. `codec` encodes and decodes them, `frames` splits a byte stream into messages and
+adds headers, `api` maps API keys to classes.
 """

@@ -1,8 +1,8 @@
-"""Which messages belong to an API key, in which versions, and under which headers.
+"""Maps API keys to their messages, versions and headers.
 
 The file and the classes of an API are named after its key: `ApiKey.LIST_OFFSETS` is
-`ListOffsetsRequest` and `ListOffsetsResponse` in `messages/list_offsets.py`. They are imported when
-first asked for.
+`ListOffsetsRequest` and `ListOffsetsResponse` in `messages/list_offsets.py`. They are imported on
+first use.
 """
 
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from penstock.protocol.fields import Message
 from penstock.protocol.versions import NO_VERSIONS
 
 NEVER: Final = 0x8000
-"""A version that no message can have: it does not fit in the header."""
+"""A version that no message can have, because it does not fit into the header."""
 
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """An API: its messages and the stable versions that both have."""
+    """An API: its messages and their stable versions."""
 
     key: ApiKey
     request: type[Message]
@@ -29,36 +29,36 @@ class Api:
     min_version: int
     max_version: int
     first_flexible_version: int
-    """Beyond every version where none is flexible."""
+    """`NEVER` if no version is flexible."""
 
     def request_header_version(self, version: int) -> int:
-        """Which RequestHeader leads a request of this version, be it a known version or not."""
+        """Returns the RequestHeader version of a request, even if its version is unknown."""
         if self.key is ApiKey.CONTROLLED_SHUTDOWN and version == 0:
             return 0
         return 2 if version >= self.first_flexible_version else 1
 
     def response_header_version(self, version: int) -> int:
-        """Which ResponseHeader leads a response.
+        """Returns the ResponseHeader version of a response.
 
-        ApiVersions keeps version 0: its response may go to a client whose version of the API the
-        broker does not know, and which must be able to read it.
+        ApiVersions always has version 0, so that a client can read the response even if the broker
+        does not know the version of its request.
         """
         if self.key is ApiKey.API_VERSIONS:
             return 0
         return 1 if version >= self.first_flexible_version else 0
 
     def check_version(self, version: int) -> None:
-        """Raise UnsupportedVersionError unless the version is one that is offered."""
+        """Raises UnsupportedVersionError unless the version is stable."""
         if not self.min_version <= version <= self.max_version:
             raise UnsupportedVersionError(
                 f"{self.key.name} is served in versions {self.min_version} to "
-                f"{self.max_version}, not {version}: ask with ApiVersions first"
+                f"{self.max_version}, not {version}: send ApiVersions first"
             )
 
 
 @cache
 def api(key: int) -> Api:
-    """The API of a key; UnsupportedVersionError when Kafka has none of this number."""
+    """Returns the API of a key. Raises UnsupportedVersionError if Kafka has no such key."""
     try:
         known = ApiKey(key)
     except ValueError:
@@ -68,6 +68,6 @@ def api(key: int) -> Api:
     request: type[Message] = getattr(module, f"{name}Request")
     response: type[Message] = getattr(module, f"{name}Response")
     info = request.INFO
-    # Every API that has flexible versions keeps them to the end, so the first one says it all.
+    # All versions after the first flexible one are flexible, too.
     first_flexible = NEVER if info.flexible == NO_VERSIONS else info.flexible.low
     return Api(known, request, response, info.versions.low, info.max_stable_version, first_flexible)

@@ -1,10 +1,10 @@
-"""The API keys, by the names Kafka gives them."""
+"""The API keys, with Kafka's names."""
 
 from enum import IntEnum
 
 
 class ApiKey(IntEnum):
-    """Which request a request is. 4 to 7 are those of a cluster that runs on ZooKeeper."""
+    """The API of a request. Keys 4 to 7 exist only in ZooKeeper mode."""
 
     PRODUCE = 0
     FETCH = 1

@@ -3,8 +3,8 @@
     request, end = decode(ProduceRequest, 9, frame, position)
     parts = encode_parts(response, 9)
 
-Whatever is wrong with bytes is a ProtocolError, whatever is wrong with a value too; a version that
-a message does not have, or that cannot carry a field, is an UnsupportedVersionError.
+Invalid bytes and invalid values raise ProtocolError. A version that a message does not have, or
+that lacks a field which is set, raises UnsupportedVersionError.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ M = TypeVar("M", bound=Message)
 Decoder = Callable[[memoryview, int], tuple[M, int]]
 Encoder = Callable[[M], list[Part]]
 
-# What a class and version lead to depends on the class, which the type of a dict cannot say.
+# The value type depends on the class in the key, which a dict type cannot express.
 _decoders: dict[tuple[type[Message], int], Any] = {}
 _encoders: dict[tuple[type[Message], int], Any] = {}
 
@@ -27,10 +27,10 @@ _encoders: dict[tuple[type[Message], int], Any] = {}
 def decode(
     cls: type[M], version: int, buffer: bytes | bytearray | memoryview, position: int = 0
 ) -> tuple[M, int]:
-    """Read a message that starts at `position`; return it and the position after it.
+    """Decodes the message at `position`; returns it and the position after it.
 
-    `records` fields are slices of `buffer` and keep it alive; everything else is copied out. Bytes
-    after the message are the caller's business.
+    `records` fields are slices of `buffer` and keep it alive; everything else is copied. Bytes
+    after the message are ignored.
     """
     try:
         run: Decoder[M] = _decoders[cls, version]
@@ -40,7 +40,7 @@ def decode(
 
 
 def encode(message: Message, version: int) -> bytes:
-    """The message as bytes of one piece. Records that lie in a file need `encode_parts`."""
+    """Returns the encoded message. Use `encode_parts` for records that are ranges of a file."""
     parts = encode_parts(message, version)
     first = parts[0]
     if len(parts) == 1 and isinstance(first, bytes):
@@ -49,14 +49,14 @@ def encode(message: Message, version: int) -> bytes:
         return b"".join(cast("list[bytes]", parts))
     except TypeError:
         name = type(message).__name__
-        raise TypeError(f"{name} holds records that lie elsewhere: use encode_parts") from None
+        raise TypeError(f"{name} has records that are not bytes: use encode_parts") from None
 
 
 def encode_parts(message: Message, version: int) -> list[Part]:
-    """The message in parts, to be sent one after the other.
+    """Returns the encoded message in parts, to be sent in order.
 
-    Record batches are parts of their own and are the very objects that the message holds: views
-    are not copied, and a `RecordsRange` is left for the connection to send.
+    Record batches are separate parts, and they are the objects that the message has: views are not
+    copied, and the connection sends a `RecordsRange` itself.
     """
     cls = type(message)
     try:
@@ -67,21 +67,21 @@ def encode_parts(message: Message, version: int) -> list[Part]:
 
 
 def decoder(cls: type[M], version: int) -> Decoder[M]:
-    """The compiled function behind `decode`, for a caller that uses it again and again."""
+    """Returns the compiled function behind `decode`, for callers that use it repeatedly."""
     _check(cls, version)
     if (cls, version) not in _decoders:
         _decoders[cls, version] = compile_decoder(cls, version)
-    found: Decoder[M] = _decoders[cls, version]
-    return found
+    run: Decoder[M] = _decoders[cls, version]
+    return run
 
 
 def encoder(cls: type[M], version: int) -> Encoder[M]:
-    """The compiled function behind `encode_parts`."""
+    """Returns the compiled function behind `encode_parts`."""
     _check(cls, version)
     if (cls, version) not in _encoders:
         _encoders[cls, version] = compile_encoder(cls, version)
-    found: Encoder[M] = _encoders[cls, version]
-    return found
+    run: Encoder[M] = _encoders[cls, version]
+    return run
 
 
 def _check(cls: type[Message], version: int) -> None:

@@ -1,13 +1,13 @@
 """Compiles the decoder of one message version.
 
-The result is one function without calls on its straight path: nested structs are inlined, fixed
-fields that follow each other are read together, and the first byte of a length or of a tag section
-is read along with the fixed fields before it. Only a varint of more than one byte, a tagged field
-or an error leaves the path. Whatever is wrong with the bytes comes out as a ProtocolError:
+The result is one function that makes no calls in the common case: nested structs are inlined,
+adjacent fixed-size fields are read together, and the first byte of a length or of a tag section is
+read with the fixed-size fields before it. Only varints of several bytes, tagged fields and errors
+call functions. All invalid bytes raise ProtocolError:
 
-- reading beyond the end raises IndexError or struct.error, caught once around the function;
-- a slice would not raise, so each length is compared with the bytes that are left;
-- a count is compared with the smallest size of so many elements before the first one is made.
+- reading beyond the end raises IndexError or struct.error, which is caught around the function;
+- slicing does not raise, so each length is compared with the remaining bytes;
+- a count is compared with the smallest size of that many elements before the first one is created.
 """
 
 import struct
@@ -32,12 +32,12 @@ M = TypeVar("M", bound=Message)
 
 
 def decoder_source(cls: type[Message], version: int) -> Source:
-    """The decoder of `cls` at `version`, as source; for the codec, and for a curious reader."""
+    """Returns the source of the decoder of `cls` at `version`."""
     return _DecoderSource(cls, version).write()
 
 
 def compile_decoder(cls: type[M], version: int) -> Callable[[memoryview, int], tuple[M, int]]:
-    """A function that takes a view and a position and returns a message and where it ends."""
+    """Returns a function from a view and a position to a message and the position after it."""
     built = decoder_source(cls, version).build("decode")
     return cast("Callable[[memoryview, int], tuple[M, int]]", built)
 
@@ -49,7 +49,7 @@ class _DecoderSource:
         self._flexible = version in cls.INFO.flexible
         self._title = f"{cls.__name__} v{version}"
         self._source = Source(f"decoder of {self._title}")
-        # Fixed-size reads not written yet, and the lines that must follow them.
+        # Fixed-size reads that are not written yet, and the lines that must follow them.
         self._run: list[tuple[str, str]] = []
         self._after: list[str] = []
 
@@ -71,7 +71,7 @@ class _DecoderSource:
         return out
 
     def _struct(self, cls: type[Struct], where: str) -> str:
-        """Read a struct; return the expression that makes it, good after the next flush."""
+        """Reads a struct; returns the expression that creates it, valid after the next flush."""
         values: list[str | None] = []
         tagged: list[tuple[Field, str]] = []
         for field in fields_of(cls):
@@ -105,7 +105,7 @@ class _DecoderSource:
         if not nullable:
             return self._struct(field.type, where)
         out = self._source
-        # A tagged struct that may be null is told by a varint, another one by a signed byte.
+        # A nullable struct starts with a varint if it is tagged, otherwise with a signed byte.
         present = out.fresh("present")
         self._read("b", present)
         self._flush()
@@ -121,7 +121,7 @@ class _DecoderSource:
     def _value(
         self, name: str, wire_type: WireType, nullable: bool, flexible: bool, where: str
     ) -> str:
-        """Read a value that is no struct; return the name of the variable that holds it."""
+        """Reads a value that is not a struct; returns the name of its variable."""
         out = self._source
         target = out.fresh(name)
         if isinstance(wire_type, Scalar) and is_fixed(wire_type):
@@ -142,7 +142,7 @@ class _DecoderSource:
         return target
 
     def _length(self, target: str, wire_type: WireType, flexible: bool, where: str) -> None:
-        """Read a length or a count. The compact one is left as it comes: one more, 0 is null."""
+        """Reads a length or count. A compact one stays as sent: plus one, with 0 for null."""
         out = self._source
         if not flexible:
             self._read("h" if wire_type is Scalar.STRING else "i", target)
@@ -160,7 +160,7 @@ class _DecoderSource:
     def _body(
         self, target: str, length: str, wire_type: WireType, flexible: bool, where: str
     ) -> None:
-        """Read what follows the length."""
+        """Reads what follows the length."""
         if isinstance(wire_type, Array):
             self._array(target, length, wire_type.element, flexible, where)
             return
@@ -188,7 +188,7 @@ class _DecoderSource:
         out = self._source
         smallest = smallest_size(element, self._version, flexible)
         if smallest == 0:
-            raise TypeError(f"{where}: elements without bytes would let a count grow unchecked")
+            raise TypeError(f"{where}: empty elements would leave the count unbounded")
         if flexible:
             out.line(f"{count} -= 1")
         with out.block(f"if not 0 <= {count} * {smallest} <= size - p:"):
@@ -197,7 +197,7 @@ class _DecoderSource:
             self._fixed_array(target, count, element)
             return
         out.line(f"{target} = []")
-        # Most arrays are short: counting down starts faster than a range.
+        # Most arrays are short, and counting down starts faster than a range.
         with out.block(f"while {count}:"):
             out.line(f"{count} -= 1")
             if isinstance(element, type):
@@ -259,7 +259,7 @@ class _DecoderSource:
         self._run.append((code, target))
 
     def _flush(self) -> None:
-        """Write the fixed-size reads that have gathered, as one."""
+        """Writes the pending fixed-size reads as one."""
         out = self._source
         if self._run:
             codes = "".join(code for code, _ in self._run)
@@ -280,7 +280,7 @@ class _DecoderSource:
 
 
 def _truncated(title: str, size: int) -> ProtocolError:
-    return ProtocolError(f"{title} is cut off: its {size} bytes end inside a field")
+    return ProtocolError(f"{title} is incomplete: its {size} bytes end inside a field")
 
 
 def _not_text(title: str, position: int) -> ProtocolError:

@@ -1,7 +1,7 @@
-"""Says what is wrong with a message that would not encode.
+"""Finds out why a message could not be encoded.
 
-Encoders do not look at values: this walks the message afterwards, field by field, and names the
-first one that its declaration does not allow.
+Encoders do not check values. After a failure, this module checks the message field by field and
+names the first value that its declaration does not allow.
 """
 
 import struct
@@ -12,7 +12,7 @@ from penstock.protocol.fields import Message, Scalar, Struct
 from penstock.protocol.primitives import MAX_STRING
 from penstock.protocol.schema import Array, Field, WireType, fields_of
 
-_SHOWN = 60
+_MAX_LENGTH = 60
 _EXPECTED: dict[Scalar, tuple[type, ...]] = {
     Scalar.UUID: (UUID,),
     Scalar.STRING: (str,),
@@ -22,52 +22,52 @@ _EXPECTED: dict[Scalar, tuple[type, ...]] = {
 
 
 def explain(message: Message, version: int, error: Exception) -> ProtocolError:
-    """The error to raise when encoding `message` ended in `error`."""
+    """Returns the exception to raise if encoding `message` failed with `error`."""
     title = f"{type(message).__name__} v{version}"
-    found = _wrong_struct(message, version)
-    return ProtocolError(f"{title} cannot be encoded: {found or error}")
+    problem = _struct_problem(message, version)
+    return ProtocolError(f"{title} cannot be encoded: {problem or error}")
 
 
 def shortened(value: object) -> str:
-    """A value as it is shown in an error: not in its full length."""
+    """Returns the repr of a value for an error message, cut if it is long."""
     text = repr(value)
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    return text if len(text) <= _MAX_LENGTH else text[: _MAX_LENGTH - 1] + "…"
 
 
-def _wrong_struct(value: Struct, version: int) -> str:
-    """What is wrong inside a struct, led by the path to it; empty when nothing is."""
+def _struct_problem(value: Struct, version: int) -> str:
+    """Returns the path to the first invalid value and its problem; empty if there is none."""
     for field in fields_of(type(value)):
         if version in field.versions:
-            wrong = _wrong_field(field, getattr(value, field.name), version)
-            if wrong:
-                return f"{field.name}{wrong}"
+            problem = _field_problem(field, getattr(value, field.name), version)
+            if problem:
+                return f"{field.name}{problem}"
     return ""
 
 
-def _wrong_field(field: Field, value: object, version: int) -> str:
+def _field_problem(field: Field, value: object, version: int) -> str:
     if value is None:
         return "" if version in field.nullable else " is None, which this version does not allow"
-    return _wrong_value(field.type, value, version)
+    return _value_problem(field.type, value, version)
 
 
-def _wrong_value(wire_type: WireType, value: object, version: int) -> str:
+def _value_problem(wire_type: WireType, value: object, version: int) -> str:
     if isinstance(wire_type, Array):
         if not isinstance(value, (list, tuple)):
             return f" is {shortened(value)}, not a list"
         for index, item in enumerate(value):
-            wrong = _wrong_value(wire_type.element, item, version)
-            if wrong:
-                return f"[{index}]{wrong}"
+            problem = _value_problem(wire_type.element, item, version)
+            if problem:
+                return f"[{index}]{problem}"
         return ""
     if isinstance(wire_type, Scalar):
-        return _wrong_scalar(wire_type, value)
+        return _scalar_problem(wire_type, value)
     if not isinstance(value, wire_type):
         return f" is {shortened(value)}, not {wire_type.__name__}"
-    wrong = _wrong_struct(value, version)
-    return f".{wrong}" if wrong else ""
+    problem = _struct_problem(value, version)
+    return f".{problem}" if problem else ""
 
 
-def _wrong_scalar(scalar: Scalar, value: object) -> str:
+def _scalar_problem(scalar: Scalar, value: object) -> str:
     if scalar is Scalar.RECORDS:
         if isinstance(value, (bytes, bytearray, memoryview)) or hasattr(value, "size"):
             return ""
@@ -76,7 +76,7 @@ def _wrong_scalar(scalar: Scalar, value: object) -> str:
     if not isinstance(value, expected):
         return f" is {shortened(value)}, not {' or '.join(kind.__name__ for kind in expected)}"
     if isinstance(value, str):
-        return _wrong_string(value)
+        return _string_problem(value)
     if scalar in _EXPECTED:
         return ""
     try:
@@ -86,11 +86,11 @@ def _wrong_scalar(scalar: Scalar, value: object) -> str:
     return ""
 
 
-def _wrong_string(value: str) -> str:
+def _string_problem(value: str) -> str:
     try:
         encoded = value.encode()
     except UnicodeEncodeError:
         return f" is {shortened(value)}, which has no UTF-8 form"
     if len(encoded) > MAX_STRING:
-        return f" is {len(encoded)} bytes long, a string has at most {MAX_STRING}"
+        return f" is {len(encoded)} bytes long, but a string has at most {MAX_STRING}"
     return ""

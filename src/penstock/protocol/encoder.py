@@ -1,12 +1,12 @@
 """Compiles the encoder of one message version.
 
-The result is one function that gathers small pieces of bytes and joins them. Nested structs are
-inlined; fixed fields, the length that follows them and the zero of an empty tag section are packed
-together. Record batches are not joined: they end the piece before them and become a part of their
-own, so that a Fetch response goes out around batches that never leave their file.
+The result is one function that collects small pieces of bytes and joins them. Nested structs are
+inlined; fixed-size fields, the length that follows them and the zero of an empty tag section are
+packed together. Record batches are not joined but become separate parts, so that the batches of a
+Fetch response can be sent straight from their file.
 
-Values are not checked one by one: `struct` refuses what does not fit, and only then is the message
-walked to say which field was wrong.
+Values are not checked one by one. If `struct` refuses one, the message is searched for the field at
+fault.
 """
 
 import struct
@@ -28,12 +28,12 @@ _NOT_ENCODABLE = (struct.error, TypeError, AttributeError, ValueError, OverflowE
 
 
 def encoder_source(cls: type[Message], version: int) -> Source:
-    """The encoder of `cls` at `version`, as source; for the codec, and for a curious reader."""
+    """Returns the source of the encoder of `cls` at `version`."""
     return _EncoderSource(cls, version).write()
 
 
 def compile_encoder(cls: type[M], version: int) -> Callable[[M], list[Part]]:
-    """A function that takes a message and returns its bytes, in parts around the records."""
+    """Returns a function from a message to its bytes, in parts around the records."""
     return cast("Callable[[M], list[Part]]", encoder_source(cls, version).build("encode"))
 
 
@@ -44,7 +44,7 @@ class _EncoderSource:
         self._flexible = version in cls.INFO.flexible
         self._title = f"{cls.__name__} v{version}"
         self._source = Source(f"encoder of {self._title}")
-        # Fixed-size values not written yet: code and expression; `x` is a zero byte, without one.
+        # Fixed-size values that are not written yet: code and expression; `x` is a zero byte.
         self._run: list[tuple[str, str]] = []
 
     def write(self) -> Source:
@@ -188,7 +188,7 @@ class _EncoderSource:
     def _body(
         self, value: str, length: str, wire_type: WireType, flexible: bool, where: str
     ) -> None:
-        """Write what follows the length."""
+        """Writes what follows the length."""
         out = self._source
         if isinstance(wire_type, Array):
             self._array(value, wire_type.element, flexible, where)
@@ -249,7 +249,7 @@ class _EncoderSource:
         out.line(f"o += {primitives.UVARINTS[field.tag or 0]!r}, {uvarints}[len(value)], value")
 
     def _packed(self) -> str:
-        """An expression for the bytes of the gathered run; empty when there is nothing."""
+        """Returns an expression for the pending values; empty if there are none."""
         codes = "".join(code for code, _ in self._run)
         if not codes.strip("x"):
             return repr(bytes(len(codes))) if codes else ""

@@ -1,13 +1,13 @@
-"""How a message is declared: wire types, `wire()` for a field's versions, `INFO` for the message.
+"""Declaration of messages: wire types, `wire()` for a field's versions, `INFO` for the message.
 
     class FetchPartition(Struct):
         partition: Int32 = 0
         current_leader_epoch: Annotated[Int32, wire("9+", ignorable=True)] = -1
 
-The annotation says the wire type: `Int8` to `Int64`, `UInt16`, `UInt32`, `bool`, `float`, `str`,
-`bytes`, `UUID`, `Records`, another `Struct`, or a `list` of one of these; `X | None` where null may
-be sent. A field without `wire()` is there in every version. Every field has a default, which is
-what a reader sees when the version lacks the field.
+The annotation is the wire type: `Int8` to `Int64`, `UInt16`, `UInt32`, `bool`, `float`, `str`,
+`bytes`, `UUID`, `Records`, another `Struct`, or a `list` of one of these; `X | None` if the field
+is nullable. A field without `wire()` exists in every version. Every field has a default, which is
+its value in versions that lack the field.
 """
 
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ import msgspec
 from penstock.protocol.versions import ALL_VERSIONS, VersionRange
 
 ZERO_UUID: Final = UUID(int=0)
-"""Kafka's "no id": a UUID is never null on the wire."""
+"""Kafka's null value of a UUID, which is never null on the wire."""
 
 
 class Scalar(Enum):
-    """A wire type without parts; the value is its `struct` code where its size is fixed."""
+    """A primitive wire type; the value is its `struct` code if its size is fixed."""
 
     BOOL = "?"
     INT8 = "b"
@@ -41,15 +41,15 @@ class Scalar(Enum):
 
 
 class RecordsRange(Protocol):
-    """Record batches that lie elsewhere, in a file for instance, and are sent from there.
+    """Record batches that are sent from elsewhere, such as a range of a file.
 
-    A response that holds one is encoded around it: `encode_parts` leaves the object itself in its
-    place among the parts, for the connection to `sendfile`.
+    `encode_parts` returns the object itself as one of the parts, so that the connection can send
+    it with `sendfile`.
     """
 
     @property
     def size(self) -> int:
-        """Bytes it will put on the wire."""
+        """Number of bytes that it sends."""
         ...
 
 
@@ -61,15 +61,15 @@ UInt16: TypeAlias = Annotated[int, Scalar.UINT16]
 UInt32: TypeAlias = Annotated[int, Scalar.UINT32]
 
 Records: TypeAlias = Annotated[bytes | memoryview, Scalar.RECORDS]
-"""Record batches: decoded as a slice of the input, never copied, never looked into."""
+"""Record batches: decoded as a slice of the input, never copied or read."""
 
 RecordsOrRange: TypeAlias = Annotated[bytes | memoryview | RecordsRange, Scalar.RECORDS]
-"""The same in a response, where they may still lie in a file. Decoding gives a memoryview."""
+"""Record batches in a response, which may be a range of a file. Decoded as a memoryview."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """What `wire()` says about a field."""
+    """The wire properties of a field, as declared by `wire()`."""
 
     versions: VersionRange
     nullable: VersionRange | None
@@ -86,13 +86,13 @@ def wire(
     ignorable: bool = False,
     flexible: bool = True,
 ) -> Wire:
-    """Say in which `versions` of its message a field is sent.
+    """Declares the `versions` of its message in which a field is sent.
 
-    `nullable`: the versions in which an `X | None` field may be null, when that is not all of them.
-    `tag`: the field is sent as this tagged field, and only when it differs from its default.
-    `ignorable`: in versions without the field a value other than the default is silently dropped;
-    otherwise encoding refuses it.
-    `flexible=False`: the length keeps its old form in flexible versions too.
+    `nullable`: the versions in which an `X | None` field may be null, if not all.
+    `tag`: the field is sent as this tagged field, and only if it differs from its default.
+    `ignorable`: encoding a version without the field drops its value silently; otherwise encoding
+    raises an error unless the value is the default.
+    `flexible=False`: the length keeps its old format in flexible versions.
     """
     return Wire(
         VersionRange.parse(versions),
@@ -107,7 +107,7 @@ EVERY_VERSION: Final = Wire(ALL_VERSIONS, None, None, False, True)
 
 
 class Kind(Enum):
-    """What a message is for."""
+    """The purpose of a message."""
 
     REQUEST = "request"
     RESPONSE = "response"
@@ -119,10 +119,10 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MessageInfo:
-    """What holds for a message as a whole.
+    """The properties of a message.
 
-    `key` is the API key of a request or response, and the record type of a record's key or value.
-    `unstable` versions have a codec but are not offered to anyone.
+    `key` is the API key of a request or response, or the record type of a record's key or value.
+    `unstable` versions have a codec but are not advertised.
     """
 
     kind: Kind
@@ -154,12 +154,12 @@ def header(*, versions: str, flexible: str = "none") -> MessageInfo:
 
 
 def data(*, versions: str, flexible: str = "none") -> MessageInfo:
-    """A message that is neither sent alone nor a record: it travels inside another's bytes."""
+    """Declares a message that is embedded in the bytes of another one."""
     return _info(Kind.DATA, None, versions, flexible)
 
 
 def record_key(record_type: int) -> MessageInfo:
-    """The key of a record in one of Kafka's own topics; its type says what the record is."""
+    """Declares the key of a record in an internal topic; the type identifies the record."""
     return _info(Kind.RECORD_KEY, record_type, "0", "none")
 
 
@@ -180,11 +180,11 @@ def _info(
 
 
 class Struct(msgspec.Struct, gc=False):
-    """Part of a message. Trees of these never form a cycle, so the collector need not look."""
+    """Part of a message. Structs never form cycles, so the garbage collector ignores them."""
 
 
 class Message(Struct):
-    """A whole message: it has versions, and `codec` encodes and decodes it."""
+    """A message with versions, which `codec` encodes and decodes."""
 
     INFO: ClassVar[MessageInfo]
 

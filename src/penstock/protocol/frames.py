@@ -1,7 +1,7 @@
-"""Messages on a connection: a length, a header, a body. Bytes in, bytes out, no I/O.
+"""Framing of messages on a connection: a length, a header, a body. No I/O.
 
-A frame is what follows the four bytes of a length. Of a request it is RequestHeader and request, of
-a response ResponseHeader and response; what is sent is a list of parts with the length in front.
+A frame is what follows the four bytes of the length: RequestHeader and request, or ResponseHeader
+and response. Encoding returns a list of parts that starts with the length.
 """
 
 import struct
@@ -17,7 +17,7 @@ from penstock.protocol.messages.header import RequestHeader, ResponseHeader
 from penstock.protocol.primitives import size_of
 
 DEFAULT_MAX_FRAME: Final = 100 * 1024 * 1024
-"""`socket.request.max.bytes` as Kafka sets it."""
+"""Kafka's default of `socket.request.max.bytes`."""
 
 _LENGTH = struct.Struct(">i")
 _KEY_AND_VERSION = struct.Struct(">hh")
@@ -28,26 +28,26 @@ M = TypeVar("M", bound=Message)
 
 
 class FrameSplitter:
-    """Cuts a stream of bytes into frames.
+    """Splits a stream of bytes into frames.
 
-    Holds no more than the bytes it was given: a length is believed only as far as bytes arrive, and
-    one that is negative or above `max_size` is a ProtocolError, after which the stream is lost.
+    It allocates no more than the bytes that arrive, whatever length a frame claims. A length that
+    is negative or above `max_size` raises ProtocolError; the stream cannot be used after that.
     """
 
     def __init__(self, max_size: int = DEFAULT_MAX_FRAME) -> None:
         self._max_size = max_size
-        self._begun = bytearray()
-        """The beginning of a frame, length included, whose end has not come yet."""
+        self._partial = bytearray()
+        """The start of an incomplete frame, including its length."""
 
     def feed(self, data: bytes) -> list[memoryview]:
-        """Take the next bytes of the stream; return the frames that are whole now, in order.
+        """Adds bytes of the stream; returns the frames that are complete now, in order.
 
-        A frame that lies within `data` is a view of it, so `data` must not change afterwards.
+        A frame may be a view of `data`, so `data` must not change afterwards.
         """
         frames: list[memoryview] = []
         position = 0
-        if self._begun:
-            position = self._go_on(data, frames)
+        if self._partial:
+            position = self._complete(data, frames)
             if position == len(data):
                 return frames
         view = memoryview(data)
@@ -57,44 +57,45 @@ class FrameSplitter:
                 break
             frames.append(view[position + _LENGTH.size : end])
             position = end
-        self._begun += view[position:]
+        self._partial += view[position:]
         return frames
 
     @property
     def buffered(self) -> int:
-        """Bytes that wait for the rest of their frame."""
-        return len(self._begun)
+        """Size of the incomplete frame."""
+        return len(self._partial)
 
-    def _go_on(self, data: bytes, frames: list[memoryview]) -> int:
-        """Add to the frame that has begun; return how much of `data` that took."""
-        begun = self._begun
-        taken = max(0, min(_LENGTH.size - len(begun), len(data)))
-        begun += data[:taken]
-        if len(begun) < _LENGTH.size:
+    def _complete(self, data: bytes, frames: list[memoryview]) -> int:
+        """Adds to the incomplete frame; returns how many bytes of `data` belong to it."""
+        partial = self._partial
+        taken = max(0, min(_LENGTH.size - len(partial), len(data)))
+        partial += data[:taken]
+        if len(partial) < _LENGTH.size:
             return taken
-        missing = _LENGTH.size + self._length(begun, 0) - len(begun)
+        missing = _LENGTH.size + self._length(partial, 0) - len(partial)
         end = min(taken + missing, len(data))
-        begun += memoryview(data)[taken:end]
+        partial += memoryview(data)[taken:end]
         if end - taken == missing:
-            frames.append(memoryview(begun)[_LENGTH.size :])
-            self._begun = bytearray()
+            frames.append(memoryview(partial)[_LENGTH.size :])
+            self._partial = bytearray()
         return end
 
     def _length(self, data: bytes | bytearray, position: int) -> int:
         length: int = _LENGTH.unpack_from(data, position)[0]
         if not 0 <= length <= self._max_size:
             raise ProtocolError(
-                f"a message claims {length} bytes, at most {self._max_size} are accepted: either "
-                "the peer speaks no Kafka protocol here, or socket.request.max.bytes is too low"
+                f"a message claims {length} bytes, but at most {self._max_size} are accepted: "
+                "either the peer does not speak Kafka's protocol, or socket.request.max.bytes is "
+                "too low"
             )
         return length
 
 
 def decode_request_header(frame: bytes | memoryview) -> tuple[RequestHeader, int]:
-    """Read the header of a request; return it and where the request starts.
+    """Decodes the header of a request; returns it and the position of the request.
 
-    The header of any version of a known API can be read, so that a client may be told which
-    versions there are. A key that Kafka does not have is an UnsupportedVersionError.
+    The header is readable in any version of a known API, so that the response can list the
+    supported versions. Raises UnsupportedVersionError for a key that Kafka does not have.
     """
     try:
         key, version = _KEY_AND_VERSION.unpack_from(frame)
@@ -106,7 +107,7 @@ def decode_request_header(frame: bytes | memoryview) -> tuple[RequestHeader, int
 def decode_response(
     cls: type[M], version: int, frame: bytes | memoryview
 ) -> tuple[ResponseHeader, M]:
-    """Read a whole response: the header, whose correlation id says to which request, and the body.
+    """Decodes a response: the header with the correlation id, and the body.
 
     `version` is that of the request.
     """
@@ -119,33 +120,33 @@ def decode_response(
 def encode_request(
     message: Message, version: int, correlation_id: int, client_id: str | None
 ) -> list[Part]:
-    """A request as it goes over the wire: length, header and body, in parts to send in order."""
-    of = _api_of(type(message))
+    """Returns length, header and body of a request, in parts to be sent in order."""
+    api_of_message = _api_of(type(message))
     header = encode(
-        RequestHeader(of.key, version, correlation_id, client_id),
-        of.request_header_version(version),
+        RequestHeader(api_of_message.key, version, correlation_id, client_id),
+        api_of_message.request_header_version(version),
     )
     parts = encode_parts(message, version)
     length = len(header) + sum(map(size_of, parts))
-    return _led_by(_LENGTH.pack(length) + header, parts)
+    return _with_prefix(_LENGTH.pack(length) + header, parts)
 
 
 def encode_response(message: Message, version: int, correlation_id: int) -> list[Part]:
-    """A response as it goes over the wire, in parts to send in order.
+    """Returns length, header and body of a response, in parts to be sent in order.
 
-    Record batches are parts of their own, see `encode_parts`.
+    Record batches are separate parts: see `encode_parts`.
     """
     parts = encode_parts(message, version)
     # ResponseHeader, packed together with the length: version 1 has an empty tag section.
     flexible = _api_of(type(message)).response_header_version(version) == 1
     layout = _LENGTH_AND_HEADER_1 if flexible else _LENGTH_AND_HEADER_0
     length = layout.size - _LENGTH.size + sum(map(size_of, parts))
-    return _led_by(layout.pack(length, correlation_id), parts)
+    return _with_prefix(layout.pack(length, correlation_id), parts)
 
 
-def _led_by(lead: bytes, parts: list[Part]) -> list[Part]:
-    # The first part always is the encoder's own bytes: records come after their length at least.
-    parts[0] = lead + cast("bytes", parts[0])
+def _with_prefix(prefix: bytes, parts: list[Part]) -> list[Part]:
+    # The first part is always bytes of the encoder, because records come after their length.
+    parts[0] = prefix + cast("bytes", parts[0])
     return parts
 
 

@@ -1,4 +1,4 @@
-"""What generated codecs call off the straight path, and the tables they look things up in."""
+"""Functions and tables that generated codecs use for less common cases."""
 
 from collections.abc import Callable
 from struct import Struct as Layout
@@ -9,21 +9,21 @@ from penstock.core.errors import ProtocolError
 from penstock.protocol.fields import RecordsRange
 
 MAX_STRING: Final = 0x7FFF
-"""Bytes in the longest string Kafka accepts, in either encoding."""
+"""Size of the longest string that Kafka accepts, in either encoding."""
 
-_UUIDS_KEPT: Final = 4096
-_ARRAYS_KEPT: Final = 64
+_CACHED_UUIDS: Final = 4096
+_CACHED_ARRAYS: Final = 64
 _MAX_UINT32: Final = 0xFFFF_FFFF
 
 
 def read_uvarint(view: memoryview, position: int, first: int) -> tuple[int, int]:
-    """Finish a varint whose `first` byte, already read, says that more follow."""
+    """Reads the rest of a varint whose `first` byte has been read already."""
     byte = view[position]
     if byte < 0x80:
         return first - 0x80 + (byte << 7), position + 1
     value = first - 0x80 + (byte - 0x80 << 7)
     byte = view[position + 1]
-    if byte < 0x80:  # up to 2 MB: the batches of an ordinary Produce request end here
+    if byte < 0x80:  # up to 2 MB, enough for the batches of most Produce requests
         return value + (byte << 14), position + 2
     value += byte - 0x80 << 14
     byte = view[position + 2]
@@ -40,9 +40,9 @@ def read_uvarint(view: memoryview, position: int, first: int) -> tuple[int, int]
 
 
 def skip_tagged_fields(view: memoryview, position: int, count: int, size: int) -> int:
-    """Step over `count` tagged fields that nobody here knows; return where they end.
+    """Skips unknown tagged fields; returns where they end.
 
-    `count` is the first byte of the number of fields: the rest of a long varint is read here.
+    `count` is the first byte of the number of fields; the rest of a longer varint is read here.
     """
     if count > 0x7F:
         count, position = read_uvarint(view, position, count)
@@ -53,7 +53,7 @@ def skip_tagged_fields(view: memoryview, position: int, count: int, size: int) -
 
 
 def read_tag(view: memoryview, position: int, size: int) -> tuple[int, int, int]:
-    """Read a tag and the length of its value; return both and where the value starts."""
+    """Reads a tag and the length of its value; returns both and where the value starts."""
     tag = view[position]
     position += 1
     if tag > 0x7F:
@@ -63,57 +63,61 @@ def read_tag(view: memoryview, position: int, size: int) -> tuple[int, int, int]
     if length > 0x7F:
         length, position = read_uvarint(view, position, length)
     if length > size - position:
-        raise ProtocolError(f"tagged field {tag} claims {length} bytes, {size - position} are left")
+        raise ProtocolError(
+            f"tagged field {tag} claims {length} bytes, but {size - position} are left"
+        )
     return tag, length, position
 
 
-def bad_length(where: str, length: int, left: int) -> ProtocolError:
-    """The error for a string, bytes or records whose length is negative, too large or beyond."""
+def bad_length(where: str, length: int, remaining: int) -> ProtocolError:
+    """Returns the error for a length of a string, bytes or records that is impossible."""
     if length < 0:
         return ProtocolError(f"{where} is null or its length is negative, which is not allowed")
-    return ProtocolError(f"{where} claims {length} bytes, {left} are left in the message")
+    return ProtocolError(f"{where} claims {length} bytes, but {remaining} are left in the message")
 
 
-def bad_count(where: str, count: int, left: int) -> ProtocolError:
-    """The error for an array whose count is negative or cannot be true."""
+def bad_count(where: str, count: int, remaining: int) -> ProtocolError:
+    """Returns the error for an array whose count is negative or impossible."""
     if count < 0:
         return ProtocolError(f"{where} is null or its count is negative, which is not allowed")
-    return ProtocolError(f"{where} claims {count} elements in the {left} bytes that are left")
+    return ProtocolError(f"{where} claims {count} elements in the remaining {remaining} bytes")
 
 
 def long_string(where: str, length: int) -> ProtocolError:
-    return ProtocolError(f"{where} is {length} bytes long, a string has at most {MAX_STRING}")
+    return ProtocolError(f"{where} is {length} bytes long, but a string has at most {MAX_STRING}")
 
 
-def bad_tag(where: str, said: int, read: int) -> ProtocolError:
-    return ProtocolError(f"{where} is {read} bytes long, its tag says {said}")
+def bad_tag(where: str, claimed: int, size: int) -> ProtocolError:
+    return ProtocolError(f"{where} is {size} bytes long, but claims {claimed}")
 
 
 def size_of(part: bytes | bytearray | memoryview | RecordsRange) -> int:
-    """Bytes that a records field, or a part of a message, puts on the wire."""
+    """Returns the number of bytes that a part of a message sends."""
     if isinstance(part, (bytes, bytearray)):
         return len(part)
     return part.nbytes if isinstance(part, memoryview) else part.size
 
 
 class _Uuids(dict[bytes, UUID]):
-    """UUIDs by their bytes. Making one costs as much as the rest of a Produce request, and the
-    same few topic ids come again and again, so they are kept; a flood of others empties the table.
+    """A cache of UUIDs by their bytes, emptied when it is full.
+
+    Creating a UUID costs as much as decoding the rest of a Produce request, and most requests use
+    the same few topic ids.
     """
 
     def __missing__(self, raw: bytes) -> UUID:
-        if len(self) >= _UUIDS_KEPT:
+        if len(self) >= _CACHED_UUIDS:
             self.clear()
-        made = self[raw] = UUID(bytes=raw)
-        return made
+        uuid = self[raw] = UUID(bytes=raw)
+        return uuid
 
 
 class _Uvarints(dict[int, bytes]):
-    """Unsigned varints, encoded; the one-byte ones are at hand."""
+    """Encoded unsigned varints; those of one byte are precomputed."""
 
     def __missing__(self, value: int) -> bytes:
         if value < 0:
-            raise ValueError(f"{value} is no unsigned varint")
+            raise ValueError(f"{value} is not an unsigned varint")
         out = bytearray()
         while value > 0x7F:
             out.append(value & 0x7F | 0x80)
@@ -127,31 +131,31 @@ UVARINTS: Final = _Uvarints({value: bytes([value]) for value in range(0x80)})
 
 
 class ArrayReaders(dict[int, Callable[[memoryview, int], tuple[int, ...]]]):
-    """For a count, the function that reads so many values of one fixed-size type."""
+    """By count, the functions that read this many values of one fixed-size type."""
 
     def __init__(self, code: str) -> None:
         super().__init__()
         self._code = code
 
     def __missing__(self, count: int) -> Callable[[memoryview, int], tuple[int, ...]]:
-        made = Layout(f">{count}{self._code}").unpack_from
-        if count <= _ARRAYS_KEPT:
-            self[count] = made
-        return made
+        read = Layout(f">{count}{self._code}").unpack_from
+        if count <= _CACHED_ARRAYS:
+            self[count] = read
+        return read
 
 
 class ArrayWriters(dict[int, Callable[..., bytes]]):
-    """For a count, the function that packs so many values of one fixed-size type."""
+    """By count, the functions that pack this many values of one fixed-size type."""
 
     def __init__(self, code: str) -> None:
         super().__init__()
         self._code = code
 
     def __missing__(self, count: int) -> Callable[..., bytes]:
-        made = Layout(f">{count}{self._code}").pack
-        if count <= _ARRAYS_KEPT:
-            self[count] = made
-        return made
+        write = Layout(f">{count}{self._code}").pack
+        if count <= _CACHED_ARRAYS:
+            self[count] = write
+        return write
 
 
 ARRAY_READERS: Final = {code: ArrayReaders(code) for code in "?bhHiIqd"}

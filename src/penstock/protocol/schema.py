@@ -1,4 +1,4 @@
-"""Declarations read back: the fields of a message class, as the compilers want them."""
+"""Reads the declarations of message classes, for the codec compilers."""
 
 import struct
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ WireType = Scalar | Array | type[Struct]
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a struct, with everything its declaration says."""
+    """A field of a struct, as declared."""
 
     name: str
     type: WireType
@@ -44,21 +44,21 @@ class Field:
     ignorable: bool
     flexible: bool
     default: object
-    """The default value; a fresh one comes from the class, this one is only to compare with."""
+    """The default value, for comparisons only; the class creates fresh ones."""
 
 
 @cache
 def fields_of(cls: type[Struct]) -> tuple[Field, ...]:
-    """The fields of `cls` in the order of the wire.
+    """Returns the fields of `cls` in wire order.
 
-    Raises TypeError when the declaration is not one that a codec can be made of.
+    Raises TypeError if the declaration has no wire format.
     """
     hints = get_type_hints(cls, include_extras=True)
     return tuple(_field(cls, info, hints[info.name]) for info in msgspec.structs.fields(cls))
 
 
 def is_fixed(wire_type: WireType) -> bool:
-    """Whether every value of the type has the same number of bytes."""
+    """Returns whether all values of the type have the same size."""
     return isinstance(wire_type, Scalar) and wire_type not in _VARIABLE
 
 
@@ -67,7 +67,7 @@ def size_of_fixed(scalar: Scalar) -> int:
 
 
 def smallest_size(wire_type: WireType, version: int, flexible: bool) -> int:
-    """The fewest bytes a value can take: what a count is multiplied with before it is believed."""
+    """Returns the smallest size of a value, which bounds how many fit into a message."""
     if isinstance(wire_type, Array):
         return 1 if flexible else 4
     if isinstance(wire_type, Scalar):
@@ -89,38 +89,38 @@ def smallest_size(wire_type: WireType, version: int, flexible: bool) -> int:
 
 def _field(cls: type[Struct], info: msgspec.structs.FieldInfo, hint: object) -> Field:
     where = f"{cls.__name__}.{info.name}"
-    says, hint = _split(hint)
+    wire, hint = _split(hint)
     optional = False
     if get_origin(hint) in (Union, UnionType) and NoneType in get_args(hint):
-        others = [arg for arg in get_args(hint) if arg is not NoneType]
-        if len(others) != 1:
-            raise TypeError(f"{where}: a field has one type, or that type and None")
-        optional, hint = True, others[0]
+        types = [arg for arg in get_args(hint) if arg is not NoneType]
+        if len(types) != 1:
+            raise TypeError(f"{where}: a field must have one type, or one type and None")
+        optional, hint = True, types[0]
     wire_type = _wire_type(where, hint)
     default = _default(where, info)
-    nullable = says.nullable if says.nullable is not None else says.versions
+    nullable = wire.nullable if wire.nullable is not None else wire.versions
     if default is None and not optional:
-        raise TypeError(f"{where}: the default is null, the type says it never is")
+        raise TypeError(f"{where}: the default is None, but the type does not allow None")
     return Field(
         info.name,
         wire_type,
-        says.versions,
+        wire.versions,
         nullable if optional else NO_VERSIONS,
-        says.tag,
-        says.ignorable,
-        says.flexible,
+        wire.tag,
+        wire.ignorable,
+        wire.flexible,
         default,
     )
 
 
 def _split(hint: object) -> tuple[Wire, object]:
-    """Take the `wire()` off an annotation; what is left may still be Annotated with a scalar."""
+    """Splits an annotation into its `wire()` and the type, which may be Annotated with a scalar."""
     if get_origin(hint) is not Annotated:
         return EVERY_VERSION, hint
     base, *marks = get_args(hint)
-    says = next((mark for mark in marks if isinstance(mark, Wire)), EVERY_VERSION)
+    wire = next((mark for mark in marks if isinstance(mark, Wire)), EVERY_VERSION)
     scalar = next((mark for mark in marks if isinstance(mark, Scalar)), None)
-    return says, base if scalar is None else Annotated[base, scalar]
+    return wire, base if scalar is None else Annotated[base, scalar]
 
 
 def _wire_type(where: str, hint: object) -> WireType:
@@ -146,4 +146,4 @@ def _default(where: str, info: msgspec.structs.FieldInfo) -> object:
         return info.default
     if info.default_factory is not msgspec.NODEFAULT:
         return info.default_factory()
-    raise TypeError(f"{where}: every field has a default")
+    raise TypeError(f"{where}: every field needs a default")

@@ -1,4 +1,4 @@
-"""Python source, written line by line, with the objects that it refers to."""
+"""Generates Python source line by line, together with the objects that it refers to."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from penstock.protocol.schema import Array, Field
 
 
 class Source:
-    """One function in the making: its lines, its constants, names not used before."""
+    """A function under construction: its lines, its constants and its unique names."""
 
     def __init__(self, title: str) -> None:
         self.title = title
@@ -17,7 +17,7 @@ class Source:
         self._depth = 0
         self._constants: dict[str, object] = {}
         self._names: dict[int, str] = {}
-        self._made = 0
+        self._name_count = 0
 
     def line(self, text: str) -> None:
         self._lines.append("    " * self._depth + text)
@@ -30,12 +30,12 @@ class Source:
         self._depth -= 1
 
     def fresh(self, stem: str) -> str:
-        """A local name of its own, that still says what it holds."""
-        self._made += 1
-        return f"{stem}_{self._made}"
+        """Returns an unused local name that starts with `stem`."""
+        self._name_count += 1
+        return f"{stem}_{self._name_count}"
 
     def constant(self, stem: str, value: object) -> str:
-        """Make `value` known to the function; the same object keeps the same name."""
+        """Adds `value` to the function's constants and returns its name."""
         name = self._names.get(id(value))
         if name is None:
             name = stem
@@ -46,14 +46,14 @@ class Source:
         return name
 
     def layout(self, method: str, codes: str) -> str:
-        """A bound method of the `struct` layout for `codes`."""
+        """Returns the name of a bound method of the `struct` layout for `codes`."""
         name = f"{method}_{codes.replace('?', 't')}"
         if name not in self._constants:
             self._constants[name] = getattr(Layout(">" + codes), method)
         return name
 
     def default(self, field: Field) -> str:
-        """An expression for the field's default, fresh each time where it can be changed."""
+        """Returns an expression for the field's default; mutable defaults are created each time."""
         value = field.default
         if isinstance(field.type, Array) and value is not None:
             return "[]"
@@ -67,7 +67,7 @@ class Source:
         return "\n".join(self._lines) + "\n"
 
     def build(self, name: str) -> Callable[..., object]:
-        """Compile the text and return the function called `name`."""
+        """Compiles the source and returns the function called `name`."""
         namespace = dict(self._constants)
         # The text is made from declarations alone: nothing from the wire gets into it.
         exec(compile(self.text(), f"<{self.title}>", "exec"), namespace)  # noqa: S102

@@ -1,9 +1,9 @@
-"""Messages that say their own version: two bytes in front, then the message.
+"""Messages with a version prefix of two bytes.
 
-So they are kept in Kafka's own topics and inside other messages: the value of a record, the
-subscription of a consumer, a transaction marker. The key of a record in `__consumer_offsets`,
-`__transaction_state` or `__share_group_state` is led by the type of the record instead, and has
-one version only.
+They occur in Kafka's internal topics and inside other messages: record values, consumer
+subscriptions, transaction markers. The key of a record in `__consumer_offsets`,
+`__transaction_state` or `__share_group_state` has the type of the record as its prefix instead, and
+only one version.
 """
 
 import struct
@@ -18,14 +18,14 @@ _PREFIX = struct.Struct(">h")
 
 
 def encode_versioned(message: Message, version: int) -> bytes:
-    """The version, then the message."""
+    """Returns the version prefix and the encoded message."""
     return _PREFIX.pack(version) + encode(message, version)
 
 
 def decode_versioned(cls: type[M], buffer: bytes | memoryview) -> tuple[M, int]:
-    """Read the version and the message; return the message and the version.
+    """Decodes a message with a version prefix; returns the message and the version.
 
-    A version that the message does not have is an UnsupportedVersionError.
+    Raises UnsupportedVersionError if the message does not have this version.
     """
     version = read_prefix(buffer)
     message, _ = decode(cls, version, buffer, _PREFIX.size)
@@ -33,25 +33,25 @@ def decode_versioned(cls: type[M], buffer: bytes | memoryview) -> tuple[M, int]:
 
 
 def encode_record_key(key: Message) -> bytes:
-    """The type of the record, then its key."""
+    """Returns the record type and the encoded key."""
     return _PREFIX.pack(_record_type(type(key))) + encode(key, 0)
 
 
 def decode_record_key(cls: type[M], buffer: bytes | memoryview) -> M:
-    """Read a key whose type `read_prefix` told; a key of another type is a ProtocolError."""
-    found = read_prefix(buffer)
-    if found != _record_type(cls):
-        raise ProtocolError(f"a record of type {found} is no {cls.__name__}")
+    """Decodes the key of a record. Raises ProtocolError if its type is not that of `cls`."""
+    record_type = read_prefix(buffer)
+    if record_type != _record_type(cls):
+        raise ProtocolError(f"a record of type {record_type} is not a {cls.__name__}")
     key, _ = decode(cls, 0, buffer, _PREFIX.size)
     return key
 
 
 def read_prefix(buffer: bytes | memoryview) -> int:
-    """The version that leads a message, or the type that leads the key of a record."""
+    """Returns the version prefix of a message, or the type prefix of a record key."""
     try:
         prefix: int = _PREFIX.unpack_from(buffer)[0]
     except struct.error:
-        raise ProtocolError(f"{len(buffer)} bytes have no room for a version") from None
+        raise ProtocolError(f"{len(buffer)} bytes are too few for a version") from None
     return prefix
 
 

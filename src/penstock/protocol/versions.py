@@ -1,4 +1,4 @@
-"""Ranges of message versions, written the way Kafka writes them: `0+`, `2-5`, `7`, `none`."""
+"""Ranges of message versions in Kafka's notation: `0+`, `2-5`, `7`, `none`."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,14 +8,14 @@ _LATEST: Final = 0x7FFF
 
 @dataclass(frozen=True, slots=True)
 class VersionRange:
-    """Versions `low` to `high`, both included; empty when `low` is the larger."""
+    """The versions `low` to `high`, inclusive; empty if `low` is larger than `high`."""
 
     low: int
     high: int
 
     @classmethod
     def parse(cls, text: str) -> "VersionRange":
-        """Read `0+`, `2-5`, `7` or `none`."""
+        """Parses `0+`, `2-5`, `7` or `none`."""
         if text == "none":
             return NO_VERSIONS
         low, dash, high = text.partition("-")

@@ -129,11 +129,14 @@ def test_small_messages(message: Sample, version: int, encoded: str) -> None:
 @pytest.mark.parametrize(
     ("cls", "complaint"),
     [
-        (Required, "Required.field: every field has a default"),
+        (Required, "Required.field: every field needs a default"),
         (Twofold, "Twofold.field: no wire type for str | bytes"),
         (Deep, "Deep.field: an array of arrays needs a struct in between"),
         (Unsized, "Unsized.field: no wire type for <class 'int'>"),
-        (NullByDefault, "NullByDefault.field: the default is null, the type says it never is"),
+        (
+            NullByDefault,
+            "NullByDefault.field: the default is None, but the type does not allow None",
+        ),
     ],
 )
 def test_declarations_that_make_no_codec(cls: type[Message], complaint: str) -> None:
@@ -144,7 +147,7 @@ def test_declarations_that_make_no_codec(cls: type[Message], complaint: str) -> 
 def test_elements_without_bytes_are_refused() -> None:
     """A count of them could be anything, and nothing on the wire would contradict it."""
     assert decode(OfBare, 1, bytes(4)) == (OfBare(), 4)
-    with pytest.raises(TypeError, match="elements without bytes"):
+    with pytest.raises(TypeError, match="empty elements"):
         decode(OfBare, 0, bytes(4))
 
 

@@ -97,5 +97,5 @@ def test_long_arrays_leave_nothing_behind() -> None:
 
 
 def test_a_negative_varint_is_refused() -> None:
-    with pytest.raises(ValueError, match="-1 is no unsigned varint"):
+    with pytest.raises(ValueError, match="-1 is not an unsigned varint"):
         UVARINTS[-1]

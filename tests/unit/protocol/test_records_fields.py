@@ -104,5 +104,5 @@ def test_records_of_another_kind_are_refused() -> None:
 def test_records_beyond_the_end_are_refused() -> None:
     encoded = encode(produce(b"first batch"), 9)
     damaged = encoded.replace(b"\x0cfirst", b"\x7ffirst")
-    with pytest.raises(ProtocolError, match="records claims 126 bytes, 14 are left"):
+    with pytest.raises(ProtocolError, match="records claims 126 bytes, but 14 are left"):
         decode(ProduceRequest, 9, damaged)

@@ -30,8 +30,16 @@ BAD_VALUES: list[tuple[Message, int, str]] = [
     (HeartbeatRequest(group_id=None), 4, "group_id is None, which this version does not allow"),  # type: ignore[arg-type]
     (HeartbeatRequest(group_id=b"g"), 4, "group_id is b'g', not str"),  # type: ignore[arg-type]
     (HeartbeatRequest(generation_id="1"), 4, "generation_id is '1', not int"),  # type: ignore[arg-type]
-    (HeartbeatRequest(group_id="g" * 0x8000), 4, "group_id is 32768 bytes long, a string has at"),
-    (HeartbeatRequest(group_id="g" * 0x8000), 3, "group_id is 32768 bytes long, a string has at"),
+    (
+        HeartbeatRequest(group_id="g" * 0x8000),
+        4,
+        "group_id is 32768 bytes long, but a string has at",
+    ),
+    (
+        HeartbeatRequest(group_id="g" * 0x8000),
+        3,
+        "group_id is 32768 bytes long, but a string has at",
+    ),
     (HeartbeatRequest(group_id="\ud800"), 4, "which has no UTF-8 form"),
     (
         FetchRequest(
@@ -106,21 +114,31 @@ def test_versions_that_a_message_does_not_have(version: int) -> None:
 
 
 BAD_BYTES: list[tuple[type[Message], int, bytes, str]] = [
-    (HeartbeatRequest, 0, b"", "HeartbeatRequest v0 is cut off: its 0 bytes end inside a field"),
+    (HeartbeatRequest, 0, b"", "HeartbeatRequest v0 is incomplete: its 0 bytes end inside a field"),
     (HeartbeatRequest, 0, b"\xff\xff", "group_id is null or its length is negative"),
     (HeartbeatRequest, 4, b"\x00", "group_id is null or its length is negative"),
-    (HeartbeatRequest, 0, b"\x00\x05g", "group_id claims 5 bytes, 1 are left"),
-    (HeartbeatRequest, 4, b"\x06g", "group_id claims 5 bytes, 1 are left"),
+    (HeartbeatRequest, 0, b"\x00\x05g", "group_id claims 5 bytes, but 1 are left"),
+    (HeartbeatRequest, 4, b"\x06g", "group_id claims 5 bytes, but 1 are left"),
     (HeartbeatRequest, 4, b"\x81\x80\x02" + bytes(40_000), "group_id is 32768 bytes long"),
     (HeartbeatRequest, 4, b"\x03\xc3\x28", "HeartbeatRequest v4 has a string that is not UTF-8"),
     (HeartbeatRequest, 0, b"\x00\x03\xed\xa0\x80", "has a string that is not UTF-8"),
     (MetadataRequest, 0, b"\xff\xff\xff\xff", "topics is null or its count is negative"),
-    (MetadataRequest, 0, b"\x7f\xff\xff\xff", "topics claims 2147483647 elements in the 0 bytes"),
+    (
+        MetadataRequest,
+        0,
+        b"\x7f\xff\xff\xff",
+        "topics claims 2147483647 elements in the remaining 0 bytes",
+    ),
     (MetadataRequest, 9, b"\xff\xff\xff\xff\x0f", "topics claims 4294967294 elements"),
     (MetadataRequest, 9, b"\xff\xff\xff\xff\xff\x0f", "longer than 5 bytes"),
     (MetadataRequest, 9, b"\x80\x80\x80\x80\x10", "does not fit in 32 bits"),
-    (DescribeTopicPartitionsRequest, 0, b"\x01\x00\x00\x00\x01\x01", "cut off"),
-    (AlterClientQuotasRequest, 1, b"\x03\x01", "entries claims 2 elements in the 1 bytes"),
+    (DescribeTopicPartitionsRequest, 0, b"\x01\x00\x00\x00\x01\x01", "incomplete"),
+    (
+        AlterClientQuotasRequest,
+        1,
+        b"\x03\x01",
+        "entries claims 2 elements in the remaining 1 bytes",
+    ),
 ]
 
 

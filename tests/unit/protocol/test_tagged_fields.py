@@ -55,11 +55,11 @@ def test_a_later_value_of_the_same_tag_counts() -> None:
 @pytest.mark.parametrize(
     ("section", "complaint"),
     [
-        (bytes([1, 7, 3, 1, 2]), "tagged field 7 claims 3 bytes, 2 are left"),
-        (bytes([1, 1, 9]) + bytes(9), "tag 1 is 8 bytes long, its tag says 9"),
-        (bytes([1, 1, 7]) + bytes(8), "tag 1 is 8 bytes long, its tag says 7"),
-        (bytes([2, 7, 0]), "cut off"),
-        (b"\xff\xff\xff\xff\x0f", "cut off"),
+        (bytes([1, 7, 3, 1, 2]), "tagged field 7 claims 3 bytes, but 2 are left"),
+        (bytes([1, 1, 9]) + bytes(9), "tag 1 is 8 bytes long, but claims 9"),
+        (bytes([1, 1, 7]) + bytes(8), "tag 1 is 8 bytes long, but claims 7"),
+        (bytes([2, 7, 0]), "incomplete"),
+        (b"\xff\xff\xff\xff\x0f", "incomplete"),
         (b"\xff\xff\xff\xff\x1f", "does not fit in 32 bits"),
         (b"\x80\x80\x80\x80\x80\x01", "longer than 5 bytes"),
     ],

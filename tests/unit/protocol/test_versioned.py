@@ -85,7 +85,7 @@ def test_key_there_and_back() -> None:
 
 def test_key_of_another_type() -> None:
     encoded = encode_record_key(GroupMetadataKey("g"))
-    with pytest.raises(ProtocolError, match="a record of type 2 is no OffsetCommitKey"):
+    with pytest.raises(ProtocolError, match="a record of type 2 is not a OffsetCommitKey"):
         decode_record_key(OffsetCommitKey, encoded)
 
 
@@ -101,5 +101,5 @@ def test_a_version_from_the_future() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\0"])
 def test_no_room_for_a_version(data: bytes) -> None:
-    with pytest.raises(ProtocolError, match="no room for a version"):
+    with pytest.raises(ProtocolError, match="too few for a version"):
         decode_versioned(OffsetCommitValue, data)

@@ -1,1 +1,1 @@
-"""Requests and responses, one file per API, each named as Kafka names it."""
+"""Requests and responses: one file per API, with Kafka's names."""

@@ -1,1 +1,1 @@
-"""What Kafka keeps in its own topics and files: keys and values of records, control records."""
+"""Records of Kafka's internal topics, and control records."""

@@ -59,7 +59,7 @@ def test_murmur2_is_that_of_other_clients() -> None:
 def test_bad_keys_and_counts() -> None:
     with pytest.raises(TypeError):
         murmur2("text")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="no 0 partitions"):
+    with pytest.raises(ValueError, match="cannot have 0 partitions"):
         partition_for_key(b"k", 0)
 
 
