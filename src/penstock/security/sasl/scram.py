@@ -127,7 +127,7 @@ class ScramServer:
             )
         if match["reserved"]:
             raise authentication_error(
-                "the client requires a SCRAM extension that is not supported"
+                "the client needs a mandatory SCRAM extension that is not supported"
             )
         if _TOKEN_AUTH in match["extensions"].lower().split(","):
             raise authentication_error(
