@@ -21,6 +21,7 @@ from penstock.net.client.errors import (
     IllegalStateError,
     KafkaTimeoutError,
     UnknownTopicError,
+    error_code_of,
 )
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "TransactionAbortedError",
     "UnknownTopicError",
     "WakeupError",
+    "error_code_of",
     "error_of",
 ]
 

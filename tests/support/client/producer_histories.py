@@ -17,10 +17,10 @@ from penstock.client.producer.appender import RecordAppender
 from penstock.client.producer.buffer_pool import BufferPool
 from penstock.client.producer.future import RecordFuture
 from penstock.client.producer.options import producer_settings
-from penstock.client.producer.sender import ProduceCall, Sender
+from penstock.client.producer.sender import OutgoingProduce, Sender
 from penstock.client.producer.sender_metrics import SenderMetrics
-from penstock.client.producer.transactions import TransactionManager
-from penstock.client.producer.txn_request import TxnRequest
+from penstock.client.producer.transaction_manager import TransactionManager
+from penstock.client.producer.transaction_request import TxnRequest
 from penstock.core.clock import ManualClock
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
@@ -129,7 +129,7 @@ class Partition:
 
 @dataclass
 class _Sent:
-    call: ProduceCall
+    call: OutgoingProduce
     request: ProduceRequest
     answer: ProduceResponse | None = None
 
@@ -170,7 +170,9 @@ class History:
         self._limit = settings["max_in_flight_requests_per_connection"]
         self.manager = TransactionManager(transactional_id) if idempotent else None
         self.accumulator = RecordAccumulator(
-            settings, BufferPool(1 << 20, 200), sequences=self.manager
+            settings,
+            BufferPool(1 << 20, 200),
+            sequences=self.manager.sequencer if self.manager else None,
         )
         self.appender = RecordAppender(settings, self.clock, self.accumulator)
         # Waits are spread by chance, which has to come from the seed too.
@@ -235,13 +237,13 @@ class History:
         if not self.sender.check_state():
             raise AssertionError("the producer has failed for good")
         if self.manager is not None:
-            request = self.sender.next_transactional()
+            request = self.sender.next_transactional_request()
             if request is not None:
                 self.ask(request)
-        turn = self.sender.turn(
+        turn = self.sender.run_once(
             lambda node: len(self._links[node]) < self._limit, self.clock.monotonic_ms()
         )
-        for call in turn.calls:
+        for call in turn.requests:
             built = call.build(13)
             # What is on the wire is what was sent: a batch that is numbered anew changes nothing.
             for topic in built.topic_data:
@@ -267,7 +269,7 @@ class History:
                     sent.answer = self._serve(node, sent.request, lossless=lossless)
             while link and link[0].answer is not None and self.random.random() < 0.6:
                 done = link.popleft()
-                self.sender.answered(done.call, done.answer, now_ms)
+                self.sender.handle_response(done.call, done.answer, now_ms)
         if self._zombies and self.random.random() < 0.1:
             self._wake_a_zombie()
 
@@ -317,7 +319,7 @@ class History:
             sent = link.popleft()
             if sent.answer is None and self._zombies_live and self.random.random() < 0.5:
                 self._zombies.append((node, sent.request))
-            self.sender.lost(sent.call, error, self.clock.monotonic_ms())
+            self.sender.handle_failure(sent.call, error, self.clock.monotonic_ms())
 
     def _wake_a_zombie(self) -> None:
         """A request that was in some buffer when its connection broke."""

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from penstock.client.producer.txn_request import TxnRequest, TxnResult
-from penstock.client.producer.txn_requests import (
+from penstock.client.producer.transaction_request import TxnRequest, TxnResult
+from penstock.client.producer.transaction_requests import (
     AddPartitionsToTxn,
     EndTxn,
     FindCoordinator,
@@ -53,7 +53,7 @@ class TransactionHistory(History):
     def run_transactions(self, count: int) -> None:
         manager = self._machine
         self._wait(manager.initialize())
-        manager.note_transaction_version(self.version, initially=True)
+        manager.set_transaction_version(self.version, initially=True)
         for _ in range(count):
             self._one_transaction()
         while self._zombies:
@@ -81,8 +81,8 @@ class TransactionHistory(History):
 
     def _wait(self, result: TxnResult) -> None:
         for _ in range(5000):
-            if result.completed:
-                result.acked = True
+            if result.is_done:
+                result.is_acknowledged = True
                 if result.error is not None:
                     raise result.error
                 return
@@ -104,20 +104,20 @@ class TransactionHistory(History):
     def ask(self, request: TxnRequest[Message]) -> None:
         manager = self._machine
         if request.coordinator is not None and request.coordinator not in manager.coordinators:
-            manager.look_up(*request.coordinator)
+            manager.look_up_coordinator(*request.coordinator)
             manager.enqueue(request)
             return
-        manager.coordinator_ready(3)
+        manager.set_coordinator_version(3)
         roll = self.random.random()
         if roll < 0.1:
-            request.disconnected()
+            request.handle_disconnect()
             return
         if roll < 0.3:
             answer = self._refusal(request, self.random.choice(_NOT_NOW))
         else:
             answer = self._done(request)
         if roll > 0.8:
-            request.disconnected()
+            request.handle_disconnect()
         else:
             request.handle(answer)
 

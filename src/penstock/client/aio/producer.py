@@ -92,7 +92,7 @@ class Producer:
         Later failures are raised by the future.
         """
         manager = self._manager
-        if not self._has_fast_path or headers or (manager is not None and not manager.sendable):
+        if not self._has_fast_path or headers or (manager is not None and not manager.can_send):
             return await self._send_slowly(
                 topic, value, key, headers, partition, timestamp, on_delivery
             )
@@ -138,7 +138,7 @@ class Producer:
         if (
             self._is_transactional
             and manager is not None
-            and not manager.knows(future.topic_partition)
+            and not manager.has_partition(future.topic_partition)
         ):
             await self._add_partition(future.topic_partition)
         if self._core.driver.is_woken:  # asyncio only
@@ -213,7 +213,7 @@ class Producer:
         """
         core = self._core
         self._check_running()
-        if self._manager is not None and not self._manager.sendable:
+        if self._manager is not None and not self._manager.can_send:
             self._manager.check_send()
         started_ms = core.clock.monotonic_ms()
         cluster = await self._cluster_with(topic, partition)
@@ -370,7 +370,7 @@ class Producer:
 
     async def _add_partition(self, partition: TopicPartition) -> None:
         assert self._manager is not None
-        if not self._manager.knows(partition):
+        if not self._manager.has_partition(partition):
             await self._caller_loop.call(self._core.add_partition, partition)
 
     def _timeout_ms(self, timeout: float | None) -> int:

@@ -13,8 +13,8 @@ from penstock.client.producer.batch import ProducerBatch
 from penstock.client.producer.buffer_pool import BufferPool
 from penstock.client.producer.compression_ratios import CompressionRatioEstimator
 from penstock.client.producer.future import BatchResult
-from penstock.client.producer.idempotence import is_after
 from penstock.client.producer.partitioners import BuiltInPartitioner
+from penstock.client.producer.sequences import is_after
 from penstock.client.settings import ProducerOptions
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
@@ -41,11 +41,11 @@ class SequenceSource(Protocol):
         """Whether this batch, the first of its partition, must not be sent yet."""
         ...
 
-    def assign(self, batch: ProducerBatch) -> None:
+    def assign_sequence(self, batch: ProducerBatch) -> None:
         """Assigns a sequence to a batch that is about to be sent, and tracks it."""
         ...
 
-    def track(self, batch: ProducerBatch) -> None:
+    def add_in_flight(self, batch: ProducerBatch) -> None:
         """Tracks a part of a split batch, which has its sequence already."""
         ...
 
@@ -256,7 +256,7 @@ class RecordAccumulator:
                     if self._sequences.should_stop_drain(batch, tp):
                         continue
                     if not batch.has_sequence:
-                        self._sequences.assign(batch)
+                        self._sequences.assign_sequence(batch)
                 queue.popleft()
             # Compression and the CRC are slow, so they run without the lock.
             is_first_attempt = not batch.is_closed
@@ -318,7 +318,7 @@ class RecordAccumulator:
             for part in reversed(parts):
                 self._incomplete[part] = None
                 if self._sequences is not None:
-                    self._sequences.track(part)
+                    self._sequences.add_in_flight(part)
                 self._insert(part)
         return len(parts)
 

@@ -31,8 +31,8 @@ from penstock.client.producer.partitioners import partition_for_key, partitioner
 from penstock.client.producer.sender import Sender
 from penstock.client.producer.sender_metrics import GROUP, SenderMetrics
 from penstock.client.producer.serializers import Serializer, check_bytes, serializer_of
-from penstock.client.producer.transactions import TransactionManager
-from penstock.client.producer.txn_request import TxnResult
+from penstock.client.producer.transaction_manager import TransactionManager
+from penstock.client.producer.transaction_request import TxnResult
 from penstock.client.settings import ProducerOptions
 from penstock.core.clock import Clock
 from penstock.core.errors import KafkaError
@@ -67,7 +67,9 @@ class ProducerCore:
                 retry_backoff_ms=settings["retry_backoff_ms"],
             )
         self.pool = BufferPool(settings["buffer_memory"], settings["batch_size"], self.metrics)
-        self.accumulator = RecordAccumulator(settings, self.pool, sequences=self.manager)
+        self.accumulator = RecordAccumulator(
+            settings, self.pool, sequences=self.manager.sequencer if self.manager else None
+        )
         self.appender = RecordAppender(settings, clock, self.accumulator)
         self.interceptors = ProducerInterceptors(settings["interceptors"])
         self.key_serializer = serializer_of(settings["key_serializer"], "key")
@@ -252,20 +254,20 @@ class ProducerCore:
     def add_partition(self, partition: TopicPartition) -> None:
         """A record for this partition is in a batch. On the loop."""
         assert self.manager is not None
-        if not self.manager.knows(partition):
+        if not self.manager.has_partition(partition):
             self.manager.add_partition(partition)
             self.driver.wake()
 
     def spoil_transaction(self, error: KafkaError) -> None:
         """A record of the transaction could not be sent. On the loop."""
         assert self.manager is not None
-        if self.manager.sendable:
-            self.manager.batch_or_send_failed(error)
+        if self.manager.can_send:
+            self.manager.handle_record_failure(error)
 
     async def init_transactions(self, timeout_ms: int) -> None:
         manager = self.transactional()
         await self._call("txn-init", manager.initialize, timeout_ms)
-        manager.note_transaction_version(self.driver.transaction_version(), initially=True)
+        manager.set_transaction_version(self.driver.transaction_version(), initially=True)
 
     async def begin_transaction(self) -> None:
         started = time.monotonic_ns()

@@ -85,7 +85,7 @@ class Producer:
         Later failures are raised by the future.
         """
         manager = self._manager
-        if not self._has_fast_path or headers or (manager is not None and not manager.sendable):
+        if not self._has_fast_path or headers or (manager is not None and not manager.can_send):
             return self._send_slowly(topic, value, key, headers, partition, timestamp, on_delivery)
         if value.__class__ is not bytes:
             value = check_bytes(value, "value")
@@ -123,7 +123,7 @@ class Producer:
         if (
             self._is_transactional
             and manager is not None
-            and not manager.knows(future.topic_partition)
+            and not manager.has_partition(future.topic_partition)
         ):
             self._add_partition(future.topic_partition)
         return future
@@ -195,7 +195,7 @@ class Producer:
         """
         core = self._core
         self._check_running()
-        if self._manager is not None and not self._manager.sendable:
+        if self._manager is not None and not self._manager.can_send:
             self._manager.check_send()
         started_ms = core.clock.monotonic_ms()
         cluster = self._cluster_with(topic, partition)
@@ -349,7 +349,7 @@ class Producer:
 
     def _add_partition(self, partition: TopicPartition) -> None:
         assert self._manager is not None
-        if not self._manager.knows(partition):
+        if not self._manager.has_partition(partition):
             self._loop_thread.call(self._core.add_partition, partition)
 
     def _timeout_ms(self, timeout: float | None) -> int:

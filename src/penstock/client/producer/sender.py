@@ -1,6 +1,6 @@
-"""Which batches leave for which broker now, and what the answers mean for them.
+"""Decides which batches are sent to which broker, and handles the responses.
 
-Decisions only: the driver does the sending. Used on the producer's loop.
+No I/O: the driver sends the requests. Used on the producer's loop.
 """
 
 import logging
@@ -11,10 +11,10 @@ from uuid import UUID
 from penstock.client.errors import KafkaTimeoutError, TransactionAbortedError, error_of
 from penstock.client.producer.accumulator import RecordAccumulator
 from penstock.client.producer.batch import ProducerBatch
-from penstock.client.producer.outcome import Outcome, failure, outcome_of, said
+from penstock.client.producer.produce_result import ProduceResult, batch_error, describe, result_of
 from penstock.client.producer.sender_metrics import SenderMetrics
-from penstock.client.producer.transactions import TransactionManager
-from penstock.client.producer.txn_request import TxnRequest
+from penstock.client.producer.transaction_manager import TransactionManager
+from penstock.client.producer.transaction_request import TxnRequest
 from penstock.client.settings import ProducerOptions
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
@@ -29,11 +29,11 @@ from penstock.protocol.messages.produce import (
 )
 from penstock.records.compress import Compression
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 NEVER_MS: Final = 2**63 - 1
 _LAST_BEFORE_V2: Final = 11
-"""In later versions of Produce, brokers add partitions to transactions by themselves."""
+"""With later versions of Produce, brokers add partitions to transactions automatically."""
 _LAST_WITH_NAMES: Final = 12
 _FIRST_WITH_ZSTD: Final = 7
 _STALE_METADATA: Final = frozenset(
@@ -52,11 +52,12 @@ _STALE_METADATA: Final = frozenset(
     }
 )
 _HELD_BACK_MS: Final = 10
-_OTHER_LEADER: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+"""How soon to check again when a node is ready but all its batches are held back."""
+_LEADER_CHANGED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-class ProduceCall(NamedTuple):
-    """One Produce request: at most one batch of each partition, all led by one broker."""
+class OutgoingProduce(NamedTuple):
+    """A Produce request: at most one batch of each partition, all for one broker."""
 
     node_id: int
     batches: list[ProducerBatch]
@@ -73,8 +74,8 @@ class ProduceCall(NamedTuple):
             if version < _FIRST_WITH_ZSTD and batch.compression is Compression.ZSTD:
                 raise error_of(
                     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-                    f"broker {self.node_id} is older than Kafka 2.1 and does not know "
-                    "compression_type=zstd: use another one",
+                    f"broker {self.node_id} is older than Kafka 2.1 and does not support "
+                    "compression_type=zstd: use another type",
                 )
             name, index = batch.topic_partition
             topic = topics.get(name)
@@ -86,7 +87,7 @@ class ProduceCall(NamedTuple):
             topic.partition_data.append(
                 PartitionProduceData(
                     index=index,
-                    # Nobody will say when these bytes have been sent, and a block is used again.
+                    # Without a response it is unknown when the block can be reused.
                     records=records if self.acks else bytes(records),
                 )
             )
@@ -98,19 +99,22 @@ class ProduceCall(NamedTuple):
         )
 
 
-class Turn(NamedTuple):
-    """What to do now."""
+class SendPlan(NamedTuple):
+    """The requests to send now, and what the driver does next."""
 
-    calls: list[ProduceCall]
+    requests: list[OutgoingProduce]
     connect: list[int]
-    """Brokers that something waits for and that cannot be sent to at present."""
+    """Brokers that have ready batches, but no request can be sent to them at present."""
     delay_ms: int
-    """When to look again, if nothing happens; 0 where there may be more at once."""
+    """When to run again at the latest; 0 if there may be more requests at once."""
 
 
 class Sender:
-    """Batches on their way. With `max_in_flight_requests_per_connection=1` a partition is muted
-    while one of its batches is under way; otherwise sequences keep the order."""
+    """Sends batches, retries, splits, completes and fails them.
+
+    With `max_in_flight_requests_per_connection=1` a partition is muted while one of its batches is
+    in flight; otherwise sequences keep the order.
+    """
 
     def __init__(
         self,
@@ -132,13 +136,13 @@ class Sender:
         self._keeps_order = settings["max_in_flight_requests_per_connection"] == 1
         self._in_flight: dict[TopicPartition, list[ProducerBatch]] = {}
         self._next_expiry_ms = NEVER_MS
-        self._problems: dict[ProducerBatch, str] = {}
-        """Why batches are sent again, to be told when their time is over."""
+        self._retry_reasons: dict[ProducerBatch, str] = {}
+        """Why batches are retried, for the error if they expire."""
 
-    # What to send
+    # --- requests
 
-    def next_transactional(self) -> TxnRequest[Message] | None:
-        """The request to a coordinator that is due, which the caller marks as in flight."""
+    def next_transactional_request(self) -> TxnRequest[Message] | None:
+        """Returns the request to a coordinator that is due; the caller sets `manager.in_flight`."""
         manager = self.manager
         assert manager is not None
         if manager.in_flight is not None:
@@ -153,11 +157,11 @@ class Sender:
         return manager.next_request(has_incomplete=self.accumulator.has_incomplete())
 
     def check_state(self) -> bool:
-        """Whether anything may be sent; where not, what waits has failed."""
+        """Whether batches may be sent. Fails all batches if not, after a fatal error."""
         manager = self.manager
         if manager is None:
             return True
-        manager.resolve_sequences()
+        manager.sequencer.resolve_sequences()
         error = manager.last_error
         if manager.has_fatal_error:
             assert error is not None
@@ -176,11 +180,16 @@ class Sender:
             self._abort_all(error)
             manager.to_uninitialized(error)
             return False
-        manager.bump_idempotent_epoch_if_needed(has_incomplete=self.accumulator.has_incomplete())
+        manager.sequencer.bump_idempotent_epoch_if_needed(
+            has_incomplete=self.accumulator.has_incomplete()
+        )
         return True
 
-    def turn(self, can_send: Callable[[int], bool], now_ms: int) -> Turn:
-        """The batches that leave now, for brokers that `can_send` says can be written to."""
+    def run_once(self, is_ready: Callable[[int], bool], now_ms: int) -> SendPlan:
+        """Drains the ready batches of all brokers for which `is_ready` returns True.
+
+        Also expires batches that have reached their delivery timeout.
+        """
         cluster = self._metadata.cluster
         ready = self.accumulator.ready(cluster, now_ms)
         if ready.unknown_leader_topics:
@@ -189,26 +198,26 @@ class Sender:
         nodes: list[int] = []
         connect: list[int] = []
         for node_id in ready.nodes:
-            can = can_send(node_id)
-            (nodes if can else connect).append(node_id)
-            self.accumulator.update_node_latency(node_id, now_ms, can)
-        calls: list[ProduceCall] = []
+            can_drain = is_ready(node_id)
+            (nodes if can_drain else connect).append(node_id)
+            self.accumulator.update_node_latency(node_id, now_ms, can_drain)
+        requests: list[OutgoingProduce] = []
         if nodes:
             drained = self.accumulator.drain(cluster, nodes, self._max_request_size, now_ms)
             for node_id, batches in drained.items():
                 if batches:
-                    calls.append(self._call(cluster, node_id, batches, now_ms))
+                    requests.append(self._create_request(cluster, node_id, batches, now_ms))
         self._expire(now_ms)
         expiry_ms = min(self.accumulator.next_expiry_ms, self._next_expiry_ms)
         delay_ms = max(0, min(ready.next_check_ms, expiry_ms - now_ms))
-        if nodes and not calls:
-            # What holds a batch back mostly ends with an answer; backoffs are a matter of chance.
+        if nodes and not requests:
+            # A held-back batch is mostly released by a response; backoffs are random.
             delay_ms = min(delay_ms, _HELD_BACK_MS)
-        return Turn(calls, connect, 0 if calls else delay_ms)
+        return SendPlan(requests, connect, 0 if requests else delay_ms)
 
-    def _call(
+    def _create_request(
         self, cluster: Cluster, node_id: int, batches: list[ProducerBatch], now_ms: int
-    ) -> ProduceCall:
+    ) -> OutgoingProduce:
         manager = self.manager
         topic_ids: dict[str, UUID] = {}
         for batch in batches:
@@ -222,7 +231,7 @@ class Sender:
             )
             batch.is_in_flight = True
             if manager is not None:
-                manager.sent(batch)
+                manager.sequencer.batch_sent(batch)
             if self._keeps_order:
                 self.accumulator.mute(partition)
         max_version = None
@@ -234,7 +243,7 @@ class Sender:
             if not manager.is_v2:
                 max_version = _LAST_BEFORE_V2
         self._metrics.sent(batches, now_ms)
-        return ProduceCall(
+        return OutgoingProduce(
             node_id,
             batches,
             topic_ids,
@@ -245,97 +254,105 @@ class Sender:
             now_ms,
         )
 
-    # What came of it
+    # --- responses
 
-    def answered(self, call: ProduceCall, response: ProduceResponse | None, now_ms: int) -> None:
-        """The broker's answer; None with acks=0, where there is none."""
+    def handle_response(
+        self, request: OutgoingProduce, response: ProduceResponse | None, now_ms: int
+    ) -> None:
+        """Handles the response of a broker; None with acks=0, when there is none."""
         if response is None:
-            for batch in call.batches:
-                self._settle(batch, Outcome(ErrorCode.NONE), now_ms)
+            for batch in request.batches:
+                self._complete_attempt(batch, ProduceResult(ErrorCode.NONE), now_ms)
             return
-        self._metrics.answered(now_ms - call.started_ms, response.throttle_time_ms, now_ms)
-        if len(call.batches) == 1:
-            only = call.batches[0]
-            names = {only.topic_partition: only}
+        self._metrics.response_received(
+            now_ms - request.started_ms, response.throttle_time_ms, now_ms
+        )
+        if len(request.batches) == 1:
+            batch = request.batches[0]
+            batches = {batch.topic_partition: batch}
         else:
-            names = {batch.topic_partition: batch for batch in call.batches}
-        by_id = {topic_id: name for name, topic_id in call.topic_ids.items()}
+            batches = {batch.topic_partition: batch for batch in request.batches}
+        names = {topic_id: name for name, topic_id in request.topic_ids.items()}
         leaders: dict[TopicPartition, tuple[int, int]] = {}
         for topic in response.responses:
-            name = topic.name or by_id.get(topic.topic_id, "")
-            for each in topic.partition_responses:
-                partition = TopicPartition(name, each.index)
-                found = names.pop(partition, None)
-                if found is None:
+            name = topic.name or names.get(topic.topic_id, "")
+            for partition_response in topic.partition_responses:
+                partition = TopicPartition(name, partition_response.index)
+                answered_batch = batches.pop(partition, None)
+                if answered_batch is None:
                     continue
-                self._settle(found, outcome_of(each), now_ms)
-                leader = each.current_leader
+                self._complete_attempt(answered_batch, result_of(partition_response), now_ms)
+                leader = partition_response.current_leader
                 if (
-                    each.error_code in _OTHER_LEADER
+                    partition_response.error_code in _LEADER_CHANGED
                     and leader.leader_id >= 0
                     and leader.leader_epoch >= 0
                 ):
                     leaders[partition] = leader.leader_id, leader.leader_epoch
-        for forgotten in names.values():
-            self._settle(
+        for forgotten in batches.values():
+            self._complete_attempt(
                 forgotten,
-                Outcome(ErrorCode.NETWORK_EXCEPTION, "the broker's answer does not mention it"),
+                ProduceResult(
+                    ErrorCode.NETWORK_EXCEPTION, "the broker's response does not contain it"
+                ),
                 now_ms,
             )
         if leaders:
             nodes = [
-                Node(each.node_id, each.host, each.port, each.rack)
-                for each in response.node_endpoints
+                Node(endpoint.node_id, endpoint.host, endpoint.port, endpoint.rack)
+                for endpoint in response.node_endpoints
             ]
             for partition, (leader_id, epoch) in leaders.items():
                 self._metadata.update_leader(partition, leader_id, epoch, nodes)
 
-    def lost(self, call: ProduceCall, error: KafkaError, now_ms: int) -> None:
-        """There is no answer: the connection broke, the time ran out, or it cannot be asked."""
-        for batch in call.batches:
-            self._settle(batch, Outcome(error.code, error.message), now_ms)
+    def handle_failure(self, request: OutgoingProduce, error: KafkaError, now_ms: int) -> None:
+        """Handles a request without a response: disconnected, timed out, or not sent at all."""
+        for batch in request.batches:
+            self._complete_attempt(batch, ProduceResult(error.code, error.message), now_ms)
 
-    def _settle(self, batch: ProducerBatch, outcome: Outcome, now_ms: int) -> None:
+    def _complete_attempt(self, batch: ProducerBatch, result: ProduceResult, now_ms: int) -> None:
         batch.is_in_flight = False
-        code = outcome.code
+        code = result.code
         manager = self.manager
         if manager is not None:
-            manager.returned(batch, code)
+            manager.sequencer.batch_returned(batch, code)
         if code is ErrorCode.NONE or (
             code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER and not batch.is_done
         ):
-            self._complete(batch, outcome)
+            self._complete(batch, result)
         elif code is ErrorCode.MESSAGE_TOO_LARGE and batch.records_count > 1 and not batch.is_done:
-            log.info("%s: a batch is too large for the broker; it is split", batch.topic_partition)
+            logger.info(
+                "%s: splitting a batch that is too large for the broker", batch.topic_partition
+            )
             if manager is not None:
-                manager.forget(batch)
+                manager.sequencer.remove_in_flight(batch)
             self.accumulator.split_and_reenqueue(batch)
             self._remove(batch)
             self.accumulator.complete_and_deallocate(batch)
             self._metrics.split()
-        elif self._can_retry(batch, outcome, now_ms):
-            log.info("%s: %s, trying again", batch.topic_partition, said(outcome))
+        elif self._can_retry(batch, result, now_ms):
+            logger.info("%s: %s, retrying", batch.topic_partition, describe(result))
             self._remove(batch)
-            self._problems[batch] = said(outcome)
+            self._retry_reasons[batch] = describe(result)
             self.accumulator.reenqueue(batch, now_ms)
             self._metrics.retried(batch, now_ms)
         else:
-            self._fail_answered(batch, outcome)
+            self._fail_rejected(batch, result)
         if code in _STALE_METADATA:
             self._metadata.request_update()
         if self._keeps_order:
             self.accumulator.unmute(batch.topic_partition)
 
-    def _complete(self, batch: ProducerBatch, outcome: Outcome) -> None:
+    def _complete(self, batch: ProducerBatch, result: ProduceResult) -> None:
         if self.manager is not None:
-            self.manager.batch_completed(batch, outcome.base_offset)
+            self.manager.sequencer.batch_completed(batch, result.base_offset)
         self._remove(batch)
-        if batch.complete(outcome.base_offset, outcome.log_append_time_ms):
+        if batch.complete(result.base_offset, result.log_append_time_ms):
             self.accumulator.complete_and_deallocate(batch)
         else:
             self.accumulator.deallocate(batch)
 
-    def _can_retry(self, batch: ProducerBatch, outcome: Outcome, now_ms: int) -> bool:
+    def _can_retry(self, batch: ProducerBatch, result: ProduceResult, now_ms: int) -> bool:
         if (
             batch.is_done
             or batch.attempts >= self._retries
@@ -343,21 +360,21 @@ class Sender:
         ):
             return False
         if self.manager is None:
-            return outcome.code.retriable
-        return self.manager.can_retry(batch, outcome.code, outcome.log_start_offset)
+            return result.code.retriable
+        return self.manager.sequencer.can_retry(batch, result.code, result.log_start_offset)
 
-    def _fail_answered(self, batch: ProducerBatch, outcome: Outcome) -> None:
-        error = failure(batch.topic_partition, outcome)
-        each: dict[int, KafkaError] = {}
-        if outcome.record_errors:
-            code = outcome.code if len(outcome.record_errors) == 1 else ErrorCode.INVALID_RECORD
-            for index, message in outcome.record_errors.items():
-                each[index] = error_of(code, message or error.message)
+    def _fail_rejected(self, batch: ProducerBatch, result: ProduceResult) -> None:
+        error = batch_error(batch.topic_partition, result)
+        record_errors: dict[int, KafkaError] = {}
+        if result.record_errors:
+            code = result.code if len(result.record_errors) == 1 else ErrorCode.INVALID_RECORD
+            for index, message in result.record_errors.items():
+                record_errors[index] = error_of(code, message or error.message)
             error = error_of(
                 ErrorCode.INVALID_RECORD,
                 f"not stored, because other records of the same batch are invalid: {error.message}",
             )
-        self._fail(batch, error, each, adjust_sequences=batch.attempts < self._retries)
+        self._fail(batch, error, record_errors, adjust_sequences=batch.attempts < self._retries)
 
     def _fail(
         self,
@@ -374,9 +391,9 @@ class Sender:
             return
         self._metrics.failed(batch.topic_partition.topic, batch.records_count)
         if self.manager is not None:
-            self.manager.batch_failed(batch, error, adjust_sequences=adjust_sequences)
+            self.manager.sequencer.batch_failed(batch, error, adjust_sequences=adjust_sequences)
         if batch.is_in_flight:
-            # Its bytes are still being sent: the memory comes back with the answer.
+            # A request still reads its bytes: the memory is returned with the response.
             self.accumulator.complete_batch(batch)
         else:
             self.accumulator.complete_and_deallocate(batch)
@@ -399,21 +416,21 @@ class Sender:
                         )
         for batch in expired:
             was_sent = batch.is_in_flight or batch.in_retry
-            problem = self._problems.get(batch, "the broker is down, unreachable or too slow")
+            reason = self._retry_reasons.get(batch, "the broker is down, unreachable or too slow")
             self._fail(
                 batch,
                 KafkaTimeoutError(
                     f"{batch.records_count} record(s) for {batch.topic_partition} were not "
                     f"acknowledged within delivery_timeout_ms ({now_ms - batch.created_ms} ms "
-                    f"since they were sent, {batch.attempts} attempts): {problem}"
+                    f"since they were sent, {batch.attempts} attempts): {reason}"
                 ),
                 adjust_sequences=False,
             )
             if self.manager is not None and was_sent and batch.has_sequence:
-                self.manager.mark_unresolved(batch)
+                self.manager.sequencer.mark_unresolved(batch)
 
     def fail_node(self, node_id: int, error: KafkaError, now_ms: int) -> None:
-        """No request can be sent to this broker, and trying again is of no use."""
+        """Fails the ready batches of a broker that cannot be used, whose error is not retriable."""
         drained = self.accumulator.drain(
             self._metadata.cluster, [node_id], self._max_request_size, now_ms
         )
@@ -426,12 +443,12 @@ class Sender:
             self._in_flight.clear()
 
     def _remove(self, batch: ProducerBatch) -> None:
-        if self._problems:
-            self._problems.pop(batch, None)
+        if self._retry_reasons:
+            self._retry_reasons.pop(batch, None)
         batches = self._in_flight.get(batch.topic_partition)
         if batches is not None:
-            for index, each in enumerate(batches):
-                if each is batch:
+            for index, candidate in enumerate(batches):
+                if candidate is batch:
                     del batches[index]
                     break
             if not batches:

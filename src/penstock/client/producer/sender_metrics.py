@@ -102,7 +102,7 @@ class SenderMetrics:
             records += count
         self._records.record(records, now_ms)
 
-    def answered(self, latency_ms: float, throttle_ms: int, now_ms: int) -> None:
+    def response_received(self, latency_ms: float, throttle_ms: int, now_ms: int) -> None:
         self._latency.record(latency_ms, now_ms)
         self._throttle.record(throttle_ms, now_ms)
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from penstock import __version__
 from penstock.core.errors import ErrorCode, KafkaError, ProtocolError, UnsupportedVersionError
-from penstock.net.client.errors import AuthenticationError, error_of
+from penstock.net.client.errors import AuthenticationError, error_code_of, error_of
 from penstock.net.client.sasl.client import SaslClient
 from penstock.protocol.api import api
 from penstock.protocol.api_key import ApiKey
@@ -212,7 +212,7 @@ class ClientConnection:
             raise AuthenticationError(
                 f"broker {self._address} does not accept sasl_mechanism={self._login.mechanism}: "
                 f"it supports {offered}",
-                _error_code(message.error_code),
+                error_code_of(message.error_code, ErrorCode.SASL_AUTHENTICATION_FAILED),
             )
         self.state = State.LOGIN
         return self._send_token(self._login.initial_response())
@@ -231,7 +231,7 @@ class ClientConnection:
                 f"the login of user {self._login.user} at broker {self._address} with "
                 f"{self._login.mechanism} failed{detail}: check the user name and the password, "
                 "and that the broker knows this user",
-                _error_code(message.error_code),
+                error_code_of(message.error_code, ErrorCode.SASL_AUTHENTICATION_FAILED),
             )
         self.session_lifetime_ms = message.session_lifetime_ms
         token = self._login.evaluate_challenge(message.auth_bytes)
@@ -248,13 +248,6 @@ def _rejects_version(frame: memoryview) -> bool:
 
 def _ignore(message: Message) -> None:
     """Responses during opening are processed by `receive` itself."""
-
-
-def _error_code(code: int) -> ErrorCode:
-    try:
-        return ErrorCode(code)
-    except ValueError:
-        return ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
 def is_fatal(error: KafkaError) -> bool:

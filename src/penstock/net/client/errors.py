@@ -93,9 +93,15 @@ def error_of(
     A code that this version does not know becomes UNKNOWN_SERVER_ERROR, with the number in the
     message.
     """
-    try:
-        error_code = ErrorCode(code)
-    except ValueError:
-        error_code = ErrorCode.UNKNOWN_SERVER_ERROR
+    error_code = error_code_of(code)
+    if error_code != code:
         message = f"{message} (error code {int(code)}, which is newer than this client)"
     return types.get(error_code, ClientError)(message, error_code)
+
+
+def error_code_of(code: int, unknown: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR) -> ErrorCode:
+    """Returns the error code of a response, or `unknown` for one that this version lacks."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return unknown

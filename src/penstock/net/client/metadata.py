@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
 from penstock.net.client.cluster import Cluster, Node, PartitionInfo, TopicInfo
+from penstock.net.client.errors import error_code_of
 from penstock.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponsePartition,
@@ -169,7 +169,7 @@ def _needs_update(topic: TopicInfo) -> bool:
 def _topic_info(
     name: str, described: MetadataResponseTopic, previous: TopicInfo | None
 ) -> TopicInfo:
-    error = _error_code(described.error_code)
+    error = error_code_of(described.error_code)
     if previous is not None and previous.topic_id != described.topic_id:
         previous = None
     partitions = tuple(
@@ -197,12 +197,5 @@ def _partition_info(
         tuple(described.replica_nodes),
         tuple(described.isr_nodes),
         tuple(described.offline_replicas),
-        _error_code(described.error_code),
+        error_code_of(described.error_code),
     )
-
-
-def _error_code(code: int) -> ErrorCode:
-    try:
-        return ErrorCode(code)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -44,13 +44,13 @@ class Sequences:
         assert batch.topic_partition == tp
         return tp in self.blocked
 
-    def assign(self, batch: ProducerBatch) -> None:
+    def assign_sequence(self, batch: ProducerBatch) -> None:
         sequence = self.next[batch.topic_partition]
         batch.set_producer_state(9, 0, sequence, False)
         self.next[batch.topic_partition] = (sequence + batch.records_count) & 0x7FFFFFFF
         self.tracked.append(batch)
 
-    def track(self, batch: ProducerBatch) -> None:
+    def add_in_flight(self, batch: ProducerBatch) -> None:
         self.tracked.append(batch)
 
 

@@ -11,9 +11,9 @@ from penstock.client.producer.appender import RecordAppender
 from penstock.client.producer.buffer_pool import BufferPool
 from penstock.client.producer.future import RecordFuture
 from penstock.client.producer.options import producer_settings
-from penstock.client.producer.sender import ProduceCall, Sender, Turn
+from penstock.client.producer.sender import OutgoingProduce, Sender, SendPlan
 from penstock.client.producer.sender_metrics import SenderMetrics
-from penstock.client.producer.transactions import TransactionManager
+from penstock.client.producer.transaction_manager import TransactionManager
 from penstock.core.clock import ManualClock
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
@@ -51,7 +51,9 @@ class Rig:
         self.manager: TransactionManager | None = None
         if settings["enable_idempotence"]:
             self.manager = TransactionManager(settings["transactional_id"])
-        self.accumulator = RecordAccumulator(settings, self.pool, sequences=self.manager)
+        self.accumulator = RecordAccumulator(
+            settings, self.pool, sequences=self.manager.sequencer if self.manager else None
+        )
         self.appender = RecordAppender(settings, self.clock, self.accumulator)
         self.metadata = ClusterMetadata([Node(-1, "x", 1)], max_age_ms=10**9)
         self.metadata.add_topics(["t"], 0)
@@ -73,7 +75,7 @@ class Rig:
         )
         if self.manager is not None and not self.manager.is_transactional:
             assert self.sender.check_state()
-            request = self.sender.next_transactional()
+            request = self.sender.next_transactional_request()
             assert request is not None
             request.handle(InitProducerIdResponse(producer_id=1, producer_epoch=0))
 
@@ -88,16 +90,16 @@ class Rig:
             for value in values
         ]
 
-    def turn(self) -> Turn:
+    def turn(self) -> SendPlan:
         assert self.sender.check_state()
-        return self.sender.turn(lambda node: True, self.now_ms)
+        return self.sender.run_once(lambda node: True, self.now_ms)
 
-    def call(self) -> ProduceCall:
-        (call,) = self.turn().calls
+    def call(self) -> OutgoingProduce:
+        (call,) = self.turn().requests
         return call
 
-    def answer(self, call: ProduceCall, *answers: PartitionProduceResponse) -> None:
-        self.sender.answered(call, response(*answers), self.now_ms)
+    def answer(self, call: OutgoingProduce, *answers: PartitionProduceResponse) -> None:
+        self.sender.handle_response(call, response(*answers), self.now_ms)
 
     def metric(self, wanted: str) -> float:
         return next(
@@ -140,7 +142,7 @@ def test_a_broker_too_old_for_zstd_gets_none() -> None:
     call = rig.call()
     with pytest.raises(KafkaError, match="zstd") as caught:
         call.build(6)
-    rig.sender.lost(call, caught.value, rig.now_ms)
+    rig.sender.handle_failure(call, caught.value, rig.now_ms)
     error = future.exception(0)
     assert isinstance(error, KafkaError)
     assert error.code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
@@ -165,16 +167,16 @@ def test_the_version_tells_the_broker_of_which_kind_a_transaction_is(
     rig = Rig(transactional_id="id")
     manager = rig.manager
     assert manager is not None
-    manager.initialize().acked = True
-    request = rig.sender.next_transactional()
+    manager.initialize().is_acknowledged = True
+    request = rig.sender.next_transactional_request()
     assert request is not None
     request.handle(InitProducerIdResponse(producer_id=1, producer_epoch=0))
-    manager.note_transaction_version(level, initially=True)
+    manager.set_transaction_version(level, initially=True)
     manager.begin()
     rig.send(b"a")
     manager.add_partition(TP)
     manager.new_partitions.clear()
-    manager.partitions_added([TP])
+    manager.confirm_partitions([TP])
     call = rig.call()
     assert (call.max_version, call.transactional_id) == (version, "id")
 
@@ -191,7 +193,7 @@ def test_an_answer_may_name_the_new_leader() -> None:
         )
     )
     answer.node_endpoints = [ProduceNodeEndpoint(node_id=2, host="other", port=5)]
-    rig.sender.answered(rig.call(), answer, rig.now_ms)
+    rig.sender.handle_response(rig.call(), answer, rig.now_ms)
     assert rig.metadata.needs_refresh(rig.now_ms)
     leader = rig.metadata.cluster.leader(TP)
     assert leader == Node(2, "other", 5)
@@ -238,7 +240,7 @@ def test_an_answer_that_leaves_a_partition_out_is_no_success() -> None:
 def test_without_retries_a_lost_connection_is_a_failure() -> None:
     rig = Rig(retries=0)
     (future,) = rig.send(b"a")
-    rig.sender.lost(rig.call(), KafkaTimeoutError("silence"), rig.now_ms)
+    rig.sender.handle_failure(rig.call(), KafkaTimeoutError("silence"), rig.now_ms)
     assert isinstance(future.exception(0), KafkaTimeoutError)
 
 
@@ -248,7 +250,7 @@ def test_with_acks_0_nobody_answers() -> None:
     call = rig.call()
     records = call.build(13).topic_data[0].partition_data[0].records
     assert isinstance(records, bytes), "the block may be used again before it is sent"
-    rig.sender.answered(call, None, rig.now_ms)
+    rig.sender.handle_response(call, None, rig.now_ms)
     assert future.result(0).offset == -1
     assert rig.pool.available_memory == MEMORY
 
@@ -271,7 +273,7 @@ def test_a_batch_that_expires_under_way_keeps_its_memory_until_the_answer() -> N
     (future,) = rig.send(b"a")
     call = rig.call()
     rig.clock.advance(1000)
-    assert rig.turn().calls == []
+    assert rig.turn().requests == []
     error = future.exception(0)
     assert isinstance(error, KafkaTimeoutError)
     assert "delivery_timeout_ms" in error.message
@@ -298,11 +300,11 @@ def test_too_few_replicas_are_told_in_the_end() -> None:
 def test_a_batch_that_never_left_expires_too() -> None:
     rig = Rig(delivery_timeout_ms=1000, request_timeout_ms=900)
     (future,) = rig.send(b"a")
-    turn = rig.sender.turn(lambda node: False, rig.now_ms)
-    assert (turn.calls, turn.connect) == ([], [1])
+    turn = rig.sender.run_once(lambda node: False, rig.now_ms)
+    assert (turn.requests, turn.connect) == ([], [1])
     assert turn.delay_ms <= 1000
     rig.clock.advance(1000)
-    rig.sender.turn(lambda node: False, rig.now_ms)
+    rig.sender.run_once(lambda node: False, rig.now_ms)
     assert isinstance(future.exception(0), KafkaTimeoutError)
     assert rig.pool.available_memory == MEMORY
 
@@ -335,6 +337,6 @@ def test_a_leader_that_is_not_known_is_asked_for() -> None:
     rig.metadata.rebootstrap()
     rig.metadata.update(MetadataResponse(brokers=[]), rig.now_ms, complete=False)
     turn = rig.turn()
-    assert (turn.calls, turn.connect) == ([], [])
+    assert (turn.requests, turn.connect) == ([], [])
     assert rig.metadata.needs_refresh(rig.now_ms)
     assert not future.done()

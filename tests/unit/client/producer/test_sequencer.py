@@ -3,13 +3,13 @@
 import pytest
 
 from penstock.client.producer.batch import ProducerBatch
-from penstock.client.producer.idempotence import (
+from penstock.client.producer.sequences import (
     MAX_EPOCH,
     MAX_SEQUENCE,
     ProducerIdAndEpoch,
     increment_sequence,
 )
-from penstock.client.producer.transactions import TransactionManager
+from penstock.client.producer.transaction_manager import TransactionManager
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.init_producer_id import InitProducerIdResponse
@@ -26,7 +26,7 @@ def new_batch(count: int = 1) -> ProducerBatch:
 
 def manager_with_id(epoch: int = 0) -> TransactionManager:
     manager = TransactionManager()
-    manager.bump_idempotent_epoch_if_needed(has_incomplete=True)
+    manager.sequencer.bump_idempotent_epoch_if_needed(has_incomplete=True)
     request = manager.next_request(has_incomplete=True)
     assert request is not None
     request.handle(InitProducerIdResponse(producer_id=9, producer_epoch=epoch))
@@ -37,17 +37,17 @@ def manager_at_work(epoch: int = 0) -> TransactionManager:
     """One record is in the log already, with sequence 0."""
     manager = manager_with_id(epoch)
     first = sent(manager)
-    manager.returned(first, ErrorCode.NONE)
-    manager.batch_completed(first, 0)
+    manager.sequencer.batch_returned(first, ErrorCode.NONE)
+    manager.sequencer.batch_completed(first, 0)
     return manager
 
 
 def sent(manager: TransactionManager, count: int = 1) -> ProducerBatch:
     batch = new_batch(count)
-    assert not manager.should_stop_drain(batch, TP)
-    manager.assign(batch)
+    assert not manager.sequencer.should_stop_drain(batch, TP)
+    manager.sequencer.assign_sequence(batch)
     batch.close()
-    manager.sent(batch)
+    manager.sequencer.batch_sent(batch)
     return batch
 
 
@@ -56,18 +56,18 @@ def state(batch: ProducerBatch) -> tuple[int, int]:
 
 
 def failed(manager: TransactionManager, batch: ProducerBatch, code: ErrorCode) -> None:
-    manager.returned(batch, code)
-    manager.batch_failed(batch, KafkaError(code, "refused"), adjust_sequences=True)
+    manager.sequencer.batch_returned(batch, code)
+    manager.sequencer.batch_failed(batch, KafkaError(code, "refused"), adjust_sequences=True)
 
 
 def bumped(manager: TransactionManager) -> bool:
     before = manager.producer
-    manager.bump_idempotent_epoch_if_needed(has_incomplete=True)
+    manager.sequencer.bump_idempotent_epoch_if_needed(has_incomplete=True)
     return manager.producer != before
 
 
 def test_nothing_leaves_before_there_is_an_id() -> None:
-    assert TransactionManager().should_stop_drain(new_batch(), TP)
+    assert TransactionManager().sequencer.should_stop_drain(new_batch(), TP)
 
 
 def test_sequences_count_records_and_wrap() -> None:
@@ -81,9 +81,9 @@ def test_the_second_batch_of_an_epoch_waits_for_the_first() -> None:
     """Brokers take any sequence as the first of a producer: it must be the right one."""
     manager = manager_with_id()
     first = sent(manager)
-    assert manager.should_stop_drain(new_batch(), TP)
-    manager.returned(first, ErrorCode.NONE)
-    manager.batch_completed(first, 0)
+    assert manager.sequencer.should_stop_drain(new_batch(), TP)
+    manager.sequencer.batch_returned(first, ErrorCode.NONE)
+    manager.sequencer.batch_completed(first, 0)
     assert state(sent(manager)) == (0, 1)
     assert state(sent(manager)) == (0, 2)
 
@@ -92,11 +92,11 @@ def test_retries_leave_one_at_a_time_and_in_order() -> None:
     manager = manager_at_work()
     first, second = sent(manager), sent(manager)
     for batch in (first, second):
-        manager.returned(batch, ErrorCode.NETWORK_EXCEPTION)
-    assert manager.should_stop_drain(second, TP)
-    assert not manager.should_stop_drain(first, TP)
-    manager.batch_completed(first, 0)
-    assert not manager.should_stop_drain(second, TP)
+        manager.sequencer.batch_returned(batch, ErrorCode.NETWORK_EXCEPTION)
+    assert manager.sequencer.should_stop_drain(second, TP)
+    assert not manager.sequencer.should_stop_drain(first, TP)
+    manager.sequencer.batch_completed(first, 0)
+    assert not manager.sequencer.should_stop_drain(second, TP)
 
 
 def test_a_batch_behind_a_failed_one_is_not_numbered_anew_while_it_is_under_way() -> None:
@@ -105,39 +105,39 @@ def test_a_batch_behind_a_failed_one_is_not_numbered_anew_while_it_is_under_way(
     first, second = sent(manager), sent(manager)
     failed(manager, first, ErrorCode.INVALID_RECORD)
     assert not bumped(manager)
-    assert manager.should_stop_drain(new_batch(), TP)
-    manager.returned(second, ErrorCode.NETWORK_EXCEPTION)
+    assert manager.sequencer.should_stop_drain(new_batch(), TP)
+    manager.sequencer.batch_returned(second, ErrorCode.NETWORK_EXCEPTION)
     assert not bumped(manager), "nobody knows whether the broker has it"
-    assert not manager.should_stop_drain(second, TP), "so it is asked"
-    manager.sent(second)
-    manager.returned(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    assert manager.can_retry(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
-    assert manager.should_stop_drain(second, TP)
+    assert not manager.sequencer.should_stop_drain(second, TP), "so it is asked"
+    manager.sequencer.batch_sent(second)
+    manager.sequencer.batch_returned(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert manager.sequencer.can_retry(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+    assert manager.sequencer.should_stop_drain(second, TP)
     assert bumped(manager)
     assert state(second) == (1, 0)
-    assert not manager.should_stop_drain(second, TP)
+    assert not manager.sequencer.should_stop_drain(second, TP)
 
 
 def test_a_gap_in_the_log_raises_the_epoch_and_everything_is_sent_again() -> None:
     """KIP-360."""
     manager = manager_at_work()
     done, lost, after = sent(manager), sent(manager), sent(manager)
-    manager.returned(done, ErrorCode.NONE)
-    manager.batch_completed(done, 10)
+    manager.sequencer.batch_returned(done, ErrorCode.NONE)
+    manager.sequencer.batch_completed(done, 10)
     for batch in (lost, after):
-        manager.returned(batch, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-        assert manager.can_retry(batch, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+        manager.sequencer.batch_returned(batch, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+        assert manager.sequencer.can_retry(batch, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
     assert bumped(manager)
     assert [state(lost), state(after)] == [(1, 0), (1, 1)]
-    assert manager.should_stop_drain(after, TP)
+    assert manager.sequencer.should_stop_drain(after, TP)
 
 
 def test_out_of_order_behind_one_that_is_retried_needs_no_new_epoch() -> None:
     manager = manager_at_work()
     first, second = sent(manager), sent(manager)
-    manager.returned(first, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    manager.returned(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    assert manager.can_retry(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+    manager.sequencer.batch_returned(first, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    manager.sequencer.batch_returned(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert manager.sequencer.can_retry(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
     assert not bumped(manager)
 
 
@@ -145,22 +145,22 @@ def test_out_of_order_behind_one_that_is_retried_needs_no_new_epoch() -> None:
 def test_a_batch_that_was_given_up_is_resolved_by_those_behind_it(is_in_log: bool) -> None:
     manager = manager_at_work()
     given_up, behind = sent(manager), sent(manager)
-    manager.returned(given_up, ErrorCode.NETWORK_EXCEPTION)
-    manager.batch_failed(
+    manager.sequencer.batch_returned(given_up, ErrorCode.NETWORK_EXCEPTION)
+    manager.sequencer.batch_failed(
         given_up, KafkaError(ErrorCode.REQUEST_TIMED_OUT, "late"), adjust_sequences=False
     )
-    manager.mark_unresolved(given_up)
-    manager.resolve_sequences()
-    assert manager.should_stop_drain(new_batch(), TP)
+    manager.sequencer.mark_unresolved(given_up)
+    manager.sequencer.resolve_sequences()
+    assert manager.sequencer.should_stop_drain(new_batch(), TP)
     if is_in_log:
-        manager.returned(behind, ErrorCode.NONE)
-        manager.batch_completed(behind, 1)
-        manager.resolve_sequences()
+        manager.sequencer.batch_returned(behind, ErrorCode.NONE)
+        manager.sequencer.batch_completed(behind, 1)
+        manager.sequencer.resolve_sequences()
         assert not bumped(manager)
         assert state(sent(manager)) == (0, 3)
     else:
-        manager.returned(behind, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-        assert manager.can_retry(behind, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+        manager.sequencer.batch_returned(behind, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+        assert manager.sequencer.can_retry(behind, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
         assert bumped(manager)
         assert state(behind) == (1, 0)
 
@@ -168,12 +168,12 @@ def test_a_batch_that_was_given_up_is_resolved_by_those_behind_it(is_in_log: boo
 def test_a_last_batch_that_was_given_up_costs_an_epoch() -> None:
     manager = manager_at_work()
     batch = sent(manager)
-    manager.returned(batch, ErrorCode.NETWORK_EXCEPTION)
-    manager.batch_failed(
+    manager.sequencer.batch_returned(batch, ErrorCode.NETWORK_EXCEPTION)
+    manager.sequencer.batch_failed(
         batch, KafkaError(ErrorCode.REQUEST_TIMED_OUT, "late"), adjust_sequences=False
     )
-    manager.mark_unresolved(batch)
-    manager.resolve_sequences()
+    manager.sequencer.mark_unresolved(batch)
+    manager.sequencer.resolve_sequences()
     assert bumped(manager)
     assert state(sent(manager)) == (1, 0)
 
@@ -182,25 +182,25 @@ def test_after_the_last_epoch_comes_a_new_id() -> None:
     manager = manager_at_work(MAX_EPOCH)
     bad, behind = sent(manager), sent(manager)
     failed(manager, bad, ErrorCode.INVALID_RECORD)
-    manager.returned(behind, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    manager.sequencer.batch_returned(behind, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert bumped(manager)
-    assert manager.should_stop_drain(new_batch(), TP)
+    assert manager.sequencer.should_stop_drain(new_batch(), TP)
     request = manager.next_request(has_incomplete=True)
     assert request is not None
     request.handle(InitProducerIdResponse(producer_id=10, producer_epoch=0))
-    manager.bump_idempotent_epoch_if_needed(has_incomplete=True)
+    manager.sequencer.bump_idempotent_epoch_if_needed(has_incomplete=True)
     assert manager.producer == ProducerIdAndEpoch(10, 0)
     assert (behind.producer_id, *state(behind)) == (10, 0, 0)
-    manager.batch_completed(behind, 1)
+    manager.sequencer.batch_completed(behind, 1)
     assert state(sent(manager)) == (0, 1)
 
 
 def test_what_a_broker_has_forgotten_by_retention_starts_again() -> None:
     manager = manager_at_work()
     done, batch = sent(manager), sent(manager)
-    manager.returned(done, ErrorCode.NONE)
-    manager.batch_completed(done, 10)
-    manager.returned(batch, ErrorCode.UNKNOWN_PRODUCER_ID)
-    assert manager.can_retry(batch, ErrorCode.UNKNOWN_PRODUCER_ID, 11)
+    manager.sequencer.batch_returned(done, ErrorCode.NONE)
+    manager.sequencer.batch_completed(done, 10)
+    manager.sequencer.batch_returned(batch, ErrorCode.UNKNOWN_PRODUCER_ID)
+    assert manager.sequencer.can_retry(batch, ErrorCode.UNKNOWN_PRODUCER_ID, 11)
     assert bumped(manager)
     assert state(batch) == (1, 0)

@@ -1,4 +1,4 @@
-"""Where a producer is with its transactions, and where it may go from there."""
+"""The states of a producer's transactions, and the transitions between them."""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -6,7 +6,7 @@ from typing import Final
 
 
 class State(Enum):
-    """Where a producer is with its transactions. An idempotent one only gets ready, or fails."""
+    """The state of a producer. One without transactions is only initialized, or fails."""
 
     UNINITIALIZED = "uninitialized"
     INITIALIZING = "initializing"
@@ -39,11 +39,11 @@ SOURCES: Final[Mapping[State, frozenset[State]]] = {
     ),
     State.FATAL_ERROR: frozenset(State),
 }
-"""The states from which each can be reached."""
+"""The states from which each state can be entered."""
 
 
-def misuse(state: State, call: str) -> str:
-    """What is wrong with this call in this state, and what to do."""
+def illegal_call(state: State, call: str) -> str:
+    """Returns the error message for a call that is not allowed in this state."""
     match call, state:
         case _, State.UNINITIALIZED:
             return f"{call}: call init_transactions first"

@@ -1,6 +1,7 @@
-"""Transactions of a producer: where it is with them, and what it has to ask coordinators for.
+"""The state of an idempotent or transactional producer, and its requests to coordinators.
 
-A machine without I/O: requests are taken out of it one at a time, and it is handed the answers.
+A state machine without I/O, used on the producer's loop: the driver takes requests from it, one at
+a time, and passes the responses to `TxnRequest.handle`.
 """
 
 import heapq
@@ -10,6 +11,7 @@ from itertools import count
 from typing import Any, Final
 
 from penstock.client.consumer.record import ConsumerGroupMetadata, OffsetAndMetadata
+from penstock.client.coordinators import CoordinatorKind
 from penstock.client.errors import (
     ClientError,
     CommitFailedError,
@@ -17,13 +19,10 @@ from penstock.client.errors import (
     ProducerFencedError,
     error_of,
 )
-from penstock.client.producer.idempotence import (
-    NO_PRODUCER,
-    ProducerIdAndEpoch,
-    Sequences,
-)
-from penstock.client.producer.txn_request import Coordinator, TxnRequest, TxnResult
-from penstock.client.producer.txn_requests import (
+from penstock.client.producer.sequencer import BatchSequencer
+from penstock.client.producer.sequences import NO_PRODUCER, ProducerIdAndEpoch
+from penstock.client.producer.transaction_request import TxnRequest, TxnResult
+from penstock.client.producer.transaction_requests import (
     AddOffsetsToTxn,
     AddPartitionsToTxn,
     EndTxn,
@@ -31,14 +30,14 @@ from penstock.client.producer.txn_requests import (
     InitProducerId,
     TxnOffsetCommit,
 )
-from penstock.client.producer.txn_state import SOURCES, State, misuse
+from penstock.client.producer.transaction_state import SOURCES, State, illegal_call
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.net.client.cluster import Node
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
-_FATAL: Final = frozenset(
+_FATAL_ERRORS: Final = frozenset(
     {
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -47,12 +46,15 @@ _FATAL: Final = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-"""After one of these for a batch, no other batch can do better."""
+"""Errors of a batch that every other batch would get too."""
 
 
-class TransactionMachine:
-    """States and requests. Calls of the user raise what is wrong with them, and change nothing
-    then."""
+class TransactionManager:
+    """The transactions of a producer. Without a `transactional_id` it is idempotent only: it has a
+    producer id, an epoch and sequences.
+
+    A call that is not allowed in the current state raises IllegalStateError and changes nothing.
+    """
 
     def __init__(
         self,
@@ -65,46 +67,43 @@ class TransactionMachine:
         self.retry_backoff_ms = retry_backoff_ms
         self.state = State.UNINITIALIZED
         self.last_error: KafkaError | None = None
-        self.sendable = not self.is_transactional
-        """Whether `check_send` would let records pass. May be read by any thread."""
+        self.can_send = not self.is_transactional
+        """Whether `check_send` would succeed. Any thread may read it."""
         self.producer = NO_PRODUCER
-        """The id and epoch that new batches get."""
+        """The producer id and epoch of new batches."""
         self.is_v2 = False
-        """Whether brokers add partitions by themselves and EndTxn gives a new epoch (KIP-890)."""
+        """Whether brokers add partitions, and EndTxn returns a new epoch (KIP-890)."""
         self.transaction_started = False
-        """Whether a coordinator knows, or may know, of the transaction."""
+        """Whether a coordinator may have the transaction in its log."""
         self.new_partitions: set[TopicPartition] = set()
         self.pending_partitions: set[TopicPartition] = set()
         self.partitions_in_transaction: set[TopicPartition] = set()
-        self.coordinators: dict[tuple[Coordinator, str], Node] = {}
-        """Those that are known."""
+        self.coordinators: dict[tuple[CoordinatorKind, str], Node] = {}
         self.in_flight: TxnRequest[Any] | None = None
+        self.sequencer = BatchSequencer(self)
         self._transaction_timeout_ms = transaction_timeout_ms
-        self._sequences = Sequences()
-        self._bump_required = False
-        self._coordinator_bumps = False
-        self._was_refused = False
-        self._gets_new_id = False
-        """The last epoch of an idempotent producer's id is used up."""
+        self.epoch_bump_required = False
+        self._coordinator_supports_bump = False
+        self._was_unauthorized = False
         self._queue: list[tuple[int, int, TxnRequest[Any]]] = []
-        self._order = count()
-        self._transition: tuple[TxnResult, State] | None = None
-        """A call that the user may have to repeat, because its time ran out."""
+        self._enqueue_order = count()
+        self._pending_transition: tuple[TxnResult, State] | None = None
+        """The call in progress, to be repeated if it times out, and the state it enters."""
 
-    # What a user does
+    # --- calls of the user
 
     @property
     def is_transactional(self) -> bool:
         return self.transactional_id is not None
 
     def initialize(self) -> TxnResult:
-        """init_transactions: fences producers before this one and gets an id."""
+        """Fences earlier producers with this id, and requests a producer id."""
         self.ensure_transactional()
-        return self._cached(self._initialize, State.INITIALIZING, "init_transactions")
+        return self._start_or_repeat(self._initialize, State.INITIALIZING, "init_transactions")
 
     def _initialize(self) -> TxnResult:
         self._raise_error()
-        self._to(State.INITIALIZING, "init_transactions")
+        self._transition_to(State.INITIALIZING, "init_transactions")
         request = InitProducerId(self, self._transaction_timeout_ms)
         self.enqueue(request)
         return request.result
@@ -113,36 +112,36 @@ class TransactionMachine:
         self.ensure_transactional()
         self._raise_pending("begin_transaction")
         self._raise_error()
-        self._to(State.IN_TRANSACTION, "begin_transaction")
+        self._transition_to(State.IN_TRANSACTION, "begin_transaction")
 
     def begin_commit(self, transaction_version: int | None) -> TxnResult:
         def commit() -> TxnResult:
             self._raise_error()
-            self._to(State.COMMITTING_TRANSACTION, "commit_transaction")
+            self._transition_to(State.COMMITTING_TRANSACTION, "commit_transaction")
             return self._complete(transaction_version, commit=True)
 
         self.ensure_transactional()
-        return self._cached(commit, State.COMMITTING_TRANSACTION, "commit_transaction")
+        return self._start_or_repeat(commit, State.COMMITTING_TRANSACTION, "commit_transaction")
 
     def begin_abort(self, transaction_version: int | None) -> TxnResult:
         def abort() -> TxnResult:
             if self.state is not State.ABORTABLE_ERROR:
                 self._raise_error()
-            self._to(State.ABORTING_TRANSACTION, "abort_transaction")
+            self._transition_to(State.ABORTING_TRANSACTION, "abort_transaction")
             self.new_partitions.clear()
             return self._complete(transaction_version, commit=False)
 
         self.ensure_transactional()
-        return self._cached(abort, State.ABORTING_TRANSACTION, "abort_transaction")
+        return self._start_or_repeat(abort, State.ABORTING_TRANSACTION, "abort_transaction")
 
     def _complete(self, transaction_version: int | None, *, commit: bool) -> TxnResult:
         if self.new_partitions:
             self._enqueue_new_partitions()
         request = EndTxn(self, commit=commit)
-        # The transaction ends as it began; the next may be of the cluster's new version.
-        self.note_transaction_version(transaction_version)
+        # This transaction ends with the version it began with; the next may use a newer one.
+        self.set_transaction_version(transaction_version)
         self.enqueue(request)
-        if not self._bump_required:
+        if not self.epoch_bump_required:
             return request.result
         bump = InitProducerId(self, self._transaction_timeout_ms, self.producer)
         self.enqueue(bump)
@@ -169,7 +168,7 @@ class TransactionMachine:
         return request.result
 
     def check_send(self) -> None:
-        """Raises where records may not be sent now."""
+        """Raises IllegalStateError, or the error of the transaction, if no record may be sent."""
         self._raise_error()
         self._raise_pending("send")
         if not self.is_transactional:
@@ -183,7 +182,7 @@ class TransactionMachine:
             )
 
     def add_partition(self, partition: TopicPartition) -> None:
-        """A record was sent to this partition; it becomes part of the transaction."""
+        """Makes the partition of a record that was sent a part of the transaction."""
         self.check_send()
         if not self.is_transactional or partition in self.partitions_in_transaction:
             return
@@ -193,25 +192,25 @@ class TransactionMachine:
         elif partition not in self.pending_partitions:
             self.new_partitions.add(partition)
 
-    def knows(self, partition: TopicPartition) -> bool:
-        """Whether `add_partition` would do nothing. May be called by any thread."""
+    def has_partition(self, partition: TopicPartition) -> bool:
+        """Whether `add_partition` would do nothing. Any thread may call it."""
         return partition in self.partitions_in_transaction or partition in self.pending_partitions
 
-    def note_transaction_version(self, level: int | None, *, initially: bool = False) -> None:
-        """The cluster's finalized `transaction.version`; None where it cannot be told now."""
+    def set_transaction_version(self, level: int | None, *, initially: bool = False) -> None:
+        """Sets the cluster's finalized `transaction.version`; None if it is unknown now."""
         if level is None:
             return
-        was, self.is_v2 = self.is_v2, level >= 2
-        if self.is_v2 and not was and not initially:
-            self._bump_required = True
+        was_v2, self.is_v2 = self.is_v2, level >= 2
+        if self.is_v2 and not was_v2 and not initially:
+            self.epoch_bump_required = True
 
-    # Requests to coordinators, one at a time
+    # --- requests to coordinators, one at a time
 
     def enqueue(self, request: TxnRequest[Any]) -> None:
-        heapq.heappush(self._queue, (request.priority, next(self._order), request))
+        heapq.heappush(self._queue, (request.priority, next(self._enqueue_order), request))
 
-    def look_up(self, kind: Coordinator, key: str) -> None:
-        """Whoever was known does not coordinate any more, or does not answer."""
+    def look_up_coordinator(self, kind: CoordinatorKind, key: str) -> None:
+        """Requests the coordinator anew, because the previous one moved or does not respond."""
         self.coordinators.pop((kind, key), None)
         if not any(
             isinstance(request, FindCoordinator) and request.key == key
@@ -220,9 +219,9 @@ class TransactionMachine:
             self.enqueue(FindCoordinator(self, kind, key))
 
     def next_request(self, *, has_incomplete: bool) -> TxnRequest[Any] | None:
-        """What to send now; the caller sets `in_flight` until there is an answer.
+        """Returns the request to send now; the caller sets `in_flight` until its response.
 
-        `has_incomplete`: batches are still on their way; a transaction ends after them.
+        While there are incomplete batches (`has_incomplete`), EndTxn is held back.
         """
         if self.new_partitions:
             self._enqueue_new_partitions()
@@ -236,7 +235,7 @@ class TransactionMachine:
             request.fail(self.last_error)
             return None
         if request.is_end and not self.transaction_started:
-            self.transaction_ended(request.result)
+            self.complete_transaction(request.result)
             return self._take() if self._queue else None
         return request
 
@@ -248,50 +247,50 @@ class TransactionMachine:
         self.new_partitions.clear()
         self.enqueue(AddPartitionsToTxn(self, sorted(self.pending_partitions)))
 
-    def coordinator_ready(self, init_producer_id_version: int) -> None:
-        """A connection to the transaction coordinator is there: KIP-360 from version 3 on."""
-        self._coordinator_bumps = init_producer_id_version >= 3
+    def set_coordinator_version(self, init_producer_id_version: int) -> None:
+        """Records the coordinator's InitProducerId version; from 3 on it bumps epochs (KIP-360)."""
+        self._coordinator_supports_bump = init_producer_id_version >= 3
 
-    def initialized(self, producer: ProducerIdAndEpoch, *, is_bump: bool) -> None:
+    def complete_initialization(self, producer: ProducerIdAndEpoch, *, is_bump: bool) -> None:
         self.producer = producer
-        self._to(State.READY)
+        self._transition_to(State.READY)
         if is_bump:
-            self._sequences.reset()
+            self.sequencer.reset()
 
-    def next_epoch(self, producer: ProducerIdAndEpoch) -> None:
-        """EndTxn of v2 was answered with the epoch of the next transaction."""
+    def start_epoch(self, producer: ProducerIdAndEpoch) -> None:
+        """Uses the epoch of the next transaction, which a response to EndTxn of v2 contains."""
         self.producer = producer
-        self._sequences.reset()
+        self.sequencer.reset()
 
-    def transaction_ended(self, result: TxnResult) -> None:
-        """Everything is as before the transaction, and `result` is done.
+    def complete_transaction(self, result: TxnResult) -> None:
+        """Returns to READY and completes `result`.
 
-        Where the sequences have come into doubt while it was being ended, a new epoch comes first.
+        If an epoch bump became necessary during the end of the transaction, the bump comes first.
         """
-        bump_comes = any(isinstance(request, InitProducerId) for _, _, request in self._queue)
-        if self._bump_required:
-            self._to(State.INITIALIZING)
-            if not bump_comes:
+        is_bump_queued = any(isinstance(request, InitProducerId) for _, _, request in self._queue)
+        if self.epoch_bump_required:
+            self._transition_to(State.INITIALIZING)
+            if not is_bump_queued:
                 self.enqueue(
                     InitProducerId(self, self._transaction_timeout_ms, self.producer, result)
                 )
         else:
-            self._to(State.READY)
+            self._transition_to(State.READY)
         self.transaction_started = False
         self.new_partitions.clear()
         self.pending_partitions.clear()
         self.partitions_in_transaction.clear()
-        if bump_comes or not self._bump_required:
-            result.done()
-        self._bump_required = False
+        if is_bump_queued or not self.epoch_bump_required:
+            result.complete()
+        self.epoch_bump_required = False
 
-    def partitions_added(self, partitions: list[TopicPartition]) -> None:
+    def confirm_partitions(self, partitions: list[TopicPartition]) -> None:
         self.partitions_in_transaction.update(partitions)
         self.transaction_started = True
 
-    def authentication_failed(self, error: KafkaError) -> None:
+    def fail_authentication(self, error: KafkaError) -> None:
         for _, _, request in list(self._queue):
-            request.fatal(error)
+            request.fail_fatally(error)
 
     def fail_pending(self, error: KafkaError) -> None:
         queue, self._queue = self._queue, []
@@ -299,19 +298,19 @@ class TransactionMachine:
             request.fail(error)
 
     def close(self) -> None:
-        """Nothing more will be asked: whoever waits is told."""
-        error = IllegalStateError("the producer was closed before this call was done")
+        """Fails all requests and the call in progress."""
+        error = IllegalStateError("the producer was closed before this call completed")
         self.fail_pending(error)
         if self.in_flight is not None:
             self.in_flight.fail(error)
-        if self._transition is not None:
-            self._transition[0].fail(error)
+        if self._pending_transition is not None:
+            self._pending_transition[0].fail(error)
 
     @property
     def has_pending_requests(self) -> bool:
         return bool(self._queue) or self.in_flight is not None
 
-    # State and errors
+    # --- state and errors
 
     @property
     def has_error(self) -> bool:
@@ -339,37 +338,37 @@ class TransactionMachine:
 
     @property
     def can_handle_abortable_error(self) -> bool:
-        """Whether an epoch can follow the one whose sequences are in doubt."""
-        return self._coordinator_bumps or self.is_v2
+        """Whether the epoch can be bumped after a batch with an unknown outcome."""
+        return self._coordinator_supports_bump or self.is_v2
 
-    def bump_after_error(self) -> None:
-        """In v2 every transaction ends with a new epoch; before, the producer asks for one."""
-        if self._coordinator_bumps and not self.is_v2:
-            self._bump_required = True
+    def require_epoch_bump(self) -> None:
+        """Has the epoch bumped. In v2 every transaction ends with a new epoch anyway."""
+        if self._coordinator_supports_bump and not self.is_v2:
+            self.epoch_bump_required = True
 
     def to_abortable_error(self, error: KafkaError) -> None:
         if self.state is State.ABORTING_TRANSACTION:
             return
-        log.info("the transaction of %s has to be aborted: %s", self.transactional_id, error)
-        self._to(State.ABORTABLE_ERROR, error=error)
+        logger.info("the transaction of %s must be aborted: %s", self.transactional_id, error)
+        self._transition_to(State.ABORTABLE_ERROR, error=error)
 
     def to_fatal_error(self, error: KafkaError) -> None:
-        # Not a warning: every call of the producer raises it from here on.
-        log.info("the producer cannot go on: %s", error)
-        self._to(State.FATAL_ERROR, error=error)
-        if self._transition is not None:
-            self._transition[0].fail(error)
+        # Not a warning, because every later call of the producer raises it.
+        logger.info("the producer has failed: %s", error)
+        self._transition_to(State.FATAL_ERROR, error=error)
+        if self._pending_transition is not None:
+            self._pending_transition[0].fail(error)
 
     def to_uninitialized(self, error: KafkaError) -> None:
-        """Rights can be given: init_transactions may be tried again with this producer."""
-        self._to(State.UNINITIALIZED)
-        self._was_refused = True
-        if self._transition is not None:
-            self._transition[0].fail(error)
+        """Allows init_transactions again, after an authorization error that an ACL can fix."""
+        self._transition_to(State.UNINITIALIZED)
+        self._was_unauthorized = True
+        if self._pending_transition is not None:
+            self._pending_transition[0].fail(error)
 
-    def batch_or_send_failed(self, error: KafkaError) -> None:
-        """A record of the transaction will not be there: the transaction must not be committed."""
-        if error.code in _FATAL:
+    def handle_record_failure(self, error: KafkaError) -> None:
+        """Handles a record that could not be sent: its transaction must not be committed."""
+        if error.code in _FATAL_ERRORS:
             self.to_fatal_error(error)
         elif self.is_transactional:
             if self.state not in SOURCES[State.ABORTABLE_ERROR] and not self.is_aborting:
@@ -385,19 +384,19 @@ class TransactionMachine:
                 )
                 error.__cause__ = cause
             if not self.is_completing:
-                self.bump_after_error()
+                self.require_epoch_bump()
             self.to_abortable_error(error)
 
-    def fenced(self) -> ClientError:
+    def fenced_error(self) -> ClientError:
         return ProducerFencedError(
             f"a newer producer with transactional id {self.transactional_id!r} has fenced this one "
             f"({self.producer}): close it"
         )
 
-    def commit_failed(self, group: str, code: ErrorCode) -> ClientError:
+    def commit_failed_error(self, group: str, code: ErrorCode) -> ClientError:
         return CommitFailedError(
             f"offsets were not added to the transaction: the consumer is no longer a member of "
-            f"this generation of group {group!r} ({code.name}); abort the transaction and go on "
+            f"this generation of group {group!r} ({code.name}); abort the transaction and continue "
             "from the last committed offsets",
             code,
         )
@@ -408,53 +407,71 @@ class TransactionMachine:
         error = self.last_error
         assert error is not None
         if error.code is ErrorCode.PRODUCER_FENCED:
-            raise self.fenced()
-        do = "close the producer" if self.has_fatal_error else "call abort_transaction"
-        message = f"{error.message} [{do}]"
+            raise self.fenced_error()
+        remedy = "close the producer" if self.has_fatal_error else "call abort_transaction"
+        message = f"{error.message} [{remedy}]"
         if isinstance(error, ClientError):
             raise type(error)(message, error.code) from error
         raise error_of(error.code, message) from error
 
     def _raise_pending(self, operation: str) -> None:
-        if self._transition is None:
+        if self._pending_transition is None:
             return
-        result, _ = self._transition
-        if not result.acked:
+        result, _ = self._pending_transition
+        if not result.is_acknowledged:
             raise IllegalStateError(
-                f"{operation} has to wait: {result.operation} ran out of time before; call it "
-                "again until it is done"
+                f"{operation} is not possible yet: {result.operation} timed out; call that again "
+                "until it completes"
             )
-        self._transition = None
+        self._pending_transition = None
 
-    def _cached(self, start: Callable[[], TxnResult], state: State, name: str) -> TxnResult:
-        if self._transition is not None:
-            result, to = self._transition
-            if not result.acked:
-                if to is state:
+    def _start_or_repeat(
+        self, start: Callable[[], TxnResult], state: State, name: str
+    ) -> TxnResult:
+        if self._pending_transition is not None:
+            result, target = self._pending_transition
+            if not result.is_acknowledged:
+                if target is state:
                     return result
                 self._raise_pending(name)
-            self._transition = None
+            self._pending_transition = None
         result = start()
         result.operation = name
-        self._transition = result, state
+        self._pending_transition = result, state
         return result
 
-    def _to(
+    def _transition_to(
         self, target: State, call: str | None = None, *, error: KafkaError | None = None
     ) -> None:
         if self.state not in SOURCES[target]:
-            wrong = IllegalStateError(misuse(self.state, call or f"becoming {target.value}"))
+            illegal = IllegalStateError(
+                illegal_call(self.state, call or f"becoming {target.value}")
+            )
             if call is None:
-                # Not the user but the sender is wrong about the state: nothing can be relied on.
+                # A bug of the sender, not of the user: the state cannot be relied on.
                 self.state = State.FATAL_ERROR
-                self.sendable = False
-                self.last_error = wrong
-            raise wrong
+                self.can_send = False
+                self.last_error = illegal
+            raise illegal
         self.last_error = error
         self.state = target
-        self.sendable = (
+        self.can_send = (
             target is State.IN_TRANSACTION if self.is_transactional else not self.has_error
         )
+
+    # --- producer ids of idempotent producers
+
+    def discard_producer_id(self) -> None:
+        """Forgets the producer id, whose epochs are used up, so that a new one is requested."""
+        self.producer = NO_PRODUCER
+        self._transition_to(State.UNINITIALIZED)
+
+    def request_producer_id_if_needed(self, timeout_ms: int, *, has_incomplete: bool) -> None:
+        # After an authorization error it is requested again only when there are records to send.
+        is_needed = has_incomplete or not self._was_unauthorized
+        if is_needed and self.state is State.UNINITIALIZED and not self.producer.is_valid:
+            self._transition_to(State.INITIALIZING)
+            self.enqueue(InitProducerId(self, timeout_ms))
 
     def ensure_transactional(self) -> None:
         if not self.is_transactional:

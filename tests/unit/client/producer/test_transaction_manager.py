@@ -12,10 +12,10 @@ from penstock.client.errors import (
     ProducerFencedError,
 )
 from penstock.client.producer.batch import ProducerBatch
-from penstock.client.producer.idempotence import ProducerIdAndEpoch
-from penstock.client.producer.transactions import TransactionManager
-from penstock.client.producer.txn_request import TxnRequest, TxnResult
-from penstock.client.producer.txn_requests import (
+from penstock.client.producer.sequences import ProducerIdAndEpoch
+from penstock.client.producer.transaction_manager import TransactionManager
+from penstock.client.producer.transaction_request import TxnRequest, TxnResult
+from penstock.client.producer.transaction_requests import (
     AddOffsetsToTxn,
     AddPartitionsToTxn,
     EndTxn,
@@ -23,7 +23,7 @@ from penstock.client.producer.txn_requests import (
     InitProducerId,
     TxnOffsetCommit,
 )
-from penstock.client.producer.txn_state import State
+from penstock.client.producer.transaction_state import State
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
@@ -72,14 +72,14 @@ def found(manager: TransactionManager, key: str = "id") -> None:
     request.handle(
         FindCoordinatorResponse(coordinators=[Coordinator(key=key, node_id=1, host="h", port=9)])
     )
-    assert request.result.completed
+    assert request.result.is_done
 
 
 def looked_up(manager: TransactionManager, request: TxnRequest[Any]) -> None:
     """What the driver does when it does not know whom to ask."""
     assert request.coordinator is not None
     assert request.coordinator not in manager.coordinators
-    manager.look_up(*request.coordinator)
+    manager.look_up_coordinator(*request.coordinator)
     manager.enqueue(request)
     found(manager, request.coordinator[1])
     assert request.coordinator in manager.coordinators
@@ -90,11 +90,11 @@ def ready(version: int = V2, *, bumps: bool = True) -> TransactionManager:
     result = manager.initialize()
     request = next_of(manager)
     looked_up(manager, request)
-    manager.coordinator_ready(3 if bumps else 2)
+    manager.set_coordinator_version(3 if bumps else 2)
     assert next_of(manager) is request
     request.handle(InitProducerIdResponse(producer_id=5, producer_epoch=0))
     assert ok(result)
-    manager.note_transaction_version(version, initially=True)
+    manager.set_transaction_version(version, initially=True)
     assert manager.state is State.READY
     return manager
 
@@ -107,14 +107,14 @@ def in_transaction(version: int = V2, *, bumps: bool = True) -> TransactionManag
 
 def ok(result: TxnResult) -> bool:
     """The caller has seen its outcome."""
-    result.acked = True
-    return result.completed and result.error is None
+    result.is_acknowledged = True
+    return result.is_done and result.error is None
 
 
 def failure(result: TxnResult) -> KafkaError:
-    assert result.completed
+    assert result.is_done
     assert result.error is not None
-    result.acked = True
+    result.is_acknowledged = True
     return result.error
 
 
@@ -169,10 +169,10 @@ def test_a_transaction_of_v2_asks_nobody_before_its_end() -> None:
     manager.add_partition(TP)
     assert manager.next_request(has_incomplete=False) is None
     batch = batch_for()
-    assert not manager.should_stop_drain(batch, TP)
-    manager.assign(batch)
+    assert not manager.sequencer.should_stop_drain(batch, TP)
+    manager.sequencer.assign_sequence(batch)
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (5, 0, 0)
-    manager.batch_completed(batch, 0)
+    manager.sequencer.batch_completed(batch, 0)
     result = manager.begin_commit(V2)
     assert manager.next_request(has_incomplete=True) is None
     request = ended(manager, epoch=1)
@@ -181,7 +181,7 @@ def test_a_transaction_of_v2_asks_nobody_before_its_end() -> None:
     manager.begin()
     manager.add_partition(TP)
     after = batch_for()
-    manager.assign(after)
+    manager.sequencer.assign_sequence(after)
     assert (after.producer_epoch, after.base_sequence) == (1, 0)
 
 
@@ -190,11 +190,11 @@ def test_a_transaction_of_v1_adds_partitions_before_anything_is_sent_to_them() -
     manager.add_partition(TP)
     manager.add_partition(OTHER)
     batch = batch_for()
-    assert manager.should_stop_drain(batch, TP)
+    assert manager.sequencer.should_stop_drain(batch, TP)
     added(manager, ErrorCode.NONE, ErrorCode.NONE)
-    assert not manager.should_stop_drain(batch, TP)
-    manager.assign(batch)
-    manager.batch_completed(batch, 0)
+    assert not manager.sequencer.should_stop_drain(batch, TP)
+    manager.sequencer.assign_sequence(batch)
+    manager.sequencer.batch_completed(batch, 0)
     result = manager.begin_commit(V1)
     assert ended(manager).max_version == 4
     assert ok(result)
@@ -202,7 +202,7 @@ def test_a_transaction_of_v1_adds_partitions_before_anything_is_sent_to_them() -
     manager.add_partition(TP)
     added(manager, ErrorCode.NONE)
     following = batch_for()
-    manager.assign(following)
+    manager.sequencer.assign_sequence(following)
     # Sequences go on, because the epoch is the same.
     assert (following.producer_epoch, following.base_sequence) == (0, 1)
 
@@ -212,9 +212,9 @@ def test_nothing_leaves_while_a_transaction_is_being_ended() -> None:
     manager = in_transaction()
     manager.add_partition(TP)
     manager.begin_commit(V2)
-    assert not manager.should_stop_drain(batch_for(), TP)
+    assert not manager.sequencer.should_stop_drain(batch_for(), TP)
     manager.in_flight = next_of(manager)
-    assert manager.should_stop_drain(batch_for(), TP)
+    assert manager.sequencer.should_stop_drain(batch_for(), TP)
 
 
 @pytest.mark.parametrize("version", [V1, V2])
@@ -245,7 +245,7 @@ def test_a_coordinator_that_has_moved_is_looked_for_again() -> None:
     found(manager)
     ended(manager, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     request = next_of(manager)
-    request.disconnected()
+    request.handle_disconnect()
     found(manager)
     ended(manager, epoch=1)
     assert ok(result)
@@ -264,7 +264,7 @@ def test_a_fenced_producer_is_done_for_good(
     for call in (manager.begin, manager.check_send, lambda: manager.begin_abort(V2)):
         with pytest.raises(ProducerFencedError, match="close it"):
             call()
-    assert manager.should_stop_drain(batch_for(), TP)
+    assert manager.sequencer.should_stop_drain(batch_for(), TP)
     assert not caplog.records
 
 
@@ -289,8 +289,8 @@ def test_a_batch_that_fails_makes_the_transaction_abortable() -> None:
     manager = in_transaction()
     manager.add_partition(TP)
     batch = batch_for()
-    manager.assign(batch)
-    manager.batch_failed(
+    manager.sequencer.assign_sequence(batch)
+    manager.sequencer.batch_failed(
         batch, KafkaError(ErrorCode.REQUEST_TIMED_OUT, "too late"), adjust_sequences=False
     )
     with pytest.raises(KafkaError) as caught:
@@ -308,13 +308,13 @@ def test_in_v1_an_epoch_is_asked_for_after_the_abort() -> None:
     manager.add_partition(TP)
     added(manager, ErrorCode.NONE)
     batch = batch_for()
-    manager.assign(batch)
-    manager.batch_failed(
+    manager.sequencer.assign_sequence(batch)
+    manager.sequencer.batch_failed(
         batch, KafkaError(ErrorCode.REQUEST_TIMED_OUT, "too late"), adjust_sequences=False
     )
     result = manager.begin_abort(V1)
     ended(manager)
-    assert not result.completed
+    assert not result.is_done
     bump = next_of(manager)
     assert isinstance(bump, InitProducerId)
     bump.handle(InitProducerIdResponse(producer_id=5, producer_epoch=1))
@@ -323,7 +323,7 @@ def test_in_v1_an_epoch_is_asked_for_after_the_abort() -> None:
     manager.add_partition(TP)
     added(manager, ErrorCode.NONE)
     after = batch_for()
-    manager.assign(after)
+    manager.sequencer.assign_sequence(after)
     assert (after.producer_epoch, after.base_sequence) == (1, 0)
 
 
@@ -352,7 +352,7 @@ def test_offsets_go_to_the_coordinator_of_their_group(version: int) -> None:
     if version == V1:
         assert isinstance(request, AddOffsetsToTxn)
         request.handle(AddOffsetsToTxnResponse())
-        assert not result.completed
+        assert not result.is_done
         request = next_of(manager)
     assert isinstance(request, TxnOffsetCommit)
     looked_up(manager, request)
@@ -385,7 +385,7 @@ def test_a_call_whose_time_ran_out_is_made_again_and_nothing_else() -> None:
     result = manager.begin_commit(V2)
     assert manager.begin_commit(V2) is result
     for call in (manager.begin, lambda: manager.begin_abort(V2), manager.check_send):
-        with pytest.raises(IllegalStateError, match="commit_transaction ran out of time"):
+        with pytest.raises(IllegalStateError, match="commit_transaction timed out"):
             call()
     ended(manager, epoch=1)
     assert manager.begin_commit(V2) is result
@@ -434,7 +434,7 @@ def test_a_cluster_that_gets_v2_meanwhile_has_it_from_the_next_transaction_on() 
 def test_who_may_not_produce_idempotently_is_told_and_may_try_again() -> None:
     """E3."""
     manager = TransactionManager()
-    manager.bump_idempotent_epoch_if_needed(has_incomplete=False)
+    manager.sequencer.bump_idempotent_epoch_if_needed(has_incomplete=False)
     request = next_of(manager)
     assert request.coordinator is None
     request.handle(InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
@@ -442,9 +442,9 @@ def test_who_may_not_produce_idempotently_is_told_and_may_try_again() -> None:
     assert error is not None
     assert "IDEMPOTENT_WRITE" in error.message
     manager.to_uninitialized(error)
-    manager.bump_idempotent_epoch_if_needed(has_incomplete=False)
+    manager.sequencer.bump_idempotent_epoch_if_needed(has_incomplete=False)
     assert manager.next_request(has_incomplete=False) is None
-    manager.bump_idempotent_epoch_if_needed(has_incomplete=True)
+    manager.sequencer.bump_idempotent_epoch_if_needed(has_incomplete=True)
     next_of(manager).handle(InitProducerIdResponse(producer_id=8, producer_epoch=0))
     assert manager.producer == ProducerIdAndEpoch(8, 0)
 

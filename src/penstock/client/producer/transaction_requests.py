@@ -1,22 +1,21 @@
-"""What a producer asks coordinators: each request, and what its answer means."""
+"""The requests of a producer to coordinators, and the handling of their responses."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from penstock.client.consumer.record import ConsumerGroupMetadata, OffsetAndMetadata
-from penstock.client.errors import error_of
-from penstock.client.producer.idempotence import NO_PRODUCER, ProducerIdAndEpoch
-from penstock.client.producer.txn_request import (
+from penstock.client.coordinators import CoordinatorKind
+from penstock.client.errors import error_code_of, error_of
+from penstock.client.producer.sequences import NO_PRODUCER, ProducerIdAndEpoch
+from penstock.client.producer.transaction_request import (
+    COORDINATOR_MOVED,
+    FATAL_ERRORS,
     FENCED,
-    FINAL,
-    MOVED,
-    Coordinator,
     Priority,
     TxnRequest,
     TxnResult,
-    abort_this,
-    group_forbidden,
-    known,
+    abortable_error,
+    group_authorization_error,
 )
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
@@ -48,21 +47,21 @@ from penstock.protocol.messages.txn_offset_commit import (
 )
 
 if TYPE_CHECKING:
-    from penstock.client.producer.txn_machine import TransactionMachine
+    from penstock.client.producer.transaction_manager import TransactionManager
 
 _FIRST_ADD_BACKOFF_MS = 20
-"""A transaction right behind another waits for its markers only, which is short."""
+"""The wait of the first partition for the markers of the previous transaction is short."""
 
 
 class InitProducerId(TxnRequest[InitProducerIdResponse]):
-    """Asks for an id, or, with one, for its next epoch."""
+    """Requests a producer id, or the next epoch of the `current` one."""
 
-    request = InitProducerIdRequest
+    request_type = InitProducerIdRequest
     max_version = 5
 
     def __init__(
         self,
-        manager: "TransactionMachine",
+        manager: "TransactionManager",
         timeout_ms: int,
         current: ProducerIdAndEpoch = NO_PRODUCER,
         result: TxnResult | None = None,
@@ -80,11 +79,11 @@ class InitProducerId(TxnRequest[InitProducerIdResponse]):
         return self._current is not NO_PRODUCER
 
     @property
-    def coordinator(self) -> tuple[Coordinator, str] | None:
+    def coordinator(self) -> tuple[CoordinatorKind, str] | None:
         return super().coordinator if self.manager.is_transactional else None
 
     def build(self, version: int) -> Message:
-        # Before version 3 there is only a new id, which has the next epoch too.
+        # Before version 3 a bump is not possible; the coordinator bumps the epoch anyway.
         current = self._current if version >= 3 else NO_PRODUCER
         return InitProducerIdRequest(
             transactional_id=self.manager.transactional_id,
@@ -94,17 +93,17 @@ class InitProducerId(TxnRequest[InitProducerIdResponse]):
         )
 
     def handle(self, response: InitProducerIdResponse) -> None:
-        code = known(response.error_code)
+        code = error_code_of(response.error_code)
         if code is ErrorCode.NONE:
             owner = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
-            self.manager.initialized(owner, is_bump=self._is_bump)
-            self.result.done()
-        elif self._common(code):
+            self.manager.complete_initialization(owner, is_bump=self._is_bump)
+            self.result.complete()
+        elif self._handle_common_error(code):
             pass
         elif code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-            self.abortable(self._final(code))
+            self.fail_abortable(self._rejected_error(code))
         elif code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-            self.abortable(
+            self.fail_abortable(
                 error_of(
                     code,
                     "not authorized to produce idempotently: allow this user IDEMPOTENT_WRITE on "
@@ -112,7 +111,7 @@ class InitProducerId(TxnRequest[InitProducerIdResponse]):
                 )
             )
         elif code is ErrorCode.INVALID_TRANSACTION_TIMEOUT:
-            self.fatal(
+            self.fail_fatally(
                 error_of(
                     code,
                     f"transaction_timeout_ms={self._timeout_ms} is more than the broker's "
@@ -120,18 +119,18 @@ class InitProducerId(TxnRequest[InitProducerIdResponse]):
                 )
             )
         else:
-            self.fatal(self._unexpected(code))
+            self.fail_fatally(self._unexpected_error(code))
 
 
 class AddPartitionsToTxn(TxnRequest[AddPartitionsToTxnResponse]):
-    """Tells the coordinator of partitions before anything is sent to them (transactions of v1)."""
+    """Adds partitions to the transaction before records are sent to them (transactions of v1)."""
 
-    request = AddPartitionsToTxnRequest
+    request_type = AddPartitionsToTxnRequest
     priority = Priority.ADD_PARTITIONS_OR_OFFSETS
     max_version = 3
-    """Later ones are for brokers."""
+    """Later versions are for brokers."""
 
-    def __init__(self, manager: "TransactionMachine", partitions: list[TopicPartition]) -> None:
+    def __init__(self, manager: "TransactionManager", partitions: list[TopicPartition]) -> None:
         super().__init__(manager, AddPartitionsToTxnResponse, TxnResult("AddPartitionsToTxn"))
         self._partitions = partitions
         self._owner = manager.producer
@@ -156,30 +155,30 @@ class AddPartitionsToTxn(TxnRequest[AddPartitionsToTxnResponse]):
         failed: dict[TopicPartition, ErrorCode] = {}
         partitions: list[TopicPartition] = []
         for topic in response.results_by_topic_v3_and_below:
-            for each in topic.results_by_partition:
-                partition = TopicPartition(topic.name, each.partition_index)
+            for result in topic.results_by_partition:
+                partition = TopicPartition(topic.name, result.partition_index)
                 partitions.append(partition)
-                code = known(each.partition_error_code)
+                code = error_code_of(result.partition_error_code)
                 if code is ErrorCode.NONE:
                     continue
                 if code is ErrorCode.CONCURRENT_TRANSACTIONS:
                     if not self.manager.partitions_in_transaction:
                         self.backoff_ms = min(_FIRST_ADD_BACKOFF_MS, self.backoff_ms)
-                    self.again()
+                    self.retry()
                     return
                 if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                     forbidden.add(topic.name)
-                elif code in FINAL or code is ErrorCode.UNKNOWN_PRODUCER_ID:
-                    self._txn_error(code)
+                elif code in FATAL_ERRORS or code is ErrorCode.UNKNOWN_PRODUCER_ID:
+                    self._handle_transaction_error(code)
                     return
-                elif self._common(code):
+                elif self._handle_common_error(code):
                     return
                 else:
                     failed[partition] = code
-        # Even those that failed are not pending any more: batches of others, in retry, must go on.
+        # Partitions that failed are not pending either, so that retries of others continue.
         self.manager.pending_partitions.difference_update(partitions)
         if forbidden:
-            self.abortable(
+            self.fail_abortable(
                 error_of(
                     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
                     f"not authorized to write to {', '.join(sorted(forbidden))}: abort the "
@@ -187,24 +186,26 @@ class AddPartitionsToTxn(TxnRequest[AddPartitionsToTxnResponse]):
                 )
             )
         elif failed:
-            names = ", ".join(f"{each} ({code.name})" for each, code in failed.items())
-            self.abortable(
+            names = ", ".join(f"{partition} ({code.name})" for partition, code in failed.items())
+            self.fail_abortable(
                 error_of(
                     next(iter(failed.values())),
                     f"could not add partitions to the transaction: {names}; abort it",
                 )
             )
         else:
-            self.manager.partitions_added(partitions)
-            self.result.done()
+            self.manager.confirm_partitions(partitions)
+            self.result.complete()
 
 
 class FindCoordinator(TxnRequest[FindCoordinatorResponse]):
-    request = FindCoordinatorRequest
+    """Looks up the coordinator of the transactional id or of a group."""
+
+    request_type = FindCoordinatorRequest
     priority = Priority.FIND_COORDINATOR
     coordinator = None
 
-    def __init__(self, manager: "TransactionMachine", kind: Coordinator, key: str) -> None:
+    def __init__(self, manager: "TransactionManager", kind: CoordinatorKind, key: str) -> None:
         super().__init__(manager, FindCoordinatorResponse, TxnResult("FindCoordinator"))
         self._kind = kind
         self.key = key
@@ -216,26 +217,26 @@ class FindCoordinator(TxnRequest[FindCoordinatorResponse]):
 
     def handle(self, response: FindCoordinatorResponse) -> None:
         if response.coordinators:
-            found = response.coordinators[0]
-            code, message = found.error_code, found.error_message
-            node = Node(found.node_id, found.host, found.port)
+            coordinator = response.coordinators[0]
+            code, message = coordinator.error_code, coordinator.error_message
+            node = Node(coordinator.node_id, coordinator.host, coordinator.port)
         else:
             code, message = response.error_code, response.error_message
             node = Node(response.node_id, response.host, response.port)
-        error = known(code)
+        error = error_code_of(code)
         if error is ErrorCode.NONE:
             self.manager.coordinators[self._kind, self.key] = node
-            self.result.done()
+            self.result.complete()
         elif error.retriable:
-            self.again()
+            self.retry()
         elif error is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-            self.fatal(self._final(error))
+            self.fail_fatally(self._rejected_error(error))
         elif error is ErrorCode.GROUP_AUTHORIZATION_FAILED:
-            self.abortable(group_forbidden(self.key))
+            self.fail_abortable(group_authorization_error(self.key))
         elif error is ErrorCode.TRANSACTION_ABORTABLE:
-            self.abortable(abort_this(error, self.result.operation))
+            self.fail_abortable(abortable_error(error, self.result.operation))
         else:
-            self.fatal(
+            self.fail_fatally(
                 error_of(
                     error,
                     f"could not find the coordinator of {self._kind.name.lower()} "
@@ -245,13 +246,13 @@ class FindCoordinator(TxnRequest[FindCoordinatorResponse]):
 
 
 class EndTxn(TxnRequest[EndTxnResponse]):
-    """Commits or aborts. In transactions of v2 the answer has the epoch of the next one."""
+    """Commits or aborts. With transactions of v2 the response has the next epoch."""
 
-    request = EndTxnRequest
+    request_type = EndTxnRequest
     priority = Priority.END_TXN
     is_end = True
 
-    def __init__(self, manager: "TransactionMachine", *, commit: bool) -> None:
+    def __init__(self, manager: "TransactionManager", *, commit: bool) -> None:
         name = "commit_transaction" if commit else "abort_transaction"
         super().__init__(manager, EndTxnResponse, TxnResult(name))
         self._commit = commit
@@ -267,35 +268,35 @@ class EndTxn(TxnRequest[EndTxnResponse]):
         )
 
     def handle(self, response: EndTxnResponse) -> None:
-        code = known(response.error_code)
+        code = error_code_of(response.error_code)
         if code is ErrorCode.NONE:
             if response.producer_id != -1:
-                self.manager.next_epoch(
+                self.manager.start_epoch(
                     ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
                 )
-            self.manager.transaction_ended(self.result)
+            self.manager.complete_transaction(self.result)
         elif code is ErrorCode.TRANSACTION_ABORTABLE and not self._commit:
-            # To abort again would end here again.
-            self.fatal(
+            # Aborting again would fail in the same way.
+            self.fail_fatally(
                 error_of(
                     ErrorCode.UNKNOWN_SERVER_ERROR,
-                    "the coordinator cannot abort the transaction; close the producer and make a "
+                    "the coordinator cannot abort the transaction; close the producer and create a "
                     "new one with the same transactional_id, which aborts it",
                 )
             )
         else:
-            self._txn_error(code)
+            self._handle_transaction_error(code)
 
 
 class AddOffsetsToTxn(TxnRequest[AddOffsetsToTxnResponse]):
-    """Tells the coordinator that offsets of a group will follow (transactions of v1)."""
+    """Adds the offsets of a group to the transaction before they are sent (transactions of v1)."""
 
-    request = AddOffsetsToTxnRequest
+    request_type = AddOffsetsToTxnRequest
     priority = Priority.ADD_PARTITIONS_OR_OFFSETS
 
     def __init__(
         self,
-        manager: "TransactionMachine",
+        manager: "TransactionManager",
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         group: ConsumerGroupMetadata,
     ) -> None:
@@ -313,27 +314,27 @@ class AddOffsetsToTxn(TxnRequest[AddOffsetsToTxnResponse]):
         )
 
     def handle(self, response: AddOffsetsToTxnResponse) -> None:
-        code = known(response.error_code)
+        code = error_code_of(response.error_code)
         if code is ErrorCode.NONE:
             self.manager.transaction_started = True
             self.manager.enqueue(
                 TxnOffsetCommit(self.manager, self._offsets, self._group, self.result)
             )
         elif code is ErrorCode.GROUP_AUTHORIZATION_FAILED:
-            self.abortable(group_forbidden(self._group.group_id))
+            self.fail_abortable(group_authorization_error(self._group.group_id))
         else:
-            self._txn_error(code)
+            self._handle_transaction_error(code)
 
 
 class TxnOffsetCommit(TxnRequest[TxnOffsetCommitResponse]):
-    """The offsets, for the coordinator of their group. Those that can be retried are."""
+    """Sends offsets to the coordinator of their group; retries those with retriable errors."""
 
-    request = TxnOffsetCommitRequest
+    request_type = TxnOffsetCommitRequest
     priority = Priority.ADD_PARTITIONS_OR_OFFSETS
 
     def __init__(
         self,
-        manager: "TransactionMachine",
+        manager: "TransactionManager",
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         group: ConsumerGroupMetadata,
         result: TxnResult | None = None,
@@ -342,12 +343,12 @@ class TxnOffsetCommit(TxnRequest[TxnOffsetCommitResponse]):
         self._owner = manager.producer
         self._pending = dict(offsets)
         self._group = group
-        # From 5 on the group's coordinator adds itself to the transaction; 6 has ids for names.
+        # From 5 on the group's coordinator adds itself to the transaction; 6 has topic ids.
         self.max_version = 5 if manager.is_v2 else 4
 
     @property
-    def coordinator(self) -> tuple[Coordinator, str] | None:
-        return Coordinator.GROUP, self._group.group_id
+    def coordinator(self) -> tuple[CoordinatorKind, str] | None:
+        return CoordinatorKind.GROUP, self._group.group_id
 
     def build(self, version: int) -> Message:
         topics: dict[str, TxnOffsetCommitRequestTopic] = {}
@@ -377,39 +378,39 @@ class TxnOffsetCommit(TxnRequest[TxnOffsetCommitResponse]):
         return request
 
     def handle(self, response: TxnOffsetCommitResponse) -> None:
-        moved = False
+        has_moved = False
         for topic in response.topics:
-            for each in topic.partitions:
-                code = known(each.error_code)
+            for partition in topic.partitions:
+                code = error_code_of(partition.error_code)
                 if code is ErrorCode.NONE:
-                    self._pending.pop(TopicPartition(topic.name, each.partition_index), None)
-                elif code in MOVED or code is ErrorCode.REQUEST_TIMED_OUT:
-                    moved = True
+                    self._pending.pop(TopicPartition(topic.name, partition.partition_index), None)
+                elif code in COORDINATOR_MOVED or code is ErrorCode.REQUEST_TIMED_OUT:
+                    has_moved = True
                 elif not code.retriable:
-                    self._refused(code)
+                    self._handle_error(code)
                     return
         if not self._pending:
-            self.result.done()
-        elif moved:
-            self.moved()
+            self.result.complete()
+        elif has_moved:
+            self.handle_disconnect()
         else:
-            self.again()
+            self.retry()
 
-    def _refused(self, code: ErrorCode) -> None:
+    def _handle_error(self, code: ErrorCode) -> None:
         group = self._group.group_id
         if code is ErrorCode.GROUP_AUTHORIZATION_FAILED:
-            self.abortable(group_forbidden(group))
+            self.fail_abortable(group_authorization_error(group))
         elif code in (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.TRANSACTION_ABORTABLE):
-            self.abortable(abort_this(code, self.result.operation))
+            self.fail_abortable(abortable_error(code, self.result.operation))
         elif code in (
             ErrorCode.UNKNOWN_MEMBER_ID,
             ErrorCode.ILLEGAL_GENERATION,
             ErrorCode.STALE_MEMBER_EPOCH,
         ):
-            self.abortable(self.manager.commit_failed(group, code))
+            self.fail_abortable(self.manager.commit_failed_error(group, code))
         elif code in FENCED:
-            self.fatal(self.manager.fenced())
+            self.fail_fatally(self.manager.fenced_error())
         elif code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-            self.fatal(self._final(code))
+            self.fail_fatally(self._rejected_error(code))
         else:
-            self.fatal(self._unexpected(code))
+            self.fail_fatally(self._unexpected_error(code))
