@@ -62,7 +62,7 @@ def test_a_topic_is_created_listed_described_grown_and_deleted(cli: Cli) -> None
     assert "PARTITION  LEADER  REPLICAS  ISR  ELR  LAST KNOWN ELR\n" in text
 
     assert cli("topic", "alter", "life", "-p", "4").stdout == "life now has 4 partitions\n"
-    assert "never taken away" in cli.refused("topic", "alter", "life", "-p", "3")
+    assert "partitions can only be added" in cli.refused("topic", "alter", "life", "-p", "3")
     assert "--yes" in cli.refused("topic", "delete", "life", status=2)
     assert cli.json("topic", "delete", "life", "--yes") == [{"topic": "life", "deleted": True}]
     assert "life" not in cli("topic", "list", "--names").stdout.splitlines()
@@ -73,7 +73,7 @@ def test_a_topic_is_created_listed_described_grown_and_deleted(cli: Cli) -> None
 def test_what_create_refuses(cli: Cli) -> None:
     """E1: the message says how many brokers there are, and what to do."""
     said = cli.refused("topic", "create", "a", "-r", "3")
-    assert "only 1 is up. Start more brokers" in said
+    assert "the 1 broker that is up: start more brokers" in said
     assert "min.insync.replicas" in cli.refused(
         "topic", "create", "a", "-c", "min.insync.replicas=0"
     )

@@ -1,4 +1,4 @@
-"""Which node of the metadata tree holds which record: Kafka's own paths in ZooKeeper."""
+"""The path of each record's node in the metadata tree: Kafka's own paths in ZooKeeper."""
 
 from typing import Final
 from urllib.parse import quote, unquote
@@ -16,7 +16,7 @@ from penstock.core.ids import TopicPartition
 
 
 def pascal_case(name: str) -> str:
-    """`TRANSACTIONAL_ID` as Kafka writes it in paths and ACLs: `TransactionalId`."""
+    """Returns `TransactionalId` for `TRANSACTIONAL_ID`, as Kafka writes it in paths and ACLs."""
     return "".join(word.capitalize() for word in name.split("_"))
 
 
@@ -41,7 +41,7 @@ _RESOURCE_TYPES: Final = {node: name for name, node in _TYPE_NODES.items()}
 
 
 def path_of(key: Key) -> str:
-    """The path of the node; `ValueError` for a key that no record can have."""
+    """Returns the path of a key's node. Raises ValueError for a key that no record can have."""
     match key:
         case TopicPartition(topic, partition):
             return f"/brokers/topics/{topic}/partitions/{partition}/state"
@@ -55,11 +55,11 @@ def path_of(key: Key) -> str:
             return _acl_path(key)
         case ClusterKey(name) if name in _SINGLE_PATHS:
             return _SINGLE_PATHS[name]
-    raise ValueError(f"{key} is no key of the metadata store")
+    raise ValueError(f"{key} is not a key of the metadata store")
 
 
 def key_of(path: str) -> Key | None:
-    """The key of the record at `path`, or None where no record lives: a parent, or not ours."""
+    """Returns the key of the record at `path`; None for parent nodes and unknown paths."""
     match path.split("/"):
         case ["", "brokers", "topics", topic, "partitions", partition, "state"]:
             number = _number(partition)
@@ -82,34 +82,34 @@ def key_of(path: str) -> Key | None:
 
 
 def parent_record(key: Key) -> TopicKey | None:
-    """The record without which the node of `key` can not be: the topic of a partition."""
+    """Returns the key of the record that must exist before `key`: the topic of a partition."""
     return TopicKey(key.topic) if isinstance(key, TopicPartition) else None
 
 
 def _number(text: str) -> int | None:
-    """A number as it is written in a path: no sign, no leading zero."""
+    """Returns the value of a number in a path; None if it has a sign or a leading zero."""
     if not (text.isascii() and text.isdigit()) or (text[0] == "0" and text != "0"):
         return None
     return int(text)
 
 
 def _sanitize(name: str) -> str:
-    """Kafka's escapes of user names, client ids and addresses; the default entity stays."""
+    """Escapes user names, client ids and addresses as Kafka does, except the default entity."""
     return name if name == DEFAULT_ENTITY else quote(name, safe="").replace("~", "%7E")
 
 
 def _config_path(key: ConfigKey) -> str:
     kinds = tuple(kind for kind, _ in key.entity)
-    known = kinds == ("users", "clients") or (len(kinds) == 1 and kinds[0] in _ENTITY_KINDS)
-    if not known or not all(name for _, name in key.entity):
-        raise ValueError(f"{key} is no entity that can have settings")
+    is_known = kinds == ("users", "clients") or (len(kinds) == 1 and kinds[0] in _ENTITY_KINDS)
+    if not is_known or not all(name for _, name in key.entity):
+        raise ValueError(f"{key} is not an entity that can have settings")
     return "/config" + "".join(f"/{kind}/{_sanitize(name)}" for kind, name in key.entity)
 
 
 def _config_key(path: str, *entity: tuple[str, str]) -> ConfigKey | None:
-    """None unless `path` is exactly what `path_of` makes of the key.
+    """Returns the entity's key; None unless `path_of` returns exactly `path` for it.
 
-    So no two nodes stand for the same entity; `%3Cdefault%3E`, say, is not ours.
+    So no two nodes have the same entity: `%3Cdefault%3E`, for example, is rejected.
     """
     key = ConfigKey(tuple((kind, unquote(name)) for kind, name in entity))
     try:
@@ -121,14 +121,14 @@ def _config_key(path: str, *entity: tuple[str, str]) -> ConfigKey | None:
 def _acl_path(key: AclKey) -> str:
     node = _TYPE_NODES.get(key.resource_type)
     if node is None or key.pattern_type not in ("LITERAL", "PREFIXED") or not key.name:
-        raise ValueError(f"{key} is no resource pattern that can be stored")
+        raise ValueError(f"{key} is not a resource pattern that can be stored")
     if key.pattern_type == "LITERAL":
         return f"/kafka-acl/{node}/{key.name}"
     return f"/kafka-acl-extended/prefixed/{node}/{key.name}"
 
 
 def _acl_key(node: str, pattern_type: str, name: list[str]) -> AclKey | None:
-    """Names are not escaped, so one with a slash makes a deeper path."""
+    """Joins the rest of the path: names are not escaped, so one may contain slashes."""
     resource_type = _RESOURCE_TYPES.get(node)
     full_name = "/".join(name)
     if resource_type is None or not full_name:

@@ -1,4 +1,4 @@
-"""The JSON in the nodes as values, with the fields in the order in which Kafka writes them."""
+"""The JSON in the nodes as structs, with the fields in the order in which Kafka writes them."""
 
 from typing import Annotated, Final, TypeVar
 
@@ -94,12 +94,12 @@ encode_json: Final = msgspec.json.Encoder().encode
 
 
 class DamagedNodeError(KafkaStorageError):
-    """A node whose content is not what Kafka writes there."""
+    """A node whose content Kafka would not have written."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(
-            f"metadata node {path} can not be read: {problem}. Something other than Kafka or "
-            "Penstock wrote it, or it is damaged: put its content back, from a backup or by hand"
+            f"metadata node {path} can not be read: {problem}; it is damaged, or neither Kafka nor "
+            "Penstock wrote it: restore its content from a backup or by hand"
         )
         self.path = path
 
@@ -108,7 +108,7 @@ _Json = TypeVar("_Json", bound=Struct)
 
 
 def parse(path: str, data: bytes, kind: type[_Json]) -> _Json:
-    """The content of the node at `path`; fields that Kafka does not know are passed over."""
+    """Decodes the content of the node at `path`; unknown fields are ignored."""
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -1,7 +1,8 @@
-"""The content of the nodes: Kafka 3.9's JSON in ZooKeeper, byte for byte where order is defined.
+"""Encoding and decoding of records as node contents: Kafka 3.9's JSON in ZooKeeper.
 
-A record is one node. The nodes in between (`/brokers/topics/<topic>/partitions`, `…/partitions/0`)
-carry nothing: a store that needs them makes them as it commits.
+The bytes equal Kafka's wherever the order of fields is defined. A record is one node. The nodes in
+between (`/brokers/topics/<topic>/partitions`, `…/partitions/0`) are empty; a store that needs them
+creates them as it commits.
 """
 
 import re
@@ -54,7 +55,7 @@ from penstock.controller.metadata import (
 from penstock.core.ids import TopicId, TopicPartition
 
 NO_TOPIC_ID: Final = TopicId(int=0)
-"""Of a topic that was made before Kafka 2.8: its controller has to give it one."""
+"""The id of a topic that Kafka before 2.8 created: the controller has to assign one."""
 
 _OPERATIONS: Final = {
     pascal_case(name): name
@@ -78,11 +79,11 @@ _PERMISSIONS: Final = {"Allow": "ALLOW", "Deny": "DENY"}
 _ENDPOINT: Final = re.compile(r"([^:]+)://(?:\[([^\]]*)\]|([^:]*)):([0-9]{1,5})")
 
 
-# --- a record becomes bytes
+# --- encoding
 
 
 def encode(record: Record) -> bytes:
-    """The content of the record's node. What the path or the node's version says is left out."""
+    """Returns the content of the record's node, without what its path or version contains."""
     match record:
         case PartitionRecord():
             return encode_json(
@@ -162,14 +163,14 @@ def _base64(topic_id: TopicId) -> str:
     return urlsafe_b64encode(topic_id.bytes)[:22].decode()
 
 
-# --- bytes become a record
+# --- decoding
 
 
 def decode(path: str, data: bytes, version: int, created: int = -1) -> Record | None:
-    """The record at `path`; None where there is none: settings or ACLs that are all gone.
+    """Returns the record at `path`; None for a node whose settings or ACLs were all removed.
 
-    `version` is the node's version, `created` the id of the transaction that made it, which is a
-    broker's epoch. Raises `DamagedNodeError`.
+    `version` is the node's version. `created` is the transaction that created the node, which is
+    the epoch of a broker. Raises `DamagedNodeError`.
     """
     match key_of(path):
         case TopicPartition(topic, partition):
@@ -195,7 +196,7 @@ def decode(path: str, data: bytes, version: int, created: int = -1) -> Record | 
         case ClusterKey(name):
             return _single_record(path, name, data, version)
         case None:
-            raise DamagedNodeError(path, "no record lives at such a path")
+            raise DamagedNodeError(path, "no record has this path")
 
 
 def _single_record(path: str, name: str, data: bytes, version: int) -> Record:
@@ -261,7 +262,7 @@ def _acl_record(path: str, key: AclKey, data: bytes) -> AclRecord | None:
         permission = _PERMISSIONS.get(entry.permission_type)
         if operation is None or permission is None:
             raise DamagedNodeError(
-                path, f"{entry.permission_type} {entry.operation} is no permission"
+                path, f"{entry.permission_type} {entry.operation} is not a permission"
             )
         entries.add(AccessControlEntry(entry.principal, entry.host, operation, permission))
     return AclRecord(*key, entries=frozenset(entries)) if entries else None
@@ -272,10 +273,10 @@ def _broker_record(path: str, broker_id: int, json: BrokerJson, created: int) ->
     protocols = json.listener_security_protocol_map
     endpoints = []
     for text in json.endpoints:
-        found = _ENDPOINT.fullmatch(text)
-        if found is None:
-            raise DamagedNodeError(path, f"{text!r} is no endpoint")
-        listener, bracketed, host, port = found.groups()
+        match = _ENDPOINT.fullmatch(text)
+        if match is None:
+            raise DamagedNodeError(path, f"{text!r} is not an endpoint")
+        listener, bracketed, host, port = match.groups()
         name = listener if protocols is None else protocols.get(listener, "")
         if name not in SecurityProtocol.__members__:
             raise DamagedNodeError(path, f"listener {listener} has no known security protocol")
@@ -295,14 +296,14 @@ def _broker_record(path: str, broker_id: int, json: BrokerJson, created: int) ->
     )
 
 
-def _check_version(path: str, version: int, known: tuple[int, ...]) -> None:
-    if version not in known:
-        raise DamagedNodeError(path, f"its version is {version}, known is up to {known[-1]}")
+def _check_version(path: str, version: int, supported: tuple[int, ...]) -> None:
+    if version not in supported:
+        raise DamagedNodeError(path, f"its version {version} is higher than {supported[-1]}")
 
 
 def _long(path: str, name: str, text: str) -> int:
     if re.fullmatch(r"-?[0-9]{1,19}", text) is None:
-        raise DamagedNodeError(path, f"{name} {text!r} is no number")
+        raise DamagedNodeError(path, f"{name} {text!r} is not a number")
     return int(text)
 
 
@@ -310,7 +311,7 @@ def _uuid(path: str, text: str) -> TopicId:
     try:
         topic_id = UUID(bytes=urlsafe_b64decode(text + "=="))
     except ValueError as error:
-        raise DamagedNodeError(path, f"topic_id {text!r} is no topic id") from error
+        raise DamagedNodeError(path, f"topic_id {text!r} is not a topic id") from error
     if _base64(topic_id) != text:
-        raise DamagedNodeError(path, f"topic_id {text!r} is no topic id")
+        raise DamagedNodeError(path, f"topic_id {text!r} is not a topic id")
     return topic_id

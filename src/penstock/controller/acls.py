@@ -1,4 +1,4 @@
-"""Access rules come and go (X3)."""
+"""Creation and deletion of ACLs (X3)."""
 
 from collections.abc import Iterable
 
@@ -16,19 +16,19 @@ Binding = tuple[AclKey, AccessControlEntry]
 
 
 def create_acls(image: ClusterImage, bindings: Iterable[Binding]) -> list[Change]:
-    """Those that are there already make no change."""
-    after: dict[AclKey, set[AccessControlEntry]] = {}
+    """Returns the changes that add these bindings; existing ones need none."""
+    entries: dict[AclKey, set[AccessControlEntry]] = {}
     for key, entry in bindings:
-        after.setdefault(key, set(_entries(image, key))).add(entry)
-    return _changes(image, after)
+        entries.setdefault(key, set(_entries(image, key))).add(entry)
+    return _changes(image, entries)
 
 
 def delete_acls(image: ClusterImage, bindings: Iterable[Binding]) -> list[Change]:
-    """Those that are not there make no change."""
-    after: dict[AclKey, set[AccessControlEntry]] = {}
+    """Returns the changes that remove these bindings; missing ones need none."""
+    entries: dict[AclKey, set[AccessControlEntry]] = {}
     for key, entry in bindings:
-        after.setdefault(key, set(_entries(image, key))).discard(entry)
-    return _changes(image, after)
+        entries.setdefault(key, set(_entries(image, key))).discard(entry)
+    return _changes(image, entries)
 
 
 def _entries(image: ClusterImage, key: AclKey) -> frozenset[AccessControlEntry]:
@@ -36,9 +36,11 @@ def _entries(image: ClusterImage, key: AclKey) -> frozenset[AccessControlEntry]:
     return frozenset() if record is None else record.entries
 
 
-def _changes(image: ClusterImage, after: dict[AclKey, set[AccessControlEntry]]) -> list[Change]:
+def _changes(
+    image: ClusterImage, entries_by_key: dict[AclKey, set[AccessControlEntry]]
+) -> list[Change]:
     changes: list[Change] = []
-    for key, entries in after.items():
+    for key, entries in entries_by_key.items():
         if entries == _entries(image, key):
             continue
         if entries:

@@ -1,8 +1,6 @@
-"""A broker joins, and one of them becomes the controller (R6)."""
+"""Registration of a broker, and the election of the controller (R6)."""
 
 from collections.abc import Mapping
-
-from msgspec.structs import replace
 
 from penstock.controller.election import update_partition_states
 from penstock.controller.features import require_supported
@@ -28,16 +26,14 @@ def register_as_controller(
     now_ms: int,
     rules: ElectionRules,
 ) -> list[Change]:
-    """A broker starts and becomes the controller, on a new store or on one with a past.
+    """Returns the changes that register a starting broker and make it the controller.
 
-    `cluster_id` and the levels of `features` are for a new store; one that has them keeps them, and
-    is refused where it has levels that this broker does not support. The broker's epoch is raised
-    above those of earlier registrations unless the store gave a higher one. Its partitions come
-    back in a new leader epoch, as after the failure that its absence was (R7).
+    `cluster_id` and `features` are used for a new store; otherwise the stored ones are kept. Raises
+    UNSUPPORTED_VERSION if the broker does not support the stored feature levels. The broker's
+    partitions get a new leader epoch, as after a failure (R7). The store assigns the broker epoch.
     """
     require_supported(broker, features if image.features is None else image.features.levels)
     epoch = image.controller_epoch + 1
-    broker = replace(broker, epoch=max(broker.epoch, next_broker_epoch(image)))
     changes: list[Change] = []
     if not image.cluster_id:
         changes.append(Put(ClusterIdRecord(cluster_id)))
@@ -55,9 +51,9 @@ def register_as_controller(
 def become_controller(
     image: ClusterImage, broker_id: int, now_ms: int, rules: ElectionRules
 ) -> list[Change]:
-    """A registered broker takes over from a controller that is gone (R6).
+    """Returns the changes that make a registered broker the controller after a failover (R6).
 
-    What happened while nobody decided is made up for.
+    They bring the partitions up to date with brokers that failed while there was no controller.
     """
     epoch = image.controller_epoch + 1
     changes: list[Change] = [
@@ -67,13 +63,3 @@ def become_controller(
     return changes + update_partition_states(
         image, image.brokers.keys(), rules, controller_epoch=epoch
     )
-
-
-def next_broker_epoch(image: ClusterImage) -> int:
-    """An epoch no registration had: for stores that do not count registrations themselves.
-
-    Registrations do not outlive a store of one node, but the controller epoch does, and rises with
-    each start.
-    """
-    registered = (broker.epoch for broker in image.brokers.values())
-    return max(image.controller_epoch, *registered, 0) + 1

@@ -1,9 +1,9 @@
-"""Settings change while the cluster runs: of topics, brokers, groups and client metrics."""
+"""AlterConfigs and IncrementalAlterConfigs: settings of topics, brokers, groups, client metrics."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from penstock.controller.entity_configs import Entity, configs_of, replace_configs
 from penstock.controller.image import ClusterImage
@@ -27,7 +27,7 @@ from penstock.protocol.messages.incremental_alter_configs import (
 
 
 class ConfigResourceType(IntEnum):
-    """What has settings, by its number on the wire."""
+    """The kinds of resources that have settings, by their number on the wire."""
 
     TOPIC = 2
     BROKER = 4
@@ -37,7 +37,7 @@ class ConfigResourceType(IntEnum):
 
 
 class ConfigOperation(IntEnum):
-    """What IncrementalAlterConfigs does to a setting, by its number on the wire."""
+    """The operations of IncrementalAlterConfigs, by their number on the wire."""
 
     SET = 0
     DELETE = 1
@@ -46,14 +46,14 @@ class ConfigOperation(IntEnum):
 
 
 class ConfigRules(NamedTuple):
-    """What is known about settings elsewhere."""
+    """What the controller needs to know about settings, which other packages define."""
 
     validate: Callable[[ConfigResourceType, str, Mapping[str, str]], None]
-    """Raises a KafkaError unless the resource of this name may have exactly these settings."""
+    """Raises a KafkaError unless the named resource may have exactly these settings."""
     is_list: Callable[[ConfigResourceType, str], bool]
-    """Whether a setting is a list, to which one can append."""
+    """Returns whether a setting is a list, which can be appended to."""
     default: Callable[[ConfigResourceType, str], str | None]
-    """What a setting is where it is not set; appending to it begins there."""
+    """Returns the default of a setting, which is the start for appending to it."""
 
 
 _KINDS: Final = {
@@ -64,7 +64,7 @@ _KINDS: Final = {
 }
 
 
-class _Named(Protocol):
+class _NamedConfig(Protocol):
     """A setting in a request."""
 
     @property
@@ -73,66 +73,73 @@ class _Named(Protocol):
     def value(self) -> str | None: ...
 
 
+_Resource = TypeVar("_Resource", AlterConfigsResource, IncrementalAlterConfigsResource)
+_ResourceResponse = TypeVar(
+    "_ResourceResponse", AlterConfigsResourceResponse, IncrementalAlterConfigsResourceResponse
+)
+
+
 def alter_configs(
     image: ClusterImage, request: AlterConfigsRequest, rules: ConfigRules
 ) -> ControllerResult[AlterConfigsResponse]:
-    """Replaces all settings of each resource: those that are not named are gone."""
-    seen = Counter(
-        (resource.resource_type, resource.resource_name) for resource in request.resources
+    """Replaces all settings of each resource; those that the request does not name are removed."""
+    changes, results = _alter_resources(
+        request.resources,
+        AlterConfigsResourceResponse,
+        lambda resource: _replace(image, resource, rules),
     )
-    changes: list[Change] = []
-    results: dict[tuple[int, str], AlterConfigsResourceResponse] = {}
-    for resource in request.resources:
-        who = resource.resource_type, resource.resource_name
-        result = AlterConfigsResourceResponse(
-            error_message=None, resource_type=who[0], resource_name=who[1]
-        )
-        try:
-            _check_once(seen[who], who)
-            changes += _replace(image, resource, rules)
-        except KafkaError as error:
-            result.error_code, result.error_message = error.code, error.message
-        results[who] = result
-    response = AlterConfigsResponse(responses=list(results.values()))
+    response = AlterConfigsResponse(responses=results)
     return ControllerResult([] if request.validate_only else changes, response)
 
 
 def incremental_alter_configs(
     image: ClusterImage, request: IncrementalAlterConfigsRequest, rules: ConfigRules
 ) -> ControllerResult[IncrementalAlterConfigsResponse]:
-    """Sets, deletes, extends single settings; a resource changes as a whole or not at all."""
-    seen = Counter(
-        (resource.resource_type, resource.resource_name) for resource in request.resources
+    """Sets, deletes or extends single settings; all changes of a resource succeed, or none."""
+    changes, results = _alter_resources(
+        request.resources,
+        IncrementalAlterConfigsResourceResponse,
+        lambda resource: _increment(image, resource, rules),
     )
-    changes: list[Change] = []
-    results: dict[tuple[int, str], IncrementalAlterConfigsResourceResponse] = {}
-    for resource in request.resources:
-        who = resource.resource_type, resource.resource_name
-        result = IncrementalAlterConfigsResourceResponse(
-            error_message=None, resource_type=who[0], resource_name=who[1]
-        )
-        try:
-            _check_once(seen[who], who)
-            changes += _increment(image, resource, rules)
-        except KafkaError as error:
-            result.error_code, result.error_message = error.code, error.message
-        results[who] = result
-    response = IncrementalAlterConfigsResponse(responses=list(results.values()))
+    response = IncrementalAlterConfigsResponse(responses=results)
     return ControllerResult([] if request.validate_only else changes, response)
 
 
+def _alter_resources(
+    resources: Sequence[_Resource],
+    response_type: type[_ResourceResponse],
+    alter: Callable[[_Resource], list[Change]],
+) -> tuple[list[Change], list[_ResourceResponse]]:
+    """Returns the changes of all valid resources, and one result for each resource."""
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    changes: list[Change] = []
+    results: dict[tuple[int, str], _ResourceResponse] = {}
+    for resource in resources:
+        resource_id = resource.resource_type, resource.resource_name
+        result = response_type(0, None, *resource_id)
+        try:
+            _check_once(counts[resource_id], resource_id)
+            changes += alter(resource)
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message
+        results[resource_id] = result
+    return changes, list(results.values())
+
+
 def entity_of(resource_type: ConfigResourceType, name: str) -> Entity:
-    """Where the settings of a resource are kept; no name stands for all brokers."""
+    """Returns the entity that stores the settings of a resource; no name means all brokers."""
     if resource_type is ConfigResourceType.BROKER and not name:
         name = DEFAULT_ENTITY
     return ((_KINDS[resource_type], name),)
 
 
-def _check_once(times: int, who: tuple[int, str]) -> None:
-    if times > 1:
+def _check_once(count: int, resource_id: tuple[int, str]) -> None:
+    if count > 1:
+        resource_type, name = resource_id
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"The resource {who[1]!r} of type {who[0]} is in the request twice. Name it once.",
+            f"resource {name!r} of type {resource_type} is in the request more than once: "
+            "name it once",
         )
 
 
@@ -163,11 +170,11 @@ def _increment(
                 values.pop(config.name, None)
             case ConfigOperation.APPEND | ConfigOperation.SUBTRACT:
                 items = _items(values.get(config.name), kind, config.name, op, rules)
-                given = _split(value)
+                operands = _split(value)
                 if op is ConfigOperation.APPEND:
-                    items += [item for item in dict.fromkeys(given) if item not in items]
+                    items += [item for item in dict.fromkeys(operands) if item not in items]
                 else:
-                    items = [item for item in items if item not in given]
+                    items = [item for item in items if item not in operands]
                 values[config.name] = ",".join(items)
     return _changes(image, kind, resource.resource_name, values, rules)
 
@@ -183,7 +190,8 @@ def _changes(
     entity = entity_of(kind, name)
     if values == configs_of(image, entity) and kind is not ConfigResourceType.BROKER:
         return []
-    # A broker hears of its settings even if they are the same: key stores are read again then.
+    # A broker is notified of its settings even if they are the same: it then reloads its key
+    # stores.
     return replace_configs(image, entity, values)
 
 
@@ -195,15 +203,15 @@ def _checked_resource(image: ClusterImage, number: int, name: str) -> ConfigReso
     if kind not in _KINDS:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"Resources of type {number} have no settings that can be changed here: "
-            "2 is a topic, 4 a broker, 16 client metrics, 32 a group.",
+            f"resources of type {number} have no settings that can be changed here: "
+            "use 2 (topic), 4 (broker), 16 (client metrics) or 32 (group)",
         )
     if kind is ConfigResourceType.BROKER:
         _check_broker(image, name)
     elif not name:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"A resource of type {kind.name} needs a name: only brokers have common settings.",
+            f"a resource of type {kind.name} needs a name: only brokers have cluster-wide defaults",
         )
     elif kind is ConfigResourceType.TOPIC and name not in image.topics:
         raise unknown_topic_error(name)
@@ -216,30 +224,30 @@ def _check_broker(image: ClusterImage, name: str) -> None:
     if not (name.isascii() and name.isdigit()):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"A broker is named by its id, or by nothing for all of them, not by {name!r}.",
+            f"{name!r} is no broker id: use the id of a broker, or an empty name for all brokers",
         )
     if str(int(name)) != name or int(name) not in image.brokers:
         raise KafkaError(
             ErrorCode.BROKER_ID_NOT_REGISTERED,
-            f"There is no broker {name} in this cluster. Those that are up: "
-            f"{sorted(image.brokers)}.",
+            f"broker {name} is not registered in this cluster: use one of {sorted(image.brokers)}",
         )
 
 
-def _check_names(configs: Sequence[_Named]) -> None:
-    twice = [name for name, times in Counter(c.name for c in configs).items() if times > 1]
-    if twice:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"Each setting may be named once, but twice are: {twice}."
-        )
-
-
-def _check_values(configs: Sequence[_Named]) -> None:
-    without = [config.name for config in configs if config.value is None]
-    if without:
+def _check_names(configs: Sequence[_NamedConfig]) -> None:
+    duplicates = [name for name, count in Counter(c.name for c in configs).items() if count > 1]
+    if duplicates:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"These settings have no value: {without}. Give them one, or delete them.",
+            f"settings {duplicates} are in the request more than once: name each once",
+        )
+
+
+def _check_values(configs: Sequence[_NamedConfig]) -> None:
+    missing = [config.name for config in configs if config.value is None]
+    if missing:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"settings {missing} have no value: give them one, or delete them",
         )
 
 
@@ -249,8 +257,8 @@ def _operation(config: IncrementalAlterConfigsAlterableConfig) -> ConfigOperatio
     except ValueError:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"Operation {config.config_operation} on {config.name} is unknown: "
-            "0 sets, 1 deletes, 2 appends, 3 subtracts.",
+            f"operation {config.config_operation} on {config.name} is unknown: "
+            "use 0 (set), 1 (delete), 2 (append) or 3 (subtract)",
         ) from None
 
 
@@ -264,7 +272,7 @@ def _items(
     if not rules.is_list(kind, name):
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
-            f"{name} is not a list, so {op.name} is not possible. Set it instead.",
+            f"{name} is not a list, so {op.name} is not possible: set it instead",
         )
     return _split(rules.default(kind, name) if value is None else value)
 

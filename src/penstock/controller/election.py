@@ -1,4 +1,4 @@
-"""Who leads: after brokers went or came, on request, and for the balance (R5, R7, R8)."""
+"""Leader elections: when brokers fail or start, on request, and for the balance (R5, R7, R8)."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable
@@ -47,7 +47,7 @@ def update_partition_states(
     controller_epoch: int | None = None,
     restarted: Collection[int] = (),
 ) -> list[Change]:
-    """Brings every partition into line with the brokers that are up."""
+    """Returns the changes that bring every partition up to date with the `live` brokers."""
     epoch = image.controller_epoch if controller_epoch is None else controller_epoch
     changes = PartitionChanges(image)
     for topic in image.topics.values():
@@ -64,33 +64,33 @@ def update_partition_states(
 def broker_down(
     image: ClusterImage, broker_ids: Iterable[int], rules: ElectionRules
 ) -> list[Change]:
-    """The sessions of these brokers are over (R7): they leave ISRs and leaderships."""
-    gone = [broker_id for broker_id in dict.fromkeys(broker_ids) if broker_id in image.brokers]
-    live = image.brokers.keys() - set(gone)
-    deletes: list[Change] = [Delete(BrokerKey(broker_id)) for broker_id in gone]
+    """Removes brokers whose sessions have ended from ISRs and leaderships (R7)."""
+    failed = [broker_id for broker_id in dict.fromkeys(broker_ids) if broker_id in image.brokers]
+    live = image.brokers.keys() - set(failed)
+    deletes: list[Change] = [Delete(BrokerKey(broker_id)) for broker_id in failed]
     return deletes + update_partition_states(image, live, rules)
 
 
 def broker_up(image: ClusterImage, broker: BrokerRecord, rules: ElectionRules) -> list[Change]:
-    """A broker registered, for the first time or again.
+    """Registers a broker, for the first time or again.
 
-    Partitions that only it can lead get their leader back. If its last session never ended in our
-    eyes it is treated as gone in between.
+    Partitions that only it can lead get their leader back. If the controller has not noticed the
+    end of its last session, the broker is treated as restarted.
     """
-    known = image.brokers.get(broker.broker_id)
-    if known is not None and broker.epoch <= known.epoch:
+    registered = image.brokers.get(broker.broker_id)
+    if registered is not None and broker.epoch <= registered.epoch:
         raise KafkaError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-            f"Broker {broker.broker_id} is registered already with epoch {known.epoch}. "
-            "Stop the other broker of this id, or give this one another broker.id.",
+            f"broker {broker.broker_id} is already registered with epoch {registered.epoch}: "
+            "stop the other broker with this id, or give this one another broker.id",
         )
-    up: list[Change] = [Put(broker)]
+    registration: list[Change] = [Put(broker)]
     live = image.brokers.keys() | {broker.broker_id}
-    return up + update_partition_states(image, live, rules, restarted={broker.broker_id})
+    return registration + update_partition_states(image, live, rules, restarted={broker.broker_id})
 
 
 def elect_leaderless(image: ClusterImage, rules: ElectionRules) -> list[Change]:
-    """To be asked after `unclean.leader.election.enable` was switched on."""
+    """Elects leaders that became possible because `unclean.leader.election.enable` was set."""
     return update_partition_states(image, image.brokers.keys(), rules)
 
 
@@ -99,8 +99,9 @@ def controlled_shutdown(
 ) -> ControllerResult[ControlledShutdownResponse]:
     """Moves a broker's leaderships away before it leaves (R8).
 
-    The response names the partitions that have other replicas, but none to hand over to yet: the
-    broker asks again. The host keeps the broker among `rules.shutting_down` until it is gone.
+    The response names the partitions that still have no other leader although they have other
+    replicas; the broker retries. The host keeps the broker in `rules.shutting_down` until its
+    session ends.
     """
     broker = image.brokers.get(request.broker_id)
     if broker is None:
@@ -129,24 +130,24 @@ def controlled_shutdown(
 def elect_leaders(
     image: ClusterImage, request: ElectLeadersRequest, rules: ElectionRules
 ) -> ControllerResult[ElectLeadersResponse]:
-    """Makes preferred replicas leaders, or any live replica where nobody in sync can lead.
+    """Elects preferred replicas, or any live replica of partitions without a live in-sync replica.
 
-    An unclean election that is asked for here needs no `unclean.leader.election.enable`. Without a
-    list of partitions all are looked at; the response has every topic then, but only those of its
-    partitions that needed something.
+    An unclean election on request does not need `unclean.leader.election.enable`. A request without
+    partitions applies to all; the response then has every topic, but only those partitions that
+    needed an election.
     """
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"Election type {request.election_type} is unknown: 0 is preferred, 1 is unclean.",
+            f"election type {request.election_type} is unknown: use 0 (preferred) or 1 (unclean)",
         )
     if request.topic_partitions is None:
-        wanted = [(topic, sorted(record.assignments)) for topic, record in image.topics.items()]
+        requested = [(topic, sorted(record.assignments)) for topic, record in image.topics.items()]
     else:
-        wanted = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
+        requested = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
     changes = PartitionChanges(image)
     results: list[ReplicaElectionResult] = []
-    for topic, partitions in wanted:
+    for topic, partitions in requested:
         result = ReplicaElectionResult(topic=topic, partition_result=[])
         for number in partitions:
             code, message = ErrorCode.NONE, None
@@ -177,54 +178,53 @@ def _elect(
     if before is None:
         raise KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"There is no partition {key}. Look at the topic's partitions and ask again.",
+            f"partition {key} does not exist: check the topic and the partition number",
         )
     preferred = before.assignment.replicas[0]
     leader = before.record.leader
     if leader == preferred if election_type == PREFERRED else leader != NO_LEADER:
-        raise KafkaError(
-            ErrorCode.ELECTION_NOT_NEEDED, f"{key} is led by {leader}: nothing needs to change."
-        )
+        raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, f"{key} already has the leader {leader}")
     live = image.brokers.keys()
     if election_type == PREFERRED:
         after = next_partition_state(before, live, image.controller_epoch, rules, prefer=preferred)
         if after is None or after.record.leader != preferred:
             raise KafkaError(
                 ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
-                f"The preferred leader {preferred} of {key} is not up or not in sync "
-                f"(ISR {list(before.record.isr)}). Start it, wait until it has caught up, "
-                "and ask again.",
+                f"the preferred leader {preferred} of {key} is not up or not in sync "
+                f"(ISR {list(before.record.isr)}): start it, wait until it has caught up, and "
+                "retry",
             )
         return after
     after = next_partition_state(
-        before, live, image.controller_epoch, rules._replace(unclean=lambda _topic: True)
+        before, live, image.controller_epoch, rules._replace(allows_unclean=lambda _topic: True)
     )
     if after is None:
         raise KafkaError(
             ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
-            f"No replica of {key} is up: start one of {list(before.assignment.replicas)}.",
+            f"no replica of {key} is up: start one of {list(before.assignment.replicas)}",
         )
     return after
 
 
 def imbalance(image: ClusterImage) -> dict[int, float]:
-    """For each live broker that is preferred somewhere: the share of those it does not lead."""
+    """Returns for each live broker the share of its preferred partitions that it does not lead."""
     preferred: Counter[int] = Counter()
-    elsewhere: Counter[int] = Counter()
+    led_elsewhere: Counter[int] = Counter()
     for topic in image.topics.values():
         for number, assignment in topic.assignments.items():
             broker = assignment.replicas[0]
             preferred[broker] += 1
             leader = image.partitions[TopicPartition(topic.topic, number)].leader
-            elsewhere[broker] += leader != broker
-    return {b: elsewhere[b] / count for b, count in preferred.items() if b in image.brokers}
+            led_elsewhere[broker] += leader != broker
+    return {b: led_elsewhere[b] / count for b, count in preferred.items() if b in image.brokers}
 
 
 def balance_leaders(image: ClusterImage, percentage: int, rules: ElectionRules) -> list[Change]:
-    """Gives brokers their preferred leaderships back (R8).
+    """Moves leaderships back to preferred replicas (R8).
 
-    Only brokers whose imbalance is above `percentage` (`leader.imbalance.per.broker.percentage`),
-    only replicas in sync, and nothing that is being reassigned.
+    Only for brokers whose imbalance is above `percentage`
+    (`leader.imbalance.per.broker.percentage`), and only to in-sync replicas of partitions that are
+    not being reassigned.
     """
     unbalanced = {broker for broker, share in imbalance(image).items() if share * 100 > percentage}
     unbalanced -= rules.shutting_down

@@ -1,4 +1,4 @@
-"""From new values of an entity to changes: topics, brokers, quotas and credentials alike."""
+"""Changes to the settings of any entity: topics, brokers, groups, quotas and SCRAM credentials."""
 
 from collections.abc import Iterable, Mapping
 
@@ -9,7 +9,7 @@ Entity = tuple[tuple[str, str], ...]
 
 
 def replace_configs(image: ClusterImage, entity: Entity, values: Mapping[str, str]) -> list[Change]:
-    """The entity has these settings from now on, and no others."""
+    """Returns the changes that give the entity exactly these settings."""
     key = ConfigKey(entity)
     if values:
         return [Put(ConfigRecord(entity, dict(values)))]
@@ -19,28 +19,28 @@ def replace_configs(image: ClusterImage, entity: Entity, values: Mapping[str, st
 def update_configs(
     image: ClusterImage, updates: Iterable[tuple[Entity, Mapping[str, str | None]]]
 ) -> list[Change]:
-    """Some settings of these entities change; None removes one. An entity may come several times.
+    """Returns the changes that set single settings of entities, or remove them (None).
 
-    What is the same as before makes no change.
+    An entity may occur several times. One whose settings stay the same needs no change.
     """
-    after: dict[Entity, dict[str, str]] = {}
+    updated: dict[Entity, dict[str, str]] = {}
     for entity, update in updates:
-        if entity not in after:
-            after[entity] = dict(configs_of(image, entity))
+        if entity not in updated:
+            updated[entity] = dict(configs_of(image, entity))
         for name, value in update.items():
             if value is None:
-                after[entity].pop(name, None)
+                updated[entity].pop(name, None)
             else:
-                after[entity][name] = value
+                updated[entity][name] = value
     return [
         change
-        for entity, values in after.items()
+        for entity, values in updated.items()
         if values != configs_of(image, entity)
         for change in replace_configs(image, entity, values)
     ]
 
 
 def configs_of(image: ClusterImage, entity: Entity) -> Mapping[str, str]:
-    """The settings of an entity; empty where it has none."""
+    """Returns the settings of an entity; empty if it has none."""
     record = image.configs.get(ConfigKey(entity))
     return {} if record is None else record.values

@@ -1,7 +1,7 @@
-"""Which feature levels the cluster keeps to: what a broker must support, and how they change.
+"""Finalized feature levels of the cluster: what a broker must support, and how levels change.
 
-No level of today's features keeps what a lower one could not read: as in Kafka, a safe downgrade
-may do all that an unsafe one may.
+No current level writes data that a lower one cannot read. So, as in Kafka, a safe downgrade may do
+everything that an unsafe one may.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from penstock.protocol.messages.update_features import (
 
 
 class UpgradeType(IntEnum):
-    """What a client lets happen to a level. The numbers are those of the wire."""
+    """Which change of a level a client allows, by its number on the wire."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -28,7 +28,7 @@ class UpgradeType(IntEnum):
 
 
 def require_supported(broker: BrokerRecord, levels: Mapping[str, int]) -> None:
-    """Raises where a broker could not keep to these levels: it must not join the cluster."""
+    """Raises UNSUPPORTED_VERSION if a broker does not support these levels and must not join."""
     for name, level in levels.items():
         reason = _not_supported(broker, name, level)
         if reason is not None:
@@ -42,16 +42,16 @@ def require_supported(broker: BrokerRecord, levels: Mapping[str, int]) -> None:
 def update_features(
     image: ClusterImage, request: UpdateFeaturesRequest
 ) -> ControllerResult[UpdateFeaturesResponse]:
-    """Levels go up or down, all of them or none. Level 0 is that of a feature that is off.
+    """Changes all named levels, or none. Level 0 disables a feature.
 
-    `allow_downgrade`, which version 0 has in place of an upgrade type, changes nothing: Kafka has
-    not looked at it since it lost ZooKeeper.
+    `allow_downgrade`, which version 0 has in place of an upgrade type, is ignored: Kafka has not
+    read it since it dropped ZooKeeper.
     """
     levels = _levels(image)
-    # Where a feature is named twice, the last one counts.
-    updates = {each.feature: each for each in request.feature_updates}
+    # If a feature is named twice, the last one counts.
+    updates = {update.feature: update for update in request.feature_updates}
     for name, update in updates.items():
-        reason = _reason_against(image, levels.get(name, 0), update)
+        reason = _objection(image, levels.get(name, 0), update)
         if reason is not None:
             message = (
                 f"{name} cannot be set to level {update.max_version_level}: {reason}; "
@@ -63,11 +63,11 @@ def update_features(
             )
     changes: list[Change] = []
     if not request.validate_only:
-        wanted = {name: update.max_version_level for name, update in updates.items()}
-        changes = _finalize(image, {**levels, **wanted})
+        new_levels = {name: update.max_version_level for name, update in updates.items()}
+        changes = _finalize(image, {**levels, **new_levels})
     results = [
-        UpdatableFeatureResult(each.feature, ErrorCode.NONE, None)
-        for each in request.feature_updates
+        UpdatableFeatureResult(update.feature, ErrorCode.NONE, None)
+        for update in request.feature_updates
     ]
     return ControllerResult(changes, UpdateFeaturesResponse(error_message=None, results=results))
 
@@ -77,23 +77,23 @@ def _levels(image: ClusterImage) -> Mapping[str, int]:
 
 
 def _finalize(image: ClusterImage, levels: Mapping[str, int]) -> list[Change]:
-    """The epoch rises where a level changes; nothing happens where none does."""
-    after = {name: level for name, level in levels.items() if level}
-    if after == _levels(image):
+    """Returns the change to these levels in a new epoch; no change if they stay the same."""
+    enabled = {name: level for name, level in levels.items() if level}
+    if enabled == _levels(image):
         return []
     epoch = 0 if image.features is None else image.features.epoch + 1
-    return [Put(FeaturesRecord(after, epoch))]
+    return [Put(FeaturesRecord(enabled, epoch))]
 
 
-def _reason_against(image: ClusterImage, current: int, update: FeatureUpdateKey) -> str | None:
-    """Why the level cannot change like this; None where it can. The order of checks is Kafka's."""
+def _objection(image: ClusterImage, current: int, update: FeatureUpdateKey) -> str | None:
+    """Returns why the level cannot change like this, or None. The checks are in Kafka's order."""
     name, level = update.feature, update.max_version_level
     if update.upgrade_type not in tuple(UpgradeType):
-        known = ", ".join(f"{each.value} ({each.name})" for each in UpgradeType)
-        return f"the upgrade type {update.upgrade_type} is unknown, use one of {known}"
+        types = ", ".join(f"{known.value} ({known.name})" for known in UpgradeType)
+        return f"the upgrade type {update.upgrade_type} is unknown, use one of {types}"
     if level < 0:
         return "the lowest level is 0, which turns a feature off"
-    known_features = {each for broker in image.brokers.values() for each in broker.features}
+    known_features = {feature for broker in image.brokers.values() for feature in broker.features}
     if name not in known_features:
         return f"there is no such feature, only {', '.join(sorted(known_features))}"
     for broker in image.brokers.values():
@@ -112,11 +112,11 @@ def _reason_against(image: ClusterImage, current: int, update: FeatureUpdateKey)
 
 
 def _not_supported(broker: BrokerRecord, name: str, level: int) -> str | None:
-    """Why a broker cannot run at this level; None where it can. Level 0 needs no support."""
-    known = broker.features.get(name)
-    if known is None:
+    """Returns why a broker cannot run at this level, or None. Level 0 needs no support."""
+    supported = broker.features.get(name)
+    if supported is None:
         return f"broker {broker.broker_id} does not know this feature" if level else None
-    low, high = known
+    low, high = supported
     if low <= level <= high:
         return None
     return f"broker {broker.broker_id} supports levels {low} to {high}"

@@ -1,4 +1,4 @@
-"""Leaders change their ISR (R2, R3): AlterPartition."""
+"""AlterPartition: a leader proposes a new ISR for its partitions (R2, R3)."""
 
 from penstock.controller.image import ClusterImage
 from penstock.controller.partition_state_machine import (
@@ -25,20 +25,22 @@ from penstock.protocol.messages.alter_partition import (
 def alter_partition(
     image: ClusterImage, request: AlterPartitionRequest, rules: ElectionRules
 ) -> ControllerResult[AlterPartitionResponse]:
-    """Takes over the ISRs of a leader whose picture of its partitions is not outdated.
+    """Accepts the proposed ISRs of a leader whose epochs are current.
 
-    An ISR that has all replicas a reassignment waits for finishes it. If another broker leads from
-    then on, the one that asked is told NEW_LEADER_ELECTED, although its ISR was accepted.
+    An ISR that contains all replicas that a reassignment waits for completes it. If that makes
+    another broker the leader, the response is NEW_LEADER_ELECTED although the ISR was accepted.
     """
     broker = image.brokers.get(request.broker_id)
     if broker is None or request.broker_epoch != broker.epoch:
         return ControllerResult([], AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
     changes = PartitionChanges(image)
-    topics = [_topic(image, request.broker_id, topic, rules, changes) for topic in request.topics]
+    topics = [
+        _alter_topic(image, request.broker_id, topic, rules, changes) for topic in request.topics
+    ]
     return ControllerResult(changes.changes(), AlterPartitionResponse(topics=topics))
 
 
-def _topic(
+def _alter_topic(
     image: ClusterImage,
     broker_id: int,
     topic: AlterPartitionRequestTopicData,
@@ -54,14 +56,14 @@ def _topic(
             result.error_code = ErrorCode.UNKNOWN_TOPIC_ID
         else:
             key = TopicPartition(name, data.partition_index)
-            _partition(image, broker_id, key, data, rules, changes, result)
+            _alter_partition(image, broker_id, key, data, rules, changes, result)
         results.append(result)
     return AlterPartitionResponseTopicData(
         topic_name=topic.topic_name, topic_id=topic.topic_id, partitions=results
     )
 
 
-def _partition(
+def _alter_partition(
     image: ClusterImage,
     broker_id: int,
     key: TopicPartition,
@@ -75,7 +77,7 @@ def _partition(
         result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return
     proposed = data.new_isr_with_epochs or [BrokerState(broker_id=r) for r in data.new_isr]
-    result.error_code = _refusal(image, broker_id, before, data, proposed, rules)
+    result.error_code = _check_proposal(image, broker_id, before, data, proposed, rules)
     if result.error_code != ErrorCode.NONE:
         return
     after = next_partition_state(
@@ -98,7 +100,7 @@ def _partition(
     result.partition_epoch = state.partition_epoch
 
 
-def _refusal(
+def _check_proposal(
     image: ClusterImage,
     broker_id: int,
     before: PartitionState,
@@ -108,7 +110,7 @@ def _refusal(
 ) -> ErrorCode:
     state = before.record
     if data.leader_epoch > state.leader_epoch or data.partition_epoch > state.partition_epoch:
-        # The leader has heard from a controller that came after this one.
+        # The leader has received a newer state, from a controller that succeeded this one.
         return ErrorCode.NOT_CONTROLLER
     if data.leader_epoch < state.leader_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
@@ -117,15 +119,15 @@ def _refusal(
     if data.partition_epoch < state.partition_epoch:
         return ErrorCode.INVALID_UPDATE_VERSION
     members = {member.broker_id for member in proposed}
-    known = members <= set(before.assignment.replicas)
-    if not known or len(members) < len(proposed) or broker_id not in members:
+    are_replicas = members <= set(before.assignment.replicas)
+    if not are_replicas or len(members) < len(proposed) or broker_id not in members:
         return ErrorCode.INVALID_REQUEST
     if data.leader_recovery_state != 0:
-        # Recovery after an unclean election is not tracked, so nobody is ever in it.
+        # Recovery after an unclean election is not tracked, so no partition is ever recovering.
         return ErrorCode.INVALID_REQUEST
     for member in proposed:
         broker = image.brokers.get(member.broker_id)
-        leaving = member.broker_id in rules.shutting_down and member.broker_id != broker_id
-        if broker is None or leaving or member.broker_epoch not in (-1, broker.epoch):
+        is_leaving = member.broker_id in rules.shutting_down and member.broker_id != broker_id
+        if broker is None or is_leaving or member.broker_epoch not in (-1, broker.epoch):
             return ErrorCode.INELIGIBLE_REPLICA
     return ErrorCode.NONE

@@ -1,7 +1,8 @@
-"""What the cluster remembers, as values: each record is the content of one node of the store.
+"""The cluster metadata as values: records, their keys, and changes to them.
 
-A `Change` puts a record or deletes the one of a key. A list of changes is committed to the store as
-a whole, and then applied to every `ClusterImage`, which nothing else changes.
+A record is the content of one node of the metadata store. A `Change` puts a record or deletes the
+record of a key. A list of changes is committed to the store atomically and then applied to every
+broker's `ClusterImage`; nothing else changes an image.
 """
 
 from collections.abc import Mapping
@@ -13,11 +14,11 @@ from msgspec import Struct
 from penstock.core.ids import TopicId, TopicPartition
 
 DEFAULT_ENTITY = "<default>"
-"""Stands for every user, client id, address or broker that has no settings of its own."""
+"""The entity name of the defaults for users, client ids, IP addresses or brokers."""
 
 
 class SecurityProtocol(Enum):
-    """How the bytes of a listener travel and whether a client must say who it is (X1)."""
+    """Whether a listener uses TLS and whether its clients authenticate with SASL (X1)."""
 
     PLAINTEXT = "PLAINTEXT"
     SSL = "SSL"
@@ -34,7 +35,7 @@ class SecurityProtocol(Enum):
 
 
 class Endpoint(NamedTuple):
-    """Where clients of one listener reach a broker."""
+    """The address at which clients of one listener reach a broker."""
 
     listener: str
     host: str
@@ -42,11 +43,11 @@ class Endpoint(NamedTuple):
     security_protocol: SecurityProtocol
 
 
-# --- keys: which node a record belongs to
+# --- keys: the node that a record belongs to
 
 
 class ClusterKey(NamedTuple):
-    """A node of which there is one: `cluster`, `controller`, `controller_epoch`, …"""
+    """A node that exists once: `cluster_id`, `controller`, `controller_epoch`, …"""
 
     name: str
 
@@ -62,8 +63,8 @@ class TopicKey(NamedTuple):
 class ConfigKey(NamedTuple):
     """An entity that has settings: `(("topics", "t"),)`, `(("users", "ann"), ("clients", "x"))`.
 
-    Kinds are `topics`, `brokers`, `clients`, `users`, `ips`, `groups`, `client-metrics`. A name is
-    as the user wrote it; the store escapes it.
+    Kinds are `topics`, `brokers`, `clients`, `users`, `ips`, `groups`, `client-metrics`. Names are
+    unescaped; the store escapes them.
     """
 
     entity: tuple[tuple[str, str], ...]
@@ -94,7 +95,7 @@ class ClusterIdRecord(Struct, frozen=True):
 
 
 class ControllerRecord(Struct, frozen=True):
-    """`/controller`: the broker that decides. Ephemeral: it goes with the broker's session."""
+    """`/controller`: the broker that is the controller. Ephemeral."""
 
     broker_id: int
     timestamp_ms: int
@@ -105,7 +106,7 @@ class ControllerRecord(Struct, frozen=True):
 
 
 class ControllerEpochRecord(Struct, frozen=True):
-    """`/controller_epoch`: counts the controllers."""
+    """`/controller_epoch`: rises with every controller election."""
 
     epoch: int
 
@@ -115,7 +116,7 @@ class ControllerEpochRecord(Struct, frozen=True):
 
 
 class FeaturesRecord(Struct, frozen=True):
-    """`/feature`: the finalized feature levels, which every broker of the cluster keeps to."""
+    """`/feature`: the finalized feature levels, which apply to every broker."""
 
     levels: Mapping[str, int]
     epoch: int
@@ -126,7 +127,7 @@ class FeaturesRecord(Struct, frozen=True):
 
 
 class ProducerIdsRecord(Struct, frozen=True):
-    """`/latest_producer_id_block`: the block of producer ids that was handed out last."""
+    """`/latest_producer_id_block`: the block of producer ids that was allocated last."""
 
     broker_id: int
     block_start: int
@@ -139,7 +140,7 @@ class ProducerIdsRecord(Struct, frozen=True):
 
 
 class BrokerRecord(Struct, frozen=True):
-    """`/brokers/ids/<id>`: a broker that is up. Ephemeral."""
+    """`/brokers/ids/<id>`: a registered broker. Ephemeral."""
 
     broker_id: int
     endpoints: tuple[Endpoint, ...]
@@ -147,7 +148,7 @@ class BrokerRecord(Struct, frozen=True):
     timestamp_ms: int
     features: Mapping[str, tuple[int, int]]
     epoch: int
-    """Told by the store when the broker registered; rises with each registration."""
+    """Assigned by the store; rises with each registration."""
 
     @property
     def key(self) -> BrokerKey:
@@ -157,8 +158,8 @@ class BrokerRecord(Struct, frozen=True):
 class Assignment(Struct, frozen=True):
     """The replicas of a partition, the preferred leader first (R1).
 
-    While a reassignment runs, `replicas` is the union of old and new; `adding` are those that come,
-    `removing` those that will go.
+    During a reassignment `replicas` is the union of old and new replicas; `adding` are the new ones
+    and `removing` those that will be dropped.
     """
 
     replicas: tuple[int, ...]
@@ -167,12 +168,12 @@ class Assignment(Struct, frozen=True):
 
 
 class TopicRecord(Struct, frozen=True):
-    """`/brokers/topics/<topic>`: a topic, its id and where its partitions live."""
+    """`/brokers/topics/<topic>`: a topic, its id and the replicas of its partitions."""
 
     topic: str
     topic_id: TopicId
     assignments: Mapping[int, Assignment]
-    """By partition, from 0 without a gap."""
+    """By partition, numbered from 0 without a gap."""
 
     @property
     def key(self) -> TopicKey:
@@ -180,17 +181,17 @@ class TopicRecord(Struct, frozen=True):
 
 
 class PartitionRecord(Struct, frozen=True):
-    """`/brokers/topics/<topic>/partitions/<n>/state`: who leads, and who is in sync (R2, R4)."""
+    """`/brokers/topics/<topic>/partitions/<n>/state`: Kafka's LeaderAndIsr (R2, R4)."""
 
     topic: str
     partition: int
     leader: int
-    """-1 where no replica can lead."""
+    """-1 if no replica can lead."""
     leader_epoch: int
     isr: tuple[int, ...]
     controller_epoch: int
     partition_epoch: int
-    """Rises with every change of this record: the version of its node."""
+    """The version of the node: rises with every change of this record."""
 
     @property
     def key(self) -> TopicPartition:
@@ -198,7 +199,7 @@ class PartitionRecord(Struct, frozen=True):
 
 
 class ConfigRecord(Struct, frozen=True):
-    """`/config/<kind>/<name>`: the settings of an entity, quotas and SCRAM credentials too."""
+    """`/config/<kind>/<name>`: the settings of an entity, including quotas and credentials."""
 
     entity: tuple[tuple[str, str], ...]
     values: Mapping[str, str]
@@ -210,12 +211,12 @@ class ConfigRecord(Struct, frozen=True):
 
 
 class AccessControlEntry(NamedTuple):
-    """Who may (or may not) do what from where. Names are Kafka's, in upper case."""
+    """Allows or denies an operation to a principal. Names are Kafka's, in upper case."""
 
     principal: str
-    """`User:ann`, or `User:*` for everybody."""
+    """`User:ann`, or `User:*` for all users."""
     host: str
-    """An address, or `*`."""
+    """An IP address, or `*`."""
     operation: str
     permission: str
     """`ALLOW` or `DENY`."""
@@ -250,13 +251,13 @@ Record = (
 
 
 class Put(NamedTuple):
-    """Make the node of this record, or change it."""
+    """Creates or changes the node of this record."""
 
     record: Record
 
 
 class Delete(NamedTuple):
-    """Remove the node of this key, which is there."""
+    """Deletes the node of this key, which must exist."""
 
     key: Key
 

@@ -25,60 +25,60 @@ NO_LEADER = -1
 
 
 class PartitionState(NamedTuple):
-    """The two places in which the cluster remembers a partition."""
+    """A partition's leader and ISR, and its assignment from the record of its topic."""
 
     record: PartitionRecord
     assignment: Assignment
 
 
 class ElectionRules(NamedTuple):
-    """What an election must know beside the image."""
+    """The inputs of an election beside the image."""
 
-    unclean: Callable[[str], bool]
-    """Whether `unclean.leader.election.enable` holds for a topic."""
+    allows_unclean: Callable[[str], bool]
+    """Returns `unclean.leader.election.enable` of a topic."""
     shutting_down: frozenset[int] = frozenset()
-    """Brokers that are up but asked to leave: they lead only what nobody else can."""
+    """Brokers in controlled shutdown: they lead only partitions that no other broker can lead."""
 
 
 class PartitionChanges:
-    """Collects new states; one topic record carries all assignments that change in its topic."""
+    """Collects new partition states and turns them into changes, one topic record per topic."""
 
     def __init__(self, image: ClusterImage) -> None:
         self._image = image
-        self._after: dict[TopicPartition, PartitionState] = {}
+        self._states: dict[TopicPartition, PartitionState] = {}
 
     def current(self, key: TopicPartition) -> PartitionState | None:
-        """As decided so far; None where there is no such partition."""
-        after = self._after.get(key)
-        if after is not None:
-            return after
-        state = self._image.partitions.get(key)
-        if state is None:
+        """Returns the state including changes so far; None if the partition does not exist."""
+        state = self._states.get(key)
+        if state is not None:
+            return state
+        record = self._image.partitions.get(key)
+        if record is None:
             return None
-        return PartitionState(state, self._image.topics[key.topic].assignments[key.partition])
+        return PartitionState(record, self._image.topics[key.topic].assignments[key.partition])
 
-    def add(self, after: PartitionState) -> None:
-        self._after[after.record.key] = after
+    def add(self, state: PartitionState) -> None:
+        self._states[state.record.key] = state
 
     def changes(self) -> list[Change]:
         assignments: dict[str, dict[int, Assignment]] = {}
-        for key, after in self._after.items():
-            known = self._image.topics[key.topic].assignments
-            if after.assignment != known[key.partition]:
-                assignments.setdefault(key.topic, dict(known))[key.partition] = after.assignment
+        for key, state in self._states.items():
+            current = self._image.topics[key.topic].assignments
+            if state.assignment != current[key.partition]:
+                assignments.setdefault(key.topic, dict(current))[key.partition] = state.assignment
         topics: list[Change] = [
-            Put(replace(self._image.topics[topic], assignments=changed))
-            for topic, changed in assignments.items()
+            Put(replace(self._image.topics[topic], assignments=topic_assignments))
+            for topic, topic_assignments in assignments.items()
         ]
-        return topics + [Put(after.record) for after in self._after.values()]
+        return topics + [Put(state.record) for state in self._states.values()]
 
 
 def new_partition(
     topic: str, partition: int, replicas: Iterable[int], live: Container[int], controller_epoch: int
 ) -> PartitionRecord:
-    """The first live replica leads, all live ones are in sync: there is nothing to lag behind.
+    """Returns a new partition: its first live replica leads, and all live replicas are in sync.
 
-    At least one replica is live.
+    At least one replica must be live.
     """
     isr = tuple(replica for replica in replicas if replica in live)
     return PartitionRecord(
@@ -104,58 +104,59 @@ def next_partition_state(
     restarted: Container[int] = (),
     by_leader: bool = False,
 ) -> PartitionState | None:
-    """The state that follows; None where nothing changes.
+    """Returns the next state, or None if nothing changes.
 
-    `isr` and `assignment` are those to aim at, if not those of now; at least one member of the ISR
-    is among the replicas, or an unclean election is allowed and finds a live one. `prefer` leads if
-    it is in sync. Brokers that `restarted` may have lost what they had not flushed: they leave the
-    ISR unless nobody else is in it, and where one of them leads again it does so in a new epoch.
+    `isr` and `assignment` are the target values; by default the current ones. At least one member
+    of the ISR must be among the replicas, or an unclean election must be possible. `prefer` leads
+    if it is in sync. Brokers in `restarted` may have lost records that they had not flushed: they
+    leave the ISR unless it would be empty, and lead again only in a new leader epoch. `by_leader`
+    is set if the leader itself proposed the ISR.
     """
-    state = before.record
+    record = before.record
     target = assignment or before.assignment
-    in_sync = [r for r in (state.isr if isr is None else isr) if r in target.replicas]
+    in_sync = [r for r in (record.isr if isr is None else isr) if r in target.replicas]
 
-    def best(replicas: Iterable[int]) -> list[int]:
+    def eligible(replicas: Iterable[int]) -> list[int]:
         up = [r for r in replicas if r in live]
         return [r for r in up if r not in restarted and r not in rules.shutting_down] or up
 
-    voters = best(in_sync)
-    if prefer in voters:
+    new_isr = eligible(in_sync)
+    if prefer in new_isr:
         leader = prefer
-    elif state.leader in voters:
-        leader = state.leader
-    elif voters:
-        leader = next(r for r in target.replicas if r in voters)
-    elif rules.unclean(state.topic) and (candidates := best(target.replicas)):
+    elif record.leader in new_isr:
+        leader = record.leader
+    elif new_isr:
+        leader = next(r for r in target.replicas if r in new_isr)
+    elif rules.allows_unclean(record.topic) and (candidates := eligible(target.replicas)):
         leader = candidates[0]
-        voters = [leader]
+        new_isr = [leader]
     else:
         leader = NO_LEADER
-        voters = in_sync
-    if not voters:
-        raise ValueError(f"{state.key} would be left without an in-sync replica")
+        new_isr = in_sync
+    if not new_isr:
+        raise ValueError(f"{record.key} would have no in-sync replica")
 
     if leader != NO_LEADER and (target.adding or target.removing):
         staying = tuple(r for r in target.replicas if r not in target.removing)
-        if all(r in voters for r in staying):
+        if all(r in new_isr for r in staying):
             target = Assignment(staying)
-            voters = [r for r in voters if r in staying]
+            new_isr = [r for r in new_isr if r in staying]
             if leader not in staying:
                 leader = staying[0]
 
-    moved = leader != state.leader or target != before.assignment
-    again = leader != NO_LEADER and leader == state.leader and leader in restarted
-    if not (moved or again or tuple(voters) != state.isr):
+    is_moved = leader != record.leader or target != before.assignment
+    is_reelected = leader != NO_LEADER and leader == record.leader and leader in restarted
+    if not (is_moved or is_reelected or tuple(new_isr) != record.isr):
         return None
-    keeps_epoch = by_leader and not moved
+    keeps_epoch = by_leader and not is_moved
     return PartitionState(
         replace(
-            state,
+            record,
             leader=leader,
-            leader_epoch=state.leader_epoch + (0 if keeps_epoch else 1),
-            isr=tuple(voters),
+            leader_epoch=record.leader_epoch + (0 if keeps_epoch else 1),
+            isr=tuple(new_isr),
             controller_epoch=controller_epoch,
-            partition_epoch=state.partition_epoch + 1,
+            partition_epoch=record.partition_epoch + 1,
         ),
         target,
     )

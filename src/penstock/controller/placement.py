@@ -1,9 +1,9 @@
-"""Where the replicas of new partitions go (R1).
+"""Replica placement: the brokers that get the replicas of new partitions (R1).
 
-Brokers stand in a row in which racks alternate. The first replica of a partition is the broker
-after that of the partition before. The others follow in the row after a gap that widens by one
-each time the row has been used up, so that two brokers do not share all their partitions; a broker
-whose rack has the fewest replicas of the partition goes first.
+The live brokers are put in an order in which racks alternate. The first replica of each partition
+goes to the next broker in that order. The other replicas follow after a shift that grows by one
+each time all brokers have been used, so that two brokers do not share all their partitions. Brokers
+whose rack has the fewest replicas of the partition are preferred.
 """
 
 from collections import Counter
@@ -16,19 +16,21 @@ from penstock.core.errors import ErrorCode, KafkaError
 
 
 class PlacementStart(NamedTuple):
-    """Where to begin in the row of brokers, and with which gap: chance, given by the host."""
+    """The random start of a placement, chosen by the host."""
 
-    first: int
-    shift: int
+    broker_index: int
+    """The position of the first partition's leader in the order of brokers."""
+    replica_shift: int
+    """The distance from a partition's leader to its next replica."""
 
 
 def interleave_racks(racks: Mapping[int, str | None]) -> list[int]:
-    """The brokers, one of each rack in turn. Brokers without a rack share one of their own."""
+    """Returns the brokers with alternating racks; those without a rack count as one rack."""
     by_rack: dict[str, list[int]] = {}
     for broker in sorted(racks):
         by_rack.setdefault(racks[broker] or "", []).append(broker)
-    turns = zip_longest(*(by_rack[rack] for rack in sorted(by_rack)))
-    return [broker for turn in turns for broker in turn if broker is not None]
+    rounds = zip_longest(*(by_rack[rack] for rack in sorted(by_rack)))
+    return [broker for group in rounds for broker in group if broker is not None]
 
 
 def place_replicas(
@@ -38,65 +40,67 @@ def place_replicas(
     start: PlacementStart,
     first_partition: int = 0,
 ) -> list[tuple[int, ...]]:
-    """The replicas of `partitions` partitions from number `first_partition`, leaders first.
+    """Returns the replicas of `partitions` partitions from `first_partition` on, leaders first.
 
-    `racks` has the brokers that are up. Raises INVALID_REPLICATION_FACTOR where they are too few
-    (E1).
+    `racks` has the live brokers. Raises INVALID_REPLICATION_FACTOR if there are too few (E1).
     """
     if replication_factor < 1:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Replication factor {replication_factor} is not possible: it must be at least 1, "
-            "or -1 for the default of the broker.",
+            f"replication factor {replication_factor} is not possible: use at least 1, "
+            "or -1 for the default of the broker",
         )
     if replication_factor > len(racks):
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Replication factor {replication_factor} needs as many brokers, but only "
-            f"{len(racks)} {'is' if len(racks) == 1 else 'are'} up. "
-            f"Start more brokers, or ask for a replication factor of {max(len(racks), 1)} or less.",
+            f"replication factor {replication_factor} is larger than the {len(racks)} "
+            f"{'broker that is' if len(racks) == 1 else 'brokers that are'} up: start more "
+            f"brokers, or use a replication factor of {max(len(racks), 1)} or less",
         )
-    row = interleave_racks(racks)
+    order = interleave_racks(racks)
     stride = len({rack or "" for rack in racks.values()})
-    placed: list[tuple[int, ...]] = []
+    placements: list[tuple[int, ...]] = []
     for partition in range(first_partition, first_partition + partitions):
-        first = (start.first + partition) % len(row)
-        shift = start.shift + partition // len(row)
-        placed.append(_replicas(row, racks, first, shift * stride, replication_factor))
-    return placed
+        leader_index = (start.broker_index + partition) % len(order)
+        shift = (start.replica_shift + partition // len(order)) * stride
+        placements.append(_replicas(order, racks, leader_index, shift, replication_factor))
+    return placements
 
 
 def place_added_partitions(
     image: ClusterImage, topic: str, partitions: int, start: PlacementStart
 ) -> list[tuple[int, ...]]:
-    """The replicas of partitions that are added: the round goes on that the topic began."""
+    """Returns the replicas of added partitions, continuing the placement of the existing ones."""
     assignments = image.topics[topic].assignments
-    first = assignments[0].replicas
+    replicas = assignments[0].replicas
     racks = racks_of(image)
-    row = interleave_racks(racks)
-    if first[0] in racks:
-        start = PlacementStart(row.index(first[0]), start.shift)
-    return place_replicas(racks, partitions, len(first), start, first_partition=len(assignments))
+    if replicas[0] in racks:
+        broker_index = interleave_racks(racks).index(replicas[0])
+        start = PlacementStart(broker_index, start.replica_shift)
+    return place_replicas(racks, partitions, len(replicas), start, first_partition=len(assignments))
 
 
 def racks_of(image: ClusterImage) -> dict[int, str | None]:
-    """The brokers that are up, each with its rack."""
+    """Returns the live brokers, each with its rack."""
     return {broker_id: broker.rack for broker_id, broker in image.brokers.items()}
 
 
 def _replicas(
-    row: list[int], racks: Mapping[int, str | None], first: int, shift: int, count: int
+    order: list[int], racks: Mapping[int, str | None], leader_index: int, shift: int, count: int
 ) -> tuple[int, ...]:
-    others = len(row) - 1
-    waiting = [row[(first + 1 + (shift + turn) % others) % len(row)] for turn in range(others)]
-    chosen = [row[first]]
-    used = Counter([racks[row[first]] or ""])
-    while len(chosen) < count:
-        broker = min(waiting, key=lambda broker: used[racks[broker] or ""])
-        waiting.remove(broker)
-        chosen.append(broker)
-        used[racks[broker] or ""] += 1
-    return tuple(chosen)
+    size = len(order)
+    candidates = [
+        order[(leader_index + 1 + (shift + distance) % (size - 1)) % size]
+        for distance in range(size - 1)
+    ]
+    replicas = [order[leader_index]]
+    replicas_by_rack = Counter([racks[replicas[0]] or ""])
+    while len(replicas) < count:
+        broker = min(candidates, key=lambda broker: replicas_by_rack[racks[broker] or ""])
+        candidates.remove(broker)
+        replicas.append(broker)
+        replicas_by_rack[racks[broker] or ""] += 1
+    return tuple(replicas)
 
 
 def check_assignment(
@@ -105,23 +109,23 @@ def check_assignment(
     replication_factor: int | None = None,
     staying: Collection[int] = (),
 ) -> None:
-    """Refuses replicas a user named that cannot be: none, one twice, brokers that are not up.
+    """Raises INVALID_REPLICA_ASSIGNMENT for an empty list, a duplicate, or a broker that is down.
 
-    A broker among `staying` holds the partition already, and may be down.
+    A broker in `staying` has the partition already and may be down.
     """
     if not replicas:
-        problem = "A partition needs at least one replica, and the list is empty."
+        problem = "the list of replicas is empty: a partition needs at least one"
     elif len(set(replicas)) < len(replicas):
-        problem = f"The replicas {replicas} name a broker twice: each copy needs its own broker."
+        problem = f"the replicas {replicas} name a broker twice: use a different broker for each"
     elif unknown := sorted(set(replicas) - set(image.brokers) - set(staying)):
         problem = (
-            f"The replicas {replicas} name brokers that are not up: {unknown}. "
-            f"Those that are: {sorted(image.brokers)}."
+            f"the replicas {replicas} name brokers that are not up, {unknown}: "
+            f"use some of {sorted(image.brokers)}"
         )
     elif replication_factor is not None and len(replicas) != replication_factor:
         problem = (
-            f"The replicas {replicas} are {len(replicas)}, but the other partitions of the topic "
-            f"have {replication_factor}. Give all partitions the same number."
+            f"the partition has {len(replicas)} replicas, {replicas}, but the other partitions of "
+            f"the topic have {replication_factor}: give all partitions the same number"
         )
     else:
         return

@@ -1,4 +1,4 @@
-"""Producer ids are handed to brokers in blocks, each id once in the cluster's life (P3)."""
+"""Allocation of producer ids to brokers, in blocks; the cluster never reuses an id (P3)."""
 
 from typing import Final
 
@@ -16,13 +16,13 @@ _LAST_ID: Final = 2**63 - 1
 
 
 def next_block(image: ClusterImage, broker_id: int) -> ControllerResult[ProducerIdsRecord]:
-    """The block after the one that was handed out last."""
+    """Allocates the block that follows the last one."""
     start = 0 if image.producer_ids is None else image.producer_ids.block_end + 1
     end = start + BLOCK_SIZE - 1
     if end > _LAST_ID:
         raise KafkaError(
             ErrorCode.UNKNOWN_SERVER_ERROR,
-            f"All {_LAST_ID} producer ids have been handed out: producers need a new cluster.",
+            f"all {_LAST_ID} producer ids of this cluster are used up",
         )
     block = ProducerIdsRecord(broker_id, start, end)
     return ControllerResult([Put(block)], block)
@@ -31,7 +31,7 @@ def next_block(image: ClusterImage, broker_id: int) -> ControllerResult[Producer
 def allocate_producer_ids(
     image: ClusterImage, request: AllocateProducerIdsRequest
 ) -> ControllerResult[AllocateProducerIdsResponse]:
-    """A block for a broker of the cluster, whose registration must be the present one."""
+    """Allocates a block for a broker, whose epoch must be that of its current registration."""
     broker = image.brokers.get(request.broker_id)
     if broker is None:
         code = ErrorCode.BROKER_ID_NOT_REGISTERED

@@ -1,4 +1,4 @@
-"""Quotas of users, client ids and addresses (X4)."""
+"""Changes to the quotas of users, client ids and IP addresses (X4)."""
 
 from collections.abc import Mapping
 
@@ -8,9 +8,9 @@ from penstock.controller.metadata import Change
 
 
 def alter_quotas(image: ClusterImage, altered: Mapping[Entity, Mapping[str, str]]) -> list[Change]:
-    """Each entity has these settings from now on, and no others.
+    """Returns the changes that give each entity exactly these settings.
 
-    They are worked out from those of now, so that what is no quota (a user's credentials) stays.
+    The caller includes the settings of the entity that are no quotas, such as SCRAM credentials.
     """
     return [
         change

@@ -35,23 +35,26 @@ from penstock.protocol.messages.list_partition_reassignments import (
 def alter_partition_reassignments(
     image: ClusterImage, request: AlterPartitionReassignmentsRequest, rules: ElectionRules
 ) -> ControllerResult[AlterPartitionReassignmentsResponse]:
-    """Starts, replaces and (where replicas are null) cancels reassignments."""
+    """Starts and replaces reassignments, and cancels those whose replicas are null."""
     changes = PartitionChanges(image)
     seen: set[TopicPartition] = set()
     topics: list[ReassignableTopicResponse] = []
     for topic in request.topics:
         results: list[ReassignablePartitionResponse] = []
-        for wanted in topic.partitions:
-            key = TopicPartition(topic.name, wanted.partition_index)
+        for requested in topic.partitions:
+            key = TopicPartition(topic.name, requested.partition_index)
             result = ReassignablePartitionResponse(
-                partition_index=wanted.partition_index, error_message=None
+                partition_index=requested.partition_index, error_message=None
             )
             try:
                 if key in seen:
                     raise KafkaError(
-                        ErrorCode.INVALID_REQUEST, f"{key} is in the request twice. Name it once."
+                        ErrorCode.INVALID_REQUEST,
+                        f"{key} is in the request more than once: name it once",
                     )
-                after = _alter(image, key, wanted, request.allow_replication_factor_change, rules)
+                after = _alter(
+                    image, key, requested, request.allow_replication_factor_change, rules
+                )
                 if after is not None:
                     changes.add(after)
             except KafkaError as error:
@@ -70,7 +73,7 @@ def alter_partition_reassignments(
 def _alter(
     image: ClusterImage,
     key: TopicPartition,
-    wanted: ReassignablePartition,
+    requested: ReassignablePartition,
     allow_replication_factor_change: bool,
     rules: ElectionRules,
 ) -> PartitionState | None:
@@ -78,44 +81,49 @@ def _alter(
     if before is None:
         raise KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"There is no partition {key}. Look at the topic's partitions and ask again.",
+            f"partition {key} does not exist: check the topic and the partition number",
         )
-    now = before.assignment
-    origin = tuple(replica for replica in now.replicas if replica not in now.adding)
-    if wanted.replicas is None:
-        if not (now.adding or now.removing):
+    current = before.assignment
+    origin = tuple(replica for replica in current.replicas if replica not in current.adding)
+    if requested.replicas is None:
+        if not (current.adding or current.removing):
             raise KafkaError(
                 ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
-                f"{key} is not being reassigned, so there is nothing to cancel.",
+                f"{key} is not being reassigned: there is nothing to cancel",
             )
         target = Assignment(origin)
     else:
-        target = _towards(image, key, origin, wanted.replicas, allow_replication_factor_change)
+        target = _assignment_towards(
+            image, key, origin, requested.replicas, allow_replication_factor_change
+        )
     _check_in_sync(image, before, target, rules)
     return next_partition_state(
         before, image.brokers, image.controller_epoch, rules, assignment=target
     )
 
 
-def _towards(
+def _assignment_towards(
     image: ClusterImage,
     key: TopicPartition,
     origin: tuple[int, ...],
-    wanted: list[int],
+    replicas: list[int],
     allow_replication_factor_change: bool,
 ) -> Assignment:
-    """The assignment under way from `origin`; a replica that is there already may be down."""
-    check_assignment(image, wanted, staying=origin)
-    if len(wanted) != len(origin) and not allow_replication_factor_change:
+    """Returns the assignment during the move from `origin` to `replicas`.
+
+    A replica that has the partition already may be down.
+    """
+    check_assignment(image, replicas, staying=origin)
+    if len(replicas) != len(origin) and not allow_replication_factor_change:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"{key} has {len(origin)} replicas and would have {len(wanted)}, but the request does "
-            "not allow another replication factor. Name as many brokers, or allow it.",
+            f"{key} has {len(origin)} replicas and would have {len(replicas)}, but the request "
+            "does not allow a change of the replication factor: name as many brokers, or allow it",
         )
-    removing = tuple(replica for replica in origin if replica not in wanted)
+    removing = tuple(replica for replica in origin if replica not in replicas)
     return Assignment(
-        replicas=(*wanted, *removing),
-        adding=tuple(replica for replica in wanted if replica not in origin),
+        replicas=(*replicas, *removing),
+        adding=tuple(replica for replica in replicas if replica not in origin),
         removing=removing,
     )
 
@@ -123,35 +131,36 @@ def _towards(
 def _check_in_sync(
     image: ClusterImage, before: PartitionState, target: Assignment, rules: ElectionRules
 ) -> None:
-    """Refuses to drop the replicas that alone have everything.
+    """Raises INVALID_REPLICA_ASSIGNMENT if all replicas that have every record would be dropped.
 
-    Only what an unfinished reassignment has brought can be dropped at once, so it must be theirs.
+    That can happen only if they were added by an unfinished reassignment: only those are dropped at
+    once.
     """
     state = before.record
-    kept = [replica for replica in state.isr if replica in target.replicas]
+    remaining_isr = [replica for replica in state.isr if replica in target.replicas]
     needs_live = state.leader != NO_LEADER
-    if any(replica in image.brokers for replica in kept) if needs_live else kept:
+    if any(replica in image.brokers for replica in remaining_isr) if needs_live else remaining_isr:
         return
-    if rules.unclean(state.topic) and any(r in image.brokers for r in target.replicas):
+    if rules.allows_unclean(state.topic) and any(r in image.brokers for r in target.replicas):
         return
     raise KafkaError(
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-        f"{state.key} cannot give up its in-sync replicas {list(state.isr)}: none of "
-        f"{list(target.replicas)} is up and has all records. Wait until one has caught up, or set "
-        "unclean.leader.election.enable for the topic, which may lose records.",
+        f"{state.key} cannot drop its in-sync replicas {list(state.isr)}, because none of "
+        f"{list(target.replicas)} is up and has all records: wait until one has caught up, or set "
+        "unclean.leader.election.enable for the topic, which may lose records",
     )
 
 
 def list_partition_reassignments(
     image: ClusterImage, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    """The reassignments under way: of the named partitions, or (null) of all."""
+    """Lists the reassignments in progress: of the named partitions, or of all (null)."""
     if request.topics is None:
-        wanted = [(name, list(topic.assignments)) for name, topic in image.topics.items()]
+        requested = [(name, list(topic.assignments)) for name, topic in image.topics.items()]
     else:
-        wanted = [(topic.name, topic.partition_indexes) for topic in request.topics]
+        requested = [(topic.name, topic.partition_indexes) for topic in request.topics]
     topics: list[OngoingTopicReassignment] = []
-    for name, partitions in wanted:
+    for name, partitions in requested:
         if name not in image.topics:
             continue
         assignments = image.topics[name].assignments

@@ -1,4 +1,4 @@
-"""SCRAM credentials of users (X2), kept among the settings of the user."""
+"""Changes to SCRAM credentials (X2), which are stored among the settings of the user."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from penstock.controller.metadata import Change
 def alter_scram_credentials(
     image: ClusterImage, credentials: Iterable[tuple[str, str, str | None]]
 ) -> list[Change]:
-    """Sets and (None) removes credentials: user, mechanism, and the credential as it is stored."""
+    """Sets or removes credentials: tuples of user, mechanism and stored credential (or None)."""
     return update_configs(
         image,
         (((("users", user),), {mechanism: value}) for user, mechanism, value in credentials),

@@ -1,4 +1,4 @@
-"""Topics that go, by name or by id."""
+"""Deletion of topics, by name or by id."""
 
 from collections import Counter
 
@@ -20,20 +20,20 @@ from penstock.protocol.messages.delete_topics import (
 def delete_topics(
     image: ClusterImage, request: DeleteTopicsRequest
 ) -> ControllerResult[DeleteTopicsResponse]:
-    """Removes topics by name or id: their partitions, settings and the topics themselves.
+    """Deletes topics by name or id, with their partitions and settings.
 
-    A result has both name and id where the topic is known: whether the client may see the name it
-    did not give is for the handler to say.
+    A result has both the name and the id of an existing topic. The handler decides whether the
+    client may see a name that it did not send.
     """
-    wanted = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
-    names = [_name_of(image, topic) for topic in wanted]
+    requested = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
+    names = [_name_of(image, topic) for topic in requested]
     times = Counter(name for name in names if name is not None)
     changes: list[Change] = []
     results: dict[tuple[str | None, TopicId], DeletableTopicResult] = {}
-    for topic, name in zip(wanted, names, strict=True):
+    for topic, name in zip(requested, names, strict=True):
         result = DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
         try:
-            record = _deletable(image, topic, name)
+            record = _topic_to_delete(image, topic, name)
             result.name, result.topic_id = record.topic, record.topic_id
             if times[record.topic] > 1:
                 raise duplicate_topic_error(record.topic)
@@ -45,7 +45,7 @@ def delete_topics(
 
 
 def delete_topic(image: ClusterImage, topic: str) -> list[Change]:
-    """Everything that is kept of a topic that exists, children before parents."""
+    """Returns the deletions of all records of an existing topic, children before parents."""
     changes: list[Change] = [
         Delete(TopicPartition(topic, number)) for number in sorted(image.topics[topic].assignments)
     ]
@@ -61,18 +61,18 @@ def _name_of(image: ClusterImage, topic: DeleteTopicState) -> str | None:
     return image.topic_names.get(topic.topic_id)
 
 
-def _deletable(image: ClusterImage, topic: DeleteTopicState, name: str | None) -> TopicRecord:
+def _topic_to_delete(image: ClusterImage, topic: DeleteTopicState, name: str | None) -> TopicRecord:
     by_id = topic.topic_id != ZERO_UUID
     if by_id == (topic.name is not None):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"A topic to delete is named either by name or by id: {topic.name!r} and "
-            f"{topic.topic_id} were given.",
+            f"a topic to delete needs either a name or an id, not name {topic.name!r} and "
+            f"id {topic.topic_id}",
         )
     if name is None:
         raise KafkaError(
             ErrorCode.UNKNOWN_TOPIC_ID,
-            f"There is no topic with id {topic.topic_id}. It may have been deleted already.",
+            f"no topic has the id {topic.topic_id}: it may have been deleted already",
         )
     if name not in image.topics:
         raise unknown_topic_error(name)

@@ -1,4 +1,4 @@
-"""What a topic may be called, and what is said about names that do not fit."""
+"""Checks of topic names, and the errors about names that other modules share."""
 
 import re
 from collections.abc import Iterable
@@ -7,27 +7,26 @@ from typing import Final
 from penstock.core.errors import ErrorCode, KafkaError
 
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
-"""Taken by KRaft, whose clusters may use the same folders one day."""
+"""Reserved by KRaft, whose brokers may use the same log directories."""
 
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 _MAX_LENGTH: Final = 249
 
 
 def check_topic_name(name: str) -> None:
-    """Raises INVALID_TOPIC_EXCEPTION for a name that cannot be that of a folder."""
+    """Raises INVALID_TOPIC_EXCEPTION for a name that no log directory can have."""
     if not name:
-        problem = "A topic needs a name, and this one is empty."
+        problem = "the topic name is empty: choose a name"
     elif name in (".", ".."):
-        problem = f"A topic cannot be called {name!r}: that is a folder everywhere."
+        problem = f"the topic name {name!r} is reserved by file systems: choose another name"
     elif len(name) > _MAX_LENGTH:
         problem = (
-            f"The topic name has {len(name)} characters, more than the {_MAX_LENGTH} allowed. "
-            f"Shorten it: {name[:40]}…"
+            f"the topic name {name[:40]}… has {len(name)} characters: use at most {_MAX_LENGTH}"
         )
     elif not _LEGAL.fullmatch(name):
         problem = (
-            f"The topic name {name!r} has characters that are not allowed. "
-            "Use letters and digits of ASCII, '.', '_' and '-'."
+            f"the topic name {name!r} has characters that are not allowed: "
+            "use ASCII letters and digits, '.', '_' and '-'"
         )
     else:
         return
@@ -37,18 +36,18 @@ def check_topic_name(name: str) -> None:
 def unknown_topic_error(name: str) -> KafkaError:
     return KafkaError(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        f"There is no topic '{name}'. Check the name, or create it.",
+        f"topic '{name}' does not exist: check the name, or create it",
     )
 
 
 def duplicate_topic_error(name: str) -> KafkaError:
     return KafkaError(
-        ErrorCode.INVALID_REQUEST, f"Topic '{name}' is in the request twice. Name it once."
+        ErrorCode.INVALID_REQUEST, f"topic '{name}' is in the request more than once: name it once"
     )
 
 
 class NameCollisions:
-    """Finds names that differ only in '.' and '_', which metrics cannot tell apart."""
+    """Finds names that differ only in '.' and '_': metrics cannot distinguish them."""
 
     def __init__(self, topics: Iterable[str]) -> None:
         self._names: dict[str, str] = {}
@@ -60,11 +59,11 @@ class NameCollisions:
             self._names[topic.replace(".", "_")] = topic
 
     def check(self, topic: str) -> None:
-        """Raises INVALID_TOPIC_EXCEPTION where another topic stands in the way."""
-        other = self._names.get(topic.replace(".", "_"), topic)
-        if other != topic:
+        """Raises INVALID_TOPIC_EXCEPTION if the name collides with that of another topic."""
+        existing = self._names.get(topic.replace(".", "_"), topic)
+        if existing != topic:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"Topic '{topic}' collides with the topic '{other}': names must differ in more "
-                "than '.' and '_'. Choose another name.",
+                f"topic '{topic}' collides with topic '{existing}', whose name differs only in '.' "
+                "and '_': choose another name",
             )

@@ -1,4 +1,4 @@
-"""New topics, and more partitions for those that are there (M1, R1, E1)."""
+"""Creation of topics, and of additional partitions for existing ones (M1, R1, E1)."""
 
 from collections import Counter
 from collections.abc import Callable, Container, Mapping
@@ -48,48 +48,48 @@ from penstock.protocol.messages.create_topics import (
 )
 
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
-"""As many as Kafka's controller takes in one request: a slip of the finger must not stop it."""
+"""The limit of Kafka's controller: a typing error must not stop it."""
 
 _RESERVED_IDS: Final = frozenset(TopicId(int=number) for number in range(100))
 
 
 class NewTopicRules(NamedTuple):
-    """What the creation of topics must know beside the image."""
+    """The inputs of topic creation beside the image."""
 
     num_partitions: int
-    """`num.partitions`, for a topic that does not say."""
+    """`num.partitions`, for a topic that does not specify it."""
     replication_factor: int
-    """`default.replication.factor`, for a topic that does not say."""
+    """`default.replication.factor`, for a topic that does not specify it."""
     validate_configs: Callable[[Mapping[str, str]], None]
-    """Raises a KafkaError for topic settings that cannot be."""
+    """Raises a KafkaError for invalid topic settings."""
     new_topic_id: Callable[[], TopicId]
-    """A random id."""
-    start: PlacementStart
+    """Returns a random id."""
+    placement_start: PlacementStart
 
 
 def generate_topic_id(new_topic_id: Callable[[], TopicId], taken: Container[TopicId]) -> TopicId:
-    """An id that is neither reserved, nor in use, nor starts with a dash when it is printed."""
+    """Returns an id that is neither reserved nor in use, and does not start with a dash in text."""
     while True:
         topic_id = new_topic_id()
-        dashed = topic_id.bytes[0] >> 2 == 62  # '-' in the alphabet of base64 for addresses
-        if topic_id not in _RESERVED_IDS and topic_id not in taken and not dashed:
+        has_dash = topic_id.bytes[0] >> 2 == 62  # '-' in URL-safe base64
+        if topic_id not in _RESERVED_IDS and topic_id not in taken and not has_dash:
             return topic_id
 
 
-class _Budget:
-    """Partitions that the request may still make."""
+class _PartitionBudget:
+    """The number of partitions that a request may still create."""
 
     def __init__(self) -> None:
-        self._left = MAX_PARTITIONS_PER_REQUEST
+        self._remaining = MAX_PARTITIONS_PER_REQUEST
 
     def take(self, partitions: int) -> None:
-        if partitions > self._left:
+        if partitions > self._remaining:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
-                f"One request may make {MAX_PARTITIONS_PER_REQUEST} partitions at most, and "
-                f"{partitions} more are too many. Ask for fewer, or in several requests.",
+                f"{partitions} more partitions exceed the limit of {MAX_PARTITIONS_PER_REQUEST} in "
+                "one request: create fewer, or use several requests",
             )
-        self._left -= partitions
+        self._remaining -= partitions
 
 
 # --- CreateTopics
@@ -98,21 +98,22 @@ class _Budget:
 def create_topics(
     image: ClusterImage, request: CreateTopicsRequest, rules: NewTopicRules
 ) -> ControllerResult[CreateTopicsResponse]:
-    """Makes the topics that can be made; each result says how its own went.
+    """Creates all valid topics; each topic has its own result.
 
-    `configs` of a result is left empty for the handler, which knows defaults and rights.
+    The `configs` of a result are left empty: the handler adds them, with defaults and permissions.
     """
-    seen = Counter(topic.name for topic in request.topics)
+    counts = Counter(topic.name for topic in request.topics)
     names = NameCollisions(image.topics)
-    budget = _Budget()
+    budget = _PartitionBudget()
     ids = set(image.topic_names)
     changes: list[Change] = []
     results: dict[str, CreatableTopicResult] = {}
     for topic in request.topics:
         try:
-            if seen[topic.name] > 1:
+            if counts[topic.name] > 1:
                 raise duplicate_topic_error(topic.name)
-            names.check(_checked_name(image, topic.name))
+            _check_new_name(image, topic.name)
+            names.check(topic.name)
             values = _configs(topic, rules.validate_configs)
             replicas = _replicas(image, topic, rules, budget)
         except KafkaError as error:
@@ -131,9 +132,9 @@ def create_topics(
             num_partitions=len(replicas),
             replication_factor=len(replicas[0]),
         )
-        rules = rules._replace(
-            start=PlacementStart(rules.start.first + len(replicas), rules.start.shift)
-        )
+        start = rules.placement_start
+        start = start._replace(broker_index=start.broker_index + len(replicas))
+        rules = rules._replace(placement_start=start)
     response = CreateTopicsResponse(topics=list(results.values()))
     return ControllerResult([] if request.validate_only else changes, response)
 
@@ -145,7 +146,7 @@ def new_topic(
     replicas: list[tuple[int, ...]],
     configs: Mapping[str, str],
 ) -> list[Change]:
-    """The records of a topic whose partitions have these replicas."""
+    """Returns the changes that create a topic whose partitions have these replicas."""
     assignments = {number: Assignment(brokers) for number, brokers in enumerate(replicas)}
     changes: list[Change] = [Put(TopicRecord(topic, topic_id, assignments))]
     if configs:
@@ -162,16 +163,15 @@ def _new_partitions(
     ]
 
 
-def _checked_name(image: ClusterImage, name: str) -> str:
+def _check_new_name(image: ClusterImage, name: str) -> None:
     check_topic_name(name)
     if name == CLUSTER_METADATA_TOPIC:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"{name} is kept for the cluster itself. Choose another name.",
+            f"topic name {name} is reserved for the cluster: choose another name",
         )
     if name in image.topics:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    return name
 
 
 def _configs(
@@ -182,7 +182,7 @@ def _configs(
         if config.value is None:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
-                f"The setting {config.name} has no value. Give it one, or leave it out.",
+                f"setting {config.name} has no value: give it one, or leave it out",
             )
         values[config.name] = config.value
     validate(values)
@@ -190,39 +190,41 @@ def _configs(
 
 
 def _replicas(
-    image: ClusterImage, topic: CreatableTopic, rules: NewTopicRules, budget: _Budget
+    image: ClusterImage, topic: CreatableTopic, rules: NewTopicRules, budget: _PartitionBudget
 ) -> list[tuple[int, ...]]:
     if topic.assignments:
-        return _assigned(image, topic, budget)
+        return _assigned_replicas(image, topic, budget)
     if topic.replication_factor == 0 or topic.replication_factor < -1:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Replication factor {topic.replication_factor} is not possible: it must be at least "
-            "1, or -1 for the default of the broker.",
+            f"replication factor {topic.replication_factor} is not possible: use at least 1, "
+            "or -1 for the default of the broker",
         )
     if topic.num_partitions == 0 or topic.num_partitions < -1:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"{topic.num_partitions} partitions are not possible: a topic needs at least 1, or -1 "
-            "for the default of the broker.",
+            f"{topic.num_partitions} partitions are not possible: use at least 1, or -1 for the "
+            "default of the broker",
         )
     count = rules.num_partitions if topic.num_partitions == -1 else topic.num_partitions
     factor = (
         rules.replication_factor if topic.replication_factor == -1 else topic.replication_factor
     )
     budget.take(count)
-    return place_replicas(racks_of(image), count, factor, rules.start)
+    return place_replicas(racks_of(image), count, factor, rules.placement_start)
 
 
-def _assigned(image: ClusterImage, topic: CreatableTopic, budget: _Budget) -> list[tuple[int, ...]]:
-    for given, what in (
+def _assigned_replicas(
+    image: ClusterImage, topic: CreatableTopic, budget: _PartitionBudget
+) -> list[tuple[int, ...]]:
+    for value, name in (
         (topic.replication_factor, "the replication factor"),
         (topic.num_partitions, "the number of partitions"),
     ):
-        if given != -1:
+        if value != -1:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"Replicas are assigned one by one, so {what} must be -1 and not {given}.",
+                f"{name} is {value} although the replicas are assigned explicitly: use -1",
             )
     budget.take(len(topic.assignments))
     replicas: dict[int, tuple[int, ...]] = {}
@@ -231,14 +233,14 @@ def _assigned(image: ClusterImage, topic: CreatableTopic, budget: _Budget) -> li
         if assignment.partition_index in replicas:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Partition {assignment.partition_index} has two assignments. Keep one.",
+                f"partition {assignment.partition_index} has two assignments: remove one",
             )
         check_assignment(image, assignment.broker_ids, factor)
         replicas[assignment.partition_index] = tuple(assignment.broker_ids)
     if sorted(replicas) != list(range(len(replicas))):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"Partitions must be numbered from 0 without a gap, not {sorted(replicas)}.",
+            f"partitions {sorted(replicas)} are not numbered from 0 without a gap",
         )
     return [replicas[number] for number in range(len(replicas))]
 
@@ -249,17 +251,17 @@ def _assigned(image: ClusterImage, topic: CreatableTopic, budget: _Budget) -> li
 def create_partitions(
     image: ClusterImage, request: CreatePartitionsRequest, start: PlacementStart
 ) -> ControllerResult[CreatePartitionsResponse]:
-    """Adds partitions to topics; each result says how its own went."""
-    seen = Counter(topic.name for topic in request.topics)
-    budget = _Budget()
+    """Adds partitions to topics; each topic has its own result."""
+    counts = Counter(topic.name for topic in request.topics)
+    budget = _PartitionBudget()
     changes: list[Change] = []
     results: dict[str, CreatePartitionsTopicResult] = {}
     for topic in request.topics:
         result = CreatePartitionsTopicResult(name=topic.name)
         try:
-            if seen[topic.name] > 1:
+            if counts[topic.name] > 1:
                 raise duplicate_topic_error(topic.name)
-            changes += _more_partitions(image, topic, start, budget)
+            changes += _add_partitions(image, topic, start, budget)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
         results[topic.name] = result
@@ -267,23 +269,26 @@ def create_partitions(
     return ControllerResult([] if request.validate_only else changes, response)
 
 
-def _more_partitions(
-    image: ClusterImage, topic: CreatePartitionsTopic, start: PlacementStart, budget: _Budget
+def _add_partitions(
+    image: ClusterImage,
+    topic: CreatePartitionsTopic,
+    start: PlacementStart,
+    budget: _PartitionBudget,
 ) -> list[Change]:
     record = image.topics.get(topic.name)
     if record is None:
         raise unknown_topic_error(topic.name)
-    if any(known.adding or known.removing for known in record.assignments.values()):
+    if any(current.adding or current.removing for current in record.assignments.values()):
         raise KafkaError(
             ErrorCode.REASSIGNMENT_IN_PROGRESS,
-            f"Topic '{topic.name}' is being reassigned. Add partitions once that is finished.",
+            f"topic '{topic.name}' is being reassigned: add partitions when that is complete",
         )
     first = len(record.assignments)
     if topic.count <= first:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"Topic '{topic.name}' has {first} partitions already, so {topic.count} is no "
-            "increase. Partitions can be added, never taken away.",
+            f"topic '{topic.name}' already has {first} partitions, and {topic.count} is no "
+            "increase: partitions can only be added",
         )
     added = topic.count - first
     budget.take(added)
@@ -293,8 +298,8 @@ def _more_partitions(
         if len(topic.assignments) != added:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"{added} partitions are added, but {len(topic.assignments)} are assigned. "
-                "Assign each new one, or none.",
+                f"{added} partitions are added, but {len(topic.assignments)} are assigned: "
+                "assign each new partition, or none",
             )
         factor = len(record.assignments[0].replicas)
         for assignment in topic.assignments:

@@ -1,1 +1,1 @@
-"""What a replica decides: whether it leads, how far a record is replicated, who waits for it."""
+"""Replication: the local replica's view of a partition, and requests that wait for records."""

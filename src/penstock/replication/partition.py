@@ -1,7 +1,7 @@
-"""A partition as one of its replicas sees it: who leads, who is in sync, how far all have come.
+"""A partition as seen by its local replica: leader, ISR, epochs and the high watermark.
 
-It decides and remembers; the log is the host's. After every change of the log's end the host asks
-for the high watermark and tells the log.
+This class holds state and makes decisions; `broker/replica` owns the log. After every change of the
+log end offset the caller computes the high watermark here and passes it to the log.
 """
 
 from penstock.core.errors import ErrorCode
@@ -11,11 +11,11 @@ NO_LEADER = -1
 
 
 class Partition:
-    """The local replica's part in a partition (R2, R4)."""
+    """The replication state of a partition with a local replica (R2, R4)."""
 
     __slots__ = (
         "_follower_ends",
-        "_others_in_sync",
+        "_followers_in_sync",
         "is_leader",
         "isr",
         "key",
@@ -37,7 +37,7 @@ class Partition:
         self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
         self.is_leader = False
-        self._others_in_sync: tuple[int, ...] = ()
+        self._followers_in_sync: tuple[int, ...] = ()
         self._follower_ends: dict[int, int] = {}
 
     def update(
@@ -49,9 +49,9 @@ class Partition:
         isr: tuple[int, ...],
         replicas: tuple[int, ...],
     ) -> bool:
-        """Takes over what the controller decided; False where that is older than what is known.
+        """Applies a state from the controller; returns False if it is older than the current one.
 
-        A new leader knows nothing of its followers until they fetch.
+        A new leader does not know the log end offsets of its followers until they fetch.
         """
         if partition_epoch <= self.partition_epoch or leader_epoch < self.leader_epoch:
             return False
@@ -63,17 +63,17 @@ class Partition:
         self.isr = isr
         self.replicas = replicas
         self.is_leader = leader == self.local_id
-        self._others_in_sync = tuple(each for each in isr if each != self.local_id)
+        self._followers_in_sync = tuple(member for member in isr if member != self.local_id)
         return True
 
     def resign(self) -> None:
-        """The partition is here no longer: who still holds this is sent to look for its leader."""
+        """Stops leading: the replica is removed, and clients must look for another leader."""
         self.is_leader = False
 
     def check_leader(self, current_leader_epoch: int = -1) -> ErrorCode:
-        """Whether this replica may serve a client that believes in `current_leader_epoch`.
+        """Returns NONE if this replica may serve a client that knows this leader epoch.
 
-        -1: the client does not know the epoch.
+        -1 means that the client does not know the epoch.
         """
         if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
             if current_leader_epoch < self.leader_epoch:
@@ -82,11 +82,11 @@ class Partition:
         return ErrorCode.NONE if self.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def follower_fetched(self, broker_id: int, offset: int) -> None:
-        """A follower asked for `offset`: it has everything below."""
+        """Records that a follower fetches from `offset` and therefore has all records below it."""
         self._follower_ends[broker_id] = offset
 
     def high_watermark(self, log_end_offset: int) -> int:
-        """The smallest log end offset in the ISR (R2); a follower not heard of has nothing."""
-        for broker_id in self._others_in_sync:
+        """Returns the smallest log end offset in the ISR (R2); 0 if a follower never fetched."""
+        for broker_id in self._followers_in_sync:
             log_end_offset = min(log_end_offset, self._follower_ends.get(broker_id, 0))
         return log_end_offset

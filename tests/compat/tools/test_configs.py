@@ -64,7 +64,7 @@ def test_bad_settings_of_a_topic(shell: Shell, topic: str) -> None:
     missing = shell.attempt(
         "configs", "--alter", "--topic", "missing", "--add-config", "retention.ms=1"
     )
-    assert "There is no topic 'missing'" in _refused(missing, "UnknownTopicOrPartition")
+    assert "topic 'missing' does not exist" in _refused(missing, "UnknownTopicOrPartition")
     assert len(shell("configs", "--describe", "--topic", topic).lines) == 1 + 1
 
 

@@ -30,7 +30,7 @@ def test_a_topic_is_created_described_grown_and_deleted(shell: Shell, name: str)
         refused = shell.attempt("topics", "--alter", "--topic", name, "--partitions", wanted)
         assert refused.exit == 1
         assert "InvalidPartitionsException" in refused.err
-        assert f"has 4 partitions already, so {wanted} is no increase" in refused.out
+        assert f"already has 4 partitions, and {wanted} is no increase" in refused.out
 
     assert shell("topics", "--delete", "--topic", name).text == ""
     assert name not in shell("topics", "--list").lines
@@ -75,7 +75,7 @@ def test_replicas_can_be_named(shell: Shell, name: str) -> None:
     refused = shell.attempt("topics", "--create", "--topic", "x", "--replica-assignment", "1,7")
     assert refused.exit == 1
     assert "InvalidReplicaAssignmentException" in refused.err
-    assert "brokers that are not up: [7]" in refused.out
+    assert "brokers that are not up, [7]" in refused.out
 
 
 def test_only_partitions_in_need_are_listed(shell: Shell, name: str) -> None:
@@ -92,8 +92,8 @@ def test_too_large_a_replication_factor(shell: Shell, name: str) -> None:
     assert refused.exit == 1
     assert "InvalidReplicationFactorException" in refused.err
     assert refused.lines == [
-        "Error while executing topic command : Replication factor 3 needs as many brokers, but "
-        "only 1 is up. Start more brokers, or ask for a replication factor of 1 or less."
+        "Error while executing topic command : replication factor 3 is larger than the 1 "
+        "broker that is up: start more brokers, or use a replication factor of 1 or less"
     ]
     assert name not in shell("topics", "--list").lines
 

@@ -21,8 +21,8 @@ from penstock.controller.placement import PlacementStart
 from penstock.controller.topics import NewTopicRules, new_topic
 from penstock.core.ids import TopicId, TopicPartition
 
-CLEAN = ElectionRules(unclean=lambda _topic: False)
-UNCLEAN = ElectionRules(unclean=lambda _topic: True)
+CLEAN = ElectionRules(allows_unclean=lambda _topic: False)
+UNCLEAN = ElectionRules(allows_unclean=lambda _topic: True)
 
 
 def broker(broker_id: int, epoch: int = 1, rack: str | None = None) -> BrokerRecord:

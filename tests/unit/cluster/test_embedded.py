@@ -219,7 +219,7 @@ def test_after_a_failed_write_the_store_takes_nothing_until_it_is_opened_anew(pa
 
 def test_a_change_that_can_not_be_written_costs_the_commit_only(path: Path) -> None:
     with closing(EmbeddedStore(path)) as store:
-        with pytest.raises(ValueError, match="no entity"):
+        with pytest.raises(ValueError, match="not an entity"):
             store.commit([Put(topic("t")), Put(config(("planets", "mars"), a="1"))])
         assert store.load().records == []
         assert store.commit([Put(topic("t"))]) == 1

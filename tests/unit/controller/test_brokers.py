@@ -58,7 +58,6 @@ def test_new_store() -> None:
     start(image)
     assert image.cluster_id == "cluster"
     assert (image.controller_id, image.controller_epoch) == (0, 1)
-    assert image.brokers[0].epoch == 1
     assert image.features is not None
     assert (image.features.levels, image.features.epoch) == ({"group.version": 1}, 0)
 
@@ -77,7 +76,6 @@ def test_restart_of_one_node() -> None:
             assert (known.leader, known.isr) == (0, (0,))
             assert (known.leader_epoch, known.partition_epoch) == (session, session)
             assert known.controller_epoch == image.controller_epoch == session + 1
-        assert image.brokers[0].epoch == session + 1
 
 
 def test_restart_after_a_session_that_was_never_ended() -> None:
@@ -86,7 +84,6 @@ def test_restart_after_a_session_that_was_never_ended() -> None:
     add_topic(image, "t", (0,))
     start(image)
     assert (state(image, "t").leader, state(image, "t").leader_epoch) == (0, 1)
-    assert image.brokers[0].epoch == 2
 
 
 def test_restart_keeps_cluster_id_and_features() -> None:

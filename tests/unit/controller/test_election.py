@@ -109,7 +109,7 @@ def test_unclean_election_where_the_topic_allows_it() -> None:
     add_topic(image, "u", (0, 1, 2))
     for topic in "tu":
         set_state(image, topic, 0, (0,))
-    rules = CLEAN._replace(unclean=lambda topic: topic == "t")
+    rules = CLEAN._replace(allows_unclean=lambda topic: topic == "t")
     apply(image, broker_down(image, [0], rules))
     assert brief(state(image, "t")) == (1, (1,), 1, 1)
     assert brief(state(image, "u")) == (-1, (0,), 1, 1)

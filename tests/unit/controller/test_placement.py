@@ -92,7 +92,7 @@ def test_more_replicas_than_brokers() -> None:
     with pytest.raises(KafkaError) as caught:
         place_replicas({0: None}, 1, 3, PlacementStart(0, 0))
     assert caught.value.code == ErrorCode.INVALID_REPLICATION_FACTOR
-    assert "only 1 is up" in caught.value.message
+    assert "the 1 broker that is up" in caught.value.message
     assert "replication factor of 1 or less" in caught.value.message
 
 

@@ -165,8 +165,8 @@ def test_factor_larger_than_the_brokers_that_are_up() -> None:
     (result,) = create(image_of(0, 1), CreatableTopic("t", 1, 3))
     assert result.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
     assert result.error_message == (
-        "Replication factor 3 needs as many brokers, but only 2 are up. "
-        "Start more brokers, or ask for a replication factor of 2 or less."
+        "replication factor 3 is larger than the 2 brokers that are up: "
+        "start more brokers, or use a replication factor of 2 or less"
     )
 
 

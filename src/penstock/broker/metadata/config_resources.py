@@ -1,7 +1,7 @@
-"""What has settings: topics, brokers, loggers, groups, metrics subscriptions, under one roof.
+"""The resources that have settings: topics, brokers, loggers, groups and metrics subscriptions.
 
-DescribeConfigs and the two APIs that change settings ask here what a resource is and what it may
-have; the words for each kind are in `penstock.broker.config` and `penstock.broker.loggers`.
+DescribeConfigs, AlterConfigs and IncrementalAlterConfigs use this module to check and describe any
+resource. The settings of each kind are in `penstock.broker.config` and `penstock.broker.loggers`.
 """
 
 from collections import Counter
@@ -59,14 +59,14 @@ class ConfigContext:
 def check_access(
     context: ConfigContext, session: Session, operation: AclOperation, number: int, name: str
 ) -> ConfigResourceType:
-    """The kind of a resource; KafkaError where it is none or not the client's business (E3)."""
+    """Returns the kind of a resource; KafkaError if it is unknown or access is denied (E3)."""
     try:
         kind = ConfigResourceType(number)
     except ValueError:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"Resources of type {number} have no settings: 2 is a topic, 4 a broker, "
-            "8 the loggers of a broker, 16 client metrics, 32 a group.",
+            f"resources of type {number} have no settings: use 2 (topic), 4 (broker), "
+            "8 (loggers of a broker), 16 (client metrics) or 32 (group)",
         ) from None
     if kind is ConfigResourceType.TOPIC:
         context.authorizer.require(session, operation, ResourceType.TOPIC, name)
@@ -78,9 +78,9 @@ def check_access(
 
 
 def check_name(context: ConfigContext, kind: ConfigResourceType, name: str) -> None:
-    """KafkaError for a name that no topic can have, and for brokers other than this one.
+    """Raises a KafkaError for an invalid topic name, and for brokers other than this one.
 
-    A broker answers for itself alone, and without a name for all of them.
+    A broker serves its own settings and, without a name, the defaults of all brokers.
     """
     if kind is ConfigResourceType.TOPIC and name:
         check_topic_name(name)
@@ -91,7 +91,7 @@ def check_name(context: ConfigContext, kind: ConfigResourceType, name: str) -> N
     if name not in allowed.get(kind, (name,)):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"This is broker {context.broker_id}, not {name!r}: ask that broker itself.",
+            f"this is broker {context.broker_id}, not {name!r}: send the request to that broker",
         )
 
 
@@ -102,7 +102,7 @@ def check_alterations(
 
     A resource that the request names more than once is an error.
     """
-    counts = Counter((each.resource_type, each.resource_name) for each in resources)
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     allowed: list[tuple[ConfigResourceType, Resource]] = []
     errors: dict[ResourceKey, KafkaError] = {}
     for resource in resources:
@@ -111,8 +111,8 @@ def check_alterations(
             if counts[key] > 1:
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST,
-                    f"The request names the resource {name!r} of type {number} {counts[key]} "
-                    f"times: name it once, with all its settings.",
+                    f"resource {name!r} of type {number} is in the request {counts[key]} times: "
+                    "name it once, with all its settings",
                 )
             kind = check_access(context, session, AclOperation.ALTER_CONFIGS, number, name)
             check_name(context, kind, name)
@@ -125,7 +125,7 @@ def check_alterations(
 def describe(
     context: ConfigContext, kind: ConfigResourceType, name: str, names: Iterable[str] | None
 ) -> list[ConfigEntry]:
-    """The settings of a resource, or those that are named; KafkaError where there is none."""
+    """Returns the settings of a resource, or the named ones. KafkaError if it does not exist."""
     image = context.image
     check_name(context, kind, name)
     match kind:
@@ -148,15 +148,16 @@ def describe(
             return describe_group(context.config, image.config("groups", name), names)
 
 
-def _check_named(what: str, name: str) -> None:
+def _check_named(kind: str, name: str) -> None:
     if not name:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"A {what} without a name has no settings.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a {kind} needs a name to have settings")
 
 
-# --- what the controller must know to change them
+# --- changes
 
 
 def config_rules(context: ConfigContext) -> ConfigRules:
+    """Returns what the controller needs to know to change settings."""
     return ConfigRules(
         validate=lambda kind, name, values: _validate(context, kind, name, values),
         is_list=_is_list,
@@ -176,7 +177,7 @@ def _validate(
             try:
                 validate_client_metrics_configs(values)
             except ConfigError as error:
-                # Kafka's codes, here and for brokers; everything else is INVALID_CONFIG.
+                # Kafka returns these codes here and for brokers; everything else is INVALID_CONFIG.
                 if error.name == "match":
                     raise
                 raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error

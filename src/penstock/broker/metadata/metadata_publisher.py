@@ -1,4 +1,4 @@
-"""Who hears of the cluster's changes: replicas, authorizer, quotas, and the broker's settings."""
+"""Passes metadata changes on to the broker's components: replicas, coordinators, ACLs, settings."""
 
 import asyncio
 import logging
@@ -28,45 +28,45 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-logger = logging.getLogger("penstock.settings")
+logger = logging.getLogger(__name__)
 
 _UNCLEAN = "unclean.leader.election.enable"
 _EXPIRATION = "producer.id.expiration.ms"
 _VERIFICATION = "transaction.partition.verification.enable"
-_OF_TOPICS = ("log.", "message.", "min.", "compression.", "unclean.")
-"""How settings of the broker begin that topics without their own take over."""
+_TOPIC_DEFAULTS = ("log.", "message.", "min.", "compression.", "unclean.")
+"""Prefixes of the broker settings that are defaults of topic settings."""
 
 
 class MetadataPublisher:
-    """Passes changes on, once the image has them."""
+    """Notifies the components of changes that the image has already applied."""
 
     def __init__(self, broker: "Broker", server: SocketServer) -> None:
         self._broker = broker
         self._server = server
         self._elections: set[asyncio.Task[None]] = set()
-        broker.config.subscribe("", self._reconfigured)
+        broker.config.subscribe("", self._apply_broker_settings)
 
     def apply(self, changes: Sequence[Change]) -> None:
         broker = self._broker
         broker.quotas.apply(changes)
-        self._authorizer(changes)
-        kinds = {_kind_of_settings(change) for change in changes}
-        if "brokers" in kinds:
+        self._update_authorizer(changes)
+        entity_kinds = {_entity_kind(change) for change in changes}
+        if "brokers" in entity_kinds:
             broker.config.set_dynamic(
                 broker.image.config("brokers", DEFAULT_ENTITY),
                 broker.image.config("brokers", str(broker.broker_id)),
             )
             self._reload_tls()
-        if "client-metrics" in kinds:
+        if "client-metrics" in entity_kinds:
             broker.telemetry.subscriptions_changed()
         broker.replicas.apply(changes)
         broker.groups.apply(changes)
         broker.transactions.apply(changes)
-        self._limit_producers(_partitions(changes))
+        self._update_producer_limits(_changed_partitions(changes))
         if any(_allows_unclean_elections(change) for change in changes):
             self._elect_leaderless()
 
-    def _authorizer(self, changes: Sequence[Change]) -> None:
+    def _update_authorizer(self, changes: Sequence[Change]) -> None:
         authorizer = self._broker.authorizer.acl_authorizer
         if authorizer is None:
             return
@@ -77,32 +77,32 @@ class MetadataPublisher:
                 case Delete(AclKey() as key):
                     authorizer.delete(key)
 
-    def _reconfigured(self, names: frozenset[str]) -> None:
-        """Dynamic settings of the broker have changed: they take effect now."""
+    def _apply_broker_settings(self, names: frozenset[str]) -> None:
+        """Applies dynamic settings of the broker that have changed."""
         broker = self._broker
         set_limits(self._server.limits, broker.config)
         if any(name.startswith("log.cleaner.") for name in names):
             broker.cleaner.settings = cleaner_settings(broker.config)
-        if any(name.startswith(_OF_TOPICS) for name in names):
+        if any(name.startswith(_TOPIC_DEFAULTS) for name in names):
             broker.replicas.reconfigure()
         if names & {_EXPIRATION, _VERIFICATION}:
-            self._limit_producers(replica.partition.key for replica in broker.replicas)
+            self._update_producer_limits(replica.partition.key for replica in broker.replicas)
         if _UNCLEAN in names:
             self._elect_leaderless()
 
     def _reload_tls(self) -> None:
-        """Keys and certificates may have changed, in the settings or in the files they name."""
+        """Reloads keys and certificates, whose settings or files may have changed."""
         for spec in self._broker.config.listeners:
             if not spec.protocol.tls:
                 continue
             try:
                 settings = tls_settings(self._broker.config, spec.name)
                 if self._server.reload_tls(spec.name, settings):
-                    logger.info("listener %s has new keys and certificates", spec.name)
+                    logger.info("listener %s uses new keys and certificates", spec.name)
             except KafkaError as error:
-                logger.error("listener %s keeps its certificates: %s", spec.name, error.message)
+                logger.error("listener %s keeps its old certificates: %s", spec.name, error.message)
 
-    def _limit_producers(self, partitions: Iterable[TopicPartition]) -> None:
+    def _update_producer_limits(self, partitions: Iterable[TopicPartition]) -> None:
         expiration_ms = self._broker.config.int(_EXPIRATION)
         verify = self._broker.config.bool(_VERIFICATION)
         for partition in partitions:
@@ -112,7 +112,7 @@ class MetadataPublisher:
                 log.verify_transactions = verify
 
     def _elect_leaderless(self) -> None:
-        """Where unclean elections are allowed now, who waits for one gets it (R5)."""
+        """Elects leaders for partitions whose topic allows unclean elections now (R5)."""
         broker = self._broker
         rules = election_rules(broker.config, broker.image)
         if not elect_leaderless(broker.image, rules):
@@ -128,8 +128,8 @@ class MetadataPublisher:
         task.add_done_callback(self._elections.discard)
 
 
-def _partitions(changes: Iterable[Change]) -> Iterator[TopicPartition]:
-    """Those that are new or have changed."""
+def _changed_partitions(changes: Iterable[Change]) -> Iterator[TopicPartition]:
+    """Yields the partitions that were created or changed."""
     for change in changes:
         match change:
             case Put(PartitionRecord() as record):
@@ -143,8 +143,8 @@ def _allows_unclean_elections(change: Change) -> bool:
     return False
 
 
-def _kind_of_settings(change: Change) -> str | None:
-    """What has got other settings: `brokers`, `topics` …; None where nothing has."""
+def _entity_kind(change: Change) -> str | None:
+    """Returns the kind of entity whose settings change: `brokers`, `topics`…; or None."""
     match change:
         case Put(ConfigRecord(entity=((kind, _), *_))) | Delete(ConfigKey(entity=((kind, _), *_))):
             return kind

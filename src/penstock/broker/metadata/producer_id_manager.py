@@ -1,11 +1,11 @@
-"""Producer ids for idempotent producers, a block of them at a time."""
+"""Producer ids for idempotent producers, allocated from the controller in blocks."""
 
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.controller.producer_ids import next_block
 
 
 class ProducerIds:
-    """Hands out ids that nobody had before: a block is committed before its first id is used."""
+    """Generates ids that were never used: a block is committed before its first id is used."""
 
     def __init__(self, broker_id: int, controller: ControllerHost) -> None:
         self._broker_id = broker_id
@@ -14,7 +14,7 @@ class ProducerIds:
         self._end = 0
 
     def take(self) -> int | None:
-        """The next id; None where the block is used up."""
+        """Returns the next id, or None if the block is used up."""
         if self._next == self._end:
             return None
         producer_id = self._next
@@ -22,9 +22,10 @@ class ProducerIds:
         return producer_id
 
     async def wait(self) -> int:
-        """The next id, from a new block where that is needed."""
+        """Returns the next id, from a new block if needed."""
         while (producer_id := self.take()) is None:
             block = await self._controller.run(lambda image: next_block(image, self._broker_id))
-            # Somebody else may have asked for a block meanwhile; the rest of theirs is not used.
+            # A concurrent caller may have allocated a block too; the rest of the earlier one is
+            # dropped.
             self._next, self._end = block.block_start, block.block_end + 1
         return producer_id

@@ -18,7 +18,7 @@ def new_topic_rules(config: BrokerConfig) -> NewTopicRules:
         replication_factor=config.int("default.replication.factor"),
         validate_configs=lambda configs: validate_topic_configs(configs, config),
         new_topic_id=uuid4,
-        start=random_start(),
+        placement_start=random_start(),
     )
 
 
