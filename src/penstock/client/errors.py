@@ -6,9 +6,9 @@ whether the same call may succeed later.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, Unpack
 
-from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.errors import ErrorCode, ErrorDetails, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.net.client import errors as connection_errors
 from penstock.net.client.errors import (
@@ -109,8 +109,13 @@ class NoOffsetForPartitionError(ClientError):
 
     default_code = ErrorCode.OFFSET_OUT_OF_RANGE
 
-    def __init__(self, message: str, partitions: Iterable[TopicPartition] = ()) -> None:
-        super().__init__(message)
+    def __init__(
+        self,
+        cause: str,
+        partitions: Iterable[TopicPartition] = (),
+        **details: Unpack[ErrorDetails],
+    ) -> None:
+        super().__init__(cause, **details)
         self.partitions = tuple(partitions)
 
 

@@ -1,15 +1,18 @@
 """Kafka's error codes, and the exceptions that carry them.
 
-Every failure a client may see is a `KafkaError` with one of these codes and a message that says
-what to do. Layers below the broker raise it, and the broker's dispatch turns it into the error
-code of the response: nothing else maps exceptions to codes.
+Every failure that a client may see is a `KafkaError`: a code, and what failed, why, and what to do
+about it as separate fields. `format_error` is the one place that makes a sentence of them. All
+layers raise it, and the dispatcher of the broker turns it into the error code of the response.
 """
 
+import re
+from collections.abc import Callable
 from enum import IntEnum
+from typing import TypedDict, Unpack
 
 
 class ErrorCode(IntEnum):
-    """The numbers of Kafka 4.4's wire protocol; names as Kafka spells them."""
+    """The error codes of Kafka 4.4, with Kafka's names."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -152,7 +155,7 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether a client may send the same request again and hope."""
+        """Whether sending the same request again may succeed."""
         return self in _RETRIABLE
 
 
@@ -194,52 +197,96 @@ _RETRIABLE = frozenset(
 )
 
 
-class KafkaError(Exception):
-    """A failure with a Kafka error code. `message` tells the user what to do about it."""
+class ErrorDetails(TypedDict, total=False):
+    """The optional fields of a `KafkaError`."""
 
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(f"{code.name}: {message}")
+    operation: str
+    """The call that failed, under the name that it has in the Python API: `create_topics`."""
+    subject: str
+    """What it failed for: `topic orders`."""
+    remedy: str
+    """What the user can do about it, as an imperative without a final period."""
+
+
+class KafkaError(Exception):
+    """A failure with one of Kafka's error codes.
+
+    `cause` says what is wrong. `message` is the text for users, which `format_error` derives from
+    the cause and the optional details.
+    """
+
+    def __init__(self, code: ErrorCode, cause: str, **details: Unpack[ErrorDetails]) -> None:
         self.code = code
-        self.message = message
+        self.cause = cause
+        self.operation = details.get("operation", "")
+        self.subject = details.get("subject", "")
+        self.remedy = details.get("remedy", "")
+        super().__init__(f"{code.name}: {self.message}")
+
+    @property
+    def message(self) -> str:
+        return format_error(self)
+
+
+def format_error(error: KafkaError, rename: Callable[[str], str] = str) -> str:
+    """Returns the text of an error for users.
+
+    Names of calls and settings stand in backticks in the fields of an error. They are written
+    without them, as `rename` returns them: the command line has other names than the Python API.
+    """
+    separator = ": "
+    text = error.cause
+    if error.subject:
+        # A colon follows the subject, so the remedy needs another separator.
+        separator = "; "
+        text = f"{error.subject}: {text}"
+    if error.operation:
+        text = f"`{error.operation}` {text}"
+    if error.remedy:
+        text = f"{text}{separator}{error.remedy}"
+    return _NAME.sub(lambda match: rename(match[1]), text)
+
+
+_NAME = re.compile("`([a-z][a-z0-9]*(?:_[a-z0-9]+)*)`")
 
 
 class ProtocolError(KafkaError):
-    """Bytes that are no valid message: the only exception that decoding raises."""
+    """Bytes that are not a valid message. Decoding raises no other exception."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(ErrorCode.INVALID_REQUEST, message)
+    def __init__(self, cause: str, **details: Unpack[ErrorDetails]) -> None:
+        super().__init__(ErrorCode.INVALID_REQUEST, cause, **details)
 
 
 class UnsupportedVersionError(KafkaError):
-    """A message or an API version that is not in the tables."""
+    """A message or API version that is not supported."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(ErrorCode.UNSUPPORTED_VERSION, message)
+    def __init__(self, cause: str, **details: Unpack[ErrorDetails]) -> None:
+        super().__init__(ErrorCode.UNSUPPORTED_VERSION, cause, **details)
 
 
 class CorruptRecordError(KafkaError):
-    """A record batch whose bytes disagree with its own header: CRC, length, count, varint."""
+    """A record batch whose bytes contradict its header: CRC, length, count or varint."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
+    def __init__(self, cause: str, **details: Unpack[ErrorDetails]) -> None:
+        super().__init__(ErrorCode.CORRUPT_MESSAGE, cause, **details)
 
 
 class InvalidRecordError(KafkaError):
-    """A well-formed batch that breaks a rule: order of offsets, timestamps, attributes."""
+    """A well-formed batch that breaks a rule about offsets, timestamps or attributes."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(ErrorCode.INVALID_RECORD, message)
+    def __init__(self, cause: str, **details: Unpack[ErrorDetails]) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, cause, **details)
 
 
 class OffsetOutOfRangeError(KafkaError):
-    """An offset below the log start offset or beyond the log end offset."""
+    """An offset below the log start offset or above the log end offset."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+    def __init__(self, cause: str, **details: Unpack[ErrorDetails]) -> None:
+        super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, cause, **details)
 
 
 class KafkaStorageError(KafkaError):
-    """The disk under a partition failed or is full; the partition is offline until it is mended."""
+    """The disk of a partition failed or is full; the partition is offline until it is repaired."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, message)
+    def __init__(self, cause: str, **details: Unpack[ErrorDetails]) -> None:
+        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, cause, **details)

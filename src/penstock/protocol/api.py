@@ -51,8 +51,9 @@ class Api:
         """Raises UnsupportedVersionError unless the version is stable."""
         if not self.min_version <= version <= self.max_version:
             raise UnsupportedVersionError(
-                f"{self.key.name} is served in versions {self.min_version} to "
-                f"{self.max_version}, not {version}: send ApiVersions first"
+                f"{self.key.name} is served in versions {self.min_version} to {self.max_version}, "
+                f"not {version}",
+                remedy="send ApiVersions first",
             )
 
 

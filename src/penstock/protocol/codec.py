@@ -87,5 +87,6 @@ def encoder(cls: type[M], version: int) -> Encoder[M]:
 def _check(cls: type[Message], version: int) -> None:
     if version not in cls.INFO.versions:
         raise UnsupportedVersionError(
-            f"{cls.__name__} has versions {cls.INFO.versions}, not {version}: use one of these"
+            f"{cls.__name__} has versions {cls.INFO.versions}, not {version}",
+            remedy="use one of these",
         )

@@ -267,6 +267,6 @@ class _EncoderSource:
 
 def _lacks_field(where: str, value: object) -> UnsupportedVersionError:
     return UnsupportedVersionError(
-        f"{where} is {shortened(value)}, but this version has no such field: "
-        "use a later version, or leave the field at its default"
+        f"{where} is {shortened(value)}, but this version has no such field",
+        remedy="use a later version, or leave the field at its default",
     )

@@ -33,7 +33,8 @@ class Compression(IntEnum):
         except KeyError:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
-                f"unknown compression {name!r}: use one of {', '.join(_BY_NAME)}",
+                f"unknown compression {name!r}",
+                remedy=f"use one of {', '.join(_BY_NAME)}",
             ) from None
 
     @property

@@ -114,7 +114,8 @@ def convert_entry(
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"the batch at offset {header.base_offset} is compressed with zstd, which this client "
-            f"cannot read: use a client that sends Fetch version 10 (Kafka 2.1) or newer",
+            "cannot read",
+            remedy="use a client that sends Fetch version 10 (Kafka 2.1) or newer",
         )
     records = read_records(buffer, position, header if is_batch else None, max_bytes=max_bytes)
     attributes = 0

@@ -230,8 +230,8 @@ def _check_size(size: int, policy: AppendPolicy) -> None:
     if size > policy.max_message_bytes:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"a batch of {size} bytes is larger than max.message.bytes, "
-            f"{policy.max_message_bytes}: send smaller batches or raise the limit of the topic",
+            f"a batch of {size} bytes is larger than max.message.bytes, {policy.max_message_bytes}",
+            remedy="send smaller batches or raise the limit of the topic",
         )
 
 

@@ -3,17 +3,19 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum, IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 from penstock.broker.config.validators import Value, check
-from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.errors import ErrorCode, ErrorDetails, KafkaError
 
 
 class ConfigError(KafkaError):
     """A setting that will not do. `name` says which one, where it is about one."""
 
-    def __init__(self, message: str, name: str | None = None) -> None:
-        super().__init__(ErrorCode.INVALID_CONFIG, message)
+    def __init__(
+        self, cause: str, name: str | None = None, **details: Unpack[ErrorDetails]
+    ) -> None:
+        super().__init__(ErrorCode.INVALID_CONFIG, cause, **details)
         self.name = name
 
 

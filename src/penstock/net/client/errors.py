@@ -4,9 +4,9 @@
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Unpack
 
-from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.errors import ErrorCode, ErrorDetails, KafkaError
 
 
 class ClientError(KafkaError):
@@ -14,8 +14,10 @@ class ClientError(KafkaError):
 
     default_code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
 
-    def __init__(self, message: str, code: ErrorCode | None = None) -> None:
-        super().__init__(self.default_code if code is None else code, message)
+    def __init__(
+        self, cause: str, code: ErrorCode | None = None, **details: Unpack[ErrorDetails]
+    ) -> None:
+        super().__init__(self.default_code if code is None else code, cause, **details)
 
     @property
     def retriable(self) -> bool:

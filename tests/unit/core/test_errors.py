@@ -1,0 +1,55 @@
+"""Errors are data: one function makes a sentence of their fields."""
+
+import pytest
+
+from penstock.core.errors import (
+    CorruptRecordError,
+    ErrorCode,
+    KafkaError,
+    UnsupportedVersionError,
+    format_error,
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (KafkaError(ErrorCode.INVALID_CONFIG, "it is wrong"), "it is wrong"),
+        (
+            KafkaError(ErrorCode.INVALID_CONFIG, "it is wrong", remedy="fix it"),
+            "it is wrong: fix it",
+        ),
+        (
+            KafkaError(
+                ErrorCode.TOPIC_ALREADY_EXISTS,
+                "it exists",
+                subject="topic orders",
+                remedy="choose another name",
+            ),
+            "topic orders: it exists; choose another name",
+        ),
+        (
+            UnsupportedVersionError(
+                "needs a newer broker", operation="describe_quorum", remedy="upgrade the broker"
+            ),
+            "describe_quorum needs a newer broker: upgrade the broker",
+        ),
+    ],
+)
+def test_the_message_says_what_failed_why_and_what_to_do(error: KafkaError, message: str) -> None:
+    assert error.message == message
+    assert str(error) == f"{error.code.name}: {message}"
+
+
+def test_names_of_calls_and_settings_are_those_of_the_reader() -> None:
+    error = CorruptRecordError(
+        "the batch is larger than `max_partition_fetch_bytes`",
+        operation="list_offsets",
+        remedy="raise `fetch_max_bytes`, not `something else`",
+    )
+    names = {"list_offsets": "penstock offsets", "fetch_max_bytes": "fetch.max.bytes"}
+    assert format_error(error, lambda name: names.get(name, name)) == (
+        "penstock offsets the batch is larger than max_partition_fetch_bytes: "
+        "raise fetch.max.bytes, not `something else`"
+    )
+    assert error.remedy == "raise `fetch_max_bytes`, not `something else`"
