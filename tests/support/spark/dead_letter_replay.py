@@ -144,7 +144,7 @@ def _main(order: dict[str, object]) -> ReplayResult:
         if done == order["step"] and seen.count(done) == order["time"]:
             os._exit(KILLED)
 
-    return replay(spec, step=step)
+    return replay(spec, on_step=step)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Records that could not be read (D5): as a table, and as the records of a dead-letter topic.
+"""Dead letters: records that could not be read, as an Arrow table and as records of a topic.
 
-In a topic they keep their key, value and headers, and get headers that tell where they came from.
+In a topic they keep their key, value and headers, and get more headers that state their origin.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,19 +47,19 @@ Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """A record that could not be read, and where it came from."""
+    """A record that could not be read, and its origin."""
 
     source: str
     topic: str
     topic_id: str
-    """Empty where the broker has no ids."""
+    """Empty if the broker has no topic ids."""
     partition: int
     offset: int
     timestamp: datetime | None
     key: bytes | None
     value: bytes | None
     headers: Headers
-    """Its own."""
+    """Without those of the dead letter."""
     reason: str
     pipeline: str = ""
 
@@ -69,7 +69,7 @@ class DeadLetter:
 
 
 Origin: TypeAlias = tuple[str, str, int, int]
-"""Topic, its id, partition, offset: the same for a record that several queries could not read."""
+"""Topic, topic id, partition and offset: they identify a record that several queries report."""
 
 
 def dead_letters_of(
@@ -79,28 +79,28 @@ def dead_letters_of(
     *,
     at_most: int | None = None,
 ) -> pa.Table:
-    """Those among the raw records of a source, with `SCHEMA`, in the order of their origin.
+    """Returns the dead letters among raw records of a source, with `SCHEMA`, ordered by origin.
 
-    Runs a job of its own, and holds what it finds in memory: `at_most` bounds that.
+    Runs a Spark job, and holds the result in memory; `at_most` limits its rows.
     """
     from pyspark.sql import functions as fn
 
     from penstock.spark.decode.decode import decode
 
     has_headers = "headers" in raw.columns
-    kept = ("value", "headers") if has_headers else ("value",)
-    bad = decode(raw, source, keep=kept).where(fn.col("_error").isNotNull())
+    raw_names = ("value", "headers") if has_headers else ("value",)
+    bad = decode(raw, source, keep=raw_names).where(fn.col("_error").isNotNull())
     names = ["_topic", "_partition", "_offset", "_timestamp", "_key", "_error"]
-    found = bad.select(*names, *(f"_raw_{name}" for name in kept))
+    bad = bad.select(*names, *(f"_raw_{name}" for name in raw_names))
     if at_most is not None:
-        found = found.limit(at_most)
-    table = found.toArrow()
+        bad = bad.limit(at_most)
+    table = bad.toArrow()
     topics = table["_topic"].to_pylist()
     count = table.num_rows
     columns = {
         "source": pa.array([source.name] * count, pa.string()),
         "topic": table["_topic"],
-        "topic_id": pa.array([topic_ids.get(each, "") for each in topics], pa.string()),
+        "topic_id": pa.array([topic_ids.get(topic, "") for topic in topics], pa.string()),
         "partition": table["_partition"],
         "offset": table["_offset"],
         "timestamp": table["_timestamp"],
@@ -109,23 +109,25 @@ def dead_letters_of(
         "headers": table["_raw_headers"] if has_headers else pa.nulls(count),
         "reason": table["_error"],
     }
-    made = pa.table([_cast(columns[field.name], field.type) for field in SCHEMA], schema=SCHEMA)
-    return made.sort_by([(name, "ascending") for name in ("topic", "partition", "offset")])
+    letters = pa.table([_cast(columns[field.name], field.type) for field in SCHEMA], schema=SCHEMA)
+    return letters.sort_by([(name, "ascending") for name in ("topic", "partition", "offset")])
 
 
-def _cast(column: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
-    if pa.types.is_list(kind):
-        # Arrow does not cast one struct to another whose fields are named otherwise.
-        return pa.array(column.to_pylist(), kind)
-    return column.cast(kind)
+def _cast(
+    column: pa.ChunkedArray | pa.Array, arrow_type: pa.DataType
+) -> pa.ChunkedArray | pa.Array:
+    if pa.types.is_list(arrow_type):
+        # Arrow does not cast a struct to one with other field names.
+        return pa.array(column.to_pylist(), arrow_type)
+    return column.cast(arrow_type)
 
 
 def to_records(
     table: pa.Table, pipeline: str
 ) -> Iterator[tuple[bytes | None, bytes | None, Headers]]:
-    """Key, value and headers of each, to be sent to a dead-letter topic."""
+    """Yields key, value and headers of each dead letter, to be sent to a dead-letter topic."""
     for letter in from_table(table):
-        told = {
+        dead_letter_headers = {
             PIPELINE: pipeline,
             SOURCE: letter.source,
             TOPIC: letter.topic,
@@ -137,15 +139,20 @@ def to_records(
         }
         headers = [
             *letter.headers,
-            *((name, text.encode("utf-8", "replace")) for name, text in told.items() if text),
+            *(
+                (name, text.encode("utf-8", "replace"))
+                for name, text in dead_letter_headers.items()
+                if text
+            ),
         ]
         yield letter.key, letter.value, headers
 
 
 def from_table(table: pa.Table, pipeline: str = "") -> Iterator[DeadLetter]:
+    """Yields the dead letters of a table with `SCHEMA`."""
     for row in table.to_pylist():
-        given = cast("list[dict[str, object]] | None", row["headers"])
-        headers = [(str(each["key"]), cast("bytes | None", each["value"])) for each in given or ()]
+        row_headers = cast("list[dict[str, object]]", row["headers"] or [])
+        headers = [(str(h["key"]), cast("bytes | None", h["value"])) for h in row_headers]
         yield DeadLetter(
             source=row["source"],
             topic=row["topic"],
@@ -162,29 +169,29 @@ def from_table(table: pa.Table, pipeline: str = "") -> Iterator[DeadLetter]:
 
 
 def from_record(record: "ConsumerRecord") -> DeadLetter | None:
-    """What `to_records` made it from; None if it is no dead letter.
+    """Returns the dead letter that `to_records` made the record from; None if it is not one.
 
-    The last header of a name counts: a record that could not be read again has several.
+    The last header of a name counts: a replayed record that could not be read again has several.
     """
-    told = {
+    texts = {
         name: (value or b"").decode("utf-8", "replace")
         for name, value in record.headers
         if name.startswith(PREFIX)
     }
     try:
-        time = told.get(TIMESTAMP)
+        time = texts.get(TIMESTAMP)
         return DeadLetter(
-            source=told[SOURCE],
-            topic=told[TOPIC],
-            topic_id=told.get(TOPIC_ID, ""),
-            partition=int(told[PARTITION]),
-            offset=int(told[OFFSET]),
+            source=texts[SOURCE],
+            topic=texts[TOPIC],
+            topic_id=texts.get(TOPIC_ID, ""),
+            partition=int(texts[PARTITION]),
+            offset=int(texts[OFFSET]),
             timestamp=datetime.fromisoformat(time) if time else None,
             key=record.key,
             value=record.value,
-            headers=[each for each in record.headers if not each[0].startswith(PREFIX)],
-            reason=told.get(REASON, ""),
-            pipeline=told[PIPELINE],
+            headers=[header for header in record.headers if not header[0].startswith(PREFIX)],
+            reason=texts.get(REASON, ""),
+            pipeline=texts[PIPELINE],
         )
     except (KeyError, ValueError):
         return None

@@ -1,11 +1,11 @@
-"""Replay from dead-letter tables.
+"""Replaying dead-letter tables.
 
-A chunk is sent in one Kafka transaction together with a record of the ledger that names its rows;
-then the database is told that they were replayed. Whoever starts after a crash in between finds in
-the ledger what the database does not know yet, and tells it first.
+A chunk is sent in one Kafka transaction together with a ledger entry that names its rows; then the
+rows are marked as replayed in the database. After a crash in between, the next replay finds the
+entry and marks those rows first.
 
-A record that several sinks could not read has a row for each: it is sent once, and all of its rows
-are marked, in whichever database they are.
+A record that several sinks could not read has a row for each of them. It is sent once, and all of
+its rows are marked, in all databases.
 """
 
 import json
@@ -13,18 +13,16 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from sqlalchemy import Engine, Select, Table, and_, bindparam, inspect, select, update
+from sqlalchemy import Engine, RowMapping, Select, Table, and_, bindparam, inspect, select, update
 from sqlalchemy.exc import DBAPIError
 
 from penstock.spark.decode.dead_letters import DeadLetter
 from penstock.spark.decode.replay import (
     CHUNK_BYTES,
     CHUNK_RECORDS,
+    ReplayOptions,
     ReplayResult,
-    Step,
-    Targets,
-    client_settings,
-    count,
+    ReplayTargets,
     replay_key,
 )
 from penstock.spark.errors import PipelineError
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
 _LOCK_WAIT_S = 60.0
 
 
-class Place(NamedTuple):
+class OriginPartition(NamedTuple):
     """A partition that dead letters came from."""
 
     topic: str
@@ -50,161 +48,154 @@ class Place(NamedTuple):
     partition: int
 
 
-def replay_table(
-    spec: PipelineSpec,
-    name: str,
-    *,
-    to: str | None,
-    limit: int | None,
-    dry_run: bool,
-    step: Step,
-) -> ReplayResult:
-    tables = _Tables(spec, name)
+def replay_table(spec: PipelineSpec, name: str, options: ReplayOptions) -> ReplayResult:
+    """Sends the dead letters of the table: see `replay`."""
+    tables = _DeadLetterTables(spec, name)
     try:
-        if dry_run:
-            return _look(tables, to, limit)
-        transactions = Transactions(client_settings(spec), replay_key(spec))
+        if options.dry_run:
+            return _count(tables, options)
+        transactions = Transactions(spec.client_settings, replay_key(spec))
         try:
             entry = transactions.open() or LedgerEntry(None)
             if entry.fingerprint:
-                tables.mark(*_sent_before(entry.fingerprint))
-            targets = Targets(client_settings(spec), to)
-            return _send(tables, transactions, entry, targets, to, limit, step)
+                tables.mark(*_parse_fingerprint(entry.fingerprint))
+            targets = ReplayTargets(spec.client_settings, options.to)
+            return _send(tables, transactions, entry, targets, options)
         finally:
             transactions.close()
     except DBAPIError as error:
         raise PipelineError(
             f"the dead letters of {spec.name} could not be read or marked: {error.orig}. Start "
-            "again: what was sent is known, and is not sent twice"
+            "the replay again: records that were sent are not sent twice"
         ) from error
     finally:
         tables.close()
 
 
 def _send(
-    tables: "_Tables",
+    tables: "_DeadLetterTables",
     transactions: Transactions,
     entry: LedgerEntry,
-    targets: Targets,
-    to: str | None,
-    limit: int | None,
-    step: Step,
+    targets: ReplayTargets,
+    options: ReplayOptions,
 ) -> ReplayResult:
     result = ReplayResult()
-    for place, waiting in tables.waiting().items():
-        replayed = tables.replayed(place)
-        repeated = [offset for offset in waiting if offset in replayed]
-        result.repeated += tables.mark(place, repeated)
-        fresh = [offset for offset in waiting if offset not in replayed]
-        if limit is not None:
-            fresh = fresh[: limit - result.replayed]
-        for chunk in tables.chunks(place, fresh):
+    for origin, pending in tables.pending().items():
+        replayed = tables.replayed(origin)
+        result.repeated += tables.mark(origin, [o for o in pending if o in replayed])
+        for chunk in _new_chunks(tables, origin, pending, replayed, options, result):
             targets.check(chunk)
-            offsets = [each.offset for each in chunk]
-            named = json.dumps([*place, offsets], separators=(",", ":"))
+            offsets = [letter.offset for letter in chunk]
+            fingerprint = json.dumps([*origin, offsets], separators=(",", ":"))
 
             def work(
                 producer: "Producer", check_deadline: CheckDeadline, chunk: list[DeadLetter] = chunk
             ) -> None:
                 targets.send(producer, chunk)
-                step("sent")
+                options.on_step("sent")
                 check_deadline()
 
-            transactions.run(
-                work,
-                {transactions.key: LedgerEntry(entry.stored, rows=len(chunk), fingerprint=named)},
-            )
-            step("committed")
-            result.repeated += tables.mark(place, offsets) - len(offsets)
-            step("marked")
-            count(result, chunk, to)
+            chunk_entry = LedgerEntry(entry.stored, rows=len(chunk), fingerprint=fingerprint)
+            transactions.run(work, {transactions.key: chunk_entry})
+            options.on_step("committed")
+            result.repeated += tables.mark(origin, offsets) - len(offsets)
+            options.on_step("marked")
+            result.count(chunk, options.to)
     return result
 
 
-def _look(tables: "_Tables", to: str | None, limit: int | None) -> ReplayResult:
+def _count(tables: "_DeadLetterTables", options: ReplayOptions) -> ReplayResult:
+    """Counts what `_send` would send."""
     result = ReplayResult(is_dry_run=True)
-    for place, waiting in tables.waiting().items():
-        replayed = tables.replayed(place)
-        fresh = [offset for offset in waiting if offset not in replayed]
-        result.repeated += len(waiting) - len(fresh)
-        if limit is not None:
-            fresh = fresh[: limit - result.replayed]
-        for chunk in tables.chunks(place, fresh):
-            count(result, chunk, to)
+    for origin, pending in tables.pending().items():
+        replayed = tables.replayed(origin)
+        result.repeated += len(replayed.intersection(pending))
+        for chunk in _new_chunks(tables, origin, pending, replayed, options, result):
+            result.count(chunk, options.to)
     return result
 
 
-def _sent_before(named: str) -> tuple[Place, list[int]]:
-    topic, topic_id, partition, offsets = json.loads(named)
-    return Place(topic, topic_id, partition), offsets
+def _new_chunks(
+    tables: "_DeadLetterTables",
+    origin: OriginPartition,
+    pending: list[int],
+    replayed: set[int],
+    options: ReplayOptions,
+    result: ReplayResult,
+) -> "Iterator[list[DeadLetter]]":
+    """Returns the dead letters of one partition that were never sent, up to the limit."""
+    offsets = [offset for offset in pending if offset not in replayed]
+    if options.limit is not None:
+        offsets = offsets[: options.limit - result.replayed]
+    return tables.chunks(origin, offsets)
 
 
-class _Tables:
-    """The tables of all databases that sinks of the pipeline write to, as if they were one."""
+def _parse_fingerprint(fingerprint: str) -> tuple[OriginPartition, list[int]]:
+    topic, topic_id, partition, offsets = json.loads(fingerprint)
+    return OriginPartition(topic, topic_id, partition), offsets
+
+
+class _DeadLetterTables:
+    """The dead-letter tables of all databases that the pipeline's sinks write to, as one table."""
 
     def __init__(self, spec: PipelineSpec, name: str) -> None:
         self._pipeline = spec.name
         schema, table = split_name(name)
         self._table: Table = dead_letter_table(table, schema)
-        sinks = [each for each in spec.sinks if isinstance(each, DatabaseSinkSpec)]
-        self._keys = [spec.query(each) for each in sinks]
-        self._engines: list[Engine] = []
-        for address in dict.fromkeys(each.database for each in sinks):
-            self._engines.append(open_engine(address, _LOCK_WAIT_S))
-        if not self._engines:
+        sinks = [sink for sink in spec.sinks if isinstance(sink, DatabaseSinkSpec)]
+        self._keys = [spec.query(sink) for sink in sinks]
+        addresses = dict.fromkeys(sink.database for sink in sinks)
+        self._all_engines = [open_engine(address, _LOCK_WAIT_S) for address in addresses]
+        if not self._all_engines:
             raise PipelineError(
-                f"pipeline {spec.name} keeps its dead letters in table {name}, and has no sink "
-                "with a database to look for it"
+                f"pipeline {spec.name} stores its dead letters in table {name}, but it has no sink "
+                "with a database that could contain it"
             )
-        self._here = [each for each in self._engines if inspect(each).has_table(table, schema)]
+        self._engines: list[Engine] = [
+            engine for engine in self._all_engines if inspect(engine).has_table(table, schema)
+        ]
 
     def close(self) -> None:
-        for engine in self._engines:
+        for engine in self._all_engines:
             engine.dispose()
 
-    def waiting(self) -> dict[Place, list[int]]:
-        """Offsets that are to be replayed as of now, in order."""
+    def pending(self) -> dict[OriginPartition, list[int]]:
+        """Returns the offsets that are not marked as replayed, in order."""
         columns = self._table.c
-        found: dict[Place, set[int]] = {}
-        asked = self._ours(
+        query = self._own_rows(
             select(columns.topic, columns.topic_id, columns.partition, columns.offset)
         ).where(columns.replayed_at.is_(None))
-        for engine in self._here:
-            with engine.connect() as connection:
-                for row in connection.execute(asked).mappings():
-                    place = Place(row["topic"], row["topic_id"], row["partition"])
-                    found.setdefault(place, set()).add(row["offset"])
-        return {place: sorted(found[place]) for place in sorted(found)}
+        offsets: dict[OriginPartition, set[int]] = {}
+        for row in self._rows(query):
+            origin = OriginPartition(row["topic"], row["topic_id"], row["partition"])
+            offsets.setdefault(origin, set()).add(row["offset"])
+        return {origin: sorted(offsets[origin]) for origin in sorted(offsets)}
 
-    def replayed(self, place: Place) -> set[int]:
-        """Offsets that were replayed."""
+    def replayed(self, origin: OriginPartition) -> set[int]:
+        """Returns the offsets that are marked as replayed."""
         columns = self._table.c
-        asked = self._at(place, self._ours(select(columns.offset))).where(
+        query = self._rows_from(origin, select(columns.offset)).where(
             columns.replayed_at.is_not(None)
         )
-        found: set[int] = set()
-        for engine in self._here:
-            with engine.connect() as connection:
-                found.update(row["offset"] for row in connection.execute(asked).mappings())
-        return found
+        return {row["offset"] for row in self._rows(query)}
 
-    def chunks(self, place: Place, offsets: Sequence[int]) -> Iterator[list[DeadLetter]]:
-        """The dead letters at these offsets, one of each, few enough for one transaction."""
+    def chunks(self, origin: OriginPartition, offsets: Sequence[int]) -> Iterator[list[DeadLetter]]:
+        """Yields the dead letters at these offsets, as many as fit into a transaction."""
         chunk: list[DeadLetter] = []
         size = 0
         for begin in range(0, len(offsets), CHUNK_RECORDS):
-            for letter in self._letters(place, offsets[begin : begin + CHUNK_RECORDS]):
-                more = len(letter.value or b"") + len(letter.key or b"")
-                if chunk and (len(chunk) >= CHUNK_RECORDS or size + more > CHUNK_BYTES):
+            for letter in self._letters(origin, offsets[begin : begin + CHUNK_RECORDS]):
+                letter_size = len(letter.value or b"") + len(letter.key or b"")
+                if chunk and (len(chunk) >= CHUNK_RECORDS or size + letter_size > CHUNK_BYTES):
                     yield chunk
                     chunk, size = [], 0
                 chunk.append(letter)
-                size += more
+                size += letter_size
         if chunk:
             yield chunk
 
-    def mark(self, place: Place, offsets: Collection[int]) -> int:
-        """All rows of these records were replayed; how many rows that were."""
+    def mark(self, origin: OriginPartition, offsets: Collection[int]) -> int:
+        """Marks all rows of these records as replayed, and returns how many were not before."""
         if not offsets:
             return 0
         columns = self._table.c
@@ -213,9 +204,9 @@ class _Tables:
             .where(
                 and_(
                     columns.pipeline.in_(self._keys),
-                    columns.topic == place.topic,
-                    columns.topic_id == place.topic_id,
-                    columns.partition == place.partition,
+                    columns.topic == origin.topic,
+                    columns.topic_id == origin.topic_id,
+                    columns.partition == origin.partition,
                     columns.offset == bindparam("at_offset"),
                     columns.replayed_at.is_(None),
                 )
@@ -223,46 +214,53 @@ class _Tables:
             .values(replayed_at=datetime.now(UTC))
         )
         marked = 0
-        for engine in self._here:
+        for engine in self._engines:
             with engine.begin() as connection:
                 for offset in offsets:
                     marked += connection.execute(change, {"at_offset": offset}).rowcount
         return marked
 
-    def _letters(self, place: Place, offsets: Sequence[int]) -> list[DeadLetter]:
-        columns = self._table.c
-        asked = self._at(place, self._ours(select(self._table))).where(columns.offset.in_(offsets))
-        found: dict[int, DeadLetter] = {}
-        for engine in self._here:
+    def _letters(self, origin: OriginPartition, offsets: Sequence[int]) -> list[DeadLetter]:
+        """Returns one dead letter for each offset, in order."""
+        query = self._rows_from(origin, select(self._table)).where(
+            self._table.c.offset.in_(offsets)
+        )
+        letters: dict[int, DeadLetter] = {}
+        for row in self._rows(query):
+            headers = headers_from_json(row["headers"]) or []
+            time: datetime | None = row["timestamp"]
+            if time is not None and time.tzinfo is None:
+                time = time.replace(tzinfo=UTC)
+            letters[row["offset"]] = DeadLetter(
+                source=row["source"],
+                **origin._asdict(),
+                offset=row["offset"],
+                timestamp=time,
+                key=row["key"],
+                value=row["value"],
+                headers=[
+                    (str(header["key"]), cast("bytes | None", header["value"]))
+                    for header in headers
+                ],
+                reason=row["reason"],
+                pipeline=self._pipeline,
+            )
+        return [letters[offset] for offset in sorted(letters)]
+
+    def _rows(self, query: Select[tuple[object, ...]]) -> Iterator[RowMapping]:
+        for engine in self._engines:
             with engine.connect() as connection:
-                for row in connection.execute(asked).mappings():
-                    headers = headers_from_json(row["headers"]) or []
-                    time: datetime | None = row["timestamp"]
-                    if time is not None and time.tzinfo is None:
-                        time = time.replace(tzinfo=UTC)
-                    found[row["offset"]] = DeadLetter(
-                        source=row["source"],
-                        **place._asdict(),
-                        offset=row["offset"],
-                        timestamp=time,
-                        key=row["key"],
-                        value=row["value"],
-                        headers=[
-                            (str(each["key"]), cast("bytes | None", each["value"]))
-                            for each in headers
-                        ],
-                        reason=row["reason"],
-                        pipeline=self._pipeline,
-                    )
-        return [found[offset] for offset in sorted(found)]
+                yield from connection.execute(query).mappings()
 
-    def _ours(self, asked: Select[tuple[object, ...]]) -> Select[tuple[object, ...]]:
-        return asked.where(self._table.c.pipeline.in_(self._keys))
+    def _own_rows(self, query: Select[tuple[object, ...]]) -> Select[tuple[object, ...]]:
+        return query.where(self._table.c.pipeline.in_(self._keys))
 
-    def _at(self, place: Place, asked: Select[tuple[object, ...]]) -> Select[tuple[object, ...]]:
+    def _rows_from(
+        self, origin: OriginPartition, query: Select[tuple[object, ...]]
+    ) -> Select[tuple[object, ...]]:
         columns = self._table.c
-        return asked.where(
-            columns.topic == place.topic,
-            columns.topic_id == place.topic_id,
-            columns.partition == place.partition,
+        return self._own_rows(query).where(
+            columns.topic == origin.topic,
+            columns.topic_id == origin.topic_id,
+            columns.partition == origin.partition,
         )

@@ -1,8 +1,8 @@
-"""Replay from a dead-letter topic.
+"""Replaying a dead-letter topic.
 
-The ledger keeps up to where it was replayed, and so does a group of the same name, for tools that
-show lag. What lies before that was sent: a dead letter whose origin is among it is the same record
-again, from another sink of the pipeline, and is left out.
+The ledger stores the offsets up to which the topic was replayed, and a group of the same name shows
+them as lag. Dead letters before these offsets were sent. A later one with the same origin is the
+same record, reported by another sink of the pipeline, and is not sent again.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,11 +16,9 @@ from penstock.spark.decode.dead_letters import DeadLetter, Origin, from_record
 from penstock.spark.decode.replay import (
     CHUNK_BYTES,
     CHUNK_RECORDS,
+    ReplayOptions,
     ReplayResult,
-    Step,
-    Targets,
-    client_settings,
-    count,
+    ReplayTargets,
     replay_key,
 )
 from penstock.spark.errors import PipelineError
@@ -36,11 +34,13 @@ if TYPE_CHECKING:
 
 _DEAD_LETTERS = "dead-letters"
 _POLL_S = 0.5
-_PATIENCE_POLLS = 240
+_MAX_EMPTY_POLLS = 240
 
 
 @dataclass
 class _Chunk:
+    """Dead letters for one transaction."""
+
     letters: list[DeadLetter] = field(default_factory=list)
     size: int = 0
     next_offsets: dict[TopicPartition, int] = field(default_factory=dict)
@@ -50,66 +50,56 @@ class _Chunk:
         return len(self.letters) >= CHUNK_RECORDS or self.size >= CHUNK_BYTES
 
 
-def replay_topic(
-    spec: PipelineSpec,
-    topic: str,
-    *,
-    to: str | None,
-    limit: int | None,
-    dry_run: bool,
-    step: Step,
-) -> ReplayResult:
+def replay_topic(spec: PipelineSpec, topic: str, options: ReplayOptions) -> ReplayResult:
+    """Sends the dead letters of the topic: see `replay`."""
     key = replay_key(spec)
-    client = client_settings(spec)
+    client = spec.client_settings
     topic_id = _topic_id(client, topic)
-    if dry_run:
+    if options.dry_run:
         with Ledger(client) as ledger:
             entry = ledger.read(key)
-        return _Run(spec, topic, topic_id, entry, to, limit).look()
+        return _TopicReplay(spec, topic, topic_id, entry, options).count()
     transactions = Transactions(client, key)
     try:
         entry = transactions.open()
-        return _Run(spec, topic, topic_id, entry, to, limit).send(transactions, step)
+        return _TopicReplay(spec, topic, topic_id, entry, options).send(transactions)
     finally:
         transactions.close()
 
 
-class _Run:
+class _TopicReplay:
     def __init__(
         self,
         spec: PipelineSpec,
         topic: str,
         topic_id: str,
         entry: LedgerEntry | None,
-        to: str | None,
-        limit: int | None,
+        options: ReplayOptions,
     ) -> None:
         self._spec = spec
         self._topic = topic
         self._topic_id = topic_id
-        self._to = to
-        self._limit = limit
+        self._options = options
         self._entry = entry or LedgerEntry(None)
-        self._done = _done(self._entry, topic_id, topic)
-        self._sent: set[Origin] = set()
-        self.result = ReplayResult()
+        self._replayed_offsets = _replayed_offsets(self._entry, topic_id, topic)
+        self._sent_origins: set[Origin] = set()
+        self.result = ReplayResult(is_dry_run=options.dry_run)
 
-    def look(self) -> ReplayResult:
-        self.result.is_dry_run = True
+    def count(self) -> ReplayResult:
+        """Counts what `send` would send."""
         for chunk in self._chunks():
-            count(self.result, chunk.letters, self._to)
+            self.result.count(chunk.letters, self._options.to)
         return self.result
 
-    def send(self, transactions: Transactions, step: Step) -> ReplayResult:
-        targets = Targets(client_settings(self._spec), self._to)
+    def send(self, transactions: Transactions) -> ReplayResult:
+        """Sends all dead letters, each chunk in a transaction with its progress."""
+        on_step = self._options.on_step
+        targets = ReplayTargets(self._spec.client_settings, self._options.to)
         for chunk in self._chunks():
             targets.check(chunk.letters)
-            self._done = {**self._done, **chunk.next_offsets}
-            progress = {
-                _DEAD_LETTERS: SourceOffsets(
-                    self._done, {self._topic: self._topic_id} if self._topic_id else {}
-                )
-            }
+            self._replayed_offsets = {**self._replayed_offsets, **chunk.next_offsets}
+            topic_ids = {self._topic: self._topic_id} if self._topic_id else {}
+            progress = {_DEAD_LETTERS: SourceOffsets(self._replayed_offsets, topic_ids)}
             entry = LedgerEntry(
                 StoredProgress(progress),
                 rows=len(chunk.letters),
@@ -120,38 +110,38 @@ class _Run:
                 producer: "Producer", check_deadline: CheckDeadline, chunk: _Chunk = chunk
             ) -> None:
                 targets.send(producer, chunk.letters)
-                step("sent")
+                on_step("sent")
                 check_deadline()
                 producer.send_offsets_to_transaction(chunk.next_offsets, replay_key(self._spec))
-                step("offsets")
+                on_step("offsets")
 
             transactions.run(work, {transactions.key: entry})
-            step("committed")
-            count(self.result, chunk.letters, self._to)
+            on_step("committed")
+            self.result.count(chunk.letters, self._options.to)
         return self.result
 
     def _chunks(self) -> Iterator[_Chunk]:
-        """Those behind what is done, in chunks, up to the end of the topic when this began."""
+        """Yields the dead letters that were not replayed, up to the topic's end at the start."""
         chunk = _Chunk()
         taken = 0
         for record in self._records():
-            place = TopicPartition(record.topic, record.partition)
-            is_done = record.offset < self._done.get(place, 0)
+            partition = TopicPartition(record.topic, record.partition)
+            is_replayed = record.offset < self._replayed_offsets.get(partition, 0)
             letter = from_record(record)
             if letter is None or letter.pipeline != self._spec.name:
-                self.result.foreign += 0 if is_done else 1
-            elif letter.origin in self._sent:
-                self.result.repeated += 0 if is_done else 1
+                self.result.foreign += 0 if is_replayed else 1
+            elif letter.origin in self._sent_origins:
+                self.result.repeated += 0 if is_replayed else 1
             else:
-                if not is_done:
-                    if taken == self._limit:
+                if not is_replayed:
+                    if taken == self._options.limit:
                         break
                     taken += 1
                     chunk.letters.append(letter)
                     chunk.size += len(letter.value or b"") + len(letter.key or b"")
-                self._sent.add(letter.origin)
-            if not is_done:
-                chunk.next_offsets[place] = record.offset + 1
+                self._sent_origins.add(letter.origin)
+            if not is_replayed:
+                chunk.next_offsets[partition] = record.offset + 1
             if chunk.is_full:
                 yield chunk
                 chunk = _Chunk()
@@ -159,39 +149,42 @@ class _Run:
             yield chunk
 
     def _records(self) -> "Iterator[ConsumerRecord]":
-        """All that the topic holds now, first what is done: a record that is there twice must be
-        known by then."""
+        """Yields all records of the topic, those first that were replayed.
+
+        Their origins must be known before the others are read, to recognize repeated ones.
+        """
         with new_consumer(
-            client_settings(self._spec),
+            self._spec.client_settings,
             group_id=None,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             isolation_level="read_committed",
         ) as consumer:
-            places = [
-                TopicPartition(self._topic, each.partition)
-                for each in consumer.partitions_for(self._topic)
+            partitions = [
+                TopicPartition(self._topic, info.partition)
+                for info in consumer.partitions_for(self._topic)
             ]
-            starts = consumer.beginning_offsets(places)
-            ends = consumer.end_offsets(places)
-            done = {each: min(self._done.get(each, 0), ends[each]) for each in places}
-            for first, last in ((starts, done), (done, ends)):
-                for place in places:
-                    begin = max(first[place], starts[place])
-                    if begin >= last[place]:
+            starts = consumer.beginning_offsets(partitions)
+            ends = consumer.end_offsets(partitions)
+            replayed = {p: min(self._replayed_offsets.get(p, 0), ends[p]) for p in partitions}
+            for first_offsets, end_offsets in ((starts, replayed), (replayed, ends)):
+                for partition in partitions:
+                    end = end_offsets[partition]
+                    start = max(first_offsets[partition], starts[partition])
+                    if start >= end:
                         continue
-                    consumer.assign([place])
-                    consumer.seek(place, begin)
-                    empty = 0
-                    while consumer.position(place) < last[place]:
-                        found = consumer.poll(_POLL_S)
-                        empty = 0 if found else empty + 1
-                        if empty > _PATIENCE_POLLS:
+                    consumer.assign([partition])
+                    consumer.seek(partition, start)
+                    empty_polls = 0
+                    while consumer.position(partition) < end:
+                        records = consumer.poll(_POLL_S)
+                        empty_polls = 0 if records else empty_polls + 1
+                        if empty_polls > _MAX_EMPTY_POLLS:
                             raise PipelineError(
-                                f"{place} could not be read up to offset {last[place]}: does the "
-                                "broker answer?"
+                                f"{partition} could not be read up to offset {end}: does the "
+                                "broker respond?"
                             )
-                        yield from (each for each in found if each.offset < last[place])
+                        yield from (record for record in records if record.offset < end)
 
 
 def _topic_id(client: Mapping[str, str], topic: str) -> str:
@@ -202,16 +195,16 @@ def _topic_id(client: Mapping[str, str], topic: str) -> str:
         if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
         raise PipelineError(
-            f"there is no dead-letter topic {topic}: no record was ever put there"
+            f"there is no dead-letter topic {topic}: no record was ever written to it"
         ) from error
     finally:
         admin.close()
 
 
-def _done(entry: LedgerEntry, topic_id: str, topic: str) -> dict[TopicPartition, int]:
-    """The next offset of each partition; none of a topic that was made again since."""
+def _replayed_offsets(entry: LedgerEntry, topic_id: str, topic: str) -> dict[TopicPartition, int]:
+    """Returns the next offset of each partition; none if the topic was recreated since."""
     stored = entry.stored
     offsets = None if stored is None else stored.progress.get(_DEAD_LETTERS)
     if offsets is None or offsets.topic_ids.get(topic, topic_id) != topic_id:
         return {}
-    return {each: at for each, at in offsets.offsets.items() if each.topic == topic}
+    return {p: offset for p, offset in offsets.offsets.items() if p.topic == topic}

@@ -1,4 +1,4 @@
-"""Pipelines in Python: the same as `pipeline.yml` says, built by calls.
+"""`Pipeline`, the Python API: builds by calls what a `pipeline.yml` describes.
 
 p = Pipeline("clicks", bootstrap_servers="localhost:9092")
 p.source("clicks", topic="clicks", schema="user string, at timestamp",
@@ -12,6 +12,7 @@ p.run()
 
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, overload
 
@@ -44,8 +45,8 @@ _Function = TypeVar("_Function", bound="StepFunction")
 class Pipeline:
     """Sources, tables, steps and sinks, in the order in which they are added.
 
-    Whatever makes a view gives its name back, for use in SQL and as the view of a sink. Nothing is
-    checked before `validate`, and nothing runs before `run`.
+    A method that defines a view returns its name, for use in SQL and as the view of a sink. Nothing
+    is checked before `validate`, and nothing runs before `run`.
     """
 
     def __init__(
@@ -60,46 +61,27 @@ class Pipeline:
         spark: Mapping[str, str] | None = None,
     ) -> None:
         """`kafka` are Kafka's client settings, `spark` those of the Spark session."""
-        self._name = name
-        self._bootstrap_servers = bootstrap_servers
-        self._checkpoint = checkpoint
-        self._trigger = trigger
-        self._max_batch_records = max_batch_records
-        self._kafka = dict(kafka or {})
-        self._spark = dict(spark or {})
-        self._sources: list[SourceSpec] = []
-        self._tables: list[TableSpec] = []
-        self._steps: list[StepSpec] = []
-        self._sinks: list[SinkSpec] = []
-        self._dead_letters: DeadLetterSpec | None = None
-        self._file: str | None = None
-        self._line: int | None = None
-        self._lines: Mapping[str, int] = {}
+        self._spec = PipelineSpec(
+            name=name,
+            bootstrap_servers=bootstrap_servers,
+            sources=(),
+            sinks=(),
+            checkpoint=checkpoint,
+            trigger=trigger,
+            max_batch_records=max_batch_records,
+            kafka=dict(kafka or {}),
+            spark=dict(spark or {}),
+        )
 
     @classmethod
     def from_file(cls, path: str | Path) -> "Pipeline":
-        """The pipeline of a `pipeline.yml`, to which more may be added."""
+        """Returns the pipeline of a `pipeline.yml`, to which more can be added."""
         from penstock.spark.pipeline.yaml_file import load
 
         spec = load(path)
-        made = cls(
-            spec.name,
-            bootstrap_servers=spec.bootstrap_servers,
-            checkpoint=spec.checkpoint,
-            trigger=spec.trigger,
-            max_batch_records=spec.max_batch_records,
-            kafka=spec.kafka,
-            spark=spec.spark,
-        )
-        made._sources = list(spec.sources)
-        made._tables = list(spec.tables)
-        made._steps = list(spec.steps)
-        made._sinks = list(spec.sinks)
-        made._dead_letters = spec.dead_letters
-        made._file = spec.file
-        made._line = spec.line
-        made._lines = spec.lines
-        return made
+        pipeline = cls(spec.name, bootstrap_servers=spec.bootstrap_servers)
+        pipeline._spec = spec
+        return pipeline
 
     def source(
         self,
@@ -117,11 +99,11 @@ class Pipeline:
         headers: bool = False,
         options: Mapping[str, str] | None = None,
     ) -> str:
-        """A view of a topic, of several, or of all whose names match `pattern`.
+        """Adds a view of a topic, of several, or of all whose names match `pattern`.
 
-        `watermark` is a column and how late its rows may be: `("at", "10 minutes")`.
+        `watermark` is a column and the time by which its rows may be late: `("at", "10 minutes")`.
         """
-        self._sources.append(
+        self._add_source(
             SourceSpec(
                 name=name,
                 topics=_names(topic),
@@ -148,8 +130,8 @@ class Pipeline:
         path: str | None = None,
         schema: str | None = None,
     ) -> str:
-        """A view of a table of a database, or of files, read anew in every batch."""
-        self._tables.append(
+        """Adds a view of a database table, or of files, which every batch reads again."""
+        self._add_table(
             TableSpec(name=name, database=database, table=table, path=path, schema=_text(schema))
         )
         return name
@@ -162,8 +144,8 @@ class Pipeline:
         watermark: tuple[str, str] | None = None,
         unbounded_state: bool = False,
     ) -> str:
-        """A view of a SELECT over earlier ones."""
-        self._steps.append(
+        """Adds a view that a SELECT makes from earlier views."""
+        self._add_step(
             StepSpec(
                 name=name,
                 sql=textwrap.dedent(sql).strip(),
@@ -182,8 +164,8 @@ class Pipeline:
         watermark: tuple[str, str] | None = None,
         unbounded_state: bool = False,
     ) -> str:
-        """The rows of a view whose columns were not there before, within the watermark."""
-        self._steps.append(
+        """Adds a view without the rows whose columns appeared before, within the watermark."""
+        self._add_step(
             StepSpec(
                 name=name,
                 source=view,
@@ -215,27 +197,29 @@ class Pipeline:
         *,
         watermark: tuple[str, str] | None = None,
     ) -> str | Callable[[_Function], _Function]:
-        """A view that a function makes: it gets every earlier view by name, as DataFrames.
+        """Adds a view that a function makes from all earlier views, DataFrames by name.
 
-        Also a decorator: `@p.step("scored")`. A text names a function: `module:function`.
+        `function` may be given as text, `module:function`. Without it, returns a decorator:
+        `@p.step("scored")`.
         """
 
-        def add(made: "StepFunction | str") -> None:
-            self._steps.append(StepSpec(name=name, function=made, watermark=_watermark(watermark)))
+        def add(step_function: "StepFunction | str") -> None:
+            spec = StepSpec(name=name, function=step_function, watermark=_watermark(watermark))
+            self._add_step(spec)
 
         if function is not None:
             add(function)
             return name
 
-        def decorate(made: _Function) -> _Function:
-            add(made)
-            return made
+        def decorate(step_function: _Function) -> _Function:
+            add(step_function)
+            return step_function
 
         return decorate
 
     def add_sink(self, sink: SinkSpec) -> None:
         """Adds a sink of any kind; the methods `to_…` are shorter."""
-        self._sinks.append(sink)
+        self._spec = replace(self._spec, sinks=(*self._spec.sinks, sink))
 
     def to_database(
         self,
@@ -252,10 +236,10 @@ class Pipeline:
         create_table: bool = True,
         name: str | None = None,
     ) -> None:
-        """Store the view in a table, exactly once. The sink is named after the view, unless told.
+        """Stores the view in a table, exactly once. The default name of the sink is the view's.
 
-        `mode="upsert"` replaces rows by `key`; of several in a batch the last by `order_by` counts,
-        and those for which `delete_when` holds are deleted.
+        `mode="upsert"` replaces rows with the same `key`. If a batch has several of them, the last
+        one by `order_by` is stored; rows for which `delete_when` is true delete theirs.
         """
         self.add_sink(
             DatabaseSinkSpec(
@@ -283,9 +267,9 @@ class Pipeline:
         options: Mapping[str, str] | None = None,
         name: str | None = None,
     ) -> None:
-        """Write the view to a topic, each batch in one transaction.
+        """Writes the view to a topic, each batch in one transaction.
 
-        Without `topic`, the column `topic` of each row says where it goes.
+        Without `topic`, each row goes to the topic that its column `topic` names.
         """
         self.add_sink(
             TopicSinkSpec(
@@ -307,7 +291,7 @@ class Pipeline:
         output_mode: OutputMode | None = None,
         name: str | None = None,
     ) -> None:
-        """Write the view to Parquet files in a folder."""
+        """Writes the view to Parquet files in a directory."""
         self.add_sink(
             ParquetSinkSpec(
                 name=name or view,
@@ -326,43 +310,28 @@ class Pipeline:
         max_count: int | None = None,
         max_share: float | None = None,
     ) -> None:
-        """Where records go that cannot be read, and how many of a batch may be so."""
-        self._dead_letters = DeadLetterSpec(
+        """Sets where records go that cannot be read, and how many of them a batch may have."""
+        dead_letters = DeadLetterSpec(
             topic=topic, table=table, max_count=max_count, max_share=max_share
         )
+        self._spec = replace(self._spec, dead_letters=dead_letters)
 
     @property
     def spec(self) -> PipelineSpec:
         """The pipeline as data, as it is now."""
-        return PipelineSpec(
-            name=self._name,
-            bootstrap_servers=self._bootstrap_servers,
-            sources=tuple(self._sources),
-            tables=tuple(self._tables),
-            steps=tuple(self._steps),
-            sinks=tuple(self._sinks),
-            dead_letters=self._dead_letters,
-            checkpoint=self._checkpoint,
-            trigger=self._trigger,
-            max_batch_records=self._max_batch_records,
-            kafka=self._kafka,
-            spark=self._spark,
-            file=self._file,
-            line=self._line,
-            lines=self._lines,
-        )
+        return self._spec
 
     def validate(self, *, online: bool = False) -> list[Problem]:
-        """What is wrong with it; nothing, if it can be started.
+        """Returns what is wrong with the pipeline; an empty list if it can be started.
 
-        `online` asks the broker and the databases, too.
+        With `online`, topics and tables are checked against the broker and the databases, too.
         """
         from penstock.spark.check.validate import validate, validate_online
 
         return validate_online(self.spec) if online else validate(self.spec)
 
     def plan(self) -> str:
-        """What would run, for people to read."""
+        """Returns a description of what would run, for people to read."""
         from penstock.spark.check.plan import plan
 
         return plan(self.spec)
@@ -375,27 +344,36 @@ class Pipeline:
         spark: "SparkSession | None" = None,
         listeners: "Sequence[RunListener]" = (),
     ) -> "RunResult":
-        """Run until it is interrupted; with `once`, until what is there now is read.
+        """Runs until it is interrupted; with `once`, until all present records are processed.
 
-        `PipelineError` with all problems, if `validate` finds any.
+        Raises `PipelineError` with all problems that `validate` finds.
         """
         from penstock.spark.errors import PipelineError
         from penstock.spark.run.run import run
 
         problems = self.validate()
         if problems:
-            found = "\n".join(f"  {each}" for each in problems)
-            raise PipelineError(f"the pipeline {self._name} cannot run:\n{found}")
+            lines = "\n".join(f"  {problem}" for problem in problems)
+            raise PipelineError(f"the pipeline {self._spec.name} cannot run:\n{lines}")
         return run(self.spec, once=once, master=master, spark=spark, listeners=listeners)
 
+    def _add_source(self, source: SourceSpec) -> None:
+        self._spec = replace(self._spec, sources=(*self._spec.sources, source))
 
-def _names(given: str | Sequence[str]) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
+    def _add_table(self, table: TableSpec) -> None:
+        self._spec = replace(self._spec, tables=(*self._spec.tables, table))
+
+    def _add_step(self, step: StepSpec) -> None:
+        self._spec = replace(self._spec, steps=(*self._spec.steps, step))
 
 
-def _text(given: str | None) -> str | None:
-    return None if given is None else textwrap.dedent(given).strip()
+def _names(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
-def _watermark(given: tuple[str, str] | None) -> Watermark | None:
-    return None if given is None else Watermark(column=given[0], delay=given[1])
+def _text(text: str | None) -> str | None:
+    return None if text is None else textwrap.dedent(text).strip()
+
+
+def _watermark(watermark: tuple[str, str] | None) -> Watermark | None:
+    return None if watermark is None else Watermark(column=watermark[0], delay=watermark[1])

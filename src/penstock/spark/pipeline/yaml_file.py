@@ -1,7 +1,7 @@
-"""`pipeline.yml`: a pipeline in a file, read with the line of every part.
+"""The parser of `pipeline.yml`, which returns a `PipelineSpec` with the line of every part.
 
-The keys are the names of `model.py`, but for `from`, which is the view that a sink or a
-deduplication reads, and `topic` for a single one. Paths are relative to the file.
+The keys are the names of the fields in `model.py`, except `from` (the view that a sink or a
+deduplication reads) and `topic` (for a single topic). Paths are relative to the file.
 """
 
 from collections.abc import Callable, Mapping
@@ -45,16 +45,16 @@ _T = TypeVar("_T")
 
 
 class PipelineFileError(PipelineError):
-    """A file that is no pipeline; `problems` are all that was found."""
+    """A file that does not describe a pipeline; `problems` lists all mistakes in it."""
 
     def __init__(self, file: str, problems: list[Problem]) -> None:
-        found = "\n".join(f"  {each}" for each in problems)
-        super().__init__(f"{file} is not a pipeline that can run:\n{found}")
+        lines = "\n".join(f"  {problem}" for problem in problems)
+        super().__init__(f"{file} is not a pipeline that can run:\n{lines}")
         self.problems = problems
 
 
 def load(path: str | Path) -> PipelineSpec:
-    """The pipeline of a file; `PipelineFileError` if it cannot be read as one."""
+    """Returns the pipeline of a file. Raises `PipelineFileError` when the file has mistakes."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -70,9 +70,9 @@ def load(path: str | Path) -> PipelineSpec:
 def parse(
     text: str, file: str, *, variables: Mapping[str, str] | None = None
 ) -> tuple[PipelineSpec | None, list[Problem]]:
-    """The pipeline, as far as it can be read, and what is wrong with the file.
+    """Returns the pipeline, as far as it can be read, and what is wrong with the file.
 
-    `variables` stand in for the environment.
+    `variables` replace the environment's.
     """
     variables = environment() if variables is None else variables
     document = Document(text, variables, Path(file).parent)
@@ -80,7 +80,7 @@ def parse(
     if root is None:
         return None, document.problems
     spec = _Reader(document).pipeline(root, file)
-    return spec, sorted(document.problems, key=lambda each: (each.line or 0, each.where))
+    return spec, sorted(document.problems, key=lambda p: (p.line or 0, p.where))
 
 
 class _Reader:
@@ -129,26 +129,26 @@ class _Reader:
         keys: tuple[str, ...],
         read: Callable[[Part, str], _T | None],
     ) -> tuple[_T, ...]:
-        """Parts that have a name: as a mapping by it, or as a list with `name`."""
+        """Reads parts that have names: a mapping by name, or a list whose items have a `name`."""
         node = part.get(key)
-        found: list[_T | None] = []
+        specs: list[_T | None] = []
         if isinstance(node, MappingNode):
-            for name, (at_key, value) in entries(self._document, node, key).items():
-                one = self._part(value, f"{key}.{name}", keys, at_key)
-                if one is not None:
-                    if "name" in one:
-                        one.add("name", f"the name is {name} already, as the key: leave it out")
-                    found.append(read(one, name))
+            for name, (key_node, value) in entries(self._document, node, key).items():
+                child = self._part(value, f"{key}.{name}", keys, key_node)
+                if child is not None:
+                    if "name" in child:
+                        child.add("name", f"the key {name} already is the name: leave it out")
+                    specs.append(read(child, name))
         elif isinstance(node, SequenceNode):
-            for at, value in enumerate(node.value):
-                one = self._part(value, f"{key}[{at}]", keys, value)
-                given = one.text("name", required=True) if one is not None else None
-                if one is not None and given is not None:
-                    one.where = f"{key}.{given}"
-                    found.append(read(one, given))
+            for index, value in enumerate(node.value):
+                child = self._part(value, f"{key}[{index}]", keys, value)
+                item_name = child.text("name", required=True) if child is not None else None
+                if child is not None and item_name is not None:
+                    child.where = f"{key}.{item_name}"
+                    specs.append(read(child, item_name))
         elif node is not None:
             part.add(key, "must be a mapping by name, as in `clicks: {…}`")
-        return tuple(each for each in found if each is not None)
+        return tuple(spec for spec in specs if spec is not None)
 
     def _part(self, node: Node, where: str, keys: tuple[str, ...], key: Node | None) -> Part | None:
         if isinstance(node, MappingNode):
@@ -160,13 +160,13 @@ class _Reader:
 
     def _source(self, part: Part, name: str) -> SourceSpec:
         if "topic" in part and "topics" in part:
-            part.add("topic", "say either topic or topics")
+            part.add("topic", "topic and topics are both set: leave one of them out")
         record_format = part.choice("format", tuple(FORMATS)) or SourceSpec.format
         return SourceSpec(
             name=name,
             topics=part.texts("topics") or part.texts("topic"),
             pattern=part.text("pattern"),
-            schema=_stripped(part.text("schema")),
+            schema=_strip(part.text("schema")),
             schema_file=part.path("schema_file"),
             message=part.text("message"),
             required=part.texts("required"),
@@ -185,7 +185,7 @@ class _Reader:
             database=part.database("database"),
             table=part.text("table"),
             path=part.path("path"),
-            schema=_stripped(part.text("schema")),
+            schema=_strip(part.text("schema")),
             line=part.line,
             lines=part.lines,
         )
@@ -213,8 +213,8 @@ class _Reader:
         if len(kinds) != 1:
             expected = ", or ".join(kind.required_keys for kind in SINK_KINDS.values())
             actual = " and ".join(kind.distinctive_key for kind in kinds)
-            found = f" and not {actual}" if kinds else ""
-            part.add("", f"a sink has either {expected}{found}")
+            contradiction = f" and not {actual}" if kinds else ""
+            part.add("", f"a sink has either {expected}{contradiction}")
             return None
         kind = kinds[0]
         for key in _sink_keys():
@@ -271,23 +271,25 @@ class _Reader:
         return part.text(key, required=required)
 
     def _sql(self, part: Part) -> tuple[str | None, int | None, int]:
-        """The SQL, its first line in the file, and by how much it is indented there."""
+        """Returns the SQL, the line of the file in which it starts, and its indentation there."""
         text = part.text("sql", raw=True)
         node = part.get("sql")
         if text is None or not isinstance(node, ScalarNode):
             return None, None, 0
         start = node.start_mark
         if node.style in ("|", ">"):
-            # Lines of a folded text are kept apart: for SQL that is the same, and lines can be
-            # told. Besides, a comment up to the end of its line would take the rest with it.
+            # The lines of a folded text are kept: SQL means the same, problems have their line,
+            # and a comment ends with its line instead of swallowing the rest.
             lines = self._document.text[start.index : node.end_mark.index].splitlines()[1:]
-            indent = min((len(one) - len(one.lstrip()) for one in lines if one.strip()), default=0)
-            block = text if node.style == "|" else "\n".join(one[indent:] for one in lines)
+            indents = (len(line) - len(line.lstrip()) for line in lines if line.strip())
+            indent = min(indents, default=0)
+            block = text if node.style == "|" else "\n".join(line[indent:] for line in lines)
             return block.rstrip(), start.line + 2, indent
         if node.style is None:
             raw = self._document.text[start.index : node.end_mark.index].rstrip()
-            several = "\n" in raw
-            return (raw if several else text), start.line + 1, 0 if several else start.column
+            if "\n" in raw:
+                return raw, start.line + 1, 0
+            return text, start.line + 1, start.column
         return text.rstrip(), start.line + 1, start.column + 1
 
     def _options(self, part: Part, record_format: str) -> dict[str, str]:
@@ -299,10 +301,10 @@ class _Reader:
 
 
 def _sink_keys() -> tuple[str, ...]:
-    """The keys of all kinds of sinks."""
+    """Returns the keys of all kinds of sinks."""
     keys = (key for kind in SINK_KINDS.values() for key in kind.keys)
     return (*_SINK, *dict.fromkeys(keys))
 
 
-def _stripped(text: str | None) -> str | None:
+def _strip(text: str | None) -> str | None:
     return None if text is None else text.strip()

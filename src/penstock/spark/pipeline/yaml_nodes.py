@@ -1,4 +1,4 @@
-"""Reading a YAML file part by part, with the line of everything, and problems in plain words."""
+"""Typed access to the nodes of a YAML file; wrong values become problems with their line."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
 from penstock.spark.pipeline.model import Problem
-from penstock.spark.pipeline.nearest import suggestion
+from penstock.spark.pipeline.nearest import nearest_name, suggestion
 
 _TAG = "tag:yaml.org,2002:"
 _VARIABLE = re.compile(r"\$(\$\{)|\$\{([^}:]*)(?::-([^}]*))?\}")
@@ -23,27 +23,27 @@ _AS_WRITTEN = frozenset(["str", "timestamp"])
 
 @dataclass
 class Document:
-    """The file, what is wrong with it so far, and the environment that values may name."""
+    """The file, its problems so far, and the environment variables that values may use."""
 
     text: str
     environment: Mapping[str, str]
     directory: Path = Path()
-    """That relative paths start from."""
+    """The directory that relative paths start from."""
     problems: list[Problem] = field(default_factory=list)
 
     def add(self, node: Node | None, where: str, message: str) -> None:
         line = None if node is None else node.start_mark.line + 1
         self.problems.append(Problem(line, where, message))
 
-    def substituted(self, value: str, node: Node, where: str) -> str:
-        """With environment variables in place: `${NAME}`, `${NAME:-default}`; `$${` is `${`."""
+    def substitute(self, value: str, node: Node, where: str) -> str:
+        """Replaces environment variables: `${NAME}`, `${NAME:-default}`; `$${` stands for `${`."""
 
-        def one(found: re.Match[str]) -> str:
-            if found[1]:
+        def replace_variable(match: re.Match[str]) -> str:
+            if match[1]:
                 return "${"
-            name, default = found[2], found[3]
+            name, default = match[2], match[3]
             if not _NAME.fullmatch(name):
-                self.add(node, where, f"{found[0]} does not name an environment variable")
+                self.add(node, where, f"{match[0]} does not name an environment variable")
             elif name in self.environment:
                 return self.environment[name]
             elif default is None:
@@ -55,7 +55,7 @@ class Document:
                 )
             return default or ""
 
-        return _VARIABLE.sub(one, value)
+        return _VARIABLE.sub(replace_variable, value)
 
     def resolve_path(self, path: str) -> str:
         """Returns a path relative to the file's directory; URLs stay as they are."""
@@ -73,11 +73,11 @@ class Document:
 
 
 def compose(document: Document) -> MappingNode | None:
-    """The file as a tree; None if it is no YAML, or no mapping."""
+    """Returns the file as a tree; None, with a problem added, if it is no YAML mapping."""
     try:
         root = yaml.compose(document.text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
-        document.problems.append(_syntax(error, document.text))
+        document.problems.append(_syntax_problem(error, document.text))
         return None
     except RecursionError:
         document.add(None, "file", "not readable as YAML: it is nested too deeply")
@@ -89,31 +89,31 @@ def compose(document: Document) -> MappingNode | None:
     return root
 
 
-def _syntax(error: yaml.YAMLError, text: str) -> Problem:
+def _syntax_problem(error: yaml.YAMLError, text: str) -> Problem:
     if isinstance(error, ReaderError):
         before = text.count("\n", 0, error.position)
-        said = f"{text[error.position]!r} is no character of a text: remove it"
-        return Problem(before + 1, "file", said)
+        character = text[error.position]
+        return Problem(before + 1, "file", f"{character!r} is not allowed in a text: remove it")
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    said = str(getattr(error, "problem", None) or error)
-    line = None if mark is None else mark.line + 1
+    reason = str(getattr(error, "problem", None) or error)
+    number = None if mark is None else mark.line + 1
     lines = text.splitlines()
-    here = lines[mark.line] if mark is not None and mark.line < len(lines) else ""
-    if "\t" in here[: len(here) - len(here.lstrip())] or "'\\t'" in said:
-        return Problem(line, "file", "there is a tab: YAML is indented with spaces only")
-    if "mapping values are not allowed" in said:
-        said = "a `:` is not expected here: put the value in quotes, or look at the indentation"
-    elif "expected <block end>" in said:
-        said = "the indentation is not that of the lines above, or a quote is not closed"
-    elif "found undefined alias" in said:
-        said = f"{said.removeprefix('found ')}: its anchor (&…) must come before it"
-    elif "another document" in said:
-        said = "found another document: a pipeline is one document"
-    elif "could not find expected ':'" in said:
-        said = "a `:` is missing after a key"
-    elif "while scanning a quoted" in str(error) or "unexpected end of stream" in said:
-        said = "a quote is never closed"
-    return Problem(line, "file", f"not readable as YAML: {said}")
+    line = lines[mark.line] if mark is not None and mark.line < len(lines) else ""
+    if "\t" in line[: len(line) - len(line.lstrip())] or "'\\t'" in reason:
+        return Problem(number, "file", "there is a tab: indent YAML with spaces only")
+    if "mapping values are not allowed" in reason:
+        reason = "a `:` is not expected here: put the value in quotes, or check the indentation"
+    elif "expected <block end>" in reason:
+        reason = "the indentation is not that of the lines above, or a quote is not closed"
+    elif "found undefined alias" in reason:
+        reason = f"{reason.removeprefix('found ')}: its anchor (&…) must come before it"
+    elif "another document" in reason:
+        reason = "found another document: a pipeline is one document"
+    elif "could not find expected ':'" in reason:
+        reason = "a `:` is missing after a key"
+    elif "while scanning a quoted" in str(error) or "unexpected end of stream" in reason:
+        reason = "a quote is never closed"
+    return Problem(number, "file", f"not readable as YAML: {reason}")
 
 
 @dataclass
@@ -124,9 +124,9 @@ class Part:
     node: MappingNode
     where: str
     keys: Sequence[str]
-    """Those that may be there."""
+    """The keys that it may have."""
     head: Node | None = None
-    """What its line is told by: its name, if it has one."""
+    """The node whose line is the part's line: its name, if it has one."""
     _values: "dict[str, tuple[Node, Node]]" = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -143,27 +143,27 @@ class Part:
 
     @property
     def lines(self) -> dict[str, int]:
-        """Of every key, and of every text in a list: `required`, `required.user`."""
-        found: dict[str, int] = {}
+        """The lines of all keys, and of all texts in lists: `required`, `required.user`."""
+        lines: dict[str, int] = {}
         for name, (key, value) in self._values.items():
-            found[name] = key.start_mark.line + 1
-            for each in value.value if isinstance(value, SequenceNode) else ():
-                if isinstance(each, ScalarNode):
-                    found[f"{name}.{each.value}"] = each.start_mark.line + 1
-        return found
+            lines[name] = key.start_mark.line + 1
+            for item in value.value if isinstance(value, SequenceNode) else ():
+                if isinstance(item, ScalarNode):
+                    lines[f"{name}.{item.value}"] = item.start_mark.line + 1
+        return lines
 
     def __contains__(self, key: str) -> bool:
         return key in self._values
 
     def get(self, key: str) -> Node | None:
-        """The value."""
-        found = self._values.get(key)
-        return None if found is None else found[1]
+        """Returns the value's node, or None."""
+        entry = self._values.get(key)
+        return None if entry is None else entry[1]
 
     def key(self, key: str) -> Node | None:
-        """The key itself, for its line."""
-        found = self._values.get(key)
-        return None if found is None else found[0]
+        """Returns the key's own node, which has its line, or None."""
+        entry = self._values.get(key)
+        return None if entry is None else entry[0]
 
     def add(self, key: str, message: str) -> None:
         where = f"{self.where}.{key}" if key else self.where
@@ -172,7 +172,7 @@ class Part:
     def text(
         self, key: str, *, required: bool = False, raw: bool = False, optional: bool = False
     ) -> str | None:
-        """A text. `raw`: `${…}` is left alone; `optional`: it may be empty."""
+        """Returns a text. With `raw`, `${…}` is not replaced; with `optional`, it may be empty."""
         node = self.get(key)
         if node is None:
             if required:
@@ -193,38 +193,39 @@ class Part:
         return None if url is None else self.document.resolve_database(url)
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of texts, or one text."""
+        """Returns a list of texts; the file may have a single text instead."""
         node = self.get(key)
         if node is None:
             return ()
         where = f"{self.where}.{key}"
         items = node.value if isinstance(node, SequenceNode) else [node]
-        return tuple(found for each in items if (found := self._text(each, where)) is not None)
+        texts = (self._text(item, where) for item in items)
+        return tuple(text for text in texts if text is not None)
 
     def number(self, key: str) -> int | None:
-        return self._converted(key, lambda text: int(text.replace("_", "")), "a whole number")
+        return self._convert(key, lambda text: int(text.replace("_", "")), "a whole number")
 
     def share(self, key: str) -> float | None:
-        return self._converted(key, float, "a number such as 0.01")
+        return self._convert(key, float, "a number such as 0.01")
 
     def flag(self, key: str) -> bool | None:
-        found = self._converted(key, str.lower, "true or false")
-        if found is None or found in ("true", "false"):
-            return None if found is None else found == "true"
-        self.add(key, f"{found} is neither true nor false")
+        value = self._convert(key, str.lower, "true or false")
+        if value is None or value in ("true", "false"):
+            return None if value is None else value == "true"
+        self.add(key, f"{value} is neither true nor false")
         return None
 
     def choice(self, key: str, choices: Sequence[str]) -> str | None:
-        found = self.text(key)
-        if found is None or found in choices:
-            return found
-        self.add(
-            key, f"{found!r} is not one of {', '.join(choices)}{_did_you_mean(found, choices)}"
-        )
+        value = self.text(key)
+        if value is None or value in choices:
+            return value
+        similar = nearest_name(value, choices)
+        advice = "" if similar is None else f": did you mean {similar}?"
+        self.add(key, f"{value!r} is not one of {', '.join(choices)}{advice}")
         return None
 
     def settings(self, key: str) -> dict[str, str]:
-        """Names and values as text; numbers, true and false need no quotes."""
+        """Returns a mapping of texts; numbers, true and false need no quotes."""
         node = self.get(key)
         if node is None:
             return {}
@@ -232,14 +233,14 @@ class Part:
         if not isinstance(node, MappingNode):
             self.add(key, "must be a mapping of names and values")
             return {}
-        found: dict[str, str] = {}
+        settings: dict[str, str] = {}
         for name, (_, value) in entries(self.document, node, where).items():
             text = self._text(value, f"{where}.{name}", scalars=True)
             if text is not None:
-                found[name] = text
-        return found
+                settings[name] = text
+        return settings
 
-    def _converted(self, key: str, convert: "Callable[[str], _T]", what: str) -> "_T | None":
+    def _convert(self, key: str, convert: "Callable[[str], _T]", what: str) -> "_T | None":
         node = self.get(key)
         if node is None:
             return None
@@ -271,38 +272,38 @@ class Part:
             self.document.add(
                 node,
                 where,
-                f"YAML reads {value} as {_yaml_bool(value)}: put it in quotes if the text is meant"
+                f"YAML reads {value} as {_yaml_bool(value)}: put it in quotes if it is a text"
                 + (", or write true or false" if scalars else ""),
             )
             return None
         if kind in ("int", "float") and not scalars:
             self.document.add(
-                node, where, f'must be a text, and {value} is a number: write "{value}"'
+                node, where, f'must be a text, but {value} is a number: write "{value}"'
             )
             return None
         if kind not in _AS_WRITTEN and kind not in ("int", "float"):
-            self.document.add(node, where, f"the tag {node.tag} is not known here")
+            self.document.add(node, where, f"the tag {node.tag} is not supported")
             return None
-        return value if raw else self.document.substituted(value, node, where)
+        return value if raw else self.document.substitute(value, node, where)
 
 
 def entries(
-    document: Document, node: MappingNode, where: str, inside: tuple[MappingNode, ...] = ()
+    document: Document, node: MappingNode, where: str, parents: tuple[MappingNode, ...] = ()
 ) -> dict[str, tuple[Node, Node]]:
-    """Keys and values, merged ones (`<<`) included; a key that is there twice is a problem.
+    """Returns the keys and values, with merged ones (`<<`); a repeated key is a problem.
 
-    `inside` are the mappings that it is merged into.
+    `parents` are the mappings that the node is merged into.
     """
-    inside = (*inside, node)
-    found: dict[str, tuple[Node, Node]] = {}
+    parents = (*parents, node)
+    own: dict[str, tuple[Node, Node]] = {}
     merged: dict[str, tuple[Node, Node]] = {}
     for key, value in node.value:
         if key.tag == f"{_TAG}merge":
-            for each in value.value if isinstance(value, SequenceNode) else [value]:
-                if any(each is one for one in inside):
+            for item in value.value if isinstance(value, SequenceNode) else [value]:
+                if any(item is parent for parent in parents):
                     document.add(key, where, "`<<` cannot merge a mapping into itself")
-                elif isinstance(each, MappingNode):
-                    merged = {**entries(document, each, where, inside), **merged}
+                elif isinstance(item, MappingNode):
+                    merged = {**entries(document, item, where, parents), **merged}
             continue
         if not isinstance(key, ScalarNode):
             document.add(key, where, "a key must be a text")
@@ -312,22 +313,18 @@ def entries(
             document.add(
                 key, f"{where}.{name}", f"YAML reads the key {name} as {_yaml_bool(name)}: quote it"
             )
-        elif name in found:
-            first = found[name][0].start_mark.line + 1
-            document.add(key, f"{where}.{name}", f"{name} is there twice (first in line {first})")
+        elif name in own:
+            first = own[name][0].start_mark.line + 1
+            message = f"{name} appears twice (first in line {first}): remove one of them"
+            document.add(key, f"{where}.{name}", message)
         else:
-            found[name] = (key, value)
-    return {**merged, **found}
+            own[name] = (key, value)
+    return {**merged, **own}
 
 
 def environment() -> Mapping[str, str]:
     return os.environ
 
 
-def _yaml_bool(word: str) -> str:
-    return "true" if word.lower() in ("yes", "on", "true", "y") else "false"
-
-
-def _did_you_mean(word: str, words: Sequence[str]) -> str:
-    found = suggestion(word, words)
-    return found if found.startswith(":") else ""
+def _yaml_bool(text: str) -> str:
+    return "true" if text.lower() in ("yes", "on", "true", "y") else "false"

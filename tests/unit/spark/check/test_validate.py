@@ -85,7 +85,7 @@ def test_a_good_file_has_no_problem() -> None:
         ("trigger: 1 second", "spark: {sql.x: y}", "sql.x is not a setting of Spark"),
         ("  clicks:\n", "  2clicks:\n", "line 5: sources.2clicks: '2clicks' is not a name that"),
         ("  customers:", "  Clicks:", "line 11: tables.Clicks: the name Clicks is already used"),
-        ("  once:\n", "  per_minute:\n", "per_minute is there twice"),
+        ("  once:\n", "  per_minute:\n", "per_minute appears twice"),
         ("topic: clicks", "topic: cli cks", "line 6: sources.clicks.topic: 'cli cks' cannot be"),
         ("topic: clicks", "pattern: '['", "line 6: sources.clicks.pattern"),
         ("    topic: clicks\n", "", "line 5: sources.clicks: the topics are missing"),

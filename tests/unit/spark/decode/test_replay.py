@@ -159,7 +159,7 @@ def test_a_dead_letter_topic_that_was_made_again_is_new(
 def test_another_topic_takes_them(broker: Broker, name: str, dead: str) -> None:
     spec = topic_pipeline(broker.bootstrap_servers, name, dead)
     put_in_topic(broker.bootstrap_servers, dead, dead_letters(f"{name}-gone", [1]), name)
-    with pytest.raises(PipelineError, match=f"there is no topic {name}-gone.* with --to"):
+    with pytest.raises(PipelineError, match=f"sent to the topic {name}-gone.* with --to"):
         replay(spec)
     broker.create_topic(f"{name}-fixed")
     assert replay(spec, to=f"{name}-fixed").by_topic == {f"{name}-fixed": 1}
@@ -257,7 +257,7 @@ def test_of_two_replays_of_a_table_one_is_refused(
             taken_over[0] = replay(spec).replayed
 
     with pytest.raises(FencedError, match="another driver has taken over"):
-        replay(spec, step=step)
+        replay(spec, on_step=step)
     assert taken_over == [5]
     assert len(values(broker, origin)) == 5
     assert replayed_rows(address) == {True: 5}
@@ -300,7 +300,7 @@ def test_of_two_replays_at_once_one_is_refused(
             taken_over[0] = replay(spec).replayed
 
     with pytest.raises(FencedError, match="another driver has taken over"):
-        replay(spec, step=step)
+        replay(spec, on_step=step)
     assert taken_over == [5]
     assert len(values(broker, origin)) == 5
 

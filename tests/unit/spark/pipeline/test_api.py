@@ -174,11 +174,10 @@ def test_a_pipeline_is_checked_before_it_runs() -> None:
 
 
 def test_a_broker_that_cannot_be_asked_is_a_problem() -> None:
-    p = Pipeline("p", bootstrap_servers="127.0.0.1:1")
+    kafka = {"no.such.setting": "x", "security.protocol": "NONSENSE"}
+    p = Pipeline("p", bootstrap_servers="127.0.0.1:1", kafka=kafka)
     p.source("s", topic="t", schema="a int")
     p.to_topic("s", "out")
-    p._kafka = {"no.such.setting": "x", "security.protocol": "NONSENSE"}
-
     assert [each.where for each in p.validate(online=True)] == ["pipeline.kafka"]
 
 
