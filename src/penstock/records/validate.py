@@ -277,7 +277,16 @@ def _assign(buffer: Buffer, header: BatchHeader, append: Append) -> Assigned:
         earliest, latest, append_time, now_ms, policy
     ):
         _check_records(
-            read_records(buffer, 0, header, max_bytes=policy.max_decompressed_bytes),
+            _decode.decode_records(
+                source,
+                start,
+                end,
+                header.records_count,
+                header.base_offset,
+                header.base_timestamp,
+                header.max_timestamp,
+                append_time,
+            ),
             append_time,
             now_ms,
             policy,

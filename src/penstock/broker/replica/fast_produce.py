@@ -2,7 +2,7 @@
 
 A producer without `linger.ms` sends the same bytes up to the records again and again. They are
 cached with the replica that they name and the response except for its offsets, so that the request
-is not decoded and the response is not encoded: 7 instead of 15 µs per record, of which the append
+is not decoded and the response is not encoded: 8 instead of 27 µs per request, of which the append
 itself takes 5.
 """
 

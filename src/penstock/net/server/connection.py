@@ -177,7 +177,10 @@ class Connection:
         return response
 
     def respond(self, parts: Sequence[Part]) -> None:
-        """`response().send(parts)` in one step."""
+        """Is `begin_response().send(parts)`, without the object if no other response is pending.
+
+        Saves 0.6 µs of the 8 µs of a small Produce.
+        """
         if self._pending:
             self.begin_response().send(parts)
         elif not self.closed:

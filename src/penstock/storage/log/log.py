@@ -34,10 +34,11 @@ from penstock.core.ids import NO_TIMESTAMP, TopicId, TopicPartition
 from penstock.records.batch import BatchHeader, TimestampType
 from penstock.records.prepare import PreparedAppend, is_heavy
 from penstock.records.validate import (
+    Append,
     AppendOrigin,
     Assigned,
     assign_plain,
-    validate_and_assign,
+    validate_any,
     verify_batches,
 )
 from penstock.storage.checkpoint.leader_epoch_cache import LeaderEpochCache
@@ -197,16 +198,9 @@ class Log:
                 return self._append(
                     data, (header,), now_ms, origin, verification_guard, transaction_version
                 )
-        batches = validate_and_assign(
-            data,
-            next_offset=self.local.next_offset,
-            leader_epoch=leader_epoch,
-            now_ms=now_ms,
-            policy=policy,
-            origin=origin,
-        )
+        append = Append(self.local.next_offset, leader_epoch, now_ms, policy, origin)
         return self._append_assigned(
-            batches, now_ms, origin, verification_guard, transaction_version
+            validate_any(data, append), now_ms, origin, verification_guard, transaction_version
         )
 
     def begin_append(
