@@ -1,4 +1,4 @@
-"""Members of a group by our client's `Group` alone: no records, only membership and offsets."""
+"""Members of a group without records: only the `ConsumerCoordinator` of our client."""
 
 import asyncio
 import re
@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from typing import Self
 
 from penstock.client.consumer.group.actions import RebalanceEvent, RebalanceKind
-from penstock.client.consumer.group.group import Group
+from penstock.client.consumer.group.coordinator import ConsumerCoordinator
 from penstock.client.consumer.positions import parse_offset_reset
 from penstock.client.consumer.record import OffsetAndMetadata, SubscriptionPattern
-from penstock.client.consumer.subscriptions import SubscriptionState
+from penstock.client.consumer.subscription_state import SubscriptionState
 from penstock.client.coordinators import Coordinators
 from penstock.client.network import create_network_client
 from penstock.client.settings import ConsumerOptions, resolve
@@ -42,7 +42,7 @@ class OwnMember:
         settings = resolve(ConsumerOptions, {**given, **options})
         self.subscriptions = SubscriptionState(parse_offset_reset("earliest"))
         self.network = create_network_client(settings, clock=CLOCK)
-        self.group = Group(
+        self.group = ConsumerCoordinator(
             self.network, Coordinators(self.network), self.subscriptions, settings, CLOCK
         )
         self.events: list[RebalanceEvent] = []
@@ -58,7 +58,7 @@ class OwnMember:
 
     async def _poll(self) -> None:
         while True:
-            if self.polls and self.subscriptions.has_auto_assigned_partitions:
+            if self.polls and self.subscriptions.subscription.has_auto_assigned_partitions:
                 self.group.polled(CLOCK.monotonic_ms())
                 while self.group.events:
                     event = self.group.events.popleft()
@@ -86,23 +86,23 @@ class OwnMember:
         await self.close()
 
     def subscribe(self, *topics: str) -> Self:
-        self.subscriptions.subscribe(topics)
+        self.subscriptions.subscription.subscribe(topics)
         self.group.subscription_changed()
         return self
 
     def subscribe_pattern(self, pattern: str, *, on_server: bool = False) -> Self:
         """A pattern of this client's is resolved here, as the consumer around a group does."""
         if on_server:
-            self.subscriptions.subscribe_pattern(SubscriptionPattern(pattern))
+            self.subscriptions.subscription.subscribe_pattern(SubscriptionPattern(pattern))
             self.group.subscription_changed()
             return self
-        self.subscriptions.subscribe_pattern(re.compile(pattern))
+        self.subscriptions.subscription.subscribe_pattern(re.compile(pattern))
         metadata = self.network.metadata
         metadata.all_topics = True
 
         def resolve_pattern() -> None:
             names = [n for n in metadata.cluster.topics if re.fullmatch(pattern, n)]
-            if self.subscriptions.subscribe_from_pattern(names):
+            if self.subscriptions.subscription.subscribe_from_pattern(names):
                 self.group.subscription_changed()
 
         metadata.listeners.insert(0, lambda old, new: resolve_pattern())

@@ -121,7 +121,7 @@ class Consumer:
 
     def subscription(self) -> set[str]:
         """Returns the subscribed topics, also those that match the subscribed pattern."""
-        return set(self._core.subscriptions.subscription)
+        return set(self._core.subscriptions.subscription.topics)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Returns the membership that `Producer.send_offsets_to_transaction` takes."""

@@ -1,4 +1,4 @@
-"""Fetches straight into Arrow: no object per record."""
+"""Fetched records as Arrow columns, without an object per record."""
 
 from array import array
 from typing import TYPE_CHECKING
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 def take_arrow(buffer: FetchBuffer, limit: int) -> "pa.RecordBatch | None":
-    """Whole fetches until there are `limit` records; None where nothing is there.
+    """Returns whole fetches until there are `limit` records; None without any records.
 
-    The columns: topic (dictionary), partition, offset, timestamp, key, value, headers.
+    The columns are topic (dictionary), partition, offset, timestamp, key, value, headers.
     """
     decoder = _decoder()
-    taken = buffer.collect_arrow(decoder, limit)
-    return _with_partitions(decoder, taken) if taken else None
+    row_counts = buffer.collect_arrow(decoder, limit)
+    return _with_partitions(decoder, row_counts) if row_counts else None
 
 
 def no_records() -> "pa.RecordBatch":
-    """The same columns, without rows."""
+    """Returns the same columns without rows."""
     return _with_partitions(_decoder(), [])
 
 
@@ -32,23 +32,25 @@ def _decoder() -> "ArrowDecoder":
     try:
         from penstock.records.arrow import ArrowDecoder
 
-        # Batches were checked when they were looked at, and the aborted ones left out.
+        # `CompletedFetch` has checked the batches and skipped the aborted ones.
         return ArrowDecoder(check_crcs=False)
     except ModuleNotFoundError:
-        raise ConfigError("poll_arrow needs pyarrow: pip install penstock[arrow]") from None
+        raise ConfigError("poll_arrow needs pyarrow; run pip install 'penstock[arrow]'") from None
 
 
 def _with_partitions(
-    decoder: "ArrowDecoder", taken: list[tuple[TopicPartition, int]]
+    decoder: "ArrowDecoder", row_counts: list[tuple[TopicPartition, int]]
 ) -> "pa.RecordBatch":
-    """The records with where they are from; `taken` says how many rows are from where."""
+    """Returns the decoder's records with a topic and a partition column before the others."""
     import pyarrow as pa
 
     records = decoder.finish()
-    topics = {name: index for index, name in enumerate(dict.fromkeys(tp.topic for tp, _ in taken))}
+    topics = {
+        name: index for index, name in enumerate(dict.fromkeys(tp.topic for tp, _ in row_counts))
+    }
     topic_indexes = array("i")
     partitions = array("i")
-    for partition, rows in taken:
+    for partition, rows in row_counts:
         topic_indexes += array("i", [topics[partition.topic]]) * rows
         partitions += array("i", [partition.partition]) * rows
     rows = records.num_rows

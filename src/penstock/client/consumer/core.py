@@ -70,7 +70,7 @@ class ConsumerCore:
         self.subscriptions = self.driver.subscriptions
         self._post = post
         self._on_ready = on_ready
-        self.driver.buffer.on_room = self._wake
+        self.driver.buffer.on_space = self._wake
         self.is_woken = False
         self.is_closed = False
         self.is_polling = False
@@ -102,14 +102,14 @@ class ConsumerCore:
         self.check_open()
         group = self.driver.require_group()
         if isinstance(topics, re.Pattern | SubscriptionPattern):
-            self.subscriptions.subscribe_pattern(topics, listener)
+            self.subscriptions.subscription.subscribe_pattern(topics, listener)
         else:
             names = [topics] if isinstance(topics, str) else list(topics)
             if not all(name.strip() for name in names):
                 raise ValueError(
                     f"cannot subscribe to {topics!r}: names of topics must not be empty"
                 )
-            self.subscriptions.subscribe(names, listener)
+            self.subscriptions.subscription.subscribe(names, listener)
 
         def notify_group() -> None:
             group.subscription_changed()
@@ -188,7 +188,7 @@ class ConsumerCore:
 
     def begin_poll(self) -> None:
         self.check_open()
-        if self.subscriptions.has_no_subscription_or_assignment:
+        if self.subscriptions.subscription.is_empty:
             raise IllegalStateError("there is nothing to poll; call subscribe() or assign() first")
         group = self.driver.group
         if group is not None:
@@ -235,7 +235,7 @@ class ConsumerCore:
         records = self.driver.buffer.collect(limit)
         if not records:
             return None
-        self.driver.fetch_metrics.consumed(len(records))
+        self.driver.fetch_metrics.record_poll(len(records))
         if self.interceptors:
             records = self.interceptors.on_consume(records)
         return records
@@ -246,7 +246,7 @@ class ConsumerCore:
 
         batch = take_arrow(self.driver.buffer, limit)
         if batch is not None:
-            self.driver.fetch_metrics.consumed(batch.num_rows)
+            self.driver.fetch_metrics.record_poll(batch.num_rows)
         return batch
 
     def _drop_buffered(self, partitions: Collection[TopicPartition]) -> None:
@@ -267,8 +267,8 @@ class ConsumerCore:
         """Calls the internal listener and the user's; returns an awaitable if either is async."""
         pending = _notify(self.internal_listener, event)
         if pending is not None:
-            return _notify_after(pending, self.subscriptions.listener, event)
-        return _notify(self.subscriptions.listener, event)
+            return _notify_after(pending, self.subscriptions.subscription.listener, event)
+        return _notify(self.subscriptions.subscription.listener, event)
 
     def complete_rebalance(self, event: RebalanceEvent, error: Exception | None) -> None:
         """Reports to the group that listeners have been called, or that one has raised."""

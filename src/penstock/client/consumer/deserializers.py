@@ -1,4 +1,4 @@
-"""From bytes to the keys and values that a consumer gives out."""
+"""Deserializers: from bytes to the keys and values of a consumer's records."""
 
 import json
 from collections.abc import Callable
@@ -11,15 +11,15 @@ Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 @runtime_checkable
 class Deserializer(Protocol):
-    """Turns the bytes of a key or a value into what the program works with."""
+    """Converts the bytes of a key or a value."""
 
     def deserialize(self, topic: str, headers: Headers, data: bytes) -> Any:
-        """`data` is never None: a null key or value stays None. Raise for what cannot be read."""
+        """Returns the value of `data`, which is never None. Raises if it is malformed."""
         ...
 
 
 class StringDeserializer:
-    """Text."""
+    """Converts to text."""
 
     def __init__(self, encoding: str = "utf-8") -> None:
         self._encoding = encoding
@@ -29,39 +29,39 @@ class StringDeserializer:
 
 
 class JsonDeserializer:
-    """Whatever JSON text says."""
+    """Parses JSON."""
 
     def deserialize(self, topic: str, headers: Headers, data: bytes) -> Any:
         return json.loads(data)
 
 
 class IntegerDeserializer:
-    """A big-endian integer of `size` bytes: 4 as Kafka's Integer, 8 as its Long."""
+    """Converts a big-endian integer of `size` bytes: 4 for Kafka's Integer, 8 for its Long."""
 
     def __init__(self, size: int = 4) -> None:
         self._size = size
 
     def deserialize(self, topic: str, headers: Headers, data: bytes) -> int:
         if len(data) != self._size:
-            raise ValueError(f"an integer of {self._size} bytes is expected, not {len(data)}")
+            raise ValueError(f"an integer must have {self._size} bytes, not {len(data)}")
         return int.from_bytes(data, "big", signed=True)
 
 
 Deserialize: TypeAlias = Callable[[str, Headers, bytes], Any]
 
 
-def deserialize_with(given: object, setting: str) -> Deserialize | None:
-    """The function behind a setting: a Deserializer, its class, or a function of the bytes."""
-    if given is None:
+def deserialize_with(deserializer: object, setting: str) -> Deserialize | None:
+    """Returns the function of a setting: a Deserializer, its class, or a function of the bytes."""
+    if deserializer is None:
         return None
-    if isinstance(given, type) and hasattr(given, "deserialize"):
-        given = given()
-    if isinstance(given, Deserializer):
-        return given.deserialize
-    if callable(given):
-        function: Callable[[bytes], Any] = given
+    if isinstance(deserializer, type) and hasattr(deserializer, "deserialize"):
+        deserializer = deserializer()
+    if isinstance(deserializer, Deserializer):
+        return deserializer.deserialize
+    if callable(deserializer):
+        function: Callable[[bytes], Any] = deserializer
         return lambda _topic, _headers, data: function(data)
     raise ConfigError(
-        f"{setting}={given!r}: it is a function from bytes, or an object with "
+        f"{setting}={deserializer!r} is neither a function of bytes nor an object with "
         "deserialize(topic, headers, data)"
     )

@@ -1,7 +1,8 @@
-"""The consumer's part that runs on the event loop: positions, fetches, questions to brokers.
+"""The part of a consumer that runs on the event loop: metadata, positions, fetches, the group.
 
-One task looks after everything that is not a question of the user's: it is woken when something
-changed and starts what is due. What it finds out that poll has to raise is put into `errors`.
+One task maintains all of that: it is woken when something has changed and starts the requests that
+are due. Errors that poll must raise are added to `errors`. Calls of the user that send requests of
+their own (`committed`, `offsets_for_times` …) are methods of the driver, too.
 """
 
 import asyncio
@@ -9,25 +10,26 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from operator import attrgetter
 from typing import Any, Final
 
-from penstock.client.consumer.consumer_metrics import ConsumerMetrics
+from penstock.client.consumer.completed_fetch import FetchConfig
 from penstock.client.consumer.deserializers import deserialize_with
 from penstock.client.consumer.fetch_buffer import FetchBuffer
-from penstock.client.consumer.fetched import Decoding
+from penstock.client.consumer.fetch_metrics import FetchMetrics
 from penstock.client.consumer.fetcher import Fetcher
 from penstock.client.consumer.group.actions import RebalanceEvent
-from penstock.client.consumer.list_offsets import OffsetLookup
 from penstock.client.consumer.membership import Membership
-from penstock.client.consumer.position_updater import PositionUpkeep
+from penstock.client.consumer.offset_fetcher import OffsetFetcher
+from penstock.client.consumer.position_updater import PositionUpdater
 from penstock.client.consumer.positions import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     parse_offset_reset,
 )
 from penstock.client.consumer.record import OffsetAndMetadata, OffsetAndTimestamp
-from penstock.client.consumer.subscriptions import SubscriptionState
-from penstock.client.consumer.topic_watch import TopicWatch
+from penstock.client.consumer.subscription_state import SubscriptionState
+from penstock.client.consumer.topic_metadata import TopicMetadataListener
 from penstock.client.coordinators import Coordinators
 from penstock.client.errors import (
     ClientError,
@@ -47,20 +49,20 @@ from penstock.protocol.messages.metadata import MetadataRequest, MetadataRespons
 logger = logging.getLogger(__name__)
 
 _WARN_EVERY: Final = 20
-"""Attempts to get the first metadata, of which one is worth a word in the log."""
+"""Of so many failed attempts to get the first metadata, one is logged."""
 
 
 class ConsumerDriver:
-    """Made anywhere, used on one loop from `start` on; what is said to be is thread-safe."""
+    """Runs on one loop from `start` on. Only members that are marked so are thread-safe."""
 
     def __init__(
         self, settings: ConsumerOptions, *, clock: Clock, on_ready: Callable[[], None]
     ) -> None:
-        """`on_ready` is called on the loop when poll may find something: it must not block."""
+        """`on_ready` is called on the loop when poll may have something to return."""
         self.settings = settings
         self.clock = clock
         self.errors: deque[KafkaError] = deque()
-        """For poll to raise, the oldest first. Thread-safe."""
+        """Errors that poll raises, the oldest first. Thread-safe."""
         self._on_ready = on_ready
         self.metrics = Metrics(
             clock,
@@ -73,7 +75,7 @@ class ConsumerDriver:
         except ValueError as error:
             raise ConfigError(f"auto_offset_reset: {error}") from None
         read_committed = settings["isolation_level"] == "read_committed"
-        decoding = Decoding(
+        config = FetchConfig(
             check_crcs=settings["check_crcs"],
             read_committed=read_committed,
             key=deserialize_with(settings["key_deserializer"], "key_deserializer"),
@@ -81,17 +83,17 @@ class ConsumerDriver:
         )
         self.subscriptions = SubscriptionState(reset)
         self.buffer = FetchBuffer(self.subscriptions)
-        self.fetch_metrics = ConsumerMetrics(self.metrics, self._greatest_lag)
+        self.fetch_metrics = FetchMetrics(self.metrics, self._max_lag)
         self.network = create_network_client(
             settings, clock=clock, auto_create_topics=settings["allow_auto_create_topics"]
         )
-        self.lookup = OffsetLookup(self.network, read_committed=read_committed)
+        self.offset_fetcher = OffsetFetcher(self.network, read_committed=read_committed)
         self.group: Membership | None = None
         if settings["group_id"] is not None:
-            # Who only assigns need not wait for its modules.
-            from penstock.client.consumer.group.group import Group
+            # Not imported for consumers without a group.
+            from penstock.client.consumer.group.coordinator import ConsumerCoordinator
 
-            self.group = Group(
+            self.group = ConsumerCoordinator(
                 self.network,
                 Coordinators(self.network),
                 self.subscriptions,
@@ -99,52 +101,52 @@ class ConsumerDriver:
                 clock,
                 self.metrics,
             )
-            self.group.on_event = self._group_changed
+            self.group.on_event = self._on_group_event
         self._fetcher = Fetcher(
             self.network,
             self.subscriptions,
             self.buffer,
             settings,
-            decoding,
+            config,
             self.fetch_metrics,
-            on_fetched=self._fetched,
+            on_fetched=self._on_fetched,
             on_error=self.report,
-            on_end=self._told,
+            on_end=self._on_task_done,
         )
-        self._positions = PositionUpkeep(
+        self._positions = PositionUpdater(
             self.network,
             self.subscriptions,
-            self.lookup,
+            self.offset_fetcher,
             self.group,
             settings,
             start=self._start,
             report=self.report,
         )
-        self._topics = TopicWatch(
+        self._topic_metadata = TopicMetadataListener(
             self.subscriptions,
-            hides_internal=settings["exclude_internal_topics"],
+            excludes_internal=settings["exclude_internal_topics"],
             report=self.report,
         )
         self._wake = asyncio.Event()
         self._changed = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._main: asyncio.Task[None] | None = None
-        self._kept: set[asyncio.Task[None]] = set()
-        self._wanted: frozenset[str] | None = None
+        self._main_task: asyncio.Task[None] | None = None
+        self._background_tasks: set[asyncio.Task[None]] = set()
+        self._metadata_topics: frozenset[str] | None = None
 
     async def start(self) -> None:
         await self.network.start()
-        self.network.metadata.listeners.append(self._metadata_changed)
+        self.network.metadata.listeners.append(self._on_metadata)
         if self.group is not None:
             await self.group.start()
-        self._main = asyncio.ensure_future(self._run())
-        self._main.add_done_callback(self._told)
+        self._main_task = asyncio.ensure_future(self._run())
+        self._main_task.add_done_callback(self._on_task_done)
 
     async def close(self, deadline_ms: int) -> None:
-        """Leave the group and end everything. Commits are the caller's business, before."""
-        tasks = [*self._tasks.values(), *self._kept]
-        if self._main is not None:
-            tasks.append(self._main)
+        """Leaves the group and ends all tasks. The caller commits before."""
+        tasks = [*self._tasks.values(), *self._background_tasks]
+        if self._main_task is not None:
+            tasks.append(self._main_task)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -157,64 +159,64 @@ class ConsumerDriver:
             self.buffer.clear()
 
     def start_background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something of the user's besides: a commit that nobody waits for."""
+        """Runs a commit that the caller does not wait for."""
         task = asyncio.ensure_future(work)
-        self._kept.add(task)
-        task.add_done_callback(self._kept.discard)
+        self._background_tasks.add(task)
+        task.add_done_callback(self._background_tasks.discard)
 
     async def wait_for_background(self, deadline_ms: int) -> None:
-        """Wait for what is kept running, until the deadline."""
-        if self._kept:
-            left_ms = max(0, deadline_ms - self.clock.monotonic_ms())
-            await asyncio.wait(self._kept, timeout=left_ms / 1000)
+        """Waits for the commits in the background, until the deadline."""
+        if self._background_tasks:
+            remaining_ms = max(0, deadline_ms - self.clock.monotonic_ms())
+            await asyncio.wait(self._background_tasks, timeout=remaining_ms / 1000)
 
     async def prepare_leave(self) -> RebalanceEvent | None:
-        """What the listener must hear before this consumer leaves its group."""
-        return None if self.group is None else self.group.release()
+        """Returns the event to notify the listener of before the consumer leaves its group."""
+        return None if self.group is None else self.group.prepare_leave()
 
     async def leave(self, deadline_ms: int) -> None:
         if self.group is not None:
             await self.group.leave(deadline_ms)
 
     def wake(self) -> None:
-        """Something changed: look what is due. On the loop."""
+        """Has the main task start what is due. On the loop."""
         self._wake.set()
 
     def report(self, error: KafkaError) -> None:
-        """Have poll raise it. The same again before poll has seen it is not said twice."""
-        if not any(each.message == error.message for each in self.errors):
+        """Has poll raise the error, once if it is reported repeatedly before the next poll."""
+        if not any(pending.message == error.message for pending in self.errors):
             self.errors.append(error)
-        self._tell()
+        self._notify()
 
-    # The task
+    # --- tasks
 
     async def _run(self) -> None:
         while True:
             self._wake.clear()
-            delay_ms = self._look_after()
+            delay_ms = self._start_due_work()
             try:
                 async with asyncio.timeout(None if delay_ms is None else delay_ms / 1000):
                     await self._wake.wait()
             except TimeoutError:
                 continue
 
-    def _look_after(self) -> int | None:
-        """Start what is due. In how many ms to look again, if nothing happens."""
+    def _start_due_work(self) -> int | None:
+        """Returns the time in ms until the next call, or None to wait for an event."""
         now_ms = self.clock.monotonic_ms()
-        self._want_topics(now_ms)
+        self._update_metadata_topics(now_ms)
         if self.network.metadata.age_ms(now_ms) is None and (
-            self._wanted or self.network.metadata.all_topics
+            self._metadata_topics or self.network.metadata.all_topics
         ):
             self._start("metadata", self._first_metadata)
         # In this order: the fetcher may find that a position must be validated first.
         delays = [
-            self._fetcher.pump(now_ms),
-            self._positions.pump(now_ms, errors_wait=bool(self.errors)),
+            self._fetcher.send_fetches(now_ms),
+            self._positions.update_positions(now_ms, has_errors=bool(self.errors)),
         ]
-        return min((each for each in delays if each is not None), default=None)
+        return min((delay for delay in delays if delay is not None), default=None)
 
     def _start(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
-        """Run it unless one of that name runs; its errors go to poll."""
+        """Runs work unless work of that name is running; poll raises its errors."""
         if name in self._tasks:
             return False
 
@@ -227,57 +229,57 @@ class ConsumerDriver:
             finally:
                 del self._tasks[name]
             self.wake()
-            self._tell()
+            self._notify()
 
         task = self._tasks[name] = asyncio.ensure_future(run())
-        task.add_done_callback(self._told)
+        task.add_done_callback(self._on_task_done)
         return True
 
-    def _told(self, task: "asyncio.Task[None]") -> None:
-        """What nobody expected must not end in silence."""
+    def _on_task_done(self, task: "asyncio.Task[None]") -> None:
+        """Logs and reports an unexpected error."""
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("a task of the consumer failed", exc_info=error)
             self.report(ClientError(f"a task of the consumer failed: {error!r}"))
 
-    def _fetched(self, added: bool) -> None:
+    def _on_fetched(self, has_result: bool) -> None:
         self._wake.set()
-        if added:
-            self._tell()
+        if has_result:
+            self._notify()
 
-    def _greatest_lag(self) -> float:
-        """Kafka's records-lag-max; NaN while no lag is known."""
+    def _max_lag(self) -> float:
+        """Returns Kafka's records-lag-max; NaN while no lag is info."""
         read_committed = self.settings["isolation_level"] == "read_committed"
         lags = [
             lag
-            for each in self.subscriptions.assigned_partitions()
-            if (lag := self.subscriptions.lag_if_known(each, read_committed=read_committed))
+            for partition in self.subscriptions.assigned_partitions()
+            if (lag := self.subscriptions.lag_if_known(partition, read_committed=read_committed))
             is not None
         ]
         return float(max(lags)) if lags else math.nan
 
-    def _group_changed(self) -> None:
+    def _on_group_event(self) -> None:
         self._wake.set()
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
-        """Wake poll, and the calls that wait on the loop."""
+    def _notify(self) -> None:
+        """Wakes poll and the calls that wait on the loop."""
         self._on_ready()
         self._changed.set()
         self._changed.clear()
 
-    # Metadata
+    # --- metadata
 
-    def _want_topics(self, now_ms: int) -> None:
+    def _update_metadata_topics(self, now_ms: int) -> None:
         metadata = self.network.metadata
-        has_pattern = self.subscriptions.has_pattern_subscription
+        has_pattern = self.subscriptions.subscription.has_pattern
         if has_pattern != metadata.all_topics:
             metadata.all_topics = has_pattern
             if has_pattern:
                 metadata.request_update()
-        wanted = self.subscriptions.metadata_topics()
-        if wanted != self._wanted:
-            self._wanted = wanted
-            metadata.set_topics(wanted, now_ms)
+        topics = self.subscriptions.subscription.metadata_topics()
+        if topics != self._metadata_topics:
+            self._metadata_topics = topics
+            metadata.set_topics(topics, now_ms)
 
     async def _first_metadata(self) -> None:
         attempts = 0
@@ -289,22 +291,22 @@ class ConsumerDriver:
                 if not error.code.retriable:
                     raise
                 if attempts % _WARN_EVERY == 0:
-                    logger.warning("no metadata yet: %s", error.message)
+                    logger.warning("no metadata has been received yet: %s", error.message)
                 await asyncio.sleep(self.network.retry_backoff.delay_ms(attempts) / 1000)
                 attempts += 1
 
-    def _metadata_changed(self, old: Cluster, new: Cluster) -> None:
-        if self._topics.resolve(new) and self.group is not None:
+    def _on_metadata(self, old: Cluster, new: Cluster) -> None:
+        if self._topic_metadata.resolve_pattern(new) and self.group is not None:
             self.group.subscription_changed()
-        self._topics.check(new, self.clock.monotonic_ms())
-        self._fetcher.note_leaders(new)
+        self._topic_metadata.report_errors(new, self.clock.monotonic_ms())
+        self._fetcher.update_leaders(new)
         self.wake()
-        self._tell()
+        self._notify()
 
-    # What the user asks
+    # --- calls of the user
 
     def deadline(self, timeout_s: float | None) -> int:
-        """Of a call that takes so long at most; without a time `default_api_timeout_ms`."""
+        """Returns the deadline of a call, by default `default_api_timeout_ms` from now."""
         if timeout_s is None:
             timeout_ms = self.settings["default_api_timeout_ms"]
         else:
@@ -314,25 +316,25 @@ class ConsumerDriver:
     def require_group(self) -> Membership:
         if self.group is None:
             raise IllegalStateError(
-                "this consumer has no group: give it a group_id to subscribe and to commit"
+                "this consumer has no group; give it a group_id to subscribe and to commit"
             )
         return self.group
 
     async def position(self, partition: TopicPartition, deadline_ms: int) -> int:
-        """The next offset to be given out; waits until there is one."""
+        """Returns the offset of the next record; waits until it is info."""
         while True:
             position = self.subscriptions.valid_position(partition)
             if position is not None:
                 return position.offset
             if self.errors:
                 raise self.errors.popleft()
-            left_ms = deadline_ms - self.clock.monotonic_ms()
+            remaining_ms = deadline_ms - self.clock.monotonic_ms()
             try:
-                async with asyncio.timeout(max(0, left_ms) / 1000):
+                async with asyncio.timeout(max(0, remaining_ms) / 1000):
                     await self._changed.wait()
             except TimeoutError:
                 raise self.network.timeout_error(
-                    f"the position of {partition} could not be found in time: check that the "
+                    f"the position of {partition} could not be determined in time; check that the "
                     "brokers can be reached and the partition has a leader"
                 ) from None
 
@@ -353,40 +355,41 @@ class ConsumerDriver:
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], deadline_ms: int
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        for each, timestamp in timestamps.items():
+        for partition, timestamp in timestamps.items():
             if timestamp < 0:
-                raise ValueError(f"{each}: the time {timestamp} is negative")
-        found = await self.lookup.look_up(timestamps, deadline_ms)
-        return {each: found.get(each) for each in timestamps}
+                raise ValueError(f"{partition}: the time {timestamp} is negative")
+        offsets = await self.offset_fetcher.fetch_offsets(timestamps, deadline_ms)
+        return {partition: offsets.get(partition) for partition in timestamps}
 
     async def edge_offsets(
         self, partitions: Iterable[TopicPartition], *, end: bool, deadline_ms: int
     ) -> dict[TopicPartition, int]:
-        """The first offsets of partitions, or the ends of what may be read of them."""
+        """Returns the first offsets of partitions, or their ends under the isolation level."""
         timestamp = LATEST_TIMESTAMP if end else EARLIEST_TIMESTAMP
-        found = await self.lookup.look_up(dict.fromkeys(partitions, timestamp), deadline_ms)
-        return {each: at.offset for each, at in found.items()}
+        timestamps = dict.fromkeys(partitions, timestamp)
+        offsets = await self.offset_fetcher.fetch_offsets(timestamps, deadline_ms)
+        return {partition: at.offset for partition, at in offsets.items()}
 
     def request_end_offset(self, partition: TopicPartition) -> None:
-        """Ask for what `current_lag` needs, for the next time somebody wants to know it."""
+        """Requests the end offset in the background, for the next `current_lag`."""
 
-        async def find() -> None:
+        async def fetch() -> None:
             deadline_ms = self.deadline(None)
             ends = await self.edge_offsets([partition], end=True, deadline_ms=deadline_ms)
-            for each, offset in ends.items():
-                self.subscriptions.update_watermarks(each, offset, offset, -1)
+            for offset in ends.values():
+                self.subscriptions.update_watermarks(partition, offset, offset, -1)
 
-        self._start(f"end of {partition}", find)
+        self._start(f"end of {partition}", fetch)
 
     async def partitions_for(self, topic: str, deadline_ms: int) -> list[PartitionInfo]:
-        known = self.network.metadata.cluster.topics.get(topic)
-        if known is None or not known.partitions:
+        info = self.network.metadata.cluster.topics.get(topic)
+        if info is None or not info.partitions:
             cluster = await self.network.wait_for_topics([topic], deadline_ms)
-            known = cluster.topics[topic]
-        return list(known.partitions)
+            info = cluster.topics[topic]
+        return list(info.partitions)
 
     async def list_topics(self, deadline_ms: int) -> dict[str, list[PartitionInfo]]:
-        """All topics that this client may see."""
+        """Returns all topics that this client may describe."""
 
         def make(version: int) -> MetadataRequest:
             return MetadataRequest(
@@ -400,15 +403,15 @@ class ConsumerDriver:
             topic.name: [
                 PartitionInfo(
                     topic.name,
-                    each.partition_index,
-                    each.leader_id,
-                    each.leader_epoch,
-                    tuple(each.replica_nodes),
-                    tuple(each.isr_nodes),
-                    tuple(each.offline_replicas),
+                    partition.partition_index,
+                    partition.leader_id,
+                    partition.leader_epoch,
+                    tuple(partition.replica_nodes),
+                    tuple(partition.isr_nodes),
+                    tuple(partition.offline_replicas),
                     ErrorCode.NONE,
                 )
-                for each in sorted(topic.partitions, key=lambda each: each.partition_index)
+                for partition in sorted(topic.partitions, key=attrgetter("partition_index"))
             ]
             for topic in response.topics
             if topic.name is not None and not topic.error_code

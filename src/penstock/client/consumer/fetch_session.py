@@ -1,8 +1,8 @@
-"""Incremental fetch sessions (KIP-227), as a consumer keeps them: one per broker.
+"""Incremental fetch sessions (KIP-227) on the consumer's side, one per broker.
 
-The first request of a session names every partition; those after it only what is new, changed or
-gone. Both sides remember the rest. When they disagree, or a request is lost, the next one starts a
-new session in place of the old.
+The first request of a session names every partition; later ones only the partitions that are new,
+changed or removed. Both sides remember the others. When they disagree, or a request is lost, the
+next request starts a new session.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 
 class PartitionRequest(NamedTuple):
-    """What is asked of one partition."""
+    """The fetch parameters of one partition."""
 
     topic_id: UUID
     fetch_offset: int
@@ -37,7 +37,7 @@ class PartitionRequest(NamedTuple):
     current_leader_epoch: int = -1
 
 
-class SessionRequest(NamedTuple):
+class FetchRequestData(NamedTuple):
     """The next request of a session."""
 
     session_id: int
@@ -45,46 +45,46 @@ class SessionRequest(NamedTuple):
     to_send: Mapping[TopicPartition, PartitionRequest]
     to_forget: tuple[tuple[UUID, TopicPartition], ...]
     to_replace: tuple[tuple[UUID, TopicPartition], ...]
-    """Partitions of topics that were deleted and made anew: their old ids."""
+    """Partitions of topics that were deleted and recreated, with their old ids."""
 
     partitions: Mapping[TopicPartition, PartitionRequest]
-    """All that the broker may answer about, named in this request or not."""
+    """All partitions of the session, which the response may have, named in the request or not."""
 
     uses_topic_ids: bool
 
     def topics(self) -> list[FetchTopic]:
-        found: dict[tuple[str, UUID], FetchTopic] = {}
-        for (topic, index), asked in self.to_send.items():
-            entry = found.get((topic, asked.topic_id))
+        topics: dict[tuple[str, UUID], FetchTopic] = {}
+        for (topic, index), request in self.to_send.items():
+            entry = topics.get((topic, request.topic_id))
             if entry is None:
-                entry = FetchTopic(topic=topic, topic_id=asked.topic_id, partitions=[])
-                found[topic, asked.topic_id] = entry
+                entry = FetchTopic(topic=topic, topic_id=request.topic_id, partitions=[])
+                topics[topic, request.topic_id] = entry
             entry.partitions.append(
                 FetchPartition(
                     partition=index,
-                    current_leader_epoch=asked.current_leader_epoch,
-                    fetch_offset=asked.fetch_offset,
-                    partition_max_bytes=asked.max_bytes,
+                    current_leader_epoch=request.current_leader_epoch,
+                    fetch_offset=request.fetch_offset,
+                    partition_max_bytes=request.max_bytes,
                 )
             )
-        return list(found.values())
+        return list(topics.values())
 
-    def forgotten(self, version: int) -> list[FetchForgottenTopic]:
-        gone = self.to_forget
+    def forgotten_topics(self, version: int) -> list[FetchForgottenTopic]:
+        forgotten = self.to_forget
         if version >= FIRST_VERSION_WITH_TOPIC_IDS:
-            gone += self.to_replace
-        found: dict[tuple[UUID, str], FetchForgottenTopic] = {}
-        for topic_id, (topic, index) in gone:
-            entry = found.get((topic_id, topic))
+            forgotten += self.to_replace
+        topics: dict[tuple[UUID, str], FetchForgottenTopic] = {}
+        for topic_id, (topic, index) in forgotten:
+            entry = topics.get((topic_id, topic))
             if entry is None:
                 entry = FetchForgottenTopic(topic=topic, topic_id=topic_id, partitions=[])
-                found[topic_id, topic] = entry
+                topics[topic_id, topic] = entry
             entry.partitions.append(index)
-        return list(found.values())
+        return list(topics.values())
 
 
-class FetchSession:
-    """A consumer's side of its session with one broker."""
+class FetchSessionHandler:
+    """The session of a consumer with one broker."""
 
     def __init__(self) -> None:
         self.session_id = NO_SESSION
@@ -94,21 +94,25 @@ class FetchSession:
 
     @property
     def is_full(self) -> bool:
-        """Whether the next request names every partition."""
+        """Whether the next request names every partition: it is a full fetch."""
         return self.epoch in (INITIAL_EPOCH, FINAL_EPOCH)
 
-    def build(self, wanted: Mapping[TopicPartition, PartitionRequest]) -> SessionRequest:
-        """The request that makes the session be about `wanted`."""
-        uses_topic_ids = all(each.topic_id != ZERO_UUID for each in wanted.values())
+    def build(self, partitions: Mapping[TopicPartition, PartitionRequest]) -> FetchRequestData:
+        """Returns the request after which the session has exactly these partitions."""
+        uses_topic_ids = all(request.topic_id != ZERO_UUID for request in partitions.values())
         to_forget: list[tuple[UUID, TopicPartition]] = []
         to_replace: list[tuple[UUID, TopicPartition]] = []
         if self.is_full:
-            to_send = dict(wanted)
+            to_send = dict(partitions)
         else:
-            before = self.partitions
-            to_send = {each: asked for each, asked in wanted.items() if each not in before}
-            for partition, old in before.items():
-                new = wanted.get(partition)
+            previous = self.partitions
+            to_send = {
+                partition: request
+                for partition, request in partitions.items()
+                if partition not in previous
+            }
+            for partition, old in previous.items():
+                new = partitions.get(partition)
                 if new is None:
                     to_forget.append((old.topic_id, partition))
                     uses_topic_ids = uses_topic_ids and old.topic_id != ZERO_UUID
@@ -118,11 +122,13 @@ class FetchSession:
                         old.topic_id != new.topic_id
                     ):
                         to_replace.append((old.topic_id, partition))
-        self.partitions = dict(wanted)
+        self.partitions = dict(partitions)
         self._topic_names = (
-            {asked.topic_id: each.topic for each, asked in wanted.items()} if uses_topic_ids else {}
+            {request.topic_id: partition.topic for partition, request in partitions.items()}
+            if uses_topic_ids
+            else {}
         )
-        return SessionRequest(
+        return FetchRequestData(
             self.session_id,
             self.epoch,
             to_send,
@@ -132,17 +138,22 @@ class FetchSession:
             uses_topic_ids,
         )
 
-    def answered(self, response: FetchResponse) -> dict[TopicPartition, FetchPartitionData] | None:
-        """Take the answer to the last request; None where it is of no use, and a new one is due."""
+    def handle_response(
+        self, response: FetchResponse
+    ) -> dict[TopicPartition, FetchPartitionData] | None:
+        """Returns the data by partition; None if the response is invalid for the session.
+
+        After None the next request is a full fetch.
+        """
         if response.error_code != ErrorCode.NONE:
             if response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
                 self._start_over()
             else:
                 self.epoch = INITIAL_EPOCH
             return None
-        found = self._by_partition(response)
-        if found is None or (self.is_full and found.keys() != self.partitions.keys()):
-            # A throttled full fetch is answered with nothing (KIP-219): it is to be asked again.
+        data = self._by_partition(response)
+        if data is None or (self.is_full and data.keys() != self.partitions.keys()):
+            # The response to a throttled full fetch is empty (KIP-219): it must be repeated.
             if self.is_full:
                 self._start_over()
             else:
@@ -155,14 +166,14 @@ class FetchSession:
             self.epoch = 1
         else:
             self.epoch = 1 if self.epoch == _MAX_EPOCH else self.epoch + 1
-        return found
+        return data
 
-    def failed(self) -> None:
-        """The request was lost, or its answer: nobody knows what the broker has."""
+    def handle_error(self) -> None:
+        """Has the next request start a new session: the broker may have missed this one."""
         self.epoch = INITIAL_EPOCH
 
-    def closing(self) -> SessionRequest:
-        """The request that ends the session."""
+    def closing_request(self) -> FetchRequestData:
+        """Returns the request that ends the session."""
         self.epoch = FINAL_EPOCH
         return self.build({})
 
@@ -173,7 +184,7 @@ class FetchSession:
     def _by_partition(
         self, response: FetchResponse
     ) -> dict[TopicPartition, FetchPartitionData] | None:
-        found: dict[TopicPartition, FetchPartitionData] = {}
+        by_partition: dict[TopicPartition, FetchPartitionData] = {}
         for topic in response.responses:
             name = topic.topic or self._topic_names.get(topic.topic_id)
             if name is None:
@@ -182,5 +193,5 @@ class FetchSession:
                 partition = TopicPartition(name, data.partition_index)
                 if partition not in self.partitions:
                     return None
-                found[partition] = data
-        return found
+                by_partition[partition] = data
+        return by_partition

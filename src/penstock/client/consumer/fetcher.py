@@ -1,8 +1,8 @@
-"""Fetching ahead: what to ask which broker, one request per broker at a time.
+"""Fetch requests ahead of the polls, one request per broker at a time.
 
-A partition is fetched on from the end of what is buffered of it, so that the next answer is on its
-way while the user works on the last. Two answers per partition are the limit, and `fetch_max_bytes`
-for all of them together.
+A partition is fetched from the end of its buffered data, so that the next response is under way
+while the caller processes the last one. At most two responses per partition are buffered, and
+`fetch_max_bytes` in total.
 """
 
 import asyncio
@@ -10,13 +10,17 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from penstock.client.consumer.consumer_metrics import ConsumerMetrics
+from penstock.client.consumer.completed_fetch import CompletedFetch, FetchConfig
 from penstock.client.consumer.fetch_buffer import FetchBuffer
-from penstock.client.consumer.fetch_session import FetchSession, PartitionRequest, SessionRequest
-from penstock.client.consumer.fetched import CompletedFetch, Decoding
-from penstock.client.consumer.list_offsets import VALIDATION_VERSION
+from penstock.client.consumer.fetch_metrics import FetchMetrics
+from penstock.client.consumer.fetch_session import (
+    FetchRequestData,
+    FetchSessionHandler,
+    PartitionRequest,
+)
+from penstock.client.consumer.offset_fetcher import VALIDATION_VERSION
 from penstock.client.consumer.positions import FetchPosition, LeaderAndEpoch
-from penstock.client.consumer.subscriptions import SubscriptionState
+from penstock.client.consumer.subscription_state import SubscriptionState
 from penstock.client.errors import AuthenticationError, IllegalStateError
 from penstock.client.settings import ConsumerOptions
 from penstock.core.errors import ErrorCode, KafkaError, UnsupportedVersionError
@@ -29,14 +33,14 @@ from penstock.protocol.messages.fetch import FetchPartitionData, FetchRequest, F
 
 logger = logging.getLogger(__name__)
 
-DEPTH: Final = 2
-"""Answers of a partition that may wait: one to work on, one behind it."""
+MAX_BUFFERED_FETCHES: Final = 2
+"""Fetches of a partition that may be buffered: one to work on, one after it."""
 
 _LAST_VERSION_WITH_NAMES: Final = 12
-_LEAST_PERIOD_MS: Final = 10
-"""Between requests that bring nothing, however short `fetch_max_wait_ms` is."""
+_MIN_PERIOD_MS: Final = 10
+"""Between requests without new records, however short `fetch_max_wait_ms` is."""
 
-_STALE_METADATA: Final = frozenset(
+_STALE_METADATA_ERRORS: Final = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.REPLICA_NOT_AVAILABLE,
@@ -49,11 +53,11 @@ _STALE_METADATA: Final = frozenset(
         ErrorCode.LEADER_NOT_AVAILABLE,
     }
 )
-_ASK_AGAIN: Final = frozenset({ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR})
+_RETRIED_ERRORS: Final = frozenset({ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR})
 
 
 class Fetcher:
-    """Belongs to the client's loop. `pump` starts what is due; nothing else starts anything."""
+    """Fetches from all brokers that lead assigned partitions, in tasks on the client's loop."""
 
     def __init__(
         self,
@@ -61,55 +65,58 @@ class Fetcher:
         subscriptions: SubscriptionState,
         buffer: FetchBuffer,
         settings: ConsumerOptions,
-        decoding: Decoding,
-        metrics: ConsumerMetrics,
+        config: FetchConfig,
+        metrics: FetchMetrics,
         *,
         on_fetched: Callable[[bool], None],
         on_error: Callable[[KafkaError], None],
         on_end: "Callable[[asyncio.Task[None]], None]",
     ) -> None:
-        """`on_fetched` is called after each answer, with whether there is something for poll;
-        `on_end` with each task that is done."""
+        """Takes the callbacks of the driver.
+
+        `on_fetched` is called after each response, with whether poll has something to return;
+        `on_end` with each finished task.
+        """
         self._network = network
         self._subscriptions = subscriptions
         self._buffer = buffer
         self._settings = settings
-        self._decoding = decoding
+        self._config = config
         self._metrics = metrics
         self._on_fetched = on_fetched
         self._on_error = on_error
         self._on_end = on_end
-        self._sessions: dict[int, FetchSession] = {}
+        self._sessions: dict[int, FetchSessionHandler] = {}
         self._in_flight: dict[int, asyncio.Task[None]] = {}
-        self._not_before: dict[TopicPartition | int, int] = {}
-        """When a partition, or a broker, may be asked again after a failure."""
+        self._retry_at_ms: dict[TopicPartition | int, int] = {}
+        """When a partition, or a broker, may be fetched from again after a failure."""
 
-    def pump(self, now_ms: int) -> int | None:
-        """Start the requests that are due. In how many ms to call again, if nothing happens."""
+    def send_fetches(self, now_ms: int) -> int | None:
+        """Sends the requests that are due; returns the time in ms until the next call, or None."""
         if self._buffer.size >= self._settings["fetch_max_bytes"]:
             return None
-        self._not_before = {each: at for each, at in self._not_before.items() if at > now_ms}
+        self._retry_at_ms = {key: at for key, at in self._retry_at_ms.items() if at > now_ms}
         plans, delays = self._plan(now_ms)
-        for node, wanted in plans.items():
+        for node, partitions in plans.items():
             delay = max(
-                self._not_before.get(node, 0) - now_ms, self._network.backoff_ms(node, now_ms)
+                self._retry_at_ms.get(node, 0) - now_ms, self._network.backoff_ms(node, now_ms)
             )
             if delay > 0:
                 delays.append(delay)
                 continue
-            session = self._sessions.setdefault(node, FetchSession())
-            task = asyncio.ensure_future(self._fetch(node, session, session.build(wanted)))
+            session = self._sessions.setdefault(node, FetchSessionHandler())
+            task = asyncio.ensure_future(self._fetch(node, session, session.build(partitions)))
             task.add_done_callback(self._on_end)
             self._in_flight[node] = task
         return min(delays, default=None)
 
-    def note_leaders(self, cluster: Cluster) -> None:
-        """Metadata is new: positions at partitions with a new leader are to be validated."""
+    def update_leaders(self, cluster: Cluster) -> None:
+        """Notes the leaders in new metadata; positions with a new leader must be validated."""
         for partition in self._subscriptions.assigned_partitions():
-            self._note_leader(cluster, partition)
+            self._update_leader(cluster, partition)
 
     async def close(self) -> None:
-        """Stop, and end the sessions with brokers that are connected."""
+        """Cancels all requests, and ends the sessions with connected brokers."""
         tasks = list(self._in_flight.values())
         for task in tasks:
             task.cancel()
@@ -125,26 +132,26 @@ class Fetcher:
         self, now_ms: int
     ) -> tuple[dict[int, dict[TopicPartition, PartitionRequest]], list[int]]:
         cluster = self._network.metadata.cluster
-        waiting = self._buffer.ahead()
+        buffered = self._buffer.by_partition()
         plans: dict[int, dict[TopicPartition, PartitionRequest]] = {}
         delays: list[int] = []
-        full: set[int] = set()
-        for partition in self._subscriptions.fetchable_partitions(lambda _: True):
+        full_nodes: set[int] = set()
+        for partition in self._subscriptions.fetchable_partitions():
             position = self._position(cluster, partition)
             if position is None:
                 continue
-            node = self._source(cluster, partition, position, now_ms)
+            node = self._broker_for(cluster, partition, position, now_ms)
             if node is None:
                 self._network.metadata.request_update()
                 continue
-            offset, fetches = chain(position.offset, waiting.get(partition, ()))
-            if fetches < 0:
+            offset, count = end_of_chain(position.offset, buffered.get(partition, ()))
+            if count < 0:
                 continue
-            if fetches >= DEPTH:
-                # Without it in the request the broker would drop it from the session.
-                full.add(node)
-            elif (not_before := self._not_before.get(partition)) is not None:
-                delays.append(not_before - now_ms)
+            if count >= MAX_BUFFERED_FETCHES:
+                # A request without this partition would remove it from the session.
+                full_nodes.add(node)
+            elif (retry_at_ms := self._retry_at_ms.get(partition)) is not None:
+                delays.append(retry_at_ms - now_ms)
             elif node not in self._in_flight:
                 topic = cluster.topics.get(partition.topic)
                 plans.setdefault(node, {})[partition] = PartitionRequest(
@@ -153,45 +160,47 @@ class Fetcher:
                     self._settings["max_partition_fetch_bytes"],
                     position.leader.epoch,
                 )
-        return {node: wanted for node, wanted in plans.items() if node not in full}, delays
+        return {node: plans[node] for node in plans.keys() - full_nodes}, delays
 
     def _position(self, cluster: Cluster, partition: TopicPartition) -> FetchPosition | None:
         position = self._subscriptions.fetch_position(partition)
         if position is not None and position.leader.leader < 0:
-            self._note_leader(cluster, partition)
+            self._update_leader(cluster, partition)
             position = self._subscriptions.fetch_position(partition)
         return position
 
-    def _note_leader(self, cluster: Cluster, partition: TopicPartition) -> None:
-        known = cluster.partition(partition)
-        if known is None:
+    def _update_leader(self, cluster: Cluster, partition: TopicPartition) -> None:
+        info = cluster.partition(partition)
+        if info is None:
             return
-        version = self._network.version_of(known.leader, ApiKey.OFFSET_FOR_LEADER_EPOCH)
-        connected = self._network.is_ready(known.leader)
+        version = self._network.version_of(info.leader, ApiKey.OFFSET_FOR_LEADER_EPOCH)
+        is_connected = self._network.is_ready(info.leader)
         self._subscriptions.maybe_validate_position(
             partition,
-            LeaderAndEpoch(known.leader, known.leader_epoch),
-            can_validate=not connected or (version or 0) >= VALIDATION_VERSION,
+            LeaderAndEpoch(info.leader, info.leader_epoch),
+            can_validate=not is_connected or (version or 0) >= VALIDATION_VERSION,
         )
 
-    def _source(
+    def _broker_for(
         self, cluster: Cluster, partition: TopicPartition, position: FetchPosition, now_ms: int
     ) -> int | None:
-        """The broker to read from: the replica that the leader named, or the leader."""
+        """Returns the broker to read from: the preferred replica or the leader."""
         preferred = self._subscriptions.preferred_replica(partition, now_ms)
         if preferred >= 0:
-            known = cluster.partition(partition)
-            if preferred in cluster.nodes and (known is None or preferred not in known.offline):
+            info = cluster.partition(partition)
+            if preferred in cluster.nodes and (info is None or preferred not in info.offline):
                 return preferred
             self._subscriptions.clear_preferred_replica(partition)
             self._network.metadata.request_update()
         leader = position.leader.leader
         return leader if leader in cluster.nodes else None
 
-    async def _fetch(self, node: int, session: FetchSession, request: SessionRequest) -> None:
+    async def _fetch(
+        self, node: int, session: FetchSessionHandler, request: FetchRequestData
+    ) -> None:
         clock = self._network.clock
         started_ms = clock.monotonic_ms()
-        added = False
+        has_result = False
         try:
             response = await self._network.request(
                 node,
@@ -200,50 +209,51 @@ class Fetcher:
                 max_version=None if request.uses_topic_ids else _LAST_VERSION_WITH_NAMES,
             )
             now_ms = clock.monotonic_ms()
-            self._metrics.fetched(now_ms - started_ms, response.throttle_time_ms)
-            found = session.answered(response)
-            if found is None:
-                self._refused(node, response, now_ms)
+            self._metrics.record_fetch(now_ms - started_ms, response.throttle_time_ms)
+            data = session.handle_response(response)
+            if data is None:
+                self._handle_invalid_session(node, response, now_ms)
             else:
-                added = self._take(request, response, found, now_ms)
-            if not added:
-                self._not_before.setdefault(node, started_ms + _LEAST_PERIOD_MS)
+                has_result = self._handle_data(request, response, data, now_ms)
+            if not has_result:
+                self._retry_at_ms.setdefault(node, started_ms + _MIN_PERIOD_MS)
         except KafkaError as error:
-            self._failed(node, session, error)
+            self._handle_error(node, session, error)
         finally:
             del self._in_flight[node]
-        self._on_fetched(added)
+        self._on_fetched(has_result)
 
-    def _message(self, request: SessionRequest, version: int) -> FetchRequest:
+    def _message(self, request: FetchRequestData, version: int) -> FetchRequest:
         settings = self._settings
         return FetchRequest(
             max_wait_ms=settings["fetch_max_wait_ms"],
             min_bytes=settings["fetch_min_bytes"],
             max_bytes=settings["fetch_max_bytes"],
-            isolation_level=int(self._decoding.read_committed),
+            isolation_level=int(self._config.read_committed),
             session_id=request.session_id,
             session_epoch=request.epoch,
             topics=request.topics(),
-            forgotten_topics_data=request.forgotten(version),
+            forgotten_topics_data=request.forgotten_topics(version),
             rack_id=settings["client_rack"],
         )
 
-    def _take(
+    def _handle_data(
         self,
-        request: SessionRequest,
+        request: FetchRequestData,
         response: FetchResponse,
-        found: Mapping[TopicPartition, FetchPartitionData],
+        data_by_partition: Mapping[TopicPartition, FetchPartitionData],
         now_ms: int,
     ) -> bool:
-        """Whether there is something for poll in it."""
-        added = False
+        """Returns whether poll has something to return or to raise."""
+        has_result = False
         size = 0
         nodes = [
-            Node(each.node_id, each.host, each.port, each.rack) for each in response.node_endpoints
+            Node(endpoint.node_id, endpoint.host, endpoint.port, endpoint.rack)
+            for endpoint in response.node_endpoints
         ]
-        for partition, data in found.items():
+        for partition, data in data_by_partition.items():
             if data.error_code:
-                added |= self._partition_failed(request, partition, data, nodes, now_ms)
+                has_result |= self._handle_partition_error(request, partition, data, nodes, now_ms)
                 continue
             self._subscriptions.update_watermarks(
                 partition, data.high_watermark, data.last_stable_offset, data.log_start_offset
@@ -255,36 +265,36 @@ class Fetcher:
                     now_ms + self._settings["metadata_max_age_ms"],
                 )
             if data.records:
-                fetch = self._completed(request, partition, data)
+                fetch = self._add_to_buffer(request, partition, data)
                 size += fetch.size
-                added = True
+                has_result = True
         if size:
-            self._metrics.received(size)
-        return added
+            self._metrics.record_bytes(size)
+        return has_result
 
-    def _completed(
-        self, request: SessionRequest, partition: TopicPartition, data: FetchPartitionData
+    def _add_to_buffer(
+        self, request: FetchRequestData, partition: TopicPartition, data: FetchPartitionData
     ) -> CompletedFetch:
         offset = request.partitions[partition].fetch_offset
-        fetch = CompletedFetch(partition, offset, data, self._decoding)
+        fetch = CompletedFetch(partition, offset, data, self._config)
         self._subscriptions.move_to_end(partition)
         self._buffer.add(fetch)
         return fetch
 
-    def _partition_failed(
+    def _handle_partition_error(
         self,
-        request: SessionRequest,
+        request: FetchRequestData,
         partition: TopicPartition,
         data: FetchPartitionData,
         nodes: Sequence[Node],
         now_ms: int,
     ) -> bool:
-        """Whether poll has to see the error."""
+        """Returns whether poll must raise the error."""
         code = data.error_code
         self._subscriptions.move_to_end(partition)
         if code != ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._not_before[partition] = now_ms + self._settings["retry_backoff_ms"]
-        if code in _STALE_METADATA:
+            self._retry_at_ms[partition] = now_ms + self._settings["retry_backoff_ms"]
+        if code in _STALE_METADATA_ERRORS:
             logger.debug("%s: %s", partition, ErrorCode(code).name)
             self._subscriptions.clear_preferred_replica(partition)
             leader = data.current_leader
@@ -292,31 +302,31 @@ class Fetcher:
             if leader.leader_id >= 0 and metadata.update_leader(
                 partition, leader.leader_id, leader.leader_epoch, nodes
             ):
-                self._not_before.pop(partition, None)
+                self._retry_at_ms.pop(partition, None)
             else:
                 metadata.request_update()
             return False
-        if code in _ASK_AGAIN:
-            logger.warning("%s: the broker answered with error %d", partition, code)
+        if code in _RETRIED_ERRORS:
+            logger.warning("%s: fetch failed with error %d", partition, code)
             return False
-        self._completed(request, partition, data)
+        self._add_to_buffer(request, partition, data)
         return True
 
-    def _refused(self, node: int, response: FetchResponse, now_ms: int) -> None:
+    def _handle_invalid_session(self, node: int, response: FetchResponse, now_ms: int) -> None:
         if response.error_code in (
             ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
             ErrorCode.UNKNOWN_TOPIC_ID,
             ErrorCode.INCONSISTENT_TOPIC_ID,
         ):
             self._network.metadata.request_update()
-        self._not_before[node] = now_ms + _LEAST_PERIOD_MS
+        self._retry_at_ms[node] = now_ms + _MIN_PERIOD_MS
 
-    def _failed(self, node: int, session: FetchSession, error: KafkaError) -> None:
-        session.failed()
+    def _handle_error(self, node: int, session: FetchSessionHandler, error: KafkaError) -> None:
+        session.handle_error()
         for partition in session.partitions:
             self._subscriptions.clear_preferred_replica(partition)
         now_ms = self._network.clock.monotonic_ms()
-        self._not_before[node] = now_ms + self._settings["retry_backoff_ms"]
+        self._retry_at_ms[node] = now_ms + self._settings["retry_backoff_ms"]
         if isinstance(error, IllegalStateError):
             return
         if isinstance(error, AuthenticationError | UnsupportedVersionError):
@@ -325,9 +335,9 @@ class Fetcher:
         logger.debug("fetch from broker %d failed: %s", node, error.message)
         self._network.metadata.request_update()
 
-    async def _end_session(self, node: int, session: FetchSession) -> None:
-        """Written, and not waited for: the answer comes after that of the fetch that waits."""
-        request = session.closing()
+    async def _end_session(self, node: int, session: FetchSessionHandler) -> None:
+        """Sends the last request of the session without waiting for its response."""
+        request = session.closing_request()
         await self._network.send(
             node,
             RequestBuilder(FetchRequest, lambda version: self._message(request, version)),
@@ -336,20 +346,20 @@ class Fetcher:
         )
 
 
-def chain(offset: int, fetches: Sequence[CompletedFetch]) -> tuple[int, int]:
-    """Where to fetch on from, and how many of `fetches` lie between there and `offset`.
+def end_of_chain(offset: int, fetches: Sequence[CompletedFetch]) -> tuple[int, int]:
+    """Returns the next offset to fetch, and the number of fetches between it and `offset`.
 
-    -1 of them where the last is an error, which poll has to see before there is more. What does
-    not join on to the others is of before a seek and does not count.
+    The number is -1 when the next fetch is an error, which poll must raise first. Fetches that do
+    not join the others were made before a seek and do not count.
     """
     count = 0
     for fetch in fetches:
-        joins = (
+        is_next = (
             fetch.start_offset == offset
             if count
             else (fetch.start_offset <= offset <= fetch.end_offset)
         )
-        if not joins:
+        if not is_next:
             continue
         if fetch.error_code:
             return offset, -1

@@ -1,4 +1,4 @@
-"""What sees records on their way to the program, and commits on their way to the group."""
+"""Interceptors of a consumer: they see polled records and committed offsets."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -11,49 +11,54 @@ logger = logging.getLogger(__name__)
 
 
 class ConsumerInterceptor:
-    """Override what you need. Errors are logged and change nothing."""
+    """A base class: override the methods that you need. Errors are logged and ignored."""
 
     def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-        """What poll is about to give out; what is returned is given out instead."""
+        """Returns the records that poll returns instead of `records`."""
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """These offsets were committed."""
+        """Is called after offsets have been committed."""
 
     def close(self) -> None:
-        """The consumer is closed."""
+        """Is called when the consumer is closed."""
 
 
 class Interceptors:
-    """All of a consumer's, in their order."""
+    """The interceptors of a consumer, in their order."""
 
-    def __init__(self, given: Sequence[object]) -> None:
-        made = [each() if isinstance(each, type) else each for each in given]
-        for each in made:
-            if not isinstance(each, ConsumerInterceptor):
-                raise ConfigError(f"interceptors: {each!r} is no ConsumerInterceptor: derive it")
-        self._all = [each for each in made if isinstance(each, ConsumerInterceptor)]
+    def __init__(self, interceptors: Sequence[object]) -> None:
+        """Takes interceptors and classes of interceptors."""
+        self._interceptors: list[ConsumerInterceptor] = []
+        for value in interceptors:
+            interceptor = value() if isinstance(value, type) else value
+            if not isinstance(interceptor, ConsumerInterceptor):
+                raise ConfigError(
+                    f"interceptors: {interceptor!r} is no ConsumerInterceptor; derive its class "
+                    "from it"
+                )
+            self._interceptors.append(interceptor)
 
     def __bool__(self) -> bool:
-        return bool(self._all)
+        return bool(self._interceptors)
 
     def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-        for each in self._all:
+        for interceptor in self._interceptors:
             try:
-                records = each.on_consume(records)
+                records = interceptor.on_consume(records)
             except Exception:
-                logger.exception("interceptor %r failed in on_consume", each)
+                logger.exception("interceptor %r failed in on_consume", interceptor)
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        self._tell(lambda each: each.on_commit(offsets), "on_commit")
+        self._call_all(lambda interceptor: interceptor.on_commit(offsets), "on_commit")
 
     def close(self) -> None:
-        self._tell(lambda each: each.close(), "close")
+        self._call_all(lambda interceptor: interceptor.close(), "close")
 
-    def _tell(self, call: Callable[[ConsumerInterceptor], None], name: str) -> None:
-        for each in self._all:
+    def _call_all(self, call: Callable[[ConsumerInterceptor], None], name: str) -> None:
+        for interceptor in self._interceptors:
             try:
-                call(each)
+                call(interceptor)
             except Exception:
-                logger.exception("interceptor %r failed in %s", each, name)
+                logger.exception("interceptor %r failed in %s", interceptor, name)

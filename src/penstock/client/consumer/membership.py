@@ -1,4 +1,4 @@
-"""What a consumer needs of its group. `group/group.py` has it, for both protocols."""
+"""The interface of a consumer to its group; `ConsumerCoordinator` implements it."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
@@ -14,22 +14,22 @@ class Membership(Protocol):
     """A member of a group, on the client's loop."""
 
     events: deque[RebalanceEvent]
-    """What the listener must be told. Thread-safe; the first is the one that is waited for."""
+    """The events for the listener. Thread-safe; the group waits for the first one."""
 
     on_event: Callable[[], None]
     is_polling: Callable[[], bool]
-    """Whether a poll is under way: however long it waits, it counts as polling."""
+    """Whether a poll is under way: a poll that waits longer than the poll interval is fine."""
 
     @property
     def last_error(self) -> KafkaError | None:
-        """For poll to raise."""
+        """The error that poll raises."""
 
     async def start(self) -> None: ...
 
     async def close(self, deadline_ms: int) -> None: ...
 
-    def release(self) -> RebalanceEvent | None:
-        """What the listener must hear before the member leaves; it is called at once."""
+    def prepare_leave(self) -> RebalanceEvent | None:
+        """Returns the event to notify the listener of, at once, before the member leaves."""
 
     async def leave(self, deadline_ms: int | None = None) -> None: ...
 

@@ -1,11 +1,12 @@
-"""Gives every assigned partition a position: from a commit, a reset, or a validated old one."""
+"""Positions of assigned partitions: from commits, from resets, and validated with new leaders."""
 
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from penstock.client.consumer.list_offsets import OffsetLookup, by_leader_of
 from penstock.client.consumer.membership import Membership
+from penstock.client.consumer.offset_fetcher import OffsetFetcher, group_by_leader
 from penstock.client.consumer.positions import (
     LATEST_TIMESTAMP,
     FetchPosition,
@@ -14,7 +15,7 @@ from penstock.client.consumer.positions import (
     LogTruncationError,
     OffsetReset,
 )
-from penstock.client.consumer.subscriptions import SubscriptionState
+from penstock.client.consumer.subscription_state import SubscriptionState
 from penstock.client.settings import ConsumerOptions
 from penstock.core.errors import KafkaError, UnsupportedVersionError
 from penstock.core.ids import TopicPartition
@@ -25,57 +26,57 @@ logger = logging.getLogger(__name__)
 Work = Callable[[], Coroutine[Any, Any, None]]
 
 
-class PositionUpkeep:
-    """Belongs to the client's loop. `pump` starts what is due."""
+class PositionUpdater:
+    """Finds a valid position for every assigned partition, in tasks on the client's loop."""
 
     def __init__(
         self,
         network: NetworkClient,
         subscriptions: SubscriptionState,
-        lookup: OffsetLookup,
+        offset_fetcher: OffsetFetcher,
         group: Membership | None,
         settings: ConsumerOptions,
         *,
         start: Callable[[str, Work], bool],
         report: Callable[[KafkaError], None],
     ) -> None:
-        """`start` runs work under a name unless one of that name runs already."""
+        """`start` runs work under a name, unless work of that name is running already."""
         self._network = network
         self._subscriptions = subscriptions
-        self._lookup = lookup
+        self._offset_fetcher = offset_fetcher
         self._group = group
         self._settings = settings
         self._start = start
         self._report = report
         self._not_before_ms = 0
 
-    def pump(self, now_ms: int, *, errors_wait: bool) -> int | None:
-        """Start what is due, though nothing that would only fail again before poll has seen why.
+    def update_positions(self, now_ms: int, *, has_errors: bool) -> int | None:
+        """Starts the requests that are due; none while poll has errors to raise.
 
-        In how many ms to call again, if nothing happens.
+        Returns the time in ms until the next call.
         """
         subscriptions = self._subscriptions
-        if errors_wait or subscriptions.has_all_fetch_positions():
+        if has_errors or subscriptions.has_all_fetch_positions():
             return None
-        new = subscriptions.initializing_partitions()
-        if new and now_ms >= self._not_before_ms:
-            self._start("initial positions", lambda: self._initialize(new))
+        initializing = subscriptions.initializing_partitions()
+        if initializing and now_ms >= self._not_before_ms:
+            self._start("initial positions", lambda: self._initialize(initializing))
         resets = self._resets(now_ms)
         if resets and self._start("resets", lambda: self._reset(resets)):
-            self._hold(resets, self._settings["request_timeout_ms"])
+            self._delay_retry(resets, self._settings["request_timeout_ms"])
         for node, positions in self._validations(now_ms).items():
-            if self._start(f"validation at {node}", _later(self._validate, node, positions)):
-                self._hold(positions, self._settings["request_timeout_ms"])
+            if self._start(f"validation at {node}", partial(self._validate, node, positions)):
+                self._delay_retry(positions, self._settings["request_timeout_ms"])
         return self._settings["retry_backoff_ms"]
 
-    def _hold(self, partitions: Mapping[TopicPartition, object], ms: int) -> None:
-        until = self._network.clock.monotonic_ms() + ms
-        self._subscriptions.set_next_retry(partitions, until)
+    def _delay_retry(self, partitions: Mapping[TopicPartition, object], delay_ms: int) -> None:
+        at_ms = self._network.clock.monotonic_ms() + delay_ms
+        self._subscriptions.set_next_retry(partitions, at_ms)
 
     async def _initialize(self, partitions: Sequence[TopicPartition]) -> None:
         backoff_ms = self._settings["retry_backoff_ms"]
         self._not_before_ms = self._network.clock.monotonic_ms() + backoff_ms
-        without = list(partitions)
+        without_commit = list(partitions)
         if self._group is not None:
             deadline_ms = (
                 self._network.clock.monotonic_ms() + self._settings["default_api_timeout_ms"]
@@ -85,45 +86,44 @@ class PositionUpkeep:
             except KafkaError as error:
                 if not error.code.retriable:
                     raise
-                logger.debug("committed offsets: %s", error.message)
+                logger.debug("committed offsets could not be fetched: %s", error.message)
                 return
             cluster = self._network.metadata.cluster
-            without = []
-            for each in partitions:
-                commit = committed.get(each)
+            without_commit = []
+            for partition in partitions:
+                commit = committed.get(partition)
                 if commit is None:
-                    without.append(each)
+                    without_commit.append(partition)
                     continue
-                known = cluster.partition(each)
+                info = cluster.partition(partition)
                 leader = (
                     LeaderAndEpoch()
-                    if known is None
-                    else LeaderAndEpoch(known.leader, known.leader_epoch)
+                    if info is None
+                    else LeaderAndEpoch(info.leader, info.leader_epoch)
                 )
                 position = FetchPosition(commit.offset, commit.leader_epoch, leader)
-                self._subscriptions.seek_initial(each, position)
-        self._subscriptions.reset_initializing(without)
+                self._subscriptions.seek_initial(partition, position)
+        self._subscriptions.reset_initializing(without_commit)
         self._not_before_ms = 0
 
     def _resets(self, now_ms: int) -> dict[TopicPartition, OffsetReset]:
-        found: dict[TopicPartition, OffsetReset] = {}
-        for partition in self._subscriptions.partitions_needing_reset(now_ms):
-            reset = self._subscriptions.reset_strategy(partition)
-            if reset is not None:
-                found[partition] = reset
-        return found
+        return {
+            partition: reset
+            for partition in self._subscriptions.partitions_needing_reset(now_ms)
+            if (reset := self._subscriptions.reset_strategy(partition)) is not None
+        }
 
     async def _reset(self, resets: Mapping[TopicPartition, OffsetReset]) -> None:
         wall_ms = self._network.clock.now_ms()
-        timestamps = {each: reset.timestamp(wall_ms) for each, reset in resets.items()}
-        by_leader, failed = by_leader_of(self._network.metadata.cluster, timestamps)
+        timestamps = {partition: reset.timestamp(wall_ms) for partition, reset in resets.items()}
+        by_leader, retry = group_by_leader(self._network.metadata.cluster, timestamps)
         try:
-            for node, wanted in by_leader.items():
-                failed |= await self._reset_at(node, wanted, resets)
+            for node, requested in by_leader.items():
+                retry |= await self._reset_at(node, requested, resets)
         finally:
-            # Those that got a position do not wait any more and do not notice.
-            self._hold(resets, self._settings["retry_backoff_ms"])
-            if failed:
+            # Partitions that got a position are not affected.
+            self._delay_retry(resets, self._settings["retry_backoff_ms"])
+            if retry:
                 self._network.metadata.request_update()
 
     async def _reset_at(
@@ -132,72 +132,66 @@ class PositionUpkeep:
         timestamps: Mapping[TopicPartition, int],
         resets: Mapping[TopicPartition, OffsetReset],
     ) -> set[TopicPartition]:
-        """Those that are to be tried again."""
+        """Returns the partitions to request again."""
         try:
-            found, retry = await self._lookup.ask(node, timestamps)
-            # No record is as young as a duration asks for: what comes next will be.
-            empty = [each for each, at in found.items() if at.offset < 0]
+            offsets, retry = await self._offset_fetcher.fetch_from(node, timestamps)
+            # No record is as recent as the duration: the reset is to the end.
+            empty = [partition for partition, at in offsets.items() if at.offset < 0]
             if empty:
-                found_ends, more = await self._lookup.ask(
+                end_offsets, retry_ends = await self._offset_fetcher.fetch_from(
                     node, dict.fromkeys(empty, LATEST_TIMESTAMP)
                 )
-                found.update(found_ends)
-                retry |= more
+                offsets.update(end_offsets)
+                retry |= retry_ends
         except KafkaError as error:
             if not error.code.retriable:
                 raise
             return set(timestamps)
         cluster = self._network.metadata.cluster
-        for each, at in found.items():
+        for partition, at in offsets.items():
             if at.offset < 0:
                 continue
-            known = cluster.partition(each)
-            epoch = -1 if known is None else known.leader_epoch
-            # Without an epoch of its own: what the leader has just said needs no validation.
+            info = cluster.partition(partition)
+            epoch = -1 if info is None else info.leader_epoch
+            # Without an offset epoch: a position from the current leader needs no validation.
             position = FetchPosition(at.offset, -1, LeaderAndEpoch(node, epoch))
-            if self._subscriptions.maybe_seek_unvalidated(each, position, resets[each]):
-                logger.info("%s: offset reset to %s, %d", each, resets[each], at.offset)
+            reset = resets[partition]
+            if self._subscriptions.maybe_seek_unvalidated(partition, position, reset):
+                logger.info("%s: offset reset to %s, %d", partition, reset, at.offset)
         return retry
 
     def _validations(self, now_ms: int) -> dict[int, dict[TopicPartition, FetchPosition]]:
-        found: dict[int, dict[TopicPartition, FetchPosition]] = {}
-        for each, position in self._subscriptions.partitions_needing_validation(now_ms).items():
-            found.setdefault(position.leader.leader, {})[each] = position
-        return found
+        by_leader: dict[int, dict[TopicPartition, FetchPosition]] = {}
+        pending = self._subscriptions.partitions_needing_validation(now_ms)
+        for partition, position in pending.items():
+            by_leader.setdefault(position.leader.leader, {})[partition] = position
+        return by_leader
 
     async def _validate(self, node: int, positions: Mapping[TopicPartition, FetchPosition]) -> None:
         truncations: list[LogTruncation] = []
         retry = set(positions)
         try:
-            ends = await self._lookup.ends_of_epochs(node, positions)
-            for each, end in ends.items():
-                retry.discard(each)
+            ends = await self._offset_fetcher.fetch_epoch_ends(node, positions)
+            for partition, end in ends.items():
+                retry.discard(partition)
                 truncation = self._subscriptions.complete_validation(
-                    each, positions[each], end.epoch, end.end_offset
+                    partition, positions[partition], end.epoch, end.end_offset
                 )
                 if truncation is not None:
                     truncations.append(truncation)
         except UnsupportedVersionError:
-            # Too old a broker to say: positions are taken as they are.
+            # The broker is too old for it: positions are assumed to be valid.
             retry.clear()
-            for each, position in positions.items():
+            for partition, position in positions.items():
                 self._subscriptions.maybe_validate_position(
-                    each, position.leader, can_validate=False
+                    partition, position.leader, can_validate=False
                 )
         except KafkaError as error:
             if not error.code.retriable:
                 raise
         finally:
-            self._hold(positions, self._settings["retry_backoff_ms"])
+            self._delay_retry(positions, self._settings["retry_backoff_ms"])
         if retry:
             self._network.metadata.request_update()
         if truncations:
             self._report(LogTruncationError(truncations))
-
-
-def _later(
-    work: Callable[[int, Mapping[TopicPartition, FetchPosition]], Coroutine[Any, Any, None]],
-    node: int,
-    positions: Mapping[TopicPartition, FetchPosition],
-) -> Work:
-    return lambda: work(node, positions)

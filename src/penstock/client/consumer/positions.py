@@ -1,7 +1,7 @@
-"""Where a partition is read: positions, what to do without one, and the states in between.
+"""The position of an assigned partition, its reset policy and its states.
 
 A partition starts without a position. It gets one from a commit, a reset or a seek. After a change
-of leader it is validated: the new leader may have lost what was read already (KIP-320).
+of leader the position is validated: the new leader may have lost records that were read (KIP-320).
 """
 
 import re
@@ -23,7 +23,7 @@ _DURATION = re.compile(
 
 
 class OffsetReset(NamedTuple):
-    """What to do for a partition that has no valid position."""
+    """The policy for a partition without a valid position."""
 
     kind: str
     """`earliest`, `latest`, `by_duration` or `none`."""
@@ -35,12 +35,12 @@ class OffsetReset(NamedTuple):
         return self.kind == "none"
 
     def timestamp(self, now_ms: int) -> int:
-        """What to ask ListOffsets for; `now_ms` is wall time."""
+        """Returns the timestamp for ListOffsets; `now_ms` is wall time."""
         if self.kind == "earliest":
             return EARLIEST_TIMESTAMP
         if self.kind == "latest":
             return LATEST_TIMESTAMP
-        # Times below 0 have other meanings, and no record is as old.
+        # Negative times have special meanings, and no record is as old.
         return max(0, now_ms - self.duration_ms)
 
     def __str__(self) -> str:
@@ -53,32 +53,32 @@ NO_RESET = OffsetReset("none")
 
 
 def parse_offset_reset(text: str) -> OffsetReset:
-    """`earliest`, `latest`, `none` or `by_duration:P1DT2H`; ValueError says what is wrong."""
+    """Parses `earliest`, `latest`, `none` or `by_duration:P1DT2H`; raises ValueError."""
     kind, colon, rest = text.partition(":")
     kind = kind.strip().lower()
     if kind in ("earliest", "latest", "none") and not colon:
         return OffsetReset(kind)
     if kind != "by_duration":
         raise ValueError(
-            f"{text!r} is none of earliest, latest, none, by_duration:<ISO 8601 duration>"
+            f"{text!r} is not one of earliest, latest, none, by_duration:<ISO 8601 duration>"
         )
     return OffsetReset(kind, parse_duration_ms(rest))
 
 
 def parse_duration_ms(text: str) -> int:
-    """An ISO 8601 duration such as `P3D` or `PT1H30M`, not negative, in milliseconds."""
+    """Returns the milliseconds of an ISO 8601 duration such as `P3D` or `PT1H30M`."""
     match = _DURATION.fullmatch(text.strip())
     if match is None or not any(match[part] for part in ("days", "hours", "minutes", "seconds")):
-        raise ValueError(f"{text!r} is no ISO 8601 duration such as P3D, PT1H30M or PT0.5S")
+        raise ValueError(f"{text!r} is not an ISO 8601 duration such as P3D, PT1H30M or PT0.5S")
     if match["sign"] == "-":
-        raise ValueError(f"{text!r} is negative: give how far to go back, such as PT1H")
+        raise ValueError(f"{text!r} is negative; give the time to go back, such as PT1H")
     minutes = (int(match["days"] or 0) * 24 + int(match["hours"] or 0)) * 60
     seconds = (minutes + int(match["minutes"] or 0)) * 60
     return seconds * 1000 + int(float(match["seconds"] or 0) * 1000)
 
 
 class LeaderAndEpoch(NamedTuple):
-    """Who leads a partition; -1 where unknown."""
+    """The leader of a partition and its epoch; -1: unknown."""
 
     leader: int = -1
     epoch: int = -1
@@ -88,7 +88,7 @@ NO_LEADER = LeaderAndEpoch()
 
 
 class FetchPosition(NamedTuple):
-    """The next offset to read, the epoch of the record before it, and the leader it holds for."""
+    """The next offset to read, the epoch of the record before it, and the current leader."""
 
     offset: int
     offset_epoch: int = -1
@@ -96,43 +96,47 @@ class FetchPosition(NamedTuple):
 
 
 class FetchState(Enum):
-    """How far a partition is on its way to being read."""
+    """Whether a partition can be fetched, and what it waits for."""
 
     INITIALIZING = "has no position yet"
-    FETCHING = "has a position that may be read"
-    AWAIT_RESET = "waits for the offset that its reset gives"
+    FETCHING = "has a valid position"
+    AWAIT_RESET = "waits for the offset of its reset"
     AWAIT_VALIDATION = "waits until the new leader confirms the position"
 
 
 class LogTruncation(NamedTuple):
-    """The log is shorter than what was read of it, and there is no reset policy."""
+    """A log that ends before the position of a consumer without a reset policy."""
 
     partition: TopicPartition
     position: FetchPosition
     divergent_offset: int
-    """The first offset that may differ, -1 where the leader does not know."""
+    """The first offset that may differ, -1 if the leader does not know it."""
 
     divergent_epoch: int
 
 
 class LogTruncationError(OffsetOutOfRangeError):
-    """Records that this consumer has read are gone from the log: a leader came that lacks them."""
+    """Records that this consumer has read are lost: a new leader does not have them."""
 
     def __init__(self, truncations: Sequence[LogTruncation]) -> None:
-        described = ", ".join(
-            f"{each.partition} at {each.position.offset}"
-            + (f" (diverges at {each.divergent_offset})" if each.divergent_offset >= 0 else "")
-            for each in truncations
+        descriptions = ", ".join(
+            f"{truncation.partition} at {truncation.position.offset}"
+            + (
+                f" (diverges at {truncation.divergent_offset})"
+                if truncation.divergent_offset >= 0
+                else ""
+            )
+            for truncation in truncations
         )
         super().__init__(
-            f"the log was truncated below the position of {described}, and auto_offset_reset is "
-            "none: undo what was done with the records from there on, and seek() to go on"
+            f"the log was truncated below the position of {descriptions}, and auto_offset_reset is "
+            "none; undo the effects of the records from there on, and seek() to continue"
         )
         self.truncations = tuple(truncations)
 
 
 class PartitionState:
-    """All that is known of one assigned partition. `SubscriptionState` is its only user."""
+    """The state of one assigned partition. Only `SubscriptionState` uses it, under its lock."""
 
     __slots__ = (
         "high_watermark",
@@ -186,20 +190,20 @@ class PartitionState:
         self.next_retry_ms = -1
 
     def seek_unvalidated(self, position: FetchPosition) -> None:
-        """To a position from elsewhere (a commit, a user): its epoch is to be checked."""
+        """Sets a position from a commit or the user, whose epoch must be validated."""
         self.seek_validated(position)
         self.validate(position)
 
     def validate(self, position: FetchPosition) -> None:
         if self.state is FetchState.AWAIT_RESET:
             return
-        checkable = position.offset_epoch >= 0 and position.leader.epoch >= 0
-        self.state = FetchState.AWAIT_VALIDATION if checkable else FetchState.FETCHING
+        can_validate = position.offset_epoch >= 0 and position.leader.epoch >= 0
+        self.state = FetchState.AWAIT_VALIDATION if can_validate else FetchState.FETCHING
         self.position = position
         self.next_retry_ms = -1
 
     def leader_changed(self, leader: LeaderAndEpoch, *, can_validate: bool) -> bool:
-        """Note who leads now; whether the position is to be validated with that leader."""
+        """Notes the leader; returns whether the position must be validated with it."""
         position = self.position
         if self.state is FetchState.AWAIT_RESET or leader.leader < 0:
             return False

@@ -1,4 +1,4 @@
-"""The values that a consumer gives out and takes."""
+"""The values that a consumer returns and takes."""
 
 from collections.abc import Awaitable, Sequence
 from typing import Any, NamedTuple
@@ -7,34 +7,34 @@ from penstock.core.ids import TopicPartition
 
 
 class ConsumerRecord(NamedTuple):
-    """A record as it was read.
+    """A record of a topic.
 
-    `key` and `value` are bytes or None, or whatever the deserializers make of them.
+    `key` and `value` are bytes or None, or the results of the deserializers.
     """
 
     topic: str
     partition: int
     offset: int
     timestamp: int
-    """Milliseconds since 1970-01-01 UTC, -1 where there is none."""
+    """Milliseconds since 1970-01-01 UTC, or -1 without a timestamp."""
 
     timestamp_type: int
-    """0: the producer's time, 1: the broker's, -1: a message of a format that has none."""
+    """0: set by the producer, 1: by the broker, -1: the message format has no timestamps."""
 
     key: Any
     value: Any
     headers: tuple[tuple[str, bytes | None], ...] = ()
     leader_epoch: int = -1
-    """The epoch of the leader that appended it, -1 where unknown."""
+    """The epoch of the leader that appended the record, -1 if unknown."""
 
     @property
     def serialized_key_size(self) -> int:
-        """Bytes of the key if it is still bytes, -1 otherwise."""
+        """The size of the key if it was not deserialized, else -1."""
         return len(self.key) if isinstance(self.key, bytes) else -1
 
     @property
     def serialized_value_size(self) -> int:
-        """Bytes of the value if it is still bytes, -1 otherwise."""
+        """The size of the value if it was not deserialized, else -1."""
         return len(self.value) if isinstance(self.value, bytes) else -1
 
     @property
@@ -43,16 +43,16 @@ class ConsumerRecord(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A position to commit: the offset of the next record to read, and a note of the caller's."""
+    """A position to commit: the offset of the next record to read, and a note."""
 
     offset: int
     metadata: str = ""
     leader_epoch: int = -1
-    """The epoch of the last record that was read: finds out about lost records. -1: unknown."""
+    """The leader epoch of the last record that was read, -1 if unknown: detects lost records."""
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """What `offsets_for_times` found: the first record at or after the time asked for."""
+    """The first record at or after the time that `offsets_for_times` was called with."""
 
     offset: int
     timestamp: int
@@ -60,7 +60,7 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """Which member of which generation a consumer is: for `send_offsets_to_transaction`."""
+    """The membership of a consumer in its group, for `send_offsets_to_transaction`."""
 
     group_id: str
     generation_id: int = -1
@@ -69,27 +69,30 @@ class ConsumerGroupMetadata(NamedTuple):
 
 
 class SubscriptionPattern(NamedTuple):
-    """A regular expression (RE2) that the broker resolves: with `group_protocol="consumer"`."""
+    """A regular expression (RE2) that the broker resolves; for `group_protocol="consumer"`."""
 
     pattern: str
 
 
 class RebalanceListener:
-    """What to do when partitions come and go. Its methods are called within `poll`.
+    """Is notified of changes of the assignment. `poll` calls its methods.
 
-    With the aio consumer they may be coroutine functions.
+    With `penstock.client.aio.Consumer` they may be coroutine functions.
     """
 
     def on_partitions_assigned(
         self, partitions: Sequence[TopicPartition]
     ) -> Awaitable[None] | None:
-        """These are new; nothing of them has been read yet. The place to `seek`."""
+        """Called for new partitions, before they are read: `seek` here."""
         return None
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """These go to another member once this returns. The place to finish and commit."""
+        """Called before partitions go to other members: finish and commit here."""
         return None
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """These are gone already, to another member perhaps: do not commit for them."""
+        """Called for partitions that other members may own already: do not commit them.
+
+        It calls `on_partitions_revoked` unless it is overridden.
+        """
         return self.on_partitions_revoked(partitions)

@@ -132,8 +132,8 @@ class _Positions:
     def __init__(self, core: ConsumerCore) -> None:
         self._core = core
         self._subscriptions = core.subscriptions
-        self._given_out = core.driver.buffer.given_out
-        if self._given_out:
+        self._consumed_positions = core.driver.buffer.consumed_positions
+        if self._consumed_positions:
             raise IllegalStateError(
                 "this consumer has already polled records, from offsets that are not in the "
                 "database; call transaction() before the first poll()"
@@ -145,7 +145,7 @@ class _Positions:
     def consumed(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
         consumed = {
             partition: OffsetAndMetadata(position.offset, "", position.offset_epoch)
-            for partition, position in self._given_out.items()
+            for partition, position in self._consumed_positions.items()
         }
         # Records that an iteration has not yielded yet are not consumed.
         for record in reversed(self._core.iteration_buffer):
@@ -153,7 +153,7 @@ class _Positions:
         return consumed
 
     def seek(self, partition: TopicPartition, position: OffsetAndMetadata) -> None:
-        self._given_out.pop(partition, None)
+        self._consumed_positions.pop(partition, None)
         if self._subscriptions.is_assigned(partition):
             self._core.seek(partition, position)
 

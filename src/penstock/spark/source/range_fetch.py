@@ -12,8 +12,8 @@ from queue import SimpleQueue
 from typing import Final, NoReturn
 from uuid import UUID
 
-from penstock.client.consumer.fetched import CompletedFetch, Decoding
-from penstock.client.consumer.list_offsets import OffsetLookup
+from penstock.client.consumer.completed_fetch import CompletedFetch, FetchConfig
+from penstock.client.consumer.offset_fetcher import OffsetFetcher
 from penstock.client.errors import (
     IllegalStateError,
     KafkaTimeoutError,
@@ -88,10 +88,10 @@ class RangeFetch:
         self._topic_id: UUID = from_text(wanted.topic_id) or ZERO_UUID
         settings = client.settings
         self._read_committed = settings["isolation_level"] == "read_committed"
-        self._decoding = Decoding(
+        self._decoding = FetchConfig(
             check_crcs=settings["check_crcs"], read_committed=self._read_committed
         )
-        self._lookup = OffsetLookup(self._network, read_committed=False)
+        self._offset_fetcher = OffsetFetcher(self._network, read_committed=False)
         self._replica = -1
         """The follower that the leader has named to read from."""
         self._empty_answers = 0
@@ -342,7 +342,9 @@ class RangeFetch:
         try:
             found = await self._network.within(
                 deadline_ms,
-                lambda: self._lookup.look_up({self._partition: _EARLIEST_LOCAL}, deadline_ms),
+                lambda: self._offset_fetcher.fetch_offsets(
+                    {self._partition: _EARLIEST_LOCAL}, deadline_ms
+                ),
             )
         except KafkaError:
             return True
@@ -370,7 +372,7 @@ class RangeFetch:
         raise _NotYetError(f"offset {offset} is in the log again, which is from {first} to {last}")
 
     async def _list_offset(self, timestamp: int, deadline_ms: int) -> int:
-        found = await self._lookup.look_up({self._partition: timestamp}, deadline_ms)
+        found = await self._offset_fetcher.fetch_offsets({self._partition: timestamp}, deadline_ms)
         return found[self._partition].offset
 
     def _lose(self, message: str) -> None:

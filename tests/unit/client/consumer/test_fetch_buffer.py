@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.client.consumer.completed_fetch import CompletedFetch, FetchConfig
 from penstock.client.consumer.fetch_buffer import FetchBuffer
-from penstock.client.consumer.fetched import CompletedFetch, Decoding
-from penstock.client.consumer.fetcher import chain
+from penstock.client.consumer.fetcher import end_of_chain
 from penstock.client.consumer.interceptors import ConsumerInterceptor, Interceptors
 from penstock.client.consumer.positions import FetchPosition, parse_offset_reset
 from penstock.client.consumer.record import ConsumerRecord, OffsetAndMetadata
-from penstock.client.consumer.subscriptions import SubscriptionState
+from penstock.client.consumer.subscription_state import SubscriptionState
 from penstock.client.errors import AuthorizationError, ConfigError
 from penstock.core.errors import CorruptRecordError, ErrorCode, KafkaError, OffsetOutOfRangeError
 from penstock.core.ids import TopicPartition
@@ -29,11 +29,11 @@ def data(first: int, count: int) -> bytes:
 
 def fetch(partition: TopicPartition, first: int, count: int) -> CompletedFetch:
     answer = FetchPartitionData(records=data(first, count))
-    return CompletedFetch(partition, first, answer, Decoding())
+    return CompletedFetch(partition, first, answer, FetchConfig())
 
 
 def failed(partition: TopicPartition, offset: int, code: ErrorCode) -> CompletedFetch:
-    return CompletedFetch(partition, offset, FetchPartitionData(error_code=code), Decoding())
+    return CompletedFetch(partition, offset, FetchPartitionData(error_code=code), FetchConfig())
 
 
 class Reader:
@@ -43,10 +43,10 @@ class Reader:
         self.subscriptions = SubscriptionState(parse_offset_reset(reset))
         self.subscriptions.assign_from_user([A, B])
         for each in (A, B):
-            self.subscriptions.seek(each, 0)
+            self.subscriptions.seek_validated(each, FetchPosition(0))
         self.buffer = FetchBuffer(self.subscriptions)
         self.rooms = 0
-        self.buffer.on_room = self.note_room
+        self.buffer.on_space = self.note_room
 
     def note_room(self) -> None:
         self.rooms += 1
@@ -80,7 +80,7 @@ def test_a_seek_drops_what_is_stale() -> None:
     reader.buffer.add(fetch(A, 0, 3))
     reader.buffer.add(fetch(A, 3, 3))
     reader.poll(1)
-    reader.subscriptions.seek(A, 0)
+    reader.subscriptions.seek_validated(A, FetchPosition(0))
     assert reader.poll() == []
     assert reader.buffer.size == 0
     reader.buffer.add(fetch(A, 0, 2))
@@ -91,7 +91,7 @@ def test_a_seek_to_what_is_there_uses_it() -> None:
     reader = Reader()
     reader.buffer.add(fetch(A, 0, 3))
     reader.buffer.add(fetch(A, 3, 2))
-    reader.subscriptions.seek(A, 3)
+    reader.subscriptions.seek_validated(A, FetchPosition(3))
     assert reader.poll() == [("a", 3), ("a", 4)]
 
 
@@ -119,7 +119,7 @@ def test_what_is_being_reset_is_dropped() -> None:
     reader.buffer.add(fetch(A, 0, 2))
     reader.subscriptions.request_offset_reset(A)
     assert reader.poll() == []
-    assert reader.buffer.ahead() == {}
+    assert reader.buffer.by_partition() == {}
 
 
 def test_arrow_takes_whole_fetches() -> None:
@@ -165,7 +165,7 @@ def test_a_follower_that_lags_is_left_for_the_leader() -> None:
 def test_an_old_error_is_forgotten_with_its_offset() -> None:
     reader = Reader("none")
     reader.buffer.add(failed(A, 0, ErrorCode.OFFSET_OUT_OF_RANGE))
-    reader.subscriptions.seek(A, 5)
+    reader.subscriptions.seek_validated(A, FetchPosition(5))
     assert reader.poll() == []
 
 
@@ -173,7 +173,7 @@ def test_an_old_error_is_forgotten_with_its_offset() -> None:
     ("code", "kind", "says"),
     [
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, AuthorizationError, "ACL READ"),
-        (ErrorCode.CORRUPT_MESSAGE, CorruptRecordError, "offset 0 of a-0 broken"),
+        (ErrorCode.CORRUPT_MESSAGE, CorruptRecordError, "offset 0 of a-0 is corrupt"),
         (ErrorCode.INVALID_REQUEST, KafkaError, "offset 0 of a-0"),
     ],
 )
@@ -199,9 +199,9 @@ def test_a_broken_batch_is_fetched_again() -> None:
     bytes_ = bytearray(data(0, 2))
     bytes_[-1] ^= 1
     answer = FetchPartitionData(records=bytes(bytes_))
-    reader.buffer.add(CompletedFetch(A, 0, answer, Decoding()))
+    reader.buffer.add(CompletedFetch(A, 0, answer, FetchConfig()))
     reader.buffer.add(fetch(A, 2, 2))
-    with pytest.raises(CorruptRecordError, match="a-0 cannot be read on from offset 0"):
+    with pytest.raises(CorruptRecordError, match="a-0 cannot be read from offset 0"):
         reader.poll()
     assert reader.poll() == []
     assert reader.offset(A) == 0
@@ -213,13 +213,13 @@ def test_a_broken_batch_is_fetched_again() -> None:
 
 
 def test_where_to_fetch_on() -> None:
-    assert chain(5, []) == (5, 0)
-    assert chain(0, [fetch(A, 0, 3), fetch(A, 3, 2)]) == (5, 2)
-    assert chain(1, [fetch(A, 0, 3)]) == (3, 1)
-    assert chain(9, [fetch(A, 0, 3), fetch(A, 3, 2)]) == (9, 0)
-    assert chain(3, [fetch(A, 7, 3), fetch(A, 3, 2)]) == (5, 1)
-    assert chain(0, [fetch(A, 0, 3), failed(A, 3, ErrorCode.CORRUPT_MESSAGE)]) == (3, -1)
-    assert chain(0, [failed(A, 9, ErrorCode.CORRUPT_MESSAGE)]) == (0, 0)
+    assert end_of_chain(5, []) == (5, 0)
+    assert end_of_chain(0, [fetch(A, 0, 3), fetch(A, 3, 2)]) == (5, 2)
+    assert end_of_chain(1, [fetch(A, 0, 3)]) == (3, 1)
+    assert end_of_chain(9, [fetch(A, 0, 3), fetch(A, 3, 2)]) == (9, 0)
+    assert end_of_chain(3, [fetch(A, 7, 3), fetch(A, 3, 2)]) == (5, 1)
+    assert end_of_chain(0, [fetch(A, 0, 3), failed(A, 3, ErrorCode.CORRUPT_MESSAGE)]) == (3, -1)
+    assert end_of_chain(0, [failed(A, 9, ErrorCode.CORRUPT_MESSAGE)]) == (0, 0)
 
 
 @given(
@@ -234,11 +234,13 @@ def test_whatever_happens_records_come_in_order(history: list[tuple[str, int]]) 
     expected = 0
     for what, number in history:
         if what == "fetch":
-            offset, waiting = chain(reader.offset(A), reader.buffer.ahead().get(A, []))
+            offset, waiting = end_of_chain(
+                reader.offset(A), reader.buffer.by_partition().get(A, [])
+            )
             if 0 <= waiting < 2 and offset < 30:
                 reader.buffer.add(fetch(A, offset, min(3, 30 - offset)))
         elif what == "seek":
-            reader.subscriptions.seek(A, number * 3)
+            reader.subscriptions.seek_validated(A, FetchPosition(number * 3))
             expected = number * 3
         elif what == "pause":
             (reader.subscriptions.pause if number % 2 else reader.subscriptions.resume)(A)
@@ -251,7 +253,7 @@ def test_whatever_happens_records_come_in_order(history: list[tuple[str, int]]) 
     # And nothing stands still for ever.
     reader.subscriptions.resume(A)
     for _ in range(100):
-        offset, waiting = chain(reader.offset(A), reader.buffer.ahead().get(A, []))
+        offset, waiting = end_of_chain(reader.offset(A), reader.buffer.by_partition().get(A, []))
         if waiting < 2 and offset < 30:
             reader.buffer.add(fetch(A, offset, min(3, 30 - offset)))
         reader.poll()

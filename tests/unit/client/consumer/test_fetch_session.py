@@ -7,7 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.consumer.fetch_session import FetchSession, PartitionRequest, SessionRequest
+from penstock.client.consumer.fetch_session import (
+    FetchRequestData,
+    FetchSessionHandler,
+    PartitionRequest,
+)
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import ZERO_UUID
@@ -37,7 +41,7 @@ class BrokerSession:
         self.next_id = 100
         self.has_room = True
 
-    def serve(self, request: SessionRequest) -> FetchResponse:
+    def serve(self, request: FetchRequestData) -> FetchResponse:
         session_id, epoch = request.session_id, request.epoch
         if epoch in (0, -1):
             self.sessions.pop(session_id, None)
@@ -48,7 +52,7 @@ class BrokerSession:
             expected, partitions = self.sessions[session_id]
             if epoch != expected:
                 return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        for gone in request.forgotten(13):
+        for gone in request.forgotten_topics(13):
             for index in gone.partitions:
                 del partitions[gone.topic_id, index]
         for topic in request.topics():
@@ -85,7 +89,7 @@ steps = st.tuples(
 def test_both_sides_agree_whatever_is_lost(
     history: list[tuple[dict[TopicPartition, int], str]],
 ) -> None:
-    session, broker = FetchSession(), BrokerSession()
+    session, broker = FetchSessionHandler(), BrokerSession()
     agreed = False
     for offsets, fate in history:
         broker.has_room = fate != "full"
@@ -93,15 +97,15 @@ def test_both_sides_agree_whatever_is_lost(
             broker.sessions.clear()
         request = session.build(wanted(offsets))
         if fate == "request lost":
-            session.failed()
+            session.handle_error()
             continue
         response = broker.serve(request)
         if fate == "lost":
-            session.failed()
+            session.handle_error()
             agreed = False
             continue
         known = request.session_id in broker.sessions or request.epoch == 0
-        found = session.answered(response)
+        found = session.handle_response(response)
         if not known:
             assert found is None
             agreed = False
@@ -118,12 +122,12 @@ def test_both_sides_agree_whatever_is_lost(
 
 
 def test_only_changes_are_sent() -> None:
-    session = FetchSession()
+    session = FetchSessionHandler()
     first = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
     request = session.build(wanted(dict.fromkeys(first, 0)))
     assert (request.session_id, request.epoch) == (0, 0)
     assert list(request.to_send) == list(first)
-    found = session.answered(answer([(IDS["a"], 0), (IDS["a"], 1), (IDS["b"], 0)], 7))
+    found = session.handle_response(answer([(IDS["a"], 0), (IDS["a"], 1), (IDS["b"], 0)], 7))
     assert found is not None
     assert set(found) == set(first)
     request = session.build(wanted({first[0]: 5, first[1]: 0, TopicPartition("c", 0): 0}))
@@ -131,25 +135,25 @@ def test_only_changes_are_sent() -> None:
     assert list(request.to_send) == [TopicPartition("c", 0), first[0]]
     assert request.to_forget == ((IDS["b"], first[2]),)
     assert set(request.partitions) == {first[0], first[1], TopicPartition("c", 0)}
-    assert session.answered(answer([], 7)) == {}
+    assert session.handle_response(answer([], 7)) == {}
     assert session.build(session.partitions).to_send == {}
 
 
 def test_a_topic_made_anew_is_replaced() -> None:
-    session = FetchSession()
+    session = FetchSessionHandler()
     partition = TopicPartition("a", 0)
     session.build({partition: ask(4, UUID(int=1))})
-    session.answered(answer([(UUID(int=1), 0)], 7))
+    session.handle_response(answer([(UUID(int=1), 0)], 7))
     request = session.build({partition: ask(0, UUID(int=9))})
     assert request.to_replace == ((UUID(int=1), partition),)
-    assert [each.topic_id for each in request.forgotten(13)] == [UUID(int=1)]
-    assert request.forgotten(12) == []
+    assert [each.topic_id for each in request.forgotten_topics(13)] == [UUID(int=1)]
+    assert request.forgotten_topics(12) == []
     assert [each.topic_id for each in request.topics()] == [UUID(int=9)]
 
 
 @pytest.mark.parametrize(("given_ids", "uses"), [((1, 2), True), ((1, 0), False), ((0, 0), False)])
 def test_topic_ids_are_used_where_all_are_known(given_ids: tuple[int, int], uses: bool) -> None:
-    session = FetchSession()
+    session = FetchSessionHandler()
     asked = {
         TopicPartition(topic, 0): ask(0, UUID(int=number))
         for topic, number in zip("ab", given_ids, strict=True)
@@ -158,11 +162,11 @@ def test_topic_ids_are_used_where_all_are_known(given_ids: tuple[int, int], uses
 
 
 def test_answers_by_name_of_old_brokers() -> None:
-    session = FetchSession()
+    session = FetchSessionHandler()
     partition = TopicPartition("a", 3)
     session.build({partition: ask()})
     data = FetchPartitionData(partition_index=3)
-    found = session.answered(
+    found = session.handle_response(
         FetchResponse(responses=[FetchableTopicResponse(topic="a", partitions=[data])])
     )
     assert found == {partition: data}
@@ -170,26 +174,26 @@ def test_answers_by_name_of_old_brokers() -> None:
 
 
 def test_a_throttled_or_foreign_answer_is_asked_again() -> None:
-    session = FetchSession()
+    session = FetchSessionHandler()
     session.build(wanted({TopicPartition("a", 0): 0}))
-    assert session.answered(FetchResponse(throttle_time_ms=10)) is None
+    assert session.handle_response(FetchResponse(throttle_time_ms=10)) is None
     assert (session.session_id, session.epoch) == (0, 0)
     session.build(wanted({TopicPartition("a", 0): 0}))
-    assert session.answered(answer([(UUID(int=77), 0)], 5)) is None
+    assert session.handle_response(answer([(UUID(int=77), 0)], 5)) is None
 
 
 def test_epochs_wrap() -> None:
-    session = FetchSession()
+    session = FetchSessionHandler()
     session.build(wanted({TopicPartition("a", 0): 0}))
-    session.answered(answer([(IDS["a"], 0)], 7))
+    session.handle_response(answer([(IDS["a"], 0)], 7))
     session.epoch = 2**31 - 1
-    session.answered(answer([], 7))
+    session.handle_response(answer([], 7))
     assert session.epoch == 1
 
 
 def test_closing_ends_the_session() -> None:
-    session = FetchSession()
+    session = FetchSessionHandler()
     session.build(wanted({TopicPartition("a", 0): 0}))
-    session.answered(answer([(IDS["a"], 0)], 7))
-    request = session.closing()
+    session.handle_response(answer([(IDS["a"], 0)], 7))
+    request = session.closing_request()
     assert (request.session_id, request.epoch, dict(request.to_send)) == (7, -1, {})

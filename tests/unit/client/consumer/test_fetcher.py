@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
-from penstock.client.consumer.consumer_metrics import ConsumerMetrics
+from penstock.client.consumer.completed_fetch import FetchConfig
 from penstock.client.consumer.fetch_buffer import FetchBuffer
-from penstock.client.consumer.fetched import Decoding
+from penstock.client.consumer.fetch_metrics import FetchMetrics
 from penstock.client.consumer.fetcher import Fetcher
 from penstock.client.consumer.positions import FetchPosition, LeaderAndEpoch, parse_offset_reset
-from penstock.client.consumer.subscriptions import SubscriptionState
+from penstock.client.consumer.subscription_state import SubscriptionState
 from penstock.client.errors import AuthenticationError, DisconnectError
 from penstock.client.metrics import Metrics
 from penstock.client.settings import ConsumerOptions, resolve
@@ -43,7 +43,7 @@ def offsets_of(asked: Asked) -> dict[int, int]:
     }
 
 
-class World:
+class Harness:
     """A fetcher with partitions A and B led by broker 0, and C by broker 1."""
 
     def __init__(self, **options: int) -> None:
@@ -54,7 +54,7 @@ class World:
         self.subscriptions = SubscriptionState(parse_offset_reset("earliest"))
         self.subscriptions.assign_from_user([A, B, C])
         for each in (A, B, C):
-            self.subscriptions.seek(each, 0)
+            self.subscriptions.seek_validated(each, FetchPosition(0))
         self.buffer = FetchBuffer(self.subscriptions)
         self.errors: list[KafkaError] = []
         self.added: list[bool] = []
@@ -63,17 +63,17 @@ class World:
             self.subscriptions,
             self.buffer,
             settings,
-            Decoding(),
-            ConsumerMetrics(Metrics(self.network.clock), lambda: 0.0),
+            FetchConfig(),
+            FetchMetrics(Metrics(self.network.clock), lambda: 0.0),
             on_fetched=self.added.append,
             on_error=self.errors.append,
             on_end=lambda task: None,
         )
 
-    async def pump(self) -> tuple[dict[int, Asked], int | None]:
+    async def send_fetches(self) -> tuple[dict[int, Asked], int | None]:
         """The new requests by broker, and when to come back."""
         self.network.asked.clear()
-        wait = self.fetcher.pump(self.network.clock.monotonic_ms())
+        wait = self.fetcher.send_fetches(self.network.clock.monotonic_ms())
         await asyncio.sleep(0)
         return {each.node: each for each in self.network.asked}, wait
 
@@ -94,11 +94,11 @@ class World:
             await asyncio.sleep(0)
 
 
-def run(play: Callable[[World], Coroutine[Any, Any, None]], **options: int) -> None:
+def run(play: Callable[[Harness], Coroutine[Any, Any, None]], **options: int) -> None:
     async def main() -> None:
-        world = World(**options)
-        await play(world)
-        await world.fetcher.close()
+        harness = Harness(**options)
+        await play(harness)
+        await harness.fetcher.close()
 
     asyncio.run(main())
 
@@ -118,8 +118,8 @@ def empty(partition: TopicPartition) -> FetchPartitionData:
 
 
 def test_one_request_for_each_leader() -> None:
-    async def play(world: World) -> None:
-        asked, _ = await world.pump()
+    async def play(harness: Harness) -> None:
+        asked, _ = await harness.send_fetches()
         assert {node: offsets_of(each) for node, each in asked.items()} == {
             0: {0: 0, 1: 0},
             1: {2: 0},
@@ -127,7 +127,7 @@ def test_one_request_for_each_leader() -> None:
         request = cast(FetchRequest, asked[0].request)
         assert asked[0].version == 12  # topics without ids
         assert (request.max_wait_ms, request.min_bytes, request.rack_id) == (500, 1, "here")
-        assert await world.pump() == ({}, None)
+        assert await harness.send_fetches() == ({}, None)
 
     run(play)
 
@@ -135,51 +135,51 @@ def test_one_request_for_each_leader() -> None:
 def test_fetching_goes_on_ahead_of_the_reader_and_stops() -> None:
     """Two answers of a partition wait at most; then its broker is left alone."""
 
-    async def play(world: World) -> None:
-        asked, _ = await world.pump()
-        await world.answer(asked[0], records(A, 0, 3), empty(B), session_id=5)
-        assert world.added == [True]
-        assert world.subscriptions.lag(A, read_committed=False) == 3
-        asked, _ = await world.pump()
+    async def play(harness: Harness) -> None:
+        asked, _ = await harness.send_fetches()
+        await harness.answer(asked[0], records(A, 0, 3), empty(B), session_id=5)
+        assert harness.added == [True]
+        assert harness.subscriptions.lag(A, read_committed=False) == 3
+        asked, _ = await harness.send_fetches()
         assert offsets_of(asked[0]) == {0: 3}  # B is in the session, and has not changed
-        await world.answer(asked[0], records(A, 3, 2), session_id=5)
-        assert (await world.pump())[0] == {}
-        assert len(world.buffer.collect(3)) == 3
-        asked, _ = await world.pump()
+        await harness.answer(asked[0], records(A, 3, 2), session_id=5)
+        assert (await harness.send_fetches())[0] == {}
+        assert len(harness.buffer.collect(3)) == 3
+        asked, _ = await harness.send_fetches()
         assert offsets_of(asked[0]) == {0: 5}
 
     run(play)
 
 
 def test_what_waits_is_bounded_in_bytes() -> None:
-    async def play(world: World) -> None:
-        asked, _ = await world.pump()
-        await world.answer(asked[0], records(A, 0, 3), empty(B), session_id=5)
-        assert world.buffer.size > 300
-        assert (await world.pump())[0] == {}
-        world.buffer.collect(10)
-        assert set((await world.pump())[0]) == {0}
+    async def play(harness: Harness) -> None:
+        asked, _ = await harness.send_fetches()
+        await harness.answer(asked[0], records(A, 0, 3), empty(B), session_id=5)
+        assert harness.buffer.size > 300
+        assert (await harness.send_fetches())[0] == {}
+        harness.buffer.collect(10)
+        assert set((await harness.send_fetches())[0]) == {0}
 
     run(play, fetch_max_bytes=300)
 
 
 def test_paused_partitions_are_not_fetched() -> None:
-    async def play(world: World) -> None:
-        world.subscriptions.pause(A)
-        asked, _ = await world.pump()
+    async def play(harness: Harness) -> None:
+        harness.subscriptions.pause(A)
+        asked, _ = await harness.send_fetches()
         assert offsets_of(asked[0]) == {1: 0}
 
     run(play)
 
 
 def test_a_seek_while_an_answer_is_under_way() -> None:
-    async def play(world: World) -> None:
-        asked, _ = await world.pump()
-        world.subscriptions.seek(A, 7)
-        await world.answer(asked[0], records(A, 0, 3), empty(B), session_id=5)
-        asked, _ = await world.pump()
+    async def play(harness: Harness) -> None:
+        asked, _ = await harness.send_fetches()
+        harness.subscriptions.seek_validated(A, FetchPosition(7))
+        await harness.answer(asked[0], records(A, 0, 3), empty(B), session_id=5)
+        asked, _ = await harness.send_fetches()
         assert offsets_of(asked[0]) == {0: 7}
-        assert world.buffer.collect(10) == []
+        assert harness.buffer.collect(10) == []
 
     run(play)
 
@@ -187,22 +187,22 @@ def test_a_seek_while_an_answer_is_under_way() -> None:
 def test_the_replica_that_the_leader_names() -> None:
     """KIP-392: for as long as it answers and knows the offset."""
 
-    async def play(world: World) -> None:
-        asked, _ = await world.pump()
+    async def play(harness: Harness) -> None:
+        asked, _ = await harness.send_fetches()
         near = FetchPartitionData(partition_index=0, preferred_read_replica=1)
-        await world.answer(asked[0], near, empty(B), session_id=5)
-        world.network.clock.advance(20)
-        await world.answer(asked[1], empty(C), session_id=6)
-        world.network.clock.advance(20)
-        asked, _ = await world.pump()
+        await harness.answer(asked[0], near, empty(B), session_id=5)
+        harness.network.clock.advance(20)
+        await harness.answer(asked[1], empty(C), session_id=6)
+        harness.network.clock.advance(20)
+        asked, _ = await harness.send_fetches()
         assert offsets_of(asked[1]) == {0: 0}
         forgotten = cast(FetchRequest, asked[0].request).forgotten_topics_data
         assert [each.partitions for each in forgotten] == [[0]]
-        await world.fail(asked[1], DisconnectError("gone"))
-        world.network.clock.advance(200)
-        await world.answer(asked[0], session_id=5)
-        world.network.clock.advance(200)
-        asked, _ = await world.pump()
+        await harness.fail(asked[1], DisconnectError("gone"))
+        harness.network.clock.advance(200)
+        await harness.answer(asked[0], session_id=5)
+        harness.network.clock.advance(200)
+        asked, _ = await harness.send_fetches()
         assert offsets_of(asked[0]) == {0: 0}
 
     run(play)
@@ -211,20 +211,20 @@ def test_the_replica_that_the_leader_names() -> None:
 def test_a_new_leader_in_the_answer() -> None:
     """KIP-951: no need to ask for metadata."""
 
-    async def play(world: World) -> None:
-        asked, _ = await world.pump()
+    async def play(harness: Harness) -> None:
+        asked, _ = await harness.send_fetches()
         moved = FetchPartitionData(
             partition_index=0,
             error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
             current_leader=FetchLeaderIdAndEpoch(leader_id=1, leader_epoch=9),
         )
-        before = world.network.updates
+        before = harness.network.updates
         node = FetchNodeEndpoint(node_id=1, host="h", port=1)
-        await world.answer(asked[0], moved, empty(B), node_endpoints=[node])
-        assert world.network.updates == before
-        assert world.added == [False]
-        world.fetcher.note_leaders(world.network.metadata.cluster)
-        position = world.subscriptions.position(A)
+        await harness.answer(asked[0], moved, empty(B), node_endpoints=[node])
+        assert harness.network.updates == before
+        assert harness.added == [False]
+        harness.fetcher.update_leaders(harness.network.metadata.cluster)
+        position = harness.subscriptions.position(A)
         assert position is not None
         assert position.leader == LeaderAndEpoch(1, 9)
 
@@ -232,57 +232,57 @@ def test_a_new_leader_in_the_answer() -> None:
 
 
 def test_errors_that_new_metadata_may_heal() -> None:
-    async def play(world: World) -> None:
+    async def play(harness: Harness) -> None:
         for code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.FENCED_LEADER_EPOCH):
-            asked, _ = await world.pump()
-            before = world.network.updates
+            asked, _ = await harness.send_fetches()
+            before = harness.network.updates
             failed = FetchPartitionData(partition_index=0, error_code=code)
-            await world.answer(asked[0], failed, empty(B))
-            assert world.network.updates > before
-            world.network.clock.advance(50)
-            asked, wait = await world.pump()
+            await harness.answer(asked[0], failed, empty(B))
+            assert harness.network.updates > before
+            harness.network.clock.advance(50)
+            asked, wait = await harness.send_fetches()
             assert offsets_of(asked[0]) == {1: 0}  # the other one need not wait
             assert wait is not None
             assert 0 < wait <= 100
-            await world.answer(asked[0], empty(B))
-            world.network.clock.advance(100)
+            await harness.answer(asked[0], empty(B))
+            harness.network.clock.advance(100)
 
     run(play)
 
 
 def test_lost_requests_start_a_new_session() -> None:
-    async def play(world: World) -> None:
-        asked, _ = await world.pump()
-        await world.answer(asked[0], records(A, 0, 1), empty(B), session_id=5)
-        asked, _ = await world.pump()
+    async def play(harness: Harness) -> None:
+        asked, _ = await harness.send_fetches()
+        await harness.answer(asked[0], records(A, 0, 1), empty(B), session_id=5)
+        asked, _ = await harness.send_fetches()
         assert cast(FetchRequest, asked[0].request).session_id == 5
-        await world.fail(asked[0], DisconnectError("gone"))
-        asked, wait = await world.pump()
+        await harness.fail(asked[0], DisconnectError("gone"))
+        asked, wait = await harness.send_fetches()
         assert asked == {}
         assert wait == 100
-        world.network.clock.advance(100)
-        asked, _ = await world.pump()
+        harness.network.clock.advance(100)
+        asked, _ = await harness.send_fetches()
         request = cast(FetchRequest, asked[0].request)
         assert (request.session_id, request.session_epoch) == (5, 0)
         assert offsets_of(asked[0]) == {0: 1, 1: 0}
-        assert world.errors == []
+        assert harness.errors == []
 
     run(play)
 
 
 def test_final_errors_are_told() -> None:
-    async def play(world: World) -> None:
-        asked, _ = await world.pump()
-        await world.fail(asked[0], AuthenticationError("who are you?"))
-        assert [each.message for each in world.errors] == ["who are you?"]
+    async def play(harness: Harness) -> None:
+        asked, _ = await harness.send_fetches()
+        await harness.fail(asked[0], AuthenticationError("who are you?"))
+        assert [each.message for each in harness.errors] == ["who are you?"]
 
     run(play)
 
 
 def test_brokers_that_cannot_be_reached_are_not_asked() -> None:
-    async def play(world: World) -> None:
-        world.network.backoff[0] = 70
-        asked, wait = await world.pump()
+    async def play(harness: Harness) -> None:
+        harness.network.backoff[0] = 70
+        asked, wait = await harness.send_fetches()
         assert set(asked) == {1}
         assert wait == 70
 
@@ -290,24 +290,24 @@ def test_brokers_that_cannot_be_reached_are_not_asked() -> None:
 
 
 def test_partitions_without_a_leader_need_metadata() -> None:
-    async def play(world: World) -> None:
-        world.network.know({A: -1, B: 0, C: 1})
-        before = world.network.updates
-        asked, _ = await world.pump()
+    async def play(harness: Harness) -> None:
+        harness.network.know({A: -1, B: 0, C: 1})
+        before = harness.network.updates
+        asked, _ = await harness.send_fetches()
         assert offsets_of(asked[0]) == {1: 0}
-        assert world.network.updates > before
+        assert harness.network.updates > before
 
     run(play)
 
 
 def test_positions_are_validated_when_leaders_change() -> None:
-    async def play(world: World) -> None:
+    async def play(harness: Harness) -> None:
         position = FetchPosition(4, 0, LeaderAndEpoch(0, 0))
-        world.subscriptions.seek_validated(A, position)
-        world.network.know({A: 1, B: 0, C: 1}, epoch=1)
-        world.fetcher.note_leaders(world.network.metadata.cluster)
-        assert list(world.subscriptions.partitions_needing_validation(0)) == [A]
-        asked, _ = await world.pump()
+        harness.subscriptions.seek_validated(A, position)
+        harness.network.know({A: 1, B: 0, C: 1}, epoch=1)
+        harness.fetcher.update_leaders(harness.network.metadata.cluster)
+        assert list(harness.subscriptions.partitions_needing_validation(0)) == [A]
+        asked, _ = await harness.send_fetches()
         assert offsets_of(asked[1]) == {2: 0}
 
     run(play)
@@ -315,12 +315,12 @@ def test_positions_are_validated_when_leaders_change() -> None:
 
 def test_sessions_are_ended() -> None:
     async def main() -> None:
-        world = World()
-        asked, _ = await world.pump()
-        await world.answer(asked[0], empty(A), empty(B), session_id=5)
-        world.network.asked.clear()
-        await world.fetcher.close()
-        (last,) = world.network.asked
+        harness = Harness()
+        asked, _ = await harness.send_fetches()
+        await harness.answer(asked[0], empty(A), empty(B), session_id=5)
+        harness.network.asked.clear()
+        await harness.fetcher.close()
+        (last,) = harness.network.asked
         request = cast(FetchRequest, last.request)
         assert (last.node, request.session_id, request.session_epoch) == (0, 5, -1)
 

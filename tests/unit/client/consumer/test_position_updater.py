@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.client.consumer.list_offsets import OffsetLookup
 from penstock.client.consumer.membership import Membership
-from penstock.client.consumer.position_updater import PositionUpkeep
+from penstock.client.consumer.offset_fetcher import OffsetFetcher
+from penstock.client.consumer.position_updater import PositionUpdater
 from penstock.client.consumer.positions import (
     FetchPosition,
     LeaderAndEpoch,
@@ -16,7 +16,7 @@ from penstock.client.consumer.positions import (
     parse_offset_reset,
 )
 from penstock.client.consumer.record import OffsetAndMetadata
-from penstock.client.consumer.subscriptions import SubscriptionState
+from penstock.client.consumer.subscription_state import SubscriptionState
 from penstock.client.errors import (
     AuthorizationError,
     DisconnectError,
@@ -58,7 +58,7 @@ class Commits:
         return {each: self.given.get(each) for each in partitions}
 
 
-class World:
+class Harness:
     def __init__(self, reset: str, group: Commits | None = None) -> None:
         settings = resolve(ConsumerOptions, {"bootstrap_servers": "h:1"})
         self.network = FakeNetwork(settings, newest=10)
@@ -68,10 +68,10 @@ class World:
         self.tasks: dict[str, asyncio.Task[None]] = {}
         self.reported: list[KafkaError] = []
         network = cast(NetworkClient, self.network)
-        self.upkeep = PositionUpkeep(
+        self.updater = PositionUpdater(
             network,
             self.subscriptions,
-            OffsetLookup(network, read_committed=False),
+            OffsetFetcher(network, read_committed=False),
             cast("Membership | None", group),
             settings,
             start=self.start,
@@ -93,8 +93,10 @@ class World:
         self.tasks[name] = asyncio.ensure_future(run())
         return True
 
-    async def pump(self) -> int | None:
-        wait = self.upkeep.pump(self.network.clock.monotonic_ms(), errors_wait=bool(self.reported))
+    async def update_positions(self) -> int | None:
+        wait = self.updater.update_positions(
+            self.network.clock.monotonic_ms(), has_errors=bool(self.reported)
+        )
         await self.settle()
         return wait
 
@@ -137,29 +139,29 @@ def run(play: Coroutine[Any, Any, None]) -> None:
 
 
 def test_commits_first_then_resets() -> None:
-    async def play() -> None:
-        world = World("earliest", Commits({A: OffsetAndMetadata(7, "", -1)}))
-        await world.pump()
-        assert world.offset(A) == 7
-        assert await world.pump() is not None
-        assert timestamp(await world.answer(listed(B, 3))) == -2
-        assert world.offset(B) == 3
-        assert await world.pump() is None
+    async def scenario() -> None:
+        harness = Harness("earliest", Commits({A: OffsetAndMetadata(7, "", -1)}))
+        await harness.update_positions()
+        assert harness.offset(A) == 7
+        assert await harness.update_positions() is not None
+        assert timestamp(await harness.answer(listed(B, 3))) == -2
+        assert harness.offset(B) == 3
+        assert await harness.update_positions() is None
 
-    run(play())
+    run(scenario())
 
 
 def test_a_commit_with_an_epoch_is_validated() -> None:
-    async def play() -> None:
-        world = World("earliest", Commits(dict.fromkeys((A, B), OffsetAndMetadata(7, "", 0))))
-        await world.pump()
-        await world.pump()
-        assert world.offset(A) is None
-        await world.answer(ended(A, 0, 9))
-        await world.answer(ended(B, 0, 5))
-        assert (world.offset(A), world.offset(B)) == (7, 5)
+    async def scenario() -> None:
+        harness = Harness("earliest", Commits(dict.fromkeys((A, B), OffsetAndMetadata(7, "", 0))))
+        await harness.update_positions()
+        await harness.update_positions()
+        assert harness.offset(A) is None
+        await harness.answer(ended(A, 0, 9))
+        await harness.answer(ended(B, 0, 5))
+        assert (harness.offset(A), harness.offset(B)) == (7, 5)
 
-    run(play())
+    run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -168,122 +170,122 @@ def test_a_commit_with_an_epoch_is_validated() -> None:
 def test_commits_that_cannot_be_read(failure: KafkaError, told: int) -> None:
     """Tried again, or told; no reset in either case."""
 
-    async def play() -> None:
-        world = World("earliest", Commits(failure))
-        await world.pump()
-        assert len(world.reported) == told
-        assert world.subscriptions.partitions_needing_reset(10**15) == []
-        world.reported.clear()
-        await world.pump()
-        assert world.reported == []  # not at once
-        world.network.clock.advance(100)
-        await world.pump()
-        assert len(world.reported) == told
+    async def scenario() -> None:
+        harness = Harness("earliest", Commits(failure))
+        await harness.update_positions()
+        assert len(harness.reported) == told
+        assert harness.subscriptions.partitions_needing_reset(10**15) == []
+        harness.reported.clear()
+        await harness.update_positions()
+        assert harness.reported == []  # not at once
+        harness.network.clock.advance(100)
+        await harness.update_positions()
+        assert len(harness.reported) == told
 
-    run(play())
+    run(scenario())
 
 
 def test_no_policy() -> None:
-    async def play() -> None:
-        world = World("none")
-        await world.pump()
-        assert isinstance(world.reported[0], NoOffsetForPartitionError)
-        assert await world.pump() is None  # nothing more before poll has told it
+    async def scenario() -> None:
+        harness = Harness("none")
+        await harness.update_positions()
+        assert isinstance(harness.reported[0], NoOffsetForPartitionError)
+        assert await harness.update_positions() is None  # nothing more before poll has told it
 
-    run(play())
+    run(scenario())
 
 
 def test_resets_are_tried_again() -> None:
-    async def play() -> None:
-        world = World("latest")
-        await world.pump()
-        await world.pump()
-        updates = world.network.updates
-        await world.answer(listed(A, -1, ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        await world.answer(KafkaTimeoutError("too late"))
-        assert world.network.updates > updates
-        await world.pump()
-        assert world.network.asked == []
-        world.network.clock.advance(100)
-        await world.pump()
-        assert timestamp(await world.answer(listed(A, 4))) == -1
-        await world.answer(listed(B, 5))
-        assert (world.offset(A), world.offset(B), world.reported) == (4, 5, [])
+    async def scenario() -> None:
+        harness = Harness("latest")
+        await harness.update_positions()
+        await harness.update_positions()
+        updates = harness.network.updates
+        await harness.answer(listed(A, -1, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        await harness.answer(KafkaTimeoutError("too late"))
+        assert harness.network.updates > updates
+        await harness.update_positions()
+        assert harness.network.asked == []
+        harness.network.clock.advance(100)
+        await harness.update_positions()
+        assert timestamp(await harness.answer(listed(A, 4))) == -1
+        await harness.answer(listed(B, 5))
+        assert (harness.offset(A), harness.offset(B), harness.reported) == (4, 5, [])
 
-    run(play())
+    run(scenario())
 
 
 def test_a_reset_that_is_not_allowed_is_told() -> None:
     """E3."""
 
-    async def play() -> None:
-        world = World("latest")
-        await world.pump()
-        await world.pump()
-        await world.answer(listed(A, -1, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-        assert [type(each) for each in world.reported] == [AuthorizationError]
+    async def scenario() -> None:
+        harness = Harness("latest")
+        await harness.update_positions()
+        await harness.update_positions()
+        await harness.answer(listed(A, -1, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        assert [type(each) for each in harness.reported] == [AuthorizationError]
 
-    run(play())
+    run(scenario())
 
 
 def test_a_duration_without_records_goes_to_the_end() -> None:
-    async def play() -> None:
-        world = World("by_duration:PT1H")
-        world.subscriptions.seek(B, 0)
-        await world.pump()
-        await world.pump()
-        asked = await world.answer(listed(A, -1))
-        assert timestamp(asked) == world.network.clock.now_ms() - 3_600_000
-        assert timestamp(await world.answer(listed(A, 8))) == -1
-        assert world.offset(A) == 8
+    async def scenario() -> None:
+        harness = Harness("by_duration:PT1H")
+        harness.subscriptions.seek_validated(B, FetchPosition(0))
+        await harness.update_positions()
+        await harness.update_positions()
+        asked = await harness.answer(listed(A, -1))
+        assert timestamp(asked) == harness.network.clock.now_ms() - 3_600_000
+        assert timestamp(await harness.answer(listed(A, 8))) == -1
+        assert harness.offset(A) == 8
 
-    run(play())
+    run(scenario())
 
 
-async def moved(reset: str) -> World:
+async def moved(reset: str) -> Harness:
     """A was read up to 10 in epoch 0; then broker 1 came to lead it in epoch 1."""
-    world = World(reset)
-    world.subscriptions.seek(B, 0)
-    world.subscriptions.seek_validated(A, FetchPosition(10, 0, LeaderAndEpoch(0, 0)))
-    world.subscriptions.maybe_validate_position(A, LeaderAndEpoch(1, 1))
-    await world.pump()
-    assert world.network.asked[0].node == 1
-    return world
+    harness = Harness(reset)
+    harness.subscriptions.seek_validated(B, FetchPosition(0))
+    harness.subscriptions.seek_validated(A, FetchPosition(10, 0, LeaderAndEpoch(0, 0)))
+    harness.subscriptions.maybe_validate_position(A, LeaderAndEpoch(1, 1))
+    await harness.update_positions()
+    assert harness.network.asked[0].node == 1
+    return harness
 
 
 def test_a_log_that_is_shorter() -> None:
-    async def play() -> None:
-        world = await moved("earliest")
-        await world.answer(ended(A, 0, 6))
-        assert world.offset(A) == 6
-        world = await moved("none")
-        await world.answer(ended(A, 0, 6))
-        (error,) = world.reported
+    async def scenario() -> None:
+        harness = await moved("earliest")
+        await harness.answer(ended(A, 0, 6))
+        assert harness.offset(A) == 6
+        harness = await moved("none")
+        await harness.answer(ended(A, 0, 6))
+        (error,) = harness.reported
         assert isinstance(error, LogTruncationError)
         assert "t-0 at 10 (diverges at 6)" in error.message
-        assert world.offset(A) is None
+        assert harness.offset(A) is None
 
-    run(play())
+    run(scenario())
 
 
 def test_validation_is_tried_again() -> None:
-    async def play() -> None:
-        world = await moved("earliest")
-        await world.answer(ended(A, -1, -1, ErrorCode.FENCED_LEADER_EPOCH))
-        await world.pump()
-        assert world.network.asked == []
-        world.network.clock.advance(100)
-        await world.pump()
-        await world.answer(ended(A, 0, 10))
-        assert world.offset(A) == 10
+    async def scenario() -> None:
+        harness = await moved("earliest")
+        await harness.answer(ended(A, -1, -1, ErrorCode.FENCED_LEADER_EPOCH))
+        await harness.update_positions()
+        assert harness.network.asked == []
+        harness.network.clock.advance(100)
+        await harness.update_positions()
+        await harness.answer(ended(A, 0, 10))
+        assert harness.offset(A) == 10
 
-    run(play())
+    run(scenario())
 
 
 def test_brokers_that_are_too_old_to_validate() -> None:
-    async def play() -> None:
-        world = await moved("none")
-        await world.answer(UnsupportedVersionError("too old"))
-        assert (world.offset(A), world.reported) == (10, [])
+    async def scenario() -> None:
+        harness = await moved("none")
+        await harness.answer(UnsupportedVersionError("too old"))
+        assert (harness.offset(A), harness.reported) == (10, [])
 
-    run(play())
+    run(scenario())

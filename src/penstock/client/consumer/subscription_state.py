@@ -1,10 +1,11 @@
-"""What a consumer reads: its subscription, the partitions it was given, where it is in each.
+"""The state that the caller's thread, the fetcher and the group of a consumer share.
 
-The one thing that the user's thread, the fetcher and the group share. Every method takes the one
-lock, holds it shortly and calls nothing else, so any thread may call any of them.
+It has the subscription, and for each assigned partition its position. Every method takes the one
+lock, holds it shortly and calls nothing else, so that any thread may call any of them.
 """
 
 from collections.abc import Callable, Iterable
+from threading import RLock
 
 from penstock.client.consumer.positions import (
     FetchPosition,
@@ -15,31 +16,30 @@ from penstock.client.consumer.positions import (
     PartitionState,
 )
 from penstock.client.consumer.record import OffsetAndMetadata
-from penstock.client.consumer.subscription import Subscription, SubscriptionKind
+from penstock.client.consumer.subscription import Subscription
 from penstock.client.errors import IllegalStateError, NoOffsetForPartitionError
 from penstock.core.ids import TopicPartition
 
-__all__ = ["SubscriptionKind", "SubscriptionState"]
 
-
-class SubscriptionState(Subscription):
-    """Kafka's class of the same name: what was asked for, and a state per partition."""
+class SubscriptionState:
+    """A consumer's subscription and its assignment, with a state for each partition."""
 
     def __init__(self, default_reset: OffsetReset) -> None:
-        super().__init__()
+        self._lock = RLock()
+        self.subscription = Subscription(self._lock)
         self.default_reset = default_reset
         self._assigned: dict[TopicPartition, PartitionState] = {}
 
     def unsubscribe(self) -> None:
         with self._lock:
-            super().unsubscribe()
+            self.subscription.clear()
             self._assigned = {}
 
-    # The assignment
+    # --- assignment
 
     @property
     def assigned(self) -> dict[TopicPartition, PartitionState]:
-        """The live states, in the order in which they are fetched. Not to be changed."""
+        """The current states, in the order in which they are fetched; read-only."""
         return self._assigned
 
     def assigned_partitions(self) -> set[TopicPartition]:
@@ -50,26 +50,26 @@ class SubscriptionState(Subscription):
         return partition in self._assigned
 
     def assign_from_user(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Whether the topics are others than before."""
+        """Returns whether the topics have changed."""
         with self._lock:
-            self._set_kind(SubscriptionKind.ASSIGNED)
-            wanted = list(dict.fromkeys(partitions))
-            if self._assigned.keys() == set(wanted):
+            self.subscription.check_assign()
+            assignment = list(dict.fromkeys(partitions))
+            if self._assigned.keys() == set(assignment):
                 return False
-            self._replace_assignment(wanted)
-            return self._change_topics(partition.topic for partition in wanted)
+            self._replace_assignment(assignment)
+            return self.subscription.assign(partition.topic for partition in assignment)
 
     def assign_from_subscribed(self, partitions: Iterable[TopicPartition]) -> None:
-        """What the group gives; partitions that stay keep their state."""
+        """Sets the group's assignment; partitions that stay keep their state."""
         with self._lock:
-            if not self.has_auto_assigned_partitions:
-                raise IllegalStateError("there is no subscription that a group could assign to")
+            if not self.subscription.has_auto_assigned_partitions:
+                raise IllegalStateError("there is no subscription for which a group assigns")
             self._replace_assignment(partitions)
 
     def assign_from_subscribed_awaiting_callback(
         self, partitions: Iterable[TopicPartition], added: Iterable[TopicPartition]
     ) -> None:
-        """As `assign_from_subscribed`; `added` are not read before the listener heard of them."""
+        """Sets the group's assignment; `added` are read once the listener has been called."""
         with self._lock:
             self.assign_from_subscribed(partitions)
             for partition in added:
@@ -82,14 +82,14 @@ class SubscriptionState(Subscription):
                     state.pending_assigned_callback = False
 
     def mark_pending_revocation(self, partitions: Iterable[TopicPartition]) -> None:
-        """Stop reading partitions that are about to go."""
+        """Stops reading partitions that are about to be revoked."""
         with self._lock:
             for partition in partitions:
                 if (state := self._assigned.get(partition)) is not None:
                     state.pending_revocation = True
 
     def move_to_end(self, partition: TopicPartition) -> None:
-        """It has been served: others come first next time."""
+        """Has other partitions fetched before this one next time."""
         with self._lock:
             state = self._assigned.pop(partition, None)
             if state is not None:
@@ -106,56 +106,50 @@ class SubscriptionState(Subscription):
             return self._assigned[partition]
         except KeyError:
             raise IllegalStateError(
-                f"{partition} is not assigned to this consumer: assign() or subscribe() to it, "
+                f"{partition} is not assigned to this consumer; assign() or subscribe() to it, "
                 "and poll() until assignment() has it"
             ) from None
 
-    def _select(self, wanted: Callable[[PartitionState], bool]) -> list[TopicPartition]:
+    def _select(self, condition: Callable[[PartitionState], bool]) -> list[TopicPartition]:
         with self._lock:
-            return [each for each, state in self._assigned.items() if wanted(state)]
+            return [partition for partition, state in self._assigned.items() if condition(state)]
 
-    # Reading
+    # --- positions
 
-    def fetchable_partitions(
-        self, available: Callable[[TopicPartition], bool]
-    ) -> list[TopicPartition]:
-        """What may be fetched now, those first that waited longest."""
+    def fetchable_partitions(self) -> list[TopicPartition]:
+        """Returns the partitions that may be fetched now, the longest waiting first."""
         with self._lock:
             return [
-                each
-                for each, state in self._assigned.items()
-                if state.is_fetchable and self._still_subscribed(each) and available(each)
+                partition
+                for partition, state in self._assigned.items()
+                if state.is_fetchable and self.subscription.has_topic(partition.topic)
             ]
 
     def is_fetchable(self, partition: TopicPartition) -> bool:
         with self._lock:
             state = self._assigned.get(partition)
-            return state is not None and state.is_fetchable and self._still_subscribed(partition)
-
-    def _still_subscribed(self, partition: TopicPartition) -> bool:
-        return self._kind is not SubscriptionKind.TOPICS or partition.topic in self._topics
+            return (
+                state is not None
+                and state.is_fetchable
+                and self.subscription.has_topic(partition.topic)
+            )
 
     def position(self, partition: TopicPartition) -> FetchPosition | None:
-        """None where there is none yet; the partition must be assigned."""
+        """Returns the position, or None before there is one. The partition must be assigned."""
         with self._lock:
             return self._state(partition).position
 
     def valid_position(self, partition: TopicPartition) -> FetchPosition | None:
-        """The position if it may be read; the partition must be assigned."""
+        """Returns the position if it is valid, else None. The partition must be assigned."""
         with self._lock:
             state = self._state(partition)
             return state.position if state.has_valid_position else None
 
     def fetch_position(self, partition: TopicPartition) -> FetchPosition | None:
-        """The position if it may be read, None otherwise, assigned or not."""
+        """Returns the position if it is valid, else None, also when it is not assigned."""
         with self._lock:
             state = self._assigned.get(partition)
             return state.position if state is not None and state.has_valid_position else None
-
-    def has_valid_position(self, partition: TopicPartition) -> bool:
-        with self._lock:
-            state = self._assigned.get(partition)
-            return state is not None and state.has_valid_position
 
     def has_all_fetch_positions(self) -> bool:
         with self._lock:
@@ -164,10 +158,10 @@ class SubscriptionState(Subscription):
     def advance(
         self, partition: TopicPartition, expected_offset: int, position: FetchPosition
     ) -> bool:
-        """Move on after reading, unless somebody sought elsewhere meanwhile.
+        """Sets the position after reading, unless there was a seek in between.
 
-        The leader stays what it is known to be now. False, and nothing changed, where the
-        position is not `expected_offset` any more.
+        The position keeps its leader. Returns False, without a change, if the offset is not
+        `expected_offset` any more.
         """
         with self._lock:
             state = self._assigned.get(partition)
@@ -179,16 +173,13 @@ class SubscriptionState(Subscription):
             return True
 
     def all_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a commit without offsets commits."""
+        """Returns the positions that a commit without offsets commits."""
         with self._lock:
             return {
-                each: OffsetAndMetadata(state.position.offset, "", state.position.offset_epoch)
-                for each, state in self._assigned.items()
+                partition: OffsetAndMetadata(state.position.offset, "", state.position.offset_epoch)
+                for partition, state in self._assigned.items()
                 if state.has_valid_position and state.position is not None
             }
-
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        self.seek_validated(partition, FetchPosition(offset))
 
     def seek_validated(self, partition: TopicPartition, position: FetchPosition) -> None:
         with self._lock:
@@ -199,7 +190,7 @@ class SubscriptionState(Subscription):
             self._state(partition).seek_unvalidated(position)
 
     def seek_initial(self, partition: TopicPartition, position: FetchPosition) -> bool:
-        """Start where a commit says, unless the partition went or was positioned meanwhile."""
+        """Sets a committed position, unless the partition has been revoked or has a position."""
         with self._lock:
             state = self._assigned.get(partition)
             if state is None or state.state is not FetchState.INITIALIZING:
@@ -210,7 +201,7 @@ class SubscriptionState(Subscription):
     def maybe_seek_unvalidated(
         self, partition: TopicPartition, position: FetchPosition, reset: OffsetReset
     ) -> bool:
-        """The end of a reset, unless another one was asked for meanwhile."""
+        """Sets the position that a reset has found, unless another reset was requested since."""
         with self._lock:
             state = self._assigned.get(partition)
             if state is None or state.state is not FetchState.AWAIT_RESET or state.reset != reset:
@@ -233,7 +224,7 @@ class SubscriptionState(Subscription):
     def paused_partitions(self) -> set[TopicPartition]:
         return set(self._select(lambda state: state.paused))
 
-    # Resets
+    # --- resets
 
     @property
     def has_default_reset(self) -> bool:
@@ -242,7 +233,7 @@ class SubscriptionState(Subscription):
     def request_offset_reset(
         self, partition: TopicPartition, reset: OffsetReset | None = None
     ) -> None:
-        """Ask for a new position; the partition must be assigned."""
+        """Requests a new position. The partition must be assigned."""
         with self._lock:
             self._state(partition).request_reset(reset or self.default_reset)
 
@@ -252,13 +243,13 @@ class SubscriptionState(Subscription):
                 state.request_reset(self.default_reset)
 
     def reset_strategy(self, partition: TopicPartition) -> OffsetReset | None:
-        """What a partition that waits for its reset waits for."""
+        """Returns the reset that a partition waits for."""
         with self._lock:
             state = self._assigned.get(partition)
             return state.reset if state is not None else None
 
     def initializing_partitions(self) -> list[TopicPartition]:
-        """Those that nobody has given a position yet, once the listener could have done so."""
+        """Returns partitions without a position whose listener has had the chance to seek."""
         return self._select(
             lambda state: (
                 state.state is FetchState.INITIALIZING
@@ -268,22 +259,25 @@ class SubscriptionState(Subscription):
         )
 
     def reset_initializing(self, partitions: Iterable[TopicPartition]) -> None:
-        """These have no commit: reset them. `NoOffsetForPartitionError` without a policy."""
+        """Resets partitions without a committed offset.
+
+        Raises NoOffsetForPartitionError when there is no reset policy.
+        """
         with self._lock:
-            without: list[TopicPartition] = []
+            without_offset: list[TopicPartition] = []
             for partition in partitions:
                 state = self._assigned.get(partition)
                 if state is None or state.state is not FetchState.INITIALIZING:
                     continue
                 if self.default_reset.is_none:
-                    without.append(partition)
+                    without_offset.append(partition)
                 else:
                     state.request_reset(self.default_reset)
-        if without:
+        if without_offset:
             raise NoOffsetForPartitionError(
-                f"no offset is committed for {', '.join(map(str, without))} and "
-                "auto_offset_reset is none: seek() to where to start, or set auto_offset_reset",
-                without,
+                f"no offset is committed for {', '.join(map(str, without_offset))} and "
+                "auto_offset_reset is none; seek() to a start, or set auto_offset_reset",
+                without_offset,
             )
 
     def partitions_needing_reset(self, now_ms: int) -> list[TopicPartition]:
@@ -292,18 +286,21 @@ class SubscriptionState(Subscription):
         )
 
     def set_next_retry(self, partitions: Iterable[TopicPartition], at_ms: int) -> None:
-        """No reset and no validation of these before `at_ms`."""
+        """Delays resets and validations of these partitions until `at_ms`."""
         with self._lock:
             for partition in partitions:
                 if (state := self._assigned.get(partition)) is not None:
                     state.next_retry_ms = at_ms
 
-    # Validation after a change of leader
+    # --- validation after a change of leader
 
     def maybe_validate_position(
         self, partition: TopicPartition, leader: LeaderAndEpoch, *, can_validate: bool = True
     ) -> bool:
-        """Note who leads; whether the position is to be validated. The partition may be gone."""
+        """Notes the leader; returns whether the position must be validated.
+
+        Ignores partitions that are not assigned.
+        """
         with self._lock:
             state = self._assigned.get(partition)
             return state is not None and state.leader_changed(leader, can_validate=can_validate)
@@ -311,45 +308,48 @@ class SubscriptionState(Subscription):
     def partitions_needing_validation(self, now_ms: int) -> dict[TopicPartition, FetchPosition]:
         with self._lock:
             return {
-                each: state.position
-                for each, state in self._assigned.items()
+                partition: state.position
+                for partition, state in self._assigned.items()
                 if state.state is FetchState.AWAIT_VALIDATION
                 and state.position is not None
                 and state.may_retry(now_ms)
             }
 
     def complete_validation(
-        self, partition: TopicPartition, asked: FetchPosition, end_epoch: int, end_offset: int
+        self, partition: TopicPartition, requested: FetchPosition, end_epoch: int, end_offset: int
     ) -> LogTruncation | None:
-        """What the leader said about `asked`: where its epoch ends (-1: it knows none).
+        """Applies the leader's response for `requested`: the end of its epoch (-1: unknown).
 
-        A log that is shorter than what was read is reset to where it diverges, or wholly; without
-        a reset policy it is returned.
+        If the log ends before the position, the position is set to the first diverging offset, or
+        reset. Without a reset policy the truncation is returned.
         """
         with self._lock:
             state = self._assigned.get(partition)
             if (
                 state is None
                 or state.state is not FetchState.AWAIT_VALIDATION
-                or state.position != asked
+                or state.position != requested
             ):
                 return None
-            unknown = end_offset < 0 or end_epoch < 0
-            if not unknown and end_offset >= asked.offset:
+            is_unknown = end_offset < 0 or end_epoch < 0
+            if not is_unknown and end_offset >= requested.offset:
                 state.state = FetchState.FETCHING
                 state.next_retry_ms = -1
                 return None
             if self.default_reset.is_none:
                 return LogTruncation(
-                    partition, asked, -1 if unknown else end_offset, -1 if unknown else end_epoch
+                    partition,
+                    requested,
+                    -1 if is_unknown else end_offset,
+                    -1 if is_unknown else end_epoch,
                 )
-            if unknown:
+            if is_unknown:
                 state.request_reset(self.default_reset)
             else:
-                state.seek_validated(FetchPosition(end_offset, end_epoch, asked.leader))
+                state.seek_validated(FetchPosition(end_offset, end_epoch, requested.leader))
             return None
 
-    # What the leader tells of its log
+    # --- watermarks
 
     def update_watermarks(
         self,
@@ -358,7 +358,7 @@ class SubscriptionState(Subscription):
         last_stable_offset: int,
         log_start_offset: int,
     ) -> None:
-        """Values below 0 are unknown and change nothing; so does a partition that is gone."""
+        """Notes the offsets of a fetch response. Ignores negative ones, which are unknown."""
         with self._lock:
             state = self._assigned.get(partition)
             if state is None:
@@ -371,7 +371,7 @@ class SubscriptionState(Subscription):
                 state.log_start_offset = log_start_offset
 
     def end_offset(self, partition: TopicPartition, *, read_committed: bool) -> int | None:
-        """Up to where there is something to read, as of the last fetch."""
+        """Returns the last readable offset, exclusive, according to the last fetch."""
         with self._lock:
             state = self._state(partition)
             return state.last_stable_offset if read_committed else state.high_watermark
@@ -381,7 +381,7 @@ class SubscriptionState(Subscription):
             return self._state(partition).log_start_offset
 
     def lag(self, partition: TopicPartition, *, read_committed: bool) -> int | None:
-        """The partition must be assigned."""
+        """Returns the lag, or None while it is unknown. The partition must be assigned."""
         with self._lock:
             self._state(partition)
             return self.lag_if_known(partition, read_committed=read_committed)
@@ -394,10 +394,10 @@ class SubscriptionState(Subscription):
             end = state.last_stable_offset if read_committed else state.high_watermark
             return None if end is None else end - state.position.offset
 
-    # Reading from a follower
+    # --- preferred replicas
 
     def preferred_replica(self, partition: TopicPartition, now_ms: int) -> int:
-        """The replica that the leader sent us to, -1 for none."""
+        """Returns the replica that the leader has named, or -1."""
         with self._lock:
             state = self._assigned.get(partition)
             if state is None:
@@ -414,10 +414,10 @@ class SubscriptionState(Subscription):
                 state.preferred_replica_until_ms = until_ms
 
     def clear_preferred_replica(self, partition: TopicPartition) -> int:
-        """The replica that was preferred, -1 for none."""
+        """Returns the replica that was preferred, or -1."""
         with self._lock:
             state = self._assigned.get(partition)
             if state is None:
                 return -1
-            was, state.preferred_replica = state.preferred_replica, -1
-            return was
+            replica, state.preferred_replica = state.preferred_replica, -1
+            return replica

@@ -1,4 +1,4 @@
-"""What a consumer counts, under Kafka's names."""
+"""The metrics of fetches and polls, under Kafka's names."""
 
 from collections.abc import Callable
 from typing import Final
@@ -8,10 +8,10 @@ from penstock.client.metrics import Avg, Max, MetricName, Metrics
 GROUP: Final = "consumer-fetch-manager-metrics"
 
 
-class ConsumerMetrics:
-    """The sensors of fetching and polling. Each is recorded per request or poll."""
+class FetchMetrics:
+    """The sensors of fetches and polls, recorded once per request or poll."""
 
-    def __init__(self, metrics: Metrics, greatest_lag: Callable[[], float]) -> None:
+    def __init__(self, metrics: Metrics, max_lag: Callable[[], float]) -> None:
         self.registry = metrics
 
         def name(text: str, description: str) -> MetricName:
@@ -30,7 +30,7 @@ class ConsumerMetrics:
         self._throttle.add(name("fetch-throttle-time-max", "Longest time throttled, ms."), Max())
         self._bytes = metrics.sensor("bytes-fetched")
         self._bytes.add(name("fetch-size-avg", "Bytes of a fetch."), Avg())
-        self._bytes.add(name("fetch-size-max", "Most bytes of a fetch."), Max())
+        self._bytes.add(name("fetch-size-max", "Largest number of bytes of a fetch."), Max())
         self._bytes.add_meter(
             name("bytes-consumed-rate", "Bytes per second."), name("bytes-consumed-total", "Bytes.")
         )
@@ -41,14 +41,14 @@ class ConsumerMetrics:
             name("records-consumed-total", "Records."),
         )
 
-        metrics.gauge(name("records-lag-max", "Records that wait, at most."), greatest_lag)
+        metrics.gauge(name("records-lag-max", "Largest lag of a partition."), max_lag)
 
-    def fetched(self, latency_ms: int, throttle_ms: int) -> None:
+    def record_fetch(self, latency_ms: int, throttle_ms: int) -> None:
         self._latency.record(latency_ms)
         self._throttle.record(throttle_ms)
 
-    def received(self, size: int) -> None:
+    def record_bytes(self, size: int) -> None:
         self._bytes.record(size)
 
-    def consumed(self, records: int) -> None:
+    def record_poll(self, records: int) -> None:
         self._records.record(records)

@@ -1,7 +1,7 @@
-"""The answer to a fetch of one partition, and the records in it.
+"""The response to a fetch of one partition, and the records in it.
 
-Batches are decoded one at a time, when records are taken, on the thread that takes them. A batch
-that cannot be read stays where it is: nothing of it and nothing behind it is given out.
+Batches are decoded one at a time when records are taken, on the caller's thread. A batch that
+cannot be read stays the next one: neither it nor anything after it is returned.
 """
 
 from collections import deque
@@ -41,8 +41,8 @@ _ENTRY: Final = Struct(">qiib").unpack_from
 _NO_LIMIT: Final = 2**63 - 1
 
 
-class Decoding:
-    """How records are read: what the settings say about it."""
+class FetchConfig:
+    """The settings for decoding records."""
 
     __slots__ = ("check_crcs", "key", "read_committed", "value")
 
@@ -61,16 +61,16 @@ class Decoding:
 
 
 class CompletedFetch:
-    """What came of one partition. `take` and `take_arrow` give out what is left of it."""
+    """The fetched data of one partition; `take` and `take_arrow` return its remaining records."""
 
     __slots__ = (
         "_aborted",
         "_aborted_producers",
-        "_at",
-        "_decoding",
+        "_config",
         "_header",
         "_pending",
-        "_pending_at",
+        "_pending_index",
+        "_position",
         "_step",
         "_view",
         "end_offset",
@@ -88,50 +88,53 @@ class CompletedFetch:
         partition: TopicPartition,
         fetch_offset: int,
         data: FetchPartitionData,
-        decoding: Decoding,
+        config: FetchConfig,
     ) -> None:
         self.partition = partition
         self.error_code = data.error_code
         self.start_offset = fetch_offset
         self.next_offset = fetch_offset
-        """The first offset that was not given out yet."""
+        """The first offset that was not returned yet."""
         self.last_epoch = -1
-        """The leader epoch of the last batch that was given out."""
+        """The leader epoch of the last batch that was returned."""
         self.is_consumed = False
         self._view = memoryview(cast("Buffer", data.records or b""))
         self.size = len(self._view)
         self.end_offset = _end_of(self._view, fetch_offset)
-        """Where the next fetch goes on."""
-        self._decoding = decoding
-        self._at = 0
-        """Where the batch is that is being given out, or comes next."""
+        """The offset of the next fetch."""
+        self._config = config
+        self._position = 0
+        """The position of the current batch in the data."""
         self._step = 0
         self._header: BatchHeader | None = None
         self._pending: list[ConsumerRecord] = []
-        """The records of that batch, and how many of them were given out."""
-        self._pending_at = 0
-        aborted = data.aborted_transactions if decoding.read_committed else None
+        """The records of that batch; `_pending_index` is that of the next to return."""
+        self._pending_index = 0
+        aborted = data.aborted_transactions if config.read_committed else None
         self._aborted = deque(
-            sorted((each.first_offset, each.producer_id) for each in aborted or ())
+            sorted(
+                (transaction.first_offset, transaction.producer_id) for transaction in aborted or ()
+            )
         )
         self._aborted_producers: set[int] = set()
 
     def take(self, limit: int) -> list[ConsumerRecord]:
-        """Up to `limit` records. What cannot be read is raised once nothing comes before it.
+        """Returns up to `limit` records. Raises for an unreadable batch once no records precede it.
 
-        `next_offset` and `last_epoch` say where reading goes on, `is_consumed` that this was all.
+        `next_offset` and `last_epoch` are the position afterwards; `is_consumed` is set when no
+        records remain.
         """
-        taken: list[ConsumerRecord] = []
+        records: list[ConsumerRecord] = []
         try:
-            while len(taken) < limit and (self._pending or self._load()):
-                self._hand_out(taken, limit - len(taken))
+            while len(records) < limit and (self._pending or self._load()):
+                self._take_pending(records, limit - len(records))
         except KafkaError:
-            if not taken:
+            if not records:
                 raise
         if self.next_offset >= self.end_offset:
-            # Said now and not at the next call, so that the next fetch can begin.
+            # Set now and not with the next call, so that the next fetch can begin.
             self.is_consumed = True
-        return taken
+        return records
 
     def take_arrow(
         self,
@@ -140,11 +143,11 @@ class CompletedFetch:
         end_offset: int = _NO_LIMIT,
         max_bytes: int = _NO_LIMIT,
     ) -> int:
-        """Everything that is left below `end_offset`, into `decoder`; how many records that was.
+        """Decodes the remaining records below `end_offset` into `decoder`; returns their number.
 
-        No batch is begun once the decoder holds `max_bytes`.
+        Starts no further batch once the decoder holds `max_bytes`.
         """
-        before = decoder.rows
+        rows_before = decoder.rows
         self._pending = []
         try:
             while self.next_offset < end_offset and decoder.size < max_bytes:
@@ -155,15 +158,15 @@ class CompletedFetch:
                 try:
                     decoder.add_batch(view, 0, header, self.next_offset, end_offset)
                 except KafkaError as error:
-                    raise self._unreadable(error, header) from error
-                self._batch_done(header)
+                    raise self._unreadable_error(error, header) from error
+                self._finish_batch(header)
         except KafkaError:
-            if decoder.rows == before:
+            if decoder.rows == rows_before:
                 raise
-        return decoder.rows - before
+        return decoder.rows - rows_before
 
     def _load(self) -> bool:
-        """Decode the next batch; False where there is none."""
+        """Decodes the next batch; returns False at the end."""
         while (batch := self._next_batch()) is not None:
             view, header = batch
             try:
@@ -185,108 +188,108 @@ class CompletedFetch:
                     header.partition_leader_epoch,
                 )
             except KafkaError as error:
-                raise self._unreadable(error, header) from error
+                raise self._unreadable_error(error, header) from error
             if self._pending:
                 self._header = header
-                self._pending_at = 0
+                self._pending_index = 0
                 return True
-            self._batch_done(header)
+            self._finish_batch(header)
         return False
 
-    def _hand_out(self, taken: list[ConsumerRecord], limit: int) -> None:
-        pending, at = self._pending, self._pending_at
+    def _take_pending(self, records: list[ConsumerRecord], limit: int) -> None:
+        pending, index = self._pending, self._pending_index
         header = self._header
         assert header is not None
-        whole = at == 0 and len(pending) <= limit
-        chunk = pending if whole else pending[at : at + limit]
-        decoding = self._decoding
-        if decoding.key is None and decoding.value is None:
-            taken += chunk
+        is_whole = index == 0 and len(pending) <= limit
+        chunk = pending if is_whole else pending[index : index + limit]
+        config = self._config
+        if config.key is None and config.value is None:
+            records += chunk
         else:
             for record in chunk:
-                taken.append(self._deserialized(record))
-                self._pending_at += 1
+                records.append(self._deserialize(record))
+                self._pending_index += 1
                 self.next_offset = record.offset + 1
                 self.last_epoch = record.leader_epoch
-        self._pending_at = at + len(chunk)
-        if self._pending_at == len(pending):
+        self._pending_index = index + len(chunk)
+        if self._pending_index == len(pending):
             self._pending = []
-            self._batch_done(header)
+            self._finish_batch(header)
         else:
             self.next_offset = chunk[-1].offset + 1
             self.last_epoch = header.partition_leader_epoch
 
-    def _deserialized(self, record: ConsumerRecord) -> ConsumerRecord:
+    def _deserialize(self, record: ConsumerRecord) -> ConsumerRecord:
         key, value = record.key, record.value
-        what = "key"
+        field = "key"
         try:
-            if key is not None and self._decoding.key is not None:
-                key = self._decoding.key(record.topic, record.headers, key)
-            what = "value"
-            if value is not None and self._decoding.value is not None:
-                value = self._decoding.value(record.topic, record.headers, value)
+            if key is not None and self._config.key is not None:
+                key = self._config.key(record.topic, record.headers, key)
+            field = "value"
+            if value is not None and self._config.value is not None:
+                value = self._config.value(record.topic, record.headers, value)
         except Exception as error:
             raise SerializationError(
-                f"the {what} of the record at offset {record.offset} of {self.partition} cannot "
-                f"be deserialized ({type(error).__name__}: {error}): seek to "
-                f"{record.offset + 1} to skip it, or change {what}_deserializer"
+                f"the {field} of the record at offset {record.offset} of {self.partition} cannot "
+                f"be deserialized ({type(error).__name__}: {error}); seek to "
+                f"{record.offset + 1} to skip it, or change {field}_deserializer"
             ) from error
         return tuple.__new__(
             ConsumerRecord, (*record[:5], key, value, record.headers, record.leader_epoch)
         )
 
     def _next_batch(self) -> tuple[memoryview, BatchHeader] | None:
-        """The next batch with data for the user; those without are passed by.
+        """Returns the next batch with records for the caller; skips all others.
 
-        It stays the next until `_batch_done`.
+        It stays the next one until `_finish_batch`.
         """
         while True:
             try:
-                batch = self._entry()
+                batch = self._current_batch()
                 if batch is None:
                     self.is_consumed = True
                     return None
                 view, header = batch
-                if self._decoding.check_crcs:
+                if self._config.check_crcs:
                     verify(view, 0, header)
-                hidden = self._is_hidden(view, header)
+                is_hidden = self._is_hidden(view, header)
             except KafkaError as error:
-                raise self._unreadable(error, None) from error
-            if not hidden and header.last_offset >= self.next_offset and header.records_count:
+                raise self._unreadable_error(error, None) from error
+            if not is_hidden and header.last_offset >= self.next_offset and header.records_count:
                 return batch
-            self._batch_done(header)
+            self._finish_batch(header)
 
-    def _entry(self) -> tuple[memoryview, BatchHeader] | None:
-        """The batch where we are; a message of an old format as a batch; None at the end."""
-        view, at = self._view, self._at
-        left = len(view) - at
-        if left < MIN_ENTRY_SIZE:
-            self._must_have_moved()
+    def _current_batch(self) -> tuple[memoryview, BatchHeader] | None:
+        """Returns the batch at the position, converted if its format is old; None at the end."""
+        view, start = self._view, self._position
+        remaining_bytes = len(view) - start
+        if remaining_bytes < MIN_ENTRY_SIZE:
+            self._check_first_batch_fits()
             return None
-        entry = first_entry(view, at)
+        entry = first_entry(view, start)
         self._step = entry.size
-        if entry.size > left:
-            self._must_have_moved()
+        if entry.size > remaining_bytes:
+            self._check_first_batch_fits()
             return None
-        whole = view[at : at + entry.size]
+        batch = view[start : start + entry.size]
         if entry.magic != MAGIC:
-            whole = memoryview(convert_to_v2(whole))
-        return whole, read_header(whole)
+            batch = memoryview(convert_to_v2(batch))
+        return batch, read_header(batch)
 
-    def _must_have_moved(self) -> None:
-        if self._at == 0 and self.size > 0:
+    def _check_first_batch_fits(self) -> None:
+        if self._position == 0 and self.size > 0:
             raise RecordTooLargeError(
                 f"{self.partition}: the batch at offset {self.next_offset} does not fit into "
-                f"the {self.size} bytes that were fetched: raise max_partition_fetch_bytes"
+                f"the {self.size} bytes that were fetched; raise max_partition_fetch_bytes"
             )
 
     def _is_hidden(self, view: memoryview, header: BatchHeader) -> bool:
-        """Control batches are, and with read_committed what was aborted."""
+        """Returns whether it is a control batch, or aborted with read_committed."""
         attributes, producer_id = header.attributes, header.producer_id
         is_control = attributes & CONTROL_FLAG != 0
-        if not self._decoding.read_committed or producer_id < 0:
+        if not self._config.read_committed or producer_id < 0:
             return is_control
-        # Before the marker is looked at: compaction may have left nothing of a transaction but it.
+        # Before the marker is read: compaction may have left only the marker of a transaction.
         aborted, producers = self._aborted, self._aborted_producers
         while aborted and aborted[0][0] <= header.last_offset:
             producers.add(aborted.popleft()[1])
@@ -296,34 +299,38 @@ class CompletedFetch:
             producers.discard(producer_id)
         return is_control or attributes & TRANSACTIONAL_FLAG != 0
 
-    def _batch_done(self, header: BatchHeader) -> None:
-        self._at += self._step
-        # The end of a batch counts, not its last record: compaction may have taken that away.
+    def _finish_batch(self, header: BatchHeader) -> None:
+        self._position += self._step
+        # The end of the batch, not of its last record, which compaction may have removed.
         self.next_offset = max(self.next_offset, header.next_offset)
         self.last_epoch = header.partition_leader_epoch
 
-    def _unreadable(self, error: KafkaError, header: BatchHeader | None) -> KafkaError:
+    def _unreadable_error(self, error: KafkaError, header: BatchHeader | None) -> KafkaError:
         if isinstance(error, RecordTooLargeError):
             return error
         offset = self.next_offset if header is None else header.base_offset
-        past = "" if header is None else f" to {header.next_offset}"
+        target = "" if header is None else f" to {header.next_offset}"
         return CorruptRecordError(
-            f"{self.partition} cannot be read on from offset {self.next_offset}: the batch at "
-            f"offset {offset} is broken ({error.message}); seek past it{past} to go on without it"
+            f"{self.partition} cannot be read from offset {self.next_offset}: the batch at offset "
+            f"{offset} is corrupt ({error.message}); seek past it{target} to skip it"
         )
 
 
 def _end_of(view: memoryview, fetch_offset: int) -> int:
-    """The offset behind the last whole entry."""
+    """Returns the offset after the last complete batch or message."""
     size = len(view)
-    at, last, last_magic = 0, -1, 0
-    while size - at >= MIN_ENTRY_SIZE:
-        _, length, _, magic = _ENTRY(view, at)
-        least = MIN_BATCH_LENGTH if magic == MAGIC else MIN_LEGACY_LENGTH
-        if length < least or length + LOG_OVERHEAD > size - at or not 0 <= magic <= MAGIC:
+    position, last, last_magic = 0, -1, 0
+    while size - position >= MIN_ENTRY_SIZE:
+        _, length, _, magic = _ENTRY(view, position)
+        min_length = MIN_BATCH_LENGTH if magic == MAGIC else MIN_LEGACY_LENGTH
+        if (
+            length < min_length
+            or length + LOG_OVERHEAD > size - position
+            or not 0 <= magic <= MAGIC
+        ):
             break
-        last, last_magic = at, magic
-        at += length + LOG_OVERHEAD
+        last, last_magic = position, magic
+        position += length + LOG_OVERHEAD
     if last < 0:
         return fetch_offset
     if last_magic == MAGIC:

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.client.consumer.completed_fetch import CompletedFetch, FetchConfig
 from penstock.client.consumer.deserializers import (
     IntegerDeserializer,
     JsonDeserializer,
     StringDeserializer,
     deserialize_with,
 )
-from penstock.client.consumer.fetched import CompletedFetch, Decoding
 from penstock.client.consumer.record import ConsumerRecord
 from penstock.client.errors import ConfigError, RecordTooLargeError, SerializationError
 from penstock.core.errors import CorruptRecordError
@@ -90,13 +90,13 @@ def fetch(
     offset: int = 0,
     *,
     aborted: list[AbortedTransaction] | None = None,
-    decoding: Decoding | None = None,
+    config: FetchConfig | None = None,
 ) -> CompletedFetch:
     answer = FetchPartitionData(records=data, aborted_transactions=aborted)
-    return CompletedFetch(TP, offset, answer, decoding or Decoding())
+    return CompletedFetch(TP, offset, answer, config or FetchConfig())
 
 
-COMMITTED = Decoding(read_committed=True)
+COMMITTED = FetchConfig(read_committed=True)
 
 
 @st.composite
@@ -152,8 +152,8 @@ def logs(draw: st.DrawFn) -> Log:
 def test_every_record_once_and_in_order(
     log: Log, start: int, limits: list[int], read_committed: bool
 ) -> None:
-    decoding = Decoding(read_committed=read_committed)
-    fetched = fetch(log.data, start, aborted=log.aborted, decoding=decoding)
+    config = FetchConfig(read_committed=read_committed)
+    fetched = fetch(log.data, start, aborted=log.aborted, config=config)
     expected = [each for each in (log.committed if read_committed else log.every) if each >= start]
     taken: list[int] = []
     for limit in [*limits, 1000]:
@@ -172,9 +172,9 @@ def test_every_record_once_and_in_order(
 
 @given(logs(), st.integers(0, 20), st.integers(0, 5), st.booleans())
 def test_arrow_gives_the_same(log: Log, start: int, before: int, read_committed: bool) -> None:
-    decoding = Decoding(read_committed=read_committed)
-    expected = fetch(log.data, start, aborted=log.aborted, decoding=decoding).take(1000)
-    fetched = fetch(log.data, start, aborted=log.aborted, decoding=decoding)
+    config = FetchConfig(read_committed=read_committed)
+    expected = fetch(log.data, start, aborted=log.aborted, config=config).take(1000)
+    fetched = fetch(log.data, start, aborted=log.aborted, config=config)
     taken = fetched.take(before) if before else []
     decoder = ArrowDecoder(check_crcs=False)
     rows = fetched.take_arrow(decoder)
@@ -223,7 +223,7 @@ def test_the_tail_of_a_transaction_that_compaction_left() -> None:
     """Only the marker is there: what its producer commits later must be seen."""
     data = marker(5, 1, commit=False) + batch(6, 2, producer_id=1) + marker(8, 1, commit=True)
     aborted = [AbortedTransaction(producer_id=1, first_offset=3)]
-    fetched = fetch(data, 4, aborted=aborted, decoding=COMMITTED)
+    fetched = fetch(data, 4, aborted=aborted, config=COMMITTED)
     assert [each.offset for each in fetched.take(10)] == [6, 7]
 
 
@@ -266,8 +266,10 @@ def test_a_broken_batch_is_not_passed_by(take: Callable[[CompletedFetch], object
 def test_broken_batches_are_noticed_without_a_crc_check_too() -> None:
     data = bytearray(batch(0, 2))
     data[61] = 0x7F  # the length of the first record
-    with pytest.raises(CorruptRecordError, match=r"batch at offset 0 is broken.*seek past it to 2"):
-        fetch(bytes(data), decoding=Decoding(check_crcs=False)).take(1)
+    with pytest.raises(
+        CorruptRecordError, match=r"batch at offset 0 is corrupt.*seek past it to 2"
+    ):
+        fetch(bytes(data), config=FetchConfig(check_crcs=False)).take(1)
 
 
 def test_garbage_is_no_batch() -> None:
@@ -283,11 +285,11 @@ def test_a_key_that_cannot_be_deserialized() -> None:
             raise RuntimeError("no good")
         return data.decode()
 
-    decoding = Decoding(
+    config = FetchConfig(
         key=deserialize_with(StringDeserializer, "key_deserializer"),
         value=deserialize_with(value, "value_deserializer"),
     )
-    fetched = fetch(batch(0, 4), decoding=decoding)
+    fetched = fetch(batch(0, 4), config=config)
     assert [(each.key, each.value) for each in fetched.take(10)] == [("k0", "v0"), ("k1", "v1")]
     assert fetched.next_offset == 2
     for _ in range(2):
@@ -297,8 +299,8 @@ def test_a_key_that_cannot_be_deserialized() -> None:
 
 def test_null_stays_null() -> None:
     data = bytes(build_batch([Record(0, T0, None, None)]))
-    decoding = Decoding(value=deserialize_with(JsonDeserializer(), "value_deserializer"))
-    assert fetch(data, decoding=decoding).take(1)[0].value is None
+    config = FetchConfig(value=deserialize_with(JsonDeserializer(), "value_deserializer"))
+    assert fetch(data, config=config).take(1)[0].value is None
 
 
 def test_deserializers() -> None:
@@ -315,7 +317,7 @@ def test_deserializers() -> None:
 def test_a_part_as_arrow(codec: Compression, start: int, end: int, max_bytes: int) -> None:
     """D1: nothing from the end on, and no batch more once there is enough."""
     log = b"".join(batch(first, 6, codec=codec) for first in range(0, 30, 6))
-    fetch = CompletedFetch(TP, start, FetchPartitionData(records=memoryview(log)), Decoding())
+    fetch = CompletedFetch(TP, start, FetchPartitionData(records=memoryview(log)), FetchConfig())
     offsets: list[int] = []
     while not fetch.is_consumed and fetch.next_offset < end:
         decoder = ArrowDecoder()

@@ -18,7 +18,8 @@ from penstock.client.consumer.positions import (
     parse_offset_reset,
 )
 from penstock.client.consumer.record import OffsetAndMetadata, SubscriptionPattern
-from penstock.client.consumer.subscriptions import SubscriptionKind, SubscriptionState
+from penstock.client.consumer.subscription import SubscriptionKind
+from penstock.client.consumer.subscription_state import SubscriptionState
 from penstock.client.errors import IllegalStateError, NoOffsetForPartitionError
 from penstock.core.ids import TopicPartition
 
@@ -37,59 +38,57 @@ def assigned(*partitions: TopicPartition, reset: str = "earliest") -> Subscripti
 
 def test_ways_to_get_partitions_exclude_each_other() -> None:
     state = SubscriptionState(EARLIEST)
-    state.subscribe(["t"])
+    state.subscription.subscribe(["t"])
     with pytest.raises(IllegalStateError, match="unsubscribe"):
         state.assign_from_user([TP])
     with pytest.raises(IllegalStateError, match="topics, which excludes a pattern"):
-        state.subscribe_pattern(re.compile("t"))
+        state.subscription.subscribe_pattern(re.compile("t"))
     state.unsubscribe()
     state.assign_from_user([TP])
-    with pytest.raises(IllegalStateError, match="by hand"):
-        state.subscribe(["t"])
+    with pytest.raises(IllegalStateError, match="assigned by the user"):
+        state.subscription.subscribe(["t"])
     with pytest.raises(IllegalStateError, match="no subscription"):
         state.assign_from_subscribed([TP])
 
 
 def test_a_pattern_matches_whole_names() -> None:
     state = SubscriptionState(EARLIEST)
-    state.subscribe_pattern(re.compile("orders-.*"))
-    assert state.matches_subscribed_pattern("orders-eu")
-    assert not state.matches_subscribed_pattern("old-orders-eu")
-    assert state.subscribe_from_pattern(["orders-eu"])
-    assert not state.subscribe_from_pattern(["orders-eu"])
-    assert state.subscription == {"orders-eu"}
+    state.subscription.subscribe_pattern(re.compile("orders-.*"))
+    assert state.subscription.matches_pattern("orders-eu")
+    assert not state.subscription.matches_pattern("old-orders-eu")
+    assert state.subscription.subscribe_from_pattern(["orders-eu"])
+    assert not state.subscription.subscribe_from_pattern(["orders-eu"])
+    assert state.subscription.topics == {"orders-eu"}
 
 
 def test_a_pattern_of_the_brokers() -> None:
     state = SubscriptionState(EARLIEST)
-    state.subscribe_pattern(SubscriptionPattern("t.*"))
-    assert state.kind is SubscriptionKind.SERVER_PATTERN
-    assert state.subscription_pattern == SubscriptionPattern("t.*")
-    with pytest.raises(IllegalStateError, match="no pattern"):
-        state.subscribe_from_pattern(["t"])
+    state.subscription.subscribe_pattern(SubscriptionPattern("t.*"))
+    assert state.subscription.kind is SubscriptionKind.SERVER_PATTERN
+    assert state.subscription.server_pattern == SubscriptionPattern("t.*")
+    with pytest.raises(IllegalStateError, match="not to a pattern"):
+        state.subscription.subscribe_from_pattern(["t"])
 
 
 def test_a_leader_watches_the_topics_of_all() -> None:
     state = SubscriptionState(EARLIEST)
-    state.subscribe(["t"])
-    assert state.group_subscribe(["t", "u"])
-    assert state.metadata_topics() == {"t", "u"}
-    state.subscribe(["v"])
-    assert state.metadata_topics() == {"t", "u", "v"}
-    state.reset_group_subscription()
-    assert state.metadata_topics() == {"v"}
+    state.subscription.subscribe(["t"])
+    assert state.subscription.group_subscribe(["t", "u"])
+    assert state.subscription.metadata_topics() == {"t", "u"}
+    state.subscription.subscribe(["v"])
+    assert state.subscription.metadata_topics() == {"t", "u", "v"}
     state.unsubscribe()
-    assert state.metadata_topics() == set()
+    assert state.subscription.metadata_topics() == set()
 
 
 def test_partitions_that_stay_keep_their_state() -> None:
     state = SubscriptionState(EARLIEST)
-    state.subscribe(["t"])
+    state.subscription.subscribe(["t"])
     state.assign_from_subscribed([TP])
-    state.seek(TP, 7)
+    state.seek_validated(TP, FetchPosition(7))
     state.assign_from_subscribed_awaiting_callback([TP, OTHER], [OTHER])
     assert state.valid_position(TP) == FetchPosition(7)
-    state.seek(OTHER, 3)
+    state.seek_validated(OTHER, FetchPosition(3))
     assert state.is_fetchable(TP)
     assert not state.is_fetchable(OTHER)
     state.enable_partitions_awaiting_callback([OTHER])
@@ -100,7 +99,7 @@ def test_partitions_that_stay_keep_their_state() -> None:
 
 def test_no_position_is_looked_for_before_the_listener_had_its_say() -> None:
     state = SubscriptionState(EARLIEST)
-    state.subscribe(["t"])
+    state.subscription.subscribe(["t"])
     state.assign_from_subscribed_awaiting_callback([TP], [TP])
     assert state.initializing_partitions() == []
     state.enable_partitions_awaiting_callback([TP])
@@ -109,22 +108,21 @@ def test_no_position_is_looked_for_before_the_listener_had_its_say() -> None:
 
 def test_a_topic_that_is_not_subscribed_to_any_more_is_not_read() -> None:
     state = SubscriptionState(EARLIEST)
-    state.subscribe(["t"])
+    state.subscription.subscribe(["t"])
     state.assign_from_subscribed([TP])
-    state.seek(TP, 0)
-    state.subscribe(["u"])
+    state.seek_validated(TP, FetchPosition(0))
+    state.subscription.subscribe(["u"])
     assert not state.is_fetchable(TP)
-    assert state.fetchable_partitions(lambda _: True) == []
+    assert state.fetchable_partitions() == []
 
 
 def test_partitions_take_turns() -> None:
     state = assigned(TP, OTHER)
     for each in (TP, OTHER):
-        state.seek(each, 0)
-    assert state.fetchable_partitions(lambda _: True) == [TP, OTHER]
+        state.seek_validated(each, FetchPosition(0))
+    assert state.fetchable_partitions() == [TP, OTHER]
     state.move_to_end(TP)
-    assert state.fetchable_partitions(lambda _: True) == [OTHER, TP]
-    assert state.fetchable_partitions(lambda each: each == TP) == [TP]
+    assert state.fetchable_partitions() == [OTHER, TP]
 
 
 def test_what_is_not_assigned_is_refused() -> None:
@@ -141,7 +139,7 @@ def test_what_is_not_assigned_is_refused() -> None:
 
 def test_what_was_consumed() -> None:
     state = assigned(TP, OTHER)
-    state.seek(TP, 5)
+    state.seek_validated(TP, FetchPosition(5))
     assert state.advance(TP, 5, FetchPosition(9, 2))
     assert not state.advance(TP, 5, FetchPosition(12, 2))
     assert state.all_consumed() == {TP: OffsetAndMetadata(9, "", 2)}
@@ -164,14 +162,14 @@ def test_resets() -> None:
 def test_a_seek_ends_a_reset() -> None:
     state = assigned(TP)
     state.request_offset_reset(TP)
-    state.seek(TP, 4)
+    state.seek_validated(TP, FetchPosition(4))
     assert not state.maybe_seek_unvalidated(TP, FetchPosition(0), EARLIEST)
     assert state.valid_position(TP) == FetchPosition(4)
 
 
 def test_without_a_commit_and_a_policy() -> None:
     state = assigned(TP, OTHER, reset="none")
-    state.seek(OTHER, 1)
+    state.seek_validated(OTHER, FetchPosition(1))
     with pytest.raises(NoOffsetForPartitionError, match="t-0 and auto_offset_reset is none"):
         state.reset_initializing([TP, OTHER])
     assert not state.seek_initial(OTHER, FetchPosition(5))
@@ -182,7 +180,7 @@ def test_lag_and_watermarks() -> None:
     """C2."""
     state = assigned()
     assert state.lag(TP, read_committed=False) is None
-    state.seek(TP, 3)
+    state.seek_validated(TP, FetchPosition(3))
     state.update_watermarks(TP, 10, 8, 1)
     state.update_watermarks(OTHER, 1, 1, 1)
     state.update_watermarks(TP, -1, -1, -1)
@@ -210,7 +208,7 @@ def test_a_new_leader_is_asked_about_the_position() -> None:
 
 def test_positions_without_an_epoch_need_no_validation() -> None:
     state = assigned()
-    state.seek(TP, 10)
+    state.seek_validated(TP, FetchPosition(10))
     assert not state.maybe_validate_position(TP, LeaderAndEpoch(2, 2))
     assert state.valid_position(TP) == FetchPosition(10, -1, LeaderAndEpoch(2, 2))
 
@@ -261,7 +259,7 @@ def test_late_answers_change_nothing() -> None:
     state.seek_unvalidated(TP, FetchPosition(5, 3, LeaderAndEpoch(2, 4)))
     assert state.complete_validation(TP, asked, 3, 10) is None
     assert TP in state.partitions_needing_validation(0)
-    state.seek(TP, 5)
+    state.seek_validated(TP, FetchPosition(5))
     assert state.complete_validation(TP, asked, 2, 0) is None
     assert state.valid_position(TP) == FetchPosition(5)
 
@@ -298,7 +296,7 @@ def test_whatever_happens_what_is_read_has_a_position(
     for what, number in history:
         partition = state.assigned[TP]
         if what == "seek":
-            state.seek(TP, number)
+            state.seek_validated(TP, FetchPosition(number))
         elif what == "seek with epoch":
             state.seek_unvalidated(TP, FetchPosition(number, epoch, LeaderAndEpoch(0, epoch)))
         elif what == "reset":
@@ -346,10 +344,10 @@ def test_durations(text: str, ms: int) -> None:
     ("text", "says"),
     [
         ("first", "earliest, latest, none, by_duration"),
-        ("by_duration:", "no ISO 8601 duration"),
-        ("by_duration:P", "no ISO 8601 duration"),
+        ("by_duration:", "not an ISO 8601 duration"),
+        ("by_duration:P", "not an ISO 8601 duration"),
         ("by_duration:-PT1H", "negative"),
-        ("earliest:1", "none of"),
+        ("earliest:1", "not one of"),
     ],
 )
 def test_what_is_no_reset(text: str, says: str) -> None:

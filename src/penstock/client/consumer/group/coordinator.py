@@ -36,7 +36,8 @@ from penstock.client.consumer.group.consumer_protocol import ConsumerMember
 from penstock.client.consumer.group.group_metrics import GroupMetrics
 from penstock.client.consumer.group.offsets import GroupOffsets
 from penstock.client.consumer.record import ConsumerGroupMetadata, OffsetAndMetadata
-from penstock.client.consumer.subscriptions import SubscriptionKind, SubscriptionState
+from penstock.client.consumer.subscription import SubscriptionKind
+from penstock.client.consumer.subscription_state import SubscriptionState
 from penstock.client.coordinators import CoordinatorKind, Coordinators
 from penstock.client.errors import ConfigError
 from penstock.client.metrics import Metrics
@@ -61,7 +62,7 @@ _IDS_IN_METADATA = 12
 """The first version of Metadata that can be asked by topic ids alone."""
 
 
-class Group:
+class ConsumerCoordinator:
     """Made anywhere, used on one loop from `start` on; `polled`, `events`, `last_error` and
     `group_metadata` may be used from any thread."""
 
@@ -126,8 +127,8 @@ class Group:
     def subscription_changed(self) -> None:
         """`subscriptions` has another subscription than before. On the loop."""
         now = self._now()
-        kind = self._subscriptions.kind
-        pattern = self._subscriptions.subscription_pattern
+        kind = self._subscriptions.subscription.kind
+        pattern = self._subscriptions.subscription.server_pattern
         if kind is SubscriptionKind.SERVER_PATTERN and pattern is not None:
             try:
                 self._machine.subscribe_regex(pattern.pattern, now)
@@ -137,11 +138,11 @@ class Group:
             if self._network.metadata.age_ms(now) is None:
                 # Resolved with the first metadata: joining before would join with nothing.
                 return
-            matches = self._subscriptions.matches_subscribed_pattern
-            self._machine.subscribe(self._subscriptions.subscription, now, matches)
+            matches = self._subscriptions.subscription.matches_pattern
+            self._machine.subscribe(self._subscriptions.subscription.topics, now, matches)
         elif kind is SubscriptionKind.TOPICS:
-            self._network.metadata.add_topics(self._subscriptions.subscription, now)
-            self._machine.subscribe(self._subscriptions.subscription, now)
+            self._network.metadata.add_topics(self._subscriptions.subscription.topics, now)
+            self._machine.subscribe(self._subscriptions.subscription.topics, now)
         self._go_on()
 
     def polled(self, now_ms: int) -> None:
@@ -183,7 +184,7 @@ class Group:
         """A member, with all that it was assigned, and no rebalance under way."""
         return self._machine.is_settled
 
-    def release(self) -> RebalanceEvent | None:
+    def prepare_leave(self) -> RebalanceEvent | None:
         """What the listener must hear before `leave` or `close`; not in `events`, and
         `callback_done` need not follow."""
         return self._machine.release()
@@ -244,7 +245,7 @@ class Group:
 
     def committing_as(self) -> Identity:
         """Partitions chosen by hand are committed by nobody in particular."""
-        if self._subscriptions.has_auto_assigned_partitions:
+        if self._subscriptions.subscription.has_auto_assigned_partitions:
             return self._machine.identity()
         return Identity()
 
@@ -325,20 +326,22 @@ class Group:
 
     def _assign(self, action: Assign) -> None:
         subscriptions = self._subscriptions
-        if not subscriptions.has_auto_assigned_partitions:
+        if not subscriptions.subscription.has_auto_assigned_partitions:
             return
         topics = {partition.topic for partition in action.partitions}
-        if subscriptions.has_pattern_subscription:
-            subscriptions.subscribe_from_pattern(subscriptions.subscription | topics)
-        elif subscriptions.kind is SubscriptionKind.SERVER_PATTERN:
+        if subscriptions.subscription.has_pattern:
+            subscriptions.subscription.subscribe_from_pattern(
+                subscriptions.subscription.topics | topics
+            )
+        elif subscriptions.subscription.kind is SubscriptionKind.SERVER_PATTERN:
             self._watch(topics)
         self._network.metadata.add_topics(topics, self._now())
         subscriptions.assign_from_subscribed_awaiting_callback(action.partitions, action.added)
 
     def _watch(self, topics: Collection[str]) -> None:
         """Metadata of these is kept fresh as well: those of all members at a leader."""
-        if self._subscriptions.has_auto_assigned_partitions:
-            self._subscriptions.group_subscribe(topics)
+        if self._subscriptions.subscription.has_auto_assigned_partitions:
+            self._subscriptions.subscription.group_subscribe(topics)
 
     # Requests
 
@@ -418,7 +421,7 @@ class Group:
         self._go_on()
 
     def _metadata_changed(self, old: Cluster, new: Cluster) -> None:
-        if self._subscriptions.kind is SubscriptionKind.PATTERN:
+        if self._subscriptions.subscription.kind is SubscriptionKind.PATTERN:
             self.subscription_changed()
         if new.topics is not old.topics:
             self._machine.metadata_changed(racks_of(new), new.topic_names, self._now())
