@@ -283,7 +283,7 @@ def test_a_broken_batch(
         return data
 
     monkeypatch.setattr(RangeFetch, "_ask", broken)
-    with pytest.raises(CorruptRecordError, match="cannot be read on"):
+    with pytest.raises(CorruptRecordError, match="cannot be read from"):
         read(range_of(admin, topic, 0, 1), settings(broker.bootstrap_servers))
 
 
