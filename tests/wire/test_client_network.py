@@ -341,9 +341,9 @@ def test_a_coordinator_is_remembered_until_it_is_forgotten() -> None:
             assert len(broker.requests) == 2
             await net.ready(4)
             coordinators.forget(CoordinatorKind.GROUP, "g", 5)
-            assert coordinators.known(CoordinatorKind.GROUP, "g") == 4
+            assert coordinators.cached(CoordinatorKind.GROUP, "g") == 4
             coordinators.forget(CoordinatorKind.GROUP, "g", 4)
-            assert coordinators.known(CoordinatorKind.GROUP, "g") is None
+            assert coordinators.cached(CoordinatorKind.GROUP, "g") is None
 
     run(work())
 

@@ -1,12 +1,12 @@
-"""Who coordinates a group or a transactional id."""
+"""Finds the coordinators of groups and transactional ids."""
 
 from enum import IntEnum
+from functools import partial
 
 from penstock.client.errors import error_of
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.net.client.cluster import Node
 from penstock.net.client.network_client import NetworkClient, RequestBuilder
-from penstock.protocol.fields import Message
 from penstock.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -14,76 +14,84 @@ from penstock.protocol.messages.find_coordinator import (
 
 
 class CoordinatorKind(IntEnum):
+    """What a coordinator is for. The numbers are those of FindCoordinator."""
+
     GROUP = 0
     TRANSACTION = 1
 
 
 class Coordinators:
-    """Finds coordinators and remembers them until they turn out to be others."""
+    """Looks up coordinators and caches them until `forget`."""
 
     def __init__(self, network: NetworkClient) -> None:
         self._network = network
-        self._found: dict[tuple[CoordinatorKind, str], int] = {}
+        self._node_ids: dict[tuple[CoordinatorKind, str], int] = {}
 
     async def find(self, kind: CoordinatorKind, key: str, deadline_ms: int) -> int:
-        """The coordinator's node id. Asks until there is one, or until the deadline.
+        """Returns the coordinator's node id; retries until the deadline if there is none yet.
 
-        AuthorizationError where this client may not use the group or the transactional id (E3).
+        Raises AuthorizationError when an ACL for the group or transactional id is missing (E3).
         """
-        known = self._found.get((kind, key))
-        if known is not None:
-            return known
+        cached = self._node_ids.get((kind, key))
+        if cached is not None:
+            return cached
         attempts = 0
         while True:
             try:
-                node = await self._network.within(deadline_ms, lambda: self._ask(kind, key))
+                node_id = await self._network.within(deadline_ms, lambda: self._look_up(kind, key))
             except KafkaError as error:
                 await self._network.wait_before_retry(error, attempts, deadline_ms)
                 attempts += 1
                 continue
-            self._found[kind, key] = node
-            return node
+            self._node_ids[kind, key] = node_id
+            return node_id
 
-    def known(self, kind: CoordinatorKind, key: str) -> int | None:
-        return self._found.get((kind, key))
+    def cached(self, kind: CoordinatorKind, key: str) -> int | None:
+        return self._node_ids.get((kind, key))
 
     def forget(self, kind: CoordinatorKind, key: str, node_id: int | None = None) -> None:
-        """Ask again next time: it has moved, or cannot be reached. With `node_id`, only where that
-        is still the one we know."""
-        if node_id is None or self._found.get((kind, key)) == node_id:
-            self._found.pop((kind, key), None)
+        """Looks it up again next time, because it has moved or cannot be reached.
 
-    async def _ask(self, kind: CoordinatorKind, key: str) -> int:
-        def make(version: int) -> Message:
-            if version >= 4:
-                return FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
-            return FindCoordinatorRequest(key=key, key_type=kind)
+        With `node_id`, only if that is the cached one.
+        """
+        if node_id is None or self._node_ids.get((kind, key)) == node_id:
+            self._node_ids.pop((kind, key), None)
 
+    async def _look_up(self, kind: CoordinatorKind, key: str) -> int:
         network = self._network
         response = await network.request(
             network.least_loaded_node(),
-            RequestBuilder(FindCoordinatorRequest, make),
+            RequestBuilder(FindCoordinatorRequest, partial(find_coordinator_request, kind, key)),
             FindCoordinatorResponse,
             min_version=1 if kind is CoordinatorKind.TRANSACTION else 0,
         )
-        if response.coordinators:
-            found = response.coordinators[0]
-            code, said = found.error_code, found.error_message
-            node = Node(found.node_id, found.host, found.port)
-        else:
-            code, said = response.error_code, response.error_message
-            node = Node(response.node_id, response.host, response.port)
+        node, code, message = coordinator_of(response)
         if code:
-            raise error_of(code, _explained(kind, key, code, said))
+            raise error_of(code, _error_message(kind, key, code, message))
         network.add_node(node)
         return node.id
 
 
-def _explained(kind: CoordinatorKind, key: str, code: int, said: str | None) -> str:
-    what = "group" if kind is CoordinatorKind.GROUP else "transactional id"
+def find_coordinator_request(
+    kind: CoordinatorKind, key: str, version: int
+) -> FindCoordinatorRequest:
+    """Returns the request for one coordinator, in the form of this version."""
+    if version >= 4:
+        return FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
+    return FindCoordinatorRequest(key_type=kind, key=key)
+
+
+def coordinator_of(response: FindCoordinatorResponse) -> tuple[Node, int, str | None]:
+    """Returns the only coordinator of a response of any version, its error code and message."""
+    entry = response.coordinators[0] if response.coordinators else response
+    return Node(entry.node_id, entry.host, entry.port), entry.error_code, entry.error_message
+
+
+def _error_message(kind: CoordinatorKind, key: str, code: int, message: str | None) -> str:
+    subject = "group" if kind is CoordinatorKind.GROUP else "transactional id"
     if code in (
         ErrorCode.GROUP_AUTHORIZATION_FAILED,
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ):
-        return f"this client may not use {what} {key}: its user needs an ACL for it"
-    return f"{what} {key} has no coordinator" + (f": {said}" if said else " yet")
+        return f"this client may not use {subject} {key}: its user needs an ACL for it"
+    return f"{subject} {key} has no coordinator" + (f": {message}" if message else " yet")

@@ -159,13 +159,13 @@ class Producer:
         """Sends a record that must wait, or needs interceptors, serializers or a partitioner."""
         core = self._core
         self._check_running()
-        record = core.intercepted(topic, value, key, as_headers(headers), partition, timestamp)
+        record = core.intercept(topic, value, key, as_headers(headers), partition, timestamp)
         try:
             return await self._send_record(record, on_delivery)
         except ClientError as error:
-            core.send_failed(record, error)
+            core.report_send_error(record, error)
             if self._is_transactional:
-                await self._caller_loop.call(core.spoil_transaction, error)
+                await self._caller_loop.call(core.fail_transaction, error)
             raise
 
     async def _send_record(
@@ -176,7 +176,7 @@ class Producer:
             self._manager.check_send()
         started_ms = core.clock.monotonic_ms()
         cluster = await self._cluster_with(record.topic, record.partition)
-        key, value = core.serialized(record)
+        key, value = core.serialize(record)
         partition = core.partition_of(record, key, value, cluster)
         core.check_size(key, value, record.headers)
         now_ms = core.clock.monotonic_ms()
@@ -187,7 +187,7 @@ class Producer:
             key,
             value,
             record.headers,
-            core.acknowledging(record, on_delivery),
+            core.delivery_callback(record, on_delivery),
             cluster,
             max(0, core.max_block_ms - (now_ms - started_ms)),
             now_ms,
@@ -262,7 +262,7 @@ class Producer:
                     )
         finally:
             core.accumulator.end_flush()
-            core.sensors.took("flush", time.monotonic_ns() - started)
+            core.sensors.record_time("flush", time.monotonic_ns() - started)
 
     async def partitions_for(self, topic: str) -> tuple[PartitionInfo, ...]:
         """Returns the partitions of a topic; waits for its metadata up to `max_block_ms`."""
@@ -363,7 +363,7 @@ class Producer:
             raise IllegalStateError("the producer is not started; use `async with` or start()")
 
     async def _cluster_with(self, topic: str, partition: int | None) -> Cluster:
-        cluster = self._core.known_cluster(topic, partition)
+        cluster = self._core.cached_cluster(topic, partition)
         if cluster is None or (partition is not None and partition < 0):
             cluster = await self._caller_loop.run(self._core.wait_for_topic(topic, partition))
         return cluster

@@ -1,4 +1,4 @@
-"""What the blocking producer and its asynchronous twin share: everything but the waiting."""
+"""The parts that the blocking and the asyncio producer share: everything but the waiting."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -40,14 +40,17 @@ from penstock.core.ids import TopicPartition
 from penstock.net.client.cluster import Cluster
 
 RECORD_OVERHEAD: Final = 61 + 21
-"""Of a batch with one record, and of its fields at their largest."""
+"""The size of a batch header, and the largest size of a record's fields."""
 
 _BULK_BATCH_SIZE: Final = 128 * 1024
-"""Records that come many at a time fill larger batches than `batch_size`: fewer requests."""
+"""The batch size of `send_many`, if larger than `batch_size`: it saves requests."""
 
 
 class ProducerCore:
-    """A producer without its caller's way of waiting. `start` is called on its loop."""
+    """The parts of a producer, wired together, and its calls. `start` is called on its loop.
+
+    Methods that are coroutines, and those that say so, must run on the loop.
+    """
 
     def __init__(self, settings: ProducerOptions, clock: Clock) -> None:
         self.settings = settings
@@ -84,11 +87,12 @@ class ProducerCore:
             or self.partitioner
             or self.ignores_keys
         )
-        """Whether bytes go straight into batches."""
+        """Whether no interceptor, serializer or partitioner is needed, so that `send` may use its
+        fast path."""
         self.is_closed = False
         limit = min(settings["max_request_size"], settings["buffer_memory"])
         self.safe_size = limit - RECORD_OVERHEAD
-        """A record without headers of so many bytes is small enough."""
+        """The largest key and value together, in bytes, that need no `check_size`."""
         self.bulk_batch_size = max(
             settings["batch_size"], min(_BULK_BATCH_SIZE, settings["max_request_size"] // 2)
         )
@@ -107,7 +111,7 @@ class ProducerCore:
         self.driver = ProducerDriver(self.settings, self.network, sender, is_threaded=is_threaded)
         self.sensors.gauge(
             "requests-in-flight",
-            "Requests that are not answered",
+            "Requests without a response yet",
             lambda: float(sum(map(self.network.in_flight, self.network.metadata.cluster.nodes))),
         )
         self.sensors.gauge("metadata-age", "Seconds since the last update", self._metadata_age)
@@ -117,11 +121,11 @@ class ProducerCore:
 
     def check_open(self) -> None:
         if self.is_closed:
-            raise IllegalStateError("the producer is closed: make a new one")
+            raise IllegalStateError("the producer is closed: create a new one")
 
-    # From a call to a record
+    # --- records
 
-    def intercepted(
+    def intercept(
         self,
         topic: str,
         value: object,
@@ -133,23 +137,23 @@ class ProducerCore:
         record = ProducerRecord(topic, value, key, headers, partition, timestamp)
         return self.interceptors.on_send(record)
 
-    def acknowledging(
+    def delivery_callback(
         self, record: ProducerRecord, callback: DeliveryCallback | None
     ) -> DeliveryCallback | None:
-        """The user's callback, behind the interceptors where there are any."""
+        """Returns a callback that calls the interceptors and the user's callback."""
         if not self.interceptors:
             return callback
         interceptors, headers = self.interceptors, record.headers
 
-        def done(metadata: RecordMetadata | None, error: KafkaError | None) -> None:
+        def on_delivery(metadata: RecordMetadata | None, error: KafkaError | None) -> None:
             interceptors.on_acknowledgement(metadata, error, headers)
             if callback is not None:
                 callback(metadata, error)
 
-        return done
+        return on_delivery
 
-    def serialized(self, record: ProducerRecord) -> tuple[bytes | None, bytes | None]:
-        """Key and value."""
+    def serialize(self, record: ProducerRecord) -> tuple[bytes | None, bytes | None]:
+        """Returns the bytes of key and value."""
         return (
             _serialize(self.key_serializer, record.topic, record.key, "key"),
             _serialize(self.value_serializer, record.topic, record.value, "value"),
@@ -161,22 +165,22 @@ class ProducerCore:
         if record.partition is not None:
             return record.partition
         if self.partitioner is not None:
-            chosen = self.partitioner.partition(
+            partition = self.partitioner.partition(
                 record.topic, record.key, key, record.value, value, cluster
             )
             count = cluster.partition_count(record.topic) or 0
-            if not 0 <= chosen < count:
+            if not 0 <= partition < count:
                 raise ConfigError(
-                    f"the partitioner chose partition {chosen} of topic {record.topic}, which has "
-                    f"{count}: it must choose one of 0 to {count - 1}"
+                    f"the partitioner chose partition {partition} of topic {record.topic}, which "
+                    f"has {count}: it must choose one of 0 to {count - 1}"
                 )
-            return chosen
+            return partition
         if key is not None and not self.ignores_keys:
             return partition_for_key(key, cluster.partition_count(record.topic) or 1)
         return UNKNOWN_PARTITION
 
     def check_size(self, key: bytes | None, value: bytes | None, headers: Headers) -> None:
-        """RecordTooLargeError (E2)."""
+        """Raises RecordTooLargeError for a record larger than the limits of this producer (E2)."""
         size = RECORD_OVERHEAD + len(key or b"") + len(value or b"")
         for name, content in headers:
             size += len(name.encode()) + len(content or b"") + 10
@@ -191,24 +195,24 @@ class ProducerCore:
                     "max.message.bytes of the topic), or send less at a time"
                 )
 
-    def send_failed(
+    def report_send_error(
         self, record: ProducerRecord | None, error: ClientError, partition: int | None = None
     ) -> None:
-        """`send` is going to raise this."""
+        """Reports an error that `send` raises to metrics and interceptors."""
         if record is not None:
-            self.sensors.failed(record.topic, 1)
+            self.sensors.records_failed(record.topic, 1)
             if self.interceptors:
                 number = partition if partition is not None else record.partition
-                self.interceptors.refused(
+                self.interceptors.on_send_error(
                     record,
                     None if number is None else TopicPartition(record.topic, number),
                     error,
                 )
 
-    # Metadata
+    # --- metadata
 
-    def known_cluster(self, topic: str, partition: int | None) -> Cluster | None:
-        """The metadata, where it has this topic, and this partition."""
+    def cached_cluster(self, topic: str, partition: int | None) -> Cluster | None:
+        """Returns the metadata if it has this topic and partition, otherwise None."""
         cluster = self.network.metadata.cluster
         count = cluster.partition_count(topic)
         if count is None or (partition is not None and partition >= count):
@@ -216,7 +220,10 @@ class ProducerCore:
         return cluster
 
     async def wait_for_topic(self, topic: str, partition: int | None = None) -> Cluster:
-        """Metadata with this topic and partition; raises after max_block_ms (E5)."""
+        """Waits for metadata with this topic and partition, up to max_block_ms.
+
+        Then raises UnknownTopicError (E5), or the reason why no broker responds.
+        """
         if not topic:
             raise ConfigError("a topic must have a name")
         if partition is not None and partition < 0:
@@ -240,9 +247,9 @@ class ProducerCore:
                     raise missing from None
             return cluster
         finally:
-            self.sensors.took("metadata-wait", time.monotonic_ns() - started)
+            self.sensors.record_time("metadata-wait", time.monotonic_ns() - started)
 
-    # Transactions
+    # --- transactions
 
     def transactional(self) -> TransactionManager:
         self.check_open()
@@ -252,14 +259,14 @@ class ProducerCore:
         return self.manager
 
     def add_partition(self, partition: TopicPartition) -> None:
-        """A record for this partition is in a batch. On the loop."""
+        """Adds the partition of an appended record to the transaction. Call it on the loop."""
         assert self.manager is not None
         if not self.manager.has_partition(partition):
             self.manager.add_partition(partition)
             self.driver.wake()
 
-    def spoil_transaction(self, error: KafkaError) -> None:
-        """A record of the transaction could not be sent. On the loop."""
+    def fail_transaction(self, error: KafkaError) -> None:
+        """Makes the transaction abortable after a record could not be sent. Call it on the loop."""
         assert self.manager is not None
         if self.manager.can_send:
             self.manager.handle_record_failure(error)
@@ -272,7 +279,7 @@ class ProducerCore:
     async def begin_transaction(self) -> None:
         started = time.monotonic_ns()
         self.transactional().begin()
-        self.sensors.took("txn-begin", time.monotonic_ns() - started)
+        self.sensors.record_time("txn-begin", time.monotonic_ns() - started)
 
     async def send_offsets_to_transaction(
         self,
@@ -319,9 +326,9 @@ class ProducerCore:
         try:
             await self.driver.await_result(begin(), timeout_ms)
         finally:
-            self.sensors.took(name, time.monotonic_ns() - started)
+            self.sensors.record_time(name, time.monotonic_ns() - started)
 
-    # The end
+    # --- closing
 
     async def close(self, timeout_ms: int | None) -> None:
         self.is_closed = True
@@ -364,10 +371,10 @@ def seconds_to_ms(timeout: float | None) -> int | None:
     return int(timeout * 1000)
 
 
-def as_headers(given: Mapping[str, bytes | None] | Headers | None) -> Headers:
-    """Headers as pairs; a mapping will do."""
-    if not given:
+def as_headers(headers: Mapping[str, bytes | None] | Headers | None) -> Headers:
+    """Returns headers as pairs, also from a mapping."""
+    if not headers:
         return ()
-    if isinstance(given, Mapping):
-        return tuple(given.items())
-    return given
+    if isinstance(headers, Mapping):
+        return tuple(headers.items())
+    return headers

@@ -1,4 +1,4 @@
-"""Who sees every record before it is sent, and what became of it."""
+"""Interceptors: objects that see every record before it is sent, and its outcome."""
 
 import logging
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ from penstock.client.producer.future import RecordMetadata
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Headers = Sequence[tuple[str, bytes | None]]
 
 
 @dataclass(slots=True)
 class ProducerRecord:
-    """A record as the user sent it: before serializers and partitioners."""
+    """A record as it was passed to `send`, before serialization and partitioning."""
 
     topic: str
     value: object = None
@@ -27,7 +27,7 @@ class ProducerRecord:
 
 
 class Interceptor(Protocol):
-    """What an interceptor must have; see `ProducerInterceptor`."""
+    """The methods of an interceptor; see `ProducerInterceptor`."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord: ...
 
@@ -39,61 +39,70 @@ class Interceptor(Protocol):
 
 
 class ProducerInterceptor:
-    """Subclass it, or have its methods. What they raise is logged and changes nothing."""
+    """The base class of interceptors; any object with these methods will do.
+
+    Exceptions of the methods are logged and have no other effect.
+    """
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Before anything else; on the caller's thread. May return another record."""
+        """Called first, on the caller's thread. Returns the record to send, perhaps another one."""
         return record
 
     def on_acknowledgement(
         self, metadata: RecordMetadata | None, error: KafkaError | None, headers: Headers
     ) -> None:
-        """A record was acknowledged or failed; on the sender's thread: be quick. A record that
-        `send` itself refused is told on the caller's thread, with the partition as far as known."""
+        """Called when a record is acknowledged or has failed, on the sender's thread: be quick.
+
+        For a record that `send` itself rejects it is called on the caller's thread, with the
+        partition if it is known.
+        """
 
     def close(self) -> None:
-        """The producer is closed."""
+        """Called when the producer is closed."""
 
 
 class ProducerInterceptors:
-    """All of them, in their order."""
+    """Calls all interceptors in order."""
 
-    def __init__(self, given: Sequence[object]) -> None:
+    def __init__(self, interceptors: Sequence[object]) -> None:
         self._all = [
-            cast("Interceptor", each() if isinstance(each, type) else each) for each in given
+            cast("Interceptor", entry() if isinstance(entry, type) else entry)
+            for entry in interceptors
         ]
 
     def __bool__(self) -> bool:
         return bool(self._all)
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        for each in self._all:
+        for interceptor in self._all:
             try:
-                record = each.on_send(record)
+                record = interceptor.on_send(record)
             except Exception:
-                log.exception("on_send of interceptor %r for topic %s", each, record.topic)
+                logger.exception(
+                    "on_send of interceptor %r failed for topic %s", interceptor, record.topic
+                )
         return record
 
     def on_acknowledgement(
         self, metadata: RecordMetadata | None, error: KafkaError | None, headers: Headers
     ) -> None:
-        for each in self._all:
+        for interceptor in self._all:
             try:
-                each.on_acknowledgement(metadata, error, headers)
+                interceptor.on_acknowledgement(metadata, error, headers)
             except Exception:
-                log.exception("on_acknowledgement of interceptor %r", each)
+                logger.exception("on_acknowledgement of interceptor %r failed", interceptor)
 
-    def refused(
+    def on_send_error(
         self, record: ProducerRecord, partition: TopicPartition | None, error: KafkaError
     ) -> None:
-        """`send` raises this instead of sending the record."""
+        """Reports a record that `send` rejects with this error."""
         number = -1 if partition is None else partition.partition
         metadata = RecordMetadata(record.topic, number, -1, -1, -1, -1)
         self.on_acknowledgement(metadata, error, record.headers)
 
     def close(self) -> None:
-        for each in self._all:
+        for interceptor in self._all:
             try:
-                each.close()
+                interceptor.close()
             except Exception:
-                log.exception("closing of interceptor %r", each)
+                logger.exception("close of interceptor %r failed", interceptor)

@@ -1,4 +1,4 @@
-"""The settings of a producer, made to fit each other."""
+"""Resolves the settings of a producer and checks that they fit together."""
 
 from collections.abc import Mapping
 from itertools import count
@@ -6,61 +6,61 @@ from itertools import count
 from penstock.client.errors import ConfigError
 from penstock.client.settings import ProducerOptions, resolve
 
-_numbers = count(1)
+_client_numbers = count(1)
 _MAX_IN_FLIGHT = 5
-"""A broker remembers the last so many batches of a producer, and tells retries by them."""
+"""A broker detects duplicates among the last five batches of a producer."""
 
 
-def producer_settings(given: Mapping[str, object]) -> ProducerOptions:
-    """All settings. ConfigError where some do not go together."""
-    settings = resolve(ProducerOptions, given)
+def producer_settings(options: Mapping[str, object]) -> ProducerOptions:
+    """Returns all settings. Raises ConfigError for settings that contradict each other."""
+    settings = resolve(ProducerOptions, options)
     settings["acks"] = _acks(settings["acks"])
-    settings["enable_idempotence"] = _idempotence(settings, given)
-    needed = min(settings["linger_ms"] + settings["request_timeout_ms"], 2**31 - 1)
-    if settings["delivery_timeout_ms"] < needed:
-        if "delivery_timeout_ms" in given:
+    settings["enable_idempotence"] = _idempotence(settings, options)
+    minimum = min(settings["linger_ms"] + settings["request_timeout_ms"], 2**31 - 1)
+    if settings["delivery_timeout_ms"] < minimum:
+        if "delivery_timeout_ms" in options:
             raise ConfigError(
                 f"delivery_timeout_ms={settings['delivery_timeout_ms']} is too short: it must be "
-                f"at least linger_ms + request_timeout_ms, which is {needed}"
+                f"at least linger_ms + request_timeout_ms, which is {minimum}"
             )
-        settings["delivery_timeout_ms"] = needed
+        settings["delivery_timeout_ms"] = minimum
     settings["batch_size"] = max(1, settings["batch_size"])
     if not settings["client_id"]:
         name = settings["transactional_id"]
-        settings["client_id"] = f"producer-{next(_numbers) if name is None else name}"
+        settings["client_id"] = f"producer-{next(_client_numbers) if name is None else name}"
     return settings
 
 
-def _acks(given: str | int) -> int:
-    match given:
+def _acks(value: str | int) -> int:
+    match value:
         case "all" | "-1" | -1:
             return -1
         case "0" | 0:
             return 0
         case "1" | 1:
             return 1
-    raise ConfigError(f"acks={given!r}: it must be 0, 1 or 'all'")
+    raise ConfigError(f"acks={value!r}: it must be 0, 1 or 'all'")
 
 
-def _idempotence(settings: ProducerOptions, given: Mapping[str, object]) -> bool:
-    asked = given.get("enable_idempotence") is not None
-    enabled = settings["enable_idempotence"] if asked else True
+def _idempotence(settings: ProducerOptions, options: Mapping[str, object]) -> bool:
+    is_explicit = options.get("enable_idempotence") is not None
+    is_enabled = settings["enable_idempotence"] if is_explicit else True
     in_flight = settings["max_in_flight_requests_per_connection"]
     problem = None
     if settings["retries"] == 0:
-        problem = "retries=0: there must be some"
+        problem = "retries=0: retries must be allowed"
     elif settings["acks"] != -1:
         problem = f"acks={settings['acks']}: it must be 'all'"
-    if enabled and problem is not None:
-        if asked or settings["transactional_id"] is not None:
-            what = "enable_idempotence" if asked else "transactional_id"
-            raise ConfigError(f"{what} does not go with {problem}")
-        enabled = False
-    if enabled and in_flight > _MAX_IN_FLIGHT:
+    if is_enabled and problem is not None:
+        if is_explicit or settings["transactional_id"] is not None:
+            name = "enable_idempotence" if is_explicit else "transactional_id"
+            raise ConfigError(f"{name} contradicts {problem}")
+        is_enabled = False
+    if is_enabled and in_flight > _MAX_IN_FLIGHT:
         raise ConfigError(
             f"max_in_flight_requests_per_connection={in_flight}: with idempotence at most "
             f"{_MAX_IN_FLIGHT}; lower it, or set enable_idempotence=False"
         )
-    if not enabled and settings["transactional_id"] is not None:
+    if not is_enabled and settings["transactional_id"] is not None:
         raise ConfigError("transactional_id needs enable_idempotence")
-    return enabled
+    return is_enabled

@@ -141,13 +141,13 @@ class Producer:
         """Sends a record that must wait, or needs interceptors, serializers or a partitioner."""
         core = self._core
         self._check_running()
-        record = core.intercepted(topic, value, key, as_headers(headers), partition, timestamp)
+        record = core.intercept(topic, value, key, as_headers(headers), partition, timestamp)
         try:
             return self._send_record(record, on_delivery)
         except ClientError as error:
-            core.send_failed(record, error)
+            core.report_send_error(record, error)
             if self._is_transactional:
-                self._loop_thread.call(core.spoil_transaction, error)
+                self._loop_thread.call(core.fail_transaction, error)
             raise
 
     def _send_record(
@@ -158,7 +158,7 @@ class Producer:
             self._manager.check_send()
         started_ms = core.clock.monotonic_ms()
         cluster = self._cluster_with(record.topic, record.partition)
-        key, value = core.serialized(record)
+        key, value = core.serialize(record)
         partition = core.partition_of(record, key, value, cluster)
         core.check_size(key, value, record.headers)
         now_ms = core.clock.monotonic_ms()
@@ -169,7 +169,7 @@ class Producer:
             key,
             value,
             record.headers,
-            core.acknowledging(record, on_delivery),
+            core.delivery_callback(record, on_delivery),
             cluster,
             max(0, core.max_block_ms - (now_ms - started_ms)),
             now_ms,
@@ -244,7 +244,7 @@ class Producer:
                     )
         finally:
             core.accumulator.end_flush()
-            core.sensors.took("flush", time.monotonic_ns() - started)
+            core.sensors.record_time("flush", time.monotonic_ns() - started)
 
     def partitions_for(self, topic: str) -> tuple[PartitionInfo, ...]:
         """Returns the partitions of a topic; waits for its metadata up to `max_block_ms`."""
@@ -342,7 +342,7 @@ class Producer:
         self._core.check_open()
 
     def _cluster_with(self, topic: str, partition: int | None) -> Cluster:
-        cluster = self._core.known_cluster(topic, partition)
+        cluster = self._core.cached_cluster(topic, partition)
         if cluster is None or (partition is not None and partition < 0):
             cluster = self._loop_thread.run(self._core.wait_for_topic(topic, partition))
         return cluster

@@ -242,7 +242,7 @@ class Sender:
             transactional_id = manager.transactional_id
             if not manager.is_v2:
                 max_version = _LAST_BEFORE_V2
-        self._metrics.sent(batches, now_ms)
+        self._metrics.request_sent(batches, now_ms)
         return OutgoingProduce(
             node_id,
             batches,
@@ -329,13 +329,13 @@ class Sender:
             self.accumulator.split_and_reenqueue(batch)
             self._remove(batch)
             self.accumulator.complete_and_deallocate(batch)
-            self._metrics.split()
+            self._metrics.batch_split()
         elif self._can_retry(batch, result, now_ms):
             logger.info("%s: %s, retrying", batch.topic_partition, describe(result))
             self._remove(batch)
             self._retry_reasons[batch] = describe(result)
             self.accumulator.reenqueue(batch, now_ms)
-            self._metrics.retried(batch, now_ms)
+            self._metrics.batch_retried(batch, now_ms)
         else:
             self._fail_rejected(batch, result)
         if code in _STALE_METADATA:
@@ -389,7 +389,7 @@ class Sender:
             if not batch.is_in_flight:
                 self.accumulator.deallocate(batch)
             return
-        self._metrics.failed(batch.topic_partition.topic, batch.records_count)
+        self._metrics.records_failed(batch.topic_partition.topic, batch.records_count)
         if self.manager is not None:
             self.manager.sequencer.batch_failed(batch, error, adjust_sequences=adjust_sequences)
         if batch.is_in_flight:

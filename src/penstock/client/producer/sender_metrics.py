@@ -1,4 +1,4 @@
-"""What a producer tells of itself, under Kafka's names. Recorded per batch and per request."""
+"""Metrics of a producer, under Kafka's names. Recorded per batch and per request."""
 
 from collections.abc import Callable
 from typing import Final
@@ -20,8 +20,6 @@ _TOTAL_TIMES: Final = {
 
 
 class _TopicSensors:
-    """The sensors of one topic."""
-
     __slots__ = ("bytes", "compression", "errors", "records", "retries")
 
     def __init__(self, metrics: Metrics, topic: str) -> None:
@@ -36,11 +34,16 @@ class _TopicSensors:
         tags = {"topic": topic}
         self.records = meter("records-per-batch", "record-send", "Records sent")
         self.bytes = meter("bytes", "byte", "Bytes sent")
-        self.retries = meter("record-retries", "record-retry", "Records sent again")
+        self.retries = meter("record-retries", "record-retry", "Records retried")
         self.errors = meter("record-errors", "record-error", "Records that failed")
         self.compression = metrics.sensor(f"topic.{topic}.compression-rate")
         self.compression.add(
-            metrics.name("compression-rate", TOPIC_GROUP, "Packed size by unpacked size", tags),
+            metrics.name(
+                "compression-rate",
+                TOPIC_GROUP,
+                "Compressed by uncompressed size",
+                tags,
+            ),
             Avg(),
         )
 
@@ -52,9 +55,9 @@ class SenderMetrics:
         self.metrics = metrics
         self._topics: dict[str, _TopicSensors] = {}
         self._batch_size = self._sensor("batch-size", "Bytes of a batch", maximum=True)
-        self._compression = self._sensor("compression-rate", "Packed size by unpacked size")
+        self._compression = self._sensor("compression-rate", "Compressed by uncompressed size")
         self._queue_time = self._sensor(
-            "record-queue-time", "Milliseconds of batches in the buffer", maximum=True
+            "record-queue-time", "Milliseconds that batches wait in the accumulator", maximum=True
         )
         self._latency = self._sensor("request-latency", "Milliseconds of requests", maximum=True)
         self._latency.add_percentiles(
@@ -65,10 +68,12 @@ class SenderMetrics:
             max_value=30_000.0,
         )
         self._record_size = self._sensor(
-            "record-size", "Bytes of a record, by batches", maximum=True
+            "record-size", "Bytes per record, averaged over a batch", maximum=True
         )
         self._throttle = self._sensor(
-            "produce-throttle-time", "Milliseconds that a broker held requests up", maximum=True
+            "produce-throttle-time",
+            "Milliseconds that brokers throttled requests",
+            maximum=True,
         )
         self._records = metrics.sensor("records-per-request")
         self._records.add(self._name("records-per-request-avg", "Records of a request"), Avg())
@@ -84,8 +89,7 @@ class SenderMetrics:
     def gauge(self, name: str, description: str, read: Callable[[], float]) -> None:
         self.metrics.gauge(self._name(name, description), read)
 
-    def sent(self, batches: list[ProducerBatch], now_ms: int) -> None:
-        """A request leaves."""
+    def request_sent(self, batches: list[ProducerBatch], now_ms: int) -> None:
         records = 0
         for batch in batches:
             count = batch.records_count
@@ -106,26 +110,26 @@ class SenderMetrics:
         self._latency.record(latency_ms, now_ms)
         self._throttle.record(throttle_ms, now_ms)
 
-    def retried(self, batch: ProducerBatch, now_ms: int) -> None:
+    def batch_retried(self, batch: ProducerBatch, now_ms: int) -> None:
         self._retries.record(batch.records_count, now_ms)
         self._topic(batch.topic_partition.topic).retries.record(batch.records_count, now_ms)
 
-    def failed(self, topic: str, count: int) -> None:
+    def records_failed(self, topic: str, count: int) -> None:
         self._errors.record(count)
         self._topic(topic).errors.record(count)
 
-    def split(self) -> None:
+    def batch_split(self) -> None:
         self._splits.record()
 
-    def took(self, call: str, nanoseconds: int) -> None:
-        """A call of the user's: `flush`, `txn-commit` and so on."""
+    def record_time(self, call: str, nanoseconds: int) -> None:
+        """Records the time of a user's call: `flush`, `txn-commit` and so on."""
         self._times[call].record(nanoseconds)
 
     def _topic(self, name: str) -> _TopicSensors:
-        found = self._topics.get(name)
-        if found is None:
-            found = self._topics[name] = _TopicSensors(self.metrics, name)
-        return found
+        sensors = self._topics.get(name)
+        if sensors is None:
+            sensors = self._topics[name] = _TopicSensors(self.metrics, name)
+        return sensors
 
     def _name(self, name: str, description: str) -> MetricName:
         return self.metrics.name(name, GROUP, description)

@@ -1,4 +1,4 @@
-"""From keys and values to bytes: Kafka's serializers, and what a user brings."""
+"""Serializers of keys and values: Kafka's, and those of the user."""
 
 from collections.abc import Callable
 from struct import Struct
@@ -11,13 +11,13 @@ from penstock.client.errors import ConfigError, SerializationError
 
 @runtime_checkable
 class Serializer(Protocol):
-    """Makes the bytes of a key or value; None stays null."""
+    """Serializes a key or value. None stays null."""
 
     def serialize(self, topic: str, data: object) -> bytes | None: ...
 
 
 class BytesSerializer:
-    """bytes, bytearray and memoryview as they are."""
+    """Passes bytes, bytearray and memoryview on unchanged."""
 
     def serialize(self, topic: str, data: object) -> bytes | None:
         if data is None or isinstance(data, bytes):
@@ -28,7 +28,7 @@ class BytesSerializer:
 
 
 class StringSerializer:
-    """str in an encoding, UTF-8 unless told otherwise."""
+    """Serializes str in an encoding, UTF-8 by default."""
 
     def __init__(self, encoding: str = "utf-8") -> None:
         self._encoding = encoding
@@ -42,17 +42,17 @@ class StringSerializer:
 
 
 class _NumberSerializer:
-    """A number of fixed size, the high byte first."""
+    """Serializes a number in a fixed size, big-endian."""
 
     _layout: Struct
-    _kinds: tuple[type, ...] = (int,)
+    _types: tuple[type, ...] = (int,)
 
     def serialize(self, topic: str, data: object) -> bytes | None:
         if data is None:
             return None
-        if not isinstance(data, self._kinds) or isinstance(data, bool):
-            wanted = " or ".join(kind.__name__ for kind in self._kinds)
-            raise SerializationError(f"{wanted} is needed, not {type(data).__name__}")
+        if not isinstance(data, self._types) or isinstance(data, bool):
+            expected = " or ".join(expected_type.__name__ for expected_type in self._types)
+            raise SerializationError(f"{expected} is needed, not {type(data).__name__}")
         try:
             return self._layout.pack(data)
         except (struct_error, OverflowError):
@@ -62,39 +62,39 @@ class _NumberSerializer:
 
 
 class ShortSerializer(_NumberSerializer):
-    """int in 2 bytes."""
+    """Serializes int in 2 bytes."""
 
     _layout = Struct(">h")
 
 
 class IntegerSerializer(_NumberSerializer):
-    """int in 4 bytes."""
+    """Serializes int in 4 bytes."""
 
     _layout = Struct(">i")
 
 
 class LongSerializer(_NumberSerializer):
-    """int in 8 bytes."""
+    """Serializes int in 8 bytes."""
 
     _layout = Struct(">q")
 
 
 class FloatSerializer(_NumberSerializer):
-    """float in 4 bytes."""
+    """Serializes float in 4 bytes."""
 
     _layout = Struct(">f")
-    _kinds = (float, int)
+    _types = (float, int)
 
 
 class DoubleSerializer(_NumberSerializer):
-    """float in 8 bytes."""
+    """Serializes float in 8 bytes."""
 
     _layout = Struct(">d")
-    _kinds = (float, int)
+    _types = (float, int)
 
 
 class BooleanSerializer:
-    """bool as one byte, 1 or 0."""
+    """Serializes bool as one byte, 1 or 0."""
 
     def serialize(self, topic: str, data: object) -> bytes | None:
         if data is None:
@@ -105,7 +105,7 @@ class BooleanSerializer:
 
 
 class UUIDSerializer:
-    """UUID as its text with dashes."""
+    """Serializes UUID as its text with dashes."""
 
     def serialize(self, topic: str, data: object) -> bytes | None:
         if data is None:
@@ -116,7 +116,7 @@ class UUIDSerializer:
 
 
 class VoidSerializer:
-    """Only null."""
+    """Accepts only None."""
 
     def serialize(self, topic: str, data: object) -> bytes | None:
         if data is not None:
@@ -124,8 +124,9 @@ class VoidSerializer:
         return None
 
 
-class _Guarded:
-    """A serializer whose failures say what they were about, and whose results are bytes."""
+class _CheckedSerializer:
+    """A serializer of the user whose exceptions become SerializationErrors, and whose results are
+    checked to be bytes."""
 
     def __init__(self, serialize: Callable[[str, object], object], name: str, what: str) -> None:
         self._serialize = serialize
@@ -134,48 +135,51 @@ class _Guarded:
 
     def serialize(self, topic: str, data: object) -> bytes | None:
         try:
-            made = self._serialize(topic, data)
+            serialized = self._serialize(topic, data)
         except Exception as error:
             detail = str(error) or type(error).__name__
             raise SerializationError(
                 f"the {self._what} for topic {topic!r} (a {type(data).__name__}) cannot be "
                 f"serialized by {self._name}: {detail}"
             ) from error
-        if made is None or type(made) is bytes:
-            return made
-        if isinstance(made, bytes | bytearray | memoryview):
-            return bytes(made)
+        if serialized is None or type(serialized) is bytes:
+            return serialized
+        if isinstance(serialized, bytes | bytearray | memoryview):
+            return bytes(serialized)
         raise SerializationError(
-            f"the {self._what}_serializer {self._name} made a {type(made).__name__}: it must "
-            "return bytes or None"
+            f"the {self._what}_serializer {self._name} returned a {type(serialized).__name__}: it "
+            "must return bytes or None"
         )
 
 
-def serializer_of(given: object, what: str) -> Serializer | None:
-    """The serializer that a setting means; None where bytes are to be passed as they are.
+def serializer_of(setting: object, what: str) -> Serializer | None:
+    """Returns the serializer of a setting; None if bytes are passed on unchanged.
 
-    `given` is a serializer (the object or its class) or a function from the object to bytes;
-    `what` is "key" or "value". What it raises becomes a `SerializationError`.
+    The setting is a serializer (the object or its class) or a function that returns bytes; `what`
+    is "key" or "value". Exceptions of the serializer become SerializationErrors.
     """
-    if given is None:
+    if setting is None:
         return None
-    if isinstance(given, type) and hasattr(given, "serialize"):
-        given = given()
-    serialize = getattr(given, "serialize", None)
+    if isinstance(setting, type) and hasattr(setting, "serialize"):
+        setting = setting()
+    serialize = getattr(setting, "serialize", None)
     if serialize is not None:
-        return _Guarded(serialize, type(given).__name__, what)
-    if callable(given):
-        function = cast("Callable[[object], object]", given)
-        name = getattr(given, "__name__", type(given).__name__)
-        return _Guarded(lambda topic, data: function(data), name, what)
+        return _CheckedSerializer(serialize, type(setting).__name__, what)
+    if callable(setting):
+        function = cast("Callable[[object], object]", setting)
+        name = getattr(setting, "__name__", type(setting).__name__)
+        return _CheckedSerializer(lambda topic, data: function(data), name, what)
     raise ConfigError(
-        f"{what}_serializer is a {type(given).__name__}: give a function from the {what} to bytes, "
-        "or an object with serialize(topic, data), such as StringSerializer()"
+        f"{what}_serializer is a {type(setting).__name__}: use a function from the {what} to "
+        "bytes, or an object with serialize(topic, data), such as StringSerializer()"
     )
 
 
 def check_bytes(data: object, what: str) -> bytes | None:
-    """What is sent without a serializer: bytes-like or None; `what` is "key" or "value"."""
+    """Returns the bytes of a key or value that is sent without a serializer.
+
+    Raises SerializationError unless it is bytes-like or None; `what` is "key" or "value".
+    """
     if data is None or type(data) is bytes:
         return data
     if isinstance(data, bytes | bytearray | memoryview):
@@ -183,5 +187,5 @@ def check_bytes(data: object, what: str) -> bytes | None:
     raise SerializationError(
         f"the {what} is a {type(data).__name__}, not bytes: "
         f"set {what}_serializer, such as {what}_serializer=StringSerializer() for str, or "
-        "encode it before"
+        "encode it first"
     )

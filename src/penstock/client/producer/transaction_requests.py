@@ -4,7 +4,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from penstock.client.consumer.record import ConsumerGroupMetadata, OffsetAndMetadata
-from penstock.client.coordinators import CoordinatorKind
+from penstock.client.coordinators import (
+    CoordinatorKind,
+    coordinator_of,
+    find_coordinator_request,
+)
 from penstock.client.errors import error_code_of, error_of
 from penstock.client.producer.sequences import NO_PRODUCER, ProducerIdAndEpoch
 from penstock.client.producer.transaction_request import (
@@ -19,7 +23,6 @@ from penstock.client.producer.transaction_request import (
 )
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
-from penstock.net.client.cluster import Node
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
@@ -211,18 +214,10 @@ class FindCoordinator(TxnRequest[FindCoordinatorResponse]):
         self.key = key
 
     def build(self, version: int) -> Message:
-        if version >= 4:
-            return FindCoordinatorRequest(key_type=self._kind, coordinator_keys=[self.key])
-        return FindCoordinatorRequest(key_type=self._kind, key=self.key)
+        return find_coordinator_request(self._kind, self.key, version)
 
     def handle(self, response: FindCoordinatorResponse) -> None:
-        if response.coordinators:
-            coordinator = response.coordinators[0]
-            code, message = coordinator.error_code, coordinator.error_message
-            node = Node(coordinator.node_id, coordinator.host, coordinator.port)
-        else:
-            code, message = response.error_code, response.error_message
-            node = Node(response.node_id, response.host, response.port)
+        node, code, message = coordinator_of(response)
         error = error_code_of(code)
         if error is ErrorCode.NONE:
             self.manager.coordinators[self._kind, self.key] = node

@@ -87,7 +87,7 @@ def test_what_the_setting_may_be() -> None:
     assert use(str.encode, "a") == b"a"
     assert use(lambda data: bytearray(data), b"a") == b"a"
     assert use(lambda data: None, b"a") is None
-    with pytest.raises(SerializationError, match=r"value_serializer <lambda> made a int"):
+    with pytest.raises(SerializationError, match=r"value_serializer <lambda> returned a int"):
         use(lambda data: 7, b"a")
     with pytest.raises(ConfigError, match="key_serializer is a int"):
         serializer_of(7, "key")

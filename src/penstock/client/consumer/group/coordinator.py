@@ -194,7 +194,7 @@ class ConsumerCoordinator:
     ) -> None:
         """Out of the group: its partitions go to others. Waits for the coordinator to know."""
         now = self._now()
-        known = self._coordinators.known(CoordinatorKind.GROUP, self._settings.group_id)
+        known = self._coordinators.cached(CoordinatorKind.GROUP, self._settings.group_id)
         self.events.clear()
         self._machine.leave(reason, now)
         actions, self._machine.actions = self._machine.actions, []
