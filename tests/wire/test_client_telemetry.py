@@ -13,7 +13,6 @@ from penstock.broker.client_telemetry import (
     ClientTelemetry,
     LatestPushes,
     Push,
-    uuid_text,
 )
 from penstock.controller.configs import ConfigResourceType
 from penstock.controller.image import ClusterImage
@@ -25,6 +24,7 @@ from penstock.protocol.messages.get_telemetry_subscriptions import (
 )
 from penstock.protocol.messages.push_telemetry import PushTelemetryRequest
 from penstock.records.compress import Compression, compress
+from penstock.storage.checkpoint.checkpoint_files import uuid_text
 from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
 from tests.support.protocol.admin import alter
 

@@ -31,7 +31,7 @@ class ApiVersionManager:
             [
                 ApiVersion(key, spec.min_version, spec.max_version)
                 for key, spec in HANDLERS.items()
-                if key not in _TELEMETRY or self._telemetry.is_wanted
+                if key not in _TELEMETRY or self._telemetry.has_subscriptions
             ],
             supported_features=[
                 SupportedFeatureKey(name, low, high)

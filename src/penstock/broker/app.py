@@ -6,7 +6,6 @@ controller and the leader of its partitions. No request is handled before the br
 """
 
 import asyncio
-import base64
 import logging
 import random
 import resource
@@ -61,12 +60,12 @@ from penstock.core.ids import TopicId, TopicPartition
 from penstock.core.system_clock import SystemClock
 from penstock.net.server.limits import Limits
 from penstock.net.server.socket_server import Address, SocketServer
-from penstock.storage.checkpoint.checkpoint_files import load_meta_properties
+from penstock.storage.checkpoint.checkpoint_files import load_meta_properties, uuid_text
 from penstock.storage.cleaner.log_cleaner import LogCleaner
 from penstock.storage.disk import OsDisk
 from penstock.storage.manager.log_manager import LogManager
 
-logger = logging.getLogger("penstock.broker")
+logger = logging.getLogger(__name__)
 
 _GRACE_S = 5.0
 """How long clients may take to read their last responses when the broker stops."""
@@ -132,7 +131,7 @@ class App:
         closing.callback(store.close)
         self._controller = ControllerHost(self._image, store, self._workers)
         self._controller.load()
-        cluster_id = self._image.cluster_id or self._cluster_id_of_logs() or _new_cluster_id()
+        cluster_id = self._image.cluster_id or self._cluster_id_of_logs() or uuid_text(uuid.uuid4())
         self._config.set_dynamic(
             self._image.config("brokers", DEFAULT_ENTITY),
             self._image.config("brokers", str(self._broker_id)),
@@ -237,7 +236,7 @@ class App:
             telemetry=telemetry,
             api_versions=ApiVersionManager(image, telemetry),
         )
-        surroundings = CoordinatorContext(
+        coordinator_context = CoordinatorContext(
             self._broker_id,
             config,
             image,
@@ -247,10 +246,10 @@ class App:
             clock,
             broker.topic_creator.create_internal,
         )
-        broker.groups = GroupCoordinator(surroundings, broker.authorizer)
+        broker.groups = GroupCoordinator(coordinator_context, broker.authorizer)
         broker.txn_markers = TransactionMarkers(replicas, broker.groups, broker.log_flusher, clock)
         broker.transactions = TransactionCoordinator(
-            surroundings, broker.producer_ids, broker.txn_markers
+            coordinator_context, broker.producer_ids, broker.txn_markers
         )
         broker.txn_verification = TransactionVerifier(replicas, broker.transactions, config, clock)
         limits = Limits()
@@ -304,10 +303,6 @@ class App:
             )
         )
         self._publisher.apply([*map(Put, configs), *map(Put, acls)])
-
-
-def _new_cluster_id() -> str:
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
 def _raise_file_limit() -> None:

@@ -1,13 +1,11 @@
-"""Metrics that clients push (KIP-714): who is asked for which, how often, and who gets them.
+"""Client telemetry (KIP-714): metrics subscriptions, and the metrics that clients push.
 
-Subscriptions are the settings of `client-metrics` resources. A client is asked for what all
-subscriptions that match it name together, at the shortest of their intervals. What it pushes goes
-to a `TelemetryReceiver`. Kafka serves this only with a plugin that receives; here there always is
-one, which keeps the latest of each client, so it is always served. Without subscriptions a client
-is asked for nothing and pushes nothing.
+Subscriptions are the settings of `client-metrics` resources. A client pushes the metrics of all
+subscriptions that match it, at the shortest of their intervals; without a subscription it pushes
+nothing. Pushed metrics go to a `TelemetryReceiver`. Kafka needs a plugin for that; Penstock always
+has a receiver, which keeps the latest push of each client.
 """
 
-import base64
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -24,10 +22,11 @@ from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.fields import ZERO_UUID
 from penstock.protocol.messages.push_telemetry import PushTelemetryRequest
 from penstock.records.compress import Compression
+from penstock.storage.checkpoint.checkpoint_files import uuid_text
 
 DEFAULT_INTERVAL_MS = 300_000
 COMPRESSION_TYPES = (Compression.ZSTD, Compression.LZ4, Compression.GZIP, Compression.SNAPPY)
-"""What clients may compress with, the best first."""
+"""The compression types that clients may use, the preferred one first."""
 
 _ALL_METRICS = "*"
 _MAX_INSTANCES = 16_384
@@ -36,36 +35,36 @@ _NEVER = -(1 << 62)
 
 
 class Push(NamedTuple):
-    """What a client told: OpenTelemetry's MetricsData, unpacked but not parsed."""
+    """Metrics of one client: OpenTelemetry's MetricsData, decompressed but not parsed."""
 
     client_instance_id: UUID
     client: Mapping[str, str]
-    """Who it is, by the names that a subscription can match: `client_id` and so on."""
+    """The properties that subscriptions can match: `client_id`, `client_software_name`…"""
     metrics: bytes
     received_ms: int
     terminating: bool
 
 
 class TelemetryReceiver(Protocol):
-    """Who gets what clients push. An exception is the client's INVALID_RECORD."""
+    """Receives pushed metrics. An exception makes the response INVALID_RECORD."""
 
     def export(self, push: Push) -> None: ...
 
 
 class LatestPushes:
-    """Keeps the last push of each client, of so many clients and bytes at most."""
+    """The last push of each client, limited to a number of clients and of bytes."""
 
     def __init__(self, max_clients: int = 1000, max_bytes: int = 8 << 20) -> None:
         self.pushes: OrderedDict[UUID, Push] = OrderedDict()
-        """The one that pushed last is at the end."""
+        """By client instance id, the most recent push at the end."""
         self._max_clients = max_clients
         self._max_bytes = max_bytes
         self._bytes = 0
 
     def export(self, push: Push) -> None:
-        known = self.pushes.pop(push.client_instance_id, None)
-        if known is not None:
-            self._bytes -= len(known.metrics)
+        previous = self.pushes.pop(push.client_instance_id, None)
+        if previous is not None:
+            self._bytes -= len(previous.metrics)
         self.pushes[push.client_instance_id] = push
         self._bytes += len(push.metrics)
         while len(self.pushes) > self._max_clients or self._bytes > self._max_bytes:
@@ -73,8 +72,8 @@ class LatestPushes:
 
 
 @dataclass(slots=True)
-class Instance:
-    """One client, what it is asked for, and when it was heard of."""
+class ClientInstance:
+    """A client: its subscription, and the times of its requests."""
 
     client: Mapping[str, str]
     version: int
@@ -84,12 +83,13 @@ class Instance:
     last_get_ms: int = _NEVER
     last_push_ms: int = _NEVER
     may_push_early: bool = False
-    """The first push after a subscription may come early: clients spread them."""
+    """The first push after a subscription may be early: clients spread their first pushes."""
     last_error: ErrorCode = ErrorCode.NONE
     terminating: bool = False
 
-    def may_get(self, now_ms: int) -> bool:
-        if self.last_error not in _MAY_ASK_AGAIN:
+    def try_get(self, now_ms: int) -> bool:
+        """Records a request for the subscription; returns False if it is too early."""
+        if self.last_error not in _RETRY_AT_ONCE:
             last_ms = max(self.last_get_ms, self.last_push_ms)
             if now_ms - last_ms < self.push_interval_ms:
                 return False
@@ -97,7 +97,8 @@ class Instance:
         self.may_push_early = True
         return True
 
-    def may_push(self, now_ms: int) -> bool:
+    def try_push(self, now_ms: int) -> bool:
+        """Records a push; returns False if it is too early."""
         if not self.may_push_early and now_ms - self.last_push_ms < self.push_interval_ms:
             return False
         self.may_push_early = False
@@ -105,7 +106,7 @@ class Instance:
         return True
 
 
-_MAY_ASK_AGAIN = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+_RETRY_AT_ONCE = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
 
 class _Subscription(NamedTuple):
@@ -119,47 +120,46 @@ class _Subscription(NamedTuple):
 
 @dataclass(slots=True)
 class ClientTelemetry:
-    """Answers both APIs; `new_id` draws ids for clients that have none yet."""
+    """Subscriptions and pushes of all clients; `new_id` returns random client instance ids."""
 
     image: ClusterImage
     max_bytes: int
-    """`telemetry.max.bytes`: of a push, as it is sent."""
+    """`telemetry.max.bytes`: the limit of a push, compressed."""
     new_id: Callable[[], UUID]
     receiver: TelemetryReceiver = field(default_factory=LatestPushes)
     _version: int = 0
     _read_version: int = -1
     _subscriptions: list[_Subscription] = field(default_factory=list)
-    _instances: OrderedDict[UUID, Instance] = field(default_factory=OrderedDict)
+    _instances: OrderedDict[UUID, ClientInstance] = field(default_factory=OrderedDict)
 
     @property
-    def is_wanted(self) -> bool:
-        """Whether there is a subscription at all."""
-        return bool(self._read())
+    def has_subscriptions(self) -> bool:
+        return bool(self._read_subscriptions())
 
     def subscriptions_changed(self) -> None:
-        """Clients that ask or push from now on are looked at anew."""
+        """Matches clients with the new subscriptions from their next request on."""
         self._version += 1
 
     def subscribe(
         self, instance_id: UUID, client: Mapping[str, str], now_ms: int
-    ) -> tuple[UUID, Instance]:
-        """What a client is asked for, and its id; THROTTLING where it asks too often."""
+    ) -> tuple[UUID, ClientInstance]:
+        """Returns a client's id and subscription; THROTTLING_QUOTA_EXCEEDED if it is too early."""
         if instance_id == ZERO_UUID:
-            instance_id = self._draw_id()
+            instance_id = self._generate_id()
         instance = self._instance(instance_id, client)
-        if not instance.may_get(now_ms):
-            raise _throttled(instance)
+        if not instance.try_get(now_ms):
+            raise _throttling_error(instance)
         instance.last_error = ErrorCode.NONE
         return instance_id, instance
 
     def check_push(
         self, body: PushTelemetryRequest, client: Mapping[str, str], now_ms: int
-    ) -> Instance:
-        """The client that pushes; KafkaError where it may not."""
+    ) -> ClientInstance:
+        """Returns the client that pushes; KafkaError if the push is not allowed."""
         if body.client_instance_id in _RESERVED_IDS:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                "a push needs the client instance id that GetTelemetrySubscriptions gave",
+                "a push needs the client instance id that GetTelemetrySubscriptions returned",
             )
         instance = self._instance(body.client_instance_id, client)
         try:
@@ -172,54 +172,54 @@ class ClientTelemetry:
         instance.last_error = ErrorCode.NONE
         return instance
 
-    def _check(self, body: PushTelemetryRequest, instance: Instance, now_ms: int) -> None:
+    def _check(self, body: PushTelemetryRequest, instance: ClientInstance, now_ms: int) -> None:
         if instance.terminating:
             raise KafkaError(
-                ErrorCode.INVALID_REQUEST, "the client said before that it pushed for the last time"
+                ErrorCode.INVALID_REQUEST, "the client has already sent its terminating push"
             )
-        if not instance.may_push(now_ms) and not body.terminating:
-            raise _throttled(instance)
+        if not instance.try_push(now_ms) and not body.terminating:
+            raise _throttling_error(instance)
         if body.subscription_id != instance.subscription_id:
             raise KafkaError(
                 ErrorCode.UNKNOWN_SUBSCRIPTION_ID,
-                "the subscriptions have changed: ask with GetTelemetrySubscriptions again",
+                "the subscriptions have changed: send GetTelemetrySubscriptions again",
             )
         if body.compression_type not in (Compression.NONE, *COMPRESSION_TYPES):
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-                f"compression type {body.compression_type} is not known",
+                f"compression type {body.compression_type} is unknown",
             )
         if len(body.metrics) > self.max_bytes:
             raise KafkaError(
                 ErrorCode.TELEMETRY_TOO_LARGE,
-                f"{len(body.metrics)} bytes are more than telemetry.max.bytes={self.max_bytes}",
+                f"a push of {len(body.metrics)} bytes exceeds telemetry.max.bytes={self.max_bytes}",
             )
 
-    def _draw_id(self) -> UUID:
+    def _generate_id(self) -> UUID:
         while True:
-            drawn = self.new_id()
-            if drawn not in self._instances and drawn not in _RESERVED_IDS:
-                return drawn
+            instance_id = self.new_id()
+            if instance_id not in self._instances and instance_id not in _RESERVED_IDS:
+                return instance_id
 
-    def _instance(self, instance_id: UUID, client: Mapping[str, str]) -> Instance:
-        known = self._instances.get(instance_id)
-        if known is None or known.version < self._version:
-            # One whose subscriptions have changed starts afresh, and may ask at once.
-            known = self._instances[instance_id] = self._new_instance(instance_id, client)
+    def _instance(self, instance_id: UUID, client: Mapping[str, str]) -> ClientInstance:
+        instance = self._instances.get(instance_id)
+        if instance is None or instance.version < self._version:
+            # After a change of subscriptions a client starts over and may send requests at once.
+            instance = self._instances[instance_id] = self._new_instance(instance_id, client)
         self._instances.move_to_end(instance_id)
         if len(self._instances) > _MAX_INSTANCES:
             self._instances.popitem(last=False)
-        return known
+        return instance
 
-    def _new_instance(self, instance_id: UUID, client: Mapping[str, str]) -> Instance:
+    def _new_instance(self, instance_id: UUID, client: Mapping[str, str]) -> ClientInstance:
         client = {"client_instance_id": uuid_text(instance_id), **client}
-        matching = [each for each in self._read() if each.matches(client)]
-        metrics = sorted({metric for each in matching for metric in each.metrics})
+        matches = [entry for entry in self._read_subscriptions() if entry.matches(client)]
+        metrics = sorted({metric for entry in matches for metric in entry.metrics})
         if _ALL_METRICS in metrics:
             metrics = [_ALL_METRICS]
-        interval_ms = min((DEFAULT_INTERVAL_MS, *(each.interval_ms for each in matching)))
+        interval_ms = min((DEFAULT_INTERVAL_MS, *(entry.interval_ms for entry in matches)))
         subscription_id = crc32c(f"{metrics}{interval_ms}".encode()) ^ instance_id.int
-        return Instance(
+        return ClientInstance(
             client,
             self._version,
             metrics,
@@ -227,7 +227,7 @@ class ClientTelemetry:
             ((subscription_id + (1 << 31)) & 0xFFFF_FFFF) - (1 << 31),
         )
 
-    def _read(self) -> list[_Subscription]:
+    def _read_subscriptions(self) -> list[_Subscription]:
         if self._read_version != self._version:
             self._read_version = self._version
             self._subscriptions = [
@@ -254,15 +254,15 @@ def _subscription(values: Mapping[str, str]) -> _Subscription:
     )
 
 
-def _throttled(instance: Instance) -> KafkaError:
+def _throttling_error(instance: ClientInstance) -> KafkaError:
     return KafkaError(
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-        f"the client is asked once in {instance.push_interval_ms} ms, and this came sooner",
+        f"the request is too early: the interval of this client is {instance.push_interval_ms} ms",
     )
 
 
-def client_of(request: Request) -> dict[str, str]:
-    """What subscriptions can match a client by, beside its instance id."""
+def client_properties(request: Request) -> dict[str, str]:
+    """Returns the properties, beside the instance id, by which subscriptions match a client."""
     session = request.session
     return {
         "client_id": request.client_id,
@@ -271,8 +271,3 @@ def client_of(request: Request) -> dict[str, str]:
         "client_source_address": session.host,
         "client_source_port": session.connection_id.rpartition(":")[2],
     }
-
-
-def uuid_text(value: UUID) -> str:
-    """An id as Kafka writes it."""
-    return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")

@@ -1,8 +1,8 @@
-"""The broker's loggers as resources: which there are, how much each says, and changes of that.
+"""The loggers of the broker as a resource (`BROKER_LOGGER`): their names and levels.
 
-What a Kafka user knows by a Kafka name goes by it here too: `kafka` is everything of ours, `root`
-also what libraries say. A logger without such a name has its own, and every logger answers to its
-own. Levels hold until the broker stops, as in Kafka: they are not stored.
+Loggers that Kafka has too are listed under Kafka's names: `kafka` is the whole of Penstock, `root`
+includes libraries. All loggers can also be addressed by their own names. As in Kafka, levels are
+not stored: a restart resets them.
 """
 
 import logging
@@ -17,7 +17,7 @@ from penstock.protocol.messages.incremental_alter_configs import (
 )
 
 ROOT = "root"
-_OURS = "penstock"
+_PACKAGE = "penstock"
 
 _KAFKA_NAMES = {
     "kafka": "penstock",
@@ -42,7 +42,7 @@ _LEVELS = {
 
 
 def describe_loggers(names: Iterable[str] | None = None) -> list[ConfigEntry]:
-    """Each logger and the level that holds for it."""
+    """Returns the loggers, or the named ones, with their effective levels."""
     shown = _names() if names is None else {name for name in names if _find(name) is not None}
     return [
         ConfigEntry(
@@ -62,16 +62,16 @@ def describe_loggers(names: Iterable[str] | None = None) -> list[ConfigEntry]:
 def plan_levels(
     configs: Iterable[IncrementalAlterConfigsAlterableConfig],
 ) -> list[Callable[[], None]]:
-    """What would change the levels as asked for; KafkaError where one cannot be changed so."""
-    return [_planned(config) for config in configs]
+    """Returns functions that apply the requested levels; KafkaError if one is invalid."""
+    return [_plan_level(config) for config in configs]
 
 
-def _planned(config: IncrementalAlterConfigsAlterableConfig) -> Callable[[], None]:
+def _plan_level(config: IncrementalAlterConfigsAlterableConfig) -> Callable[[], None]:
     name = config.name
     if config.config_operation not in (ConfigOperation.SET, ConfigOperation.DELETE):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"The level of logger {name} can be set (0) or deleted (1), and nothing else.",
+            f"the level of logger {name} can only be set (0) or deleted (1)",
         )
     logger = _logger(name)
     if config.config_operation == ConfigOperation.SET:
@@ -79,11 +79,11 @@ def _planned(config: IncrementalAlterConfigsAlterableConfig) -> Callable[[], Non
         if level is None:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
-                f"{config.value!r} is no level for logger {name}: use {', '.join(_LEVELS)}.",
+                f"{config.value!r} is not a level of logger {name}: use {', '.join(_LEVELS)}",
             )
     elif name == ROOT:
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, "The root logger must have a level: set another one."
+            ErrorCode.INVALID_REQUEST, "the root logger must have a level: set another one"
         )
     else:
         level = logging.NOTSET
@@ -91,12 +91,12 @@ def _planned(config: IncrementalAlterConfigsAlterableConfig) -> Callable[[], Non
 
 
 def _names() -> set[str]:
-    found = {
+    own_names = {
         name
         for name in logging.root.manager.loggerDict
-        if name.partition(".")[0] == _OURS and _find(name) is not None
+        if name.partition(".")[0] == _PACKAGE and _find(name) is not None
     }
-    return {_OWN_NAMES.get(name, name) for name in found} | {ROOT, *_KAFKA_NAMES}
+    return {_OWN_NAMES.get(name, name) for name in own_names} | {ROOT, *_KAFKA_NAMES}
 
 
 def _find(name: str) -> logging.Logger | None:
@@ -105,19 +105,19 @@ def _find(name: str) -> logging.Logger | None:
     own = _KAFKA_NAMES.get(name)
     if own is not None:
         return logging.getLogger(own)
-    known = logging.root.manager.loggerDict.get(name)
-    # A name that only stands between others has a place holder.
-    return known if isinstance(known, logging.Logger) else None
+    entry = logging.root.manager.loggerDict.get(name)
+    # A name that is only the parent of other loggers has a placeholder.
+    return entry if isinstance(entry, logging.Logger) else None
 
 
 def _logger(name: str) -> logging.Logger:
     logger = _find(name)
     if logger is None:
         raise KafkaError(
-            ErrorCode.INVALID_CONFIG, f"There is no logger {name}{nearest(name, _names())}"
+            ErrorCode.INVALID_CONFIG, f"logger {name} does not exist{nearest(name, _names())}"
         )
     return logger
 
 
 def _level_name(level: int) -> str:
-    return next((name for name, least in _LEVELS.items() if level >= least), "TRACE")
+    return next((name for name, minimum in _LEVELS.items() if level >= minimum), "TRACE")

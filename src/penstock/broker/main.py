@@ -1,4 +1,4 @@
-"""The broker as a process: settings, the event loop, signals, the line that says it is ready."""
+"""The broker process: reads the settings, runs the event loop and handles signals."""
 
 import asyncio
 import logging
@@ -13,19 +13,19 @@ from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.properties import load_broker_config
 from penstock.controller.metadata import Endpoint
 
-logger = logging.getLogger("penstock.broker")
+logger = logging.getLogger(__name__)
 
 
 def run(
     properties: Path | None, overrides: list[str], ready: Callable[[Sequence[Endpoint]], None]
 ) -> None:
-    """Serves until SIGTERM or SIGINT; KafkaError where the settings or the folders will not do.
+    """Runs a broker until SIGTERM or SIGINT; KafkaError if it cannot start with these settings.
 
-    `ready` is called once, when clients may come, with where they are told to come.
+    `ready` is called once, with the advertised endpoints, when the broker accepts requests.
     """
     config = load_broker_config(properties, overrides, hostname=socket.gethostname())
-    # A thread that packs records without letting go of the interpreter stalls the loop for this
-    # long: 5.4 ms as Python sets it, 1.3 ms so.
+    # A thread that compresses records without releasing the interpreter lock stalls the loop for
+    # this long: 5.4 ms with Python's default, 1.3 ms with this value.
     sys.setswitchinterval(0.0005)
     for remark in config.remarks():
         logger.warning("%s", remark)
@@ -34,7 +34,7 @@ def run(
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
-    """uvloop where there is one: it takes fewer microseconds for each request."""
+    """Uses uvloop if it is installed: it takes less time for each request."""
     try:
         import uvloop
     except ImportError:
@@ -43,14 +43,14 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 async def _serve(config: BrokerConfig, ready: Callable[[Sequence[Endpoint]], None]) -> None:
-    stopping = asyncio.Event()
+    stop_requested = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+        loop.add_signal_handler(number, stop_requested.set)
     app = App(config)
     await app.start()
     ready(app.endpoints)
-    await stopping.wait()
+    await stop_requested.wait()
     logger.info("stopping")
     await app.stop()
     logger.info("stopped")

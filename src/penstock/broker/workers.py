@@ -1,4 +1,4 @@
-"""The threads beside the event loop: what waits for a disk or computes for long runs there."""
+"""Thread pools for work that would block the event loop: disk I/O and long computations."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,47 +11,47 @@ T = TypeVar("T")
 
 
 class Workers:
-    """Thread pools by purpose, so that a slow cleaning never delays a flush."""
+    """One thread pool per purpose, so that a slow cleaning never delays a flush."""
 
     def __init__(self) -> None:
         self.flush = ThreadPoolExecutor(4, "penstock-flush")
-        """fsync and reads of cold files."""
+        """fsync, and reads of files that are not in memory."""
         self.compute = ThreadPoolExecutor(1, "penstock-compute")
-        """Decompressing and compressing."""
+        """Compression and decompression."""
         self.clean = ThreadPoolExecutor(1, "penstock-clean")
-        """Compaction, and moves of logs between folders."""
+        """Compaction, and moves of logs between directories."""
         self.store = ThreadPoolExecutor(1, "penstock-store")
-        """Commits of cluster metadata, one after the other."""
-        self._jobs: set[asyncio.Task[object]] = set()
+        """Commits of cluster metadata; one thread keeps them in order."""
+        self._operations: set[asyncio.Task[object]] = set()
 
     async def run(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(pool, work)
 
     def start(self, pool: ThreadPoolExecutor, operation: StagedOperation[T]) -> "asyncio.Task[T]":
-        """Does the first turn of an operation now, and the others when the threads are ready.
+        """Runs the first step of an operation now and the others as threads become available.
 
-        It goes on to its end whoever stops waiting for it.
+        The operation continues even if the caller stops waiting for it.
         """
-        ended = operation.advance()
-        job = asyncio.get_running_loop().create_task(self._carry_on(pool, operation, ended))
-        self._jobs.add(job)
-        job.add_done_callback(self._jobs.discard)
-        return job
+        is_done = operation.advance()
+        task = asyncio.get_running_loop().create_task(self._complete(pool, operation, is_done))
+        self._operations.add(task)
+        task.add_done_callback(self._operations.discard)
+        return task
 
-    async def _carry_on(
-        self, pool: ThreadPoolExecutor, operation: StagedOperation[T], ended: bool
+    async def _complete(
+        self, pool: ThreadPoolExecutor, operation: StagedOperation[T], is_done: bool
     ) -> T:
-        while not ended:
+        while not is_done:
             await self.run(pool, operation.run)
-            ended = operation.advance()
+            is_done = operation.advance()
         return operation.result
 
-    async def settle(self) -> None:
-        """Waits until all operations that were started have ended."""
-        while self._jobs:
-            await asyncio.wait(self._jobs)
+    async def wait_for_operations(self) -> None:
+        """Waits until all started operations are complete."""
+        while self._operations:
+            await asyncio.wait(self._operations)
 
     def close(self) -> None:
-        """Waits for what is running; what has not begun is dropped."""
+        """Waits for running work; work that has not started is dropped."""
         for pool in (self.flush, self.compute, self.clean, self.store):
             pool.shutdown(wait=True, cancel_futures=True)

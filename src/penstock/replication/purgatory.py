@@ -1,60 +1,61 @@
-"""Fetches that wait until enough bytes have come. While they wait they cost nothing.
+"""The fetch purgatory: fetch requests that wait until enough bytes have been appended (C1).
 
-A waiter stands in the `WatchList` of each partition that it asked for. Whoever appends tells the
-list of that partition; the host's timer or anything unexpected (a partition that goes away) calls
-`finish`.
+A `DelayedFetch` is in the `Watchers` of each partition that it reads. An append reports its bytes
+to the watchers of that partition. A timer, or anything else that ends the wait (such as the removal
+of the partition), calls `complete`. A waiting fetch costs nothing until then.
 """
 
 from collections.abc import Callable, Iterable
 
 
-class Waiter:
-    """One waiting request. `answer` is called once, when the wait ends for whatever reason."""
+class DelayedFetch:
+    """One waiting request. `on_complete` is called at most once, when the wait ends."""
 
-    __slots__ = ("_answer", "_lists", "_missing")
+    __slots__ = ("_missing_bytes", "_on_complete", "_watchers")
 
-    def __init__(self, missing_bytes: int, answer: Callable[[], None]) -> None:
-        self._missing = missing_bytes
-        self._answer: Callable[[], None] | None = answer
-        self._lists: list[WatchList] = []
+    def __init__(self, missing_bytes: int, on_complete: Callable[[], None]) -> None:
+        self._missing_bytes = missing_bytes
+        self._on_complete: Callable[[], None] | None = on_complete
+        self._watchers: list[Watchers] = []
 
-    def watch(self, lists: Iterable["WatchList"]) -> None:
-        for each in lists:
-            each.add(self)
-            self._lists.append(each)
+    def watch(self, watchers: Iterable["Watchers"]) -> None:
+        """Waits for bytes in these partitions."""
+        for partition_watchers in watchers:
+            partition_watchers.add(self)
+            self._watchers.append(partition_watchers)
 
-    def arrived(self, size: int) -> None:
-        """`size` bytes more can be read."""
-        self._missing -= size
-        if self._missing <= 0:
-            self.finish()
+    def add_bytes(self, size: int) -> None:
+        """Counts `size` more readable bytes; completes if there are enough."""
+        self._missing_bytes -= size
+        if self._missing_bytes <= 0:
+            self.complete()
 
-    def finish(self) -> None:
-        """Ends the wait; nothing happens where it has ended already."""
-        answer = self._answer
-        if answer is not None:
-            self.abandon()
-            answer()
+    def complete(self) -> None:
+        """Ends the wait and calls `on_complete`, unless the wait has already ended."""
+        on_complete = self._on_complete
+        if on_complete is not None:
+            self.cancel()
+            on_complete()
 
-    def abandon(self) -> None:
-        """Ends the wait without an answer: there is nobody left to hear it."""
-        self._answer = None
-        for each in self._lists:
-            each.discard(self)
-        self._lists.clear()
+    def cancel(self) -> None:
+        """Ends the wait without calling `on_complete`: the client has disconnected."""
+        self._on_complete = None
+        for partition_watchers in self._watchers:
+            partition_watchers.discard(self)
+        self._watchers.clear()
 
 
-class WatchList(set[Waiter]):
-    """Who waits for one partition."""
+class Watchers(set[DelayedFetch]):
+    """The delayed fetches of one partition."""
 
     __slots__ = ()
 
-    def arrived(self, size: int) -> None:
-        """`size` bytes more can be read from this partition."""
-        for waiter in tuple(self):
-            waiter.arrived(size)
+    def add_bytes(self, size: int) -> None:
+        """Reports `size` more readable bytes in this partition."""
+        for fetch in tuple(self):
+            fetch.add_bytes(size)
 
-    def finish_all(self) -> None:
-        """The partition is not what it was: every waiter looks again now."""
-        for waiter in tuple(self):
-            waiter.finish()
+    def complete_all(self) -> None:
+        """Completes every fetch, because the state of the partition has changed."""
+        for fetch in tuple(self):
+            fetch.complete()

@@ -54,7 +54,7 @@ def test_it_goes_on_when_nobody_waits_any_more(workers: Workers) -> None:
         await asyncio.sleep(0)
         waiting.cancel()
         gate.set()
-        await workers.settle()
+        await workers.wait_for_operations()
         assert job.done()
 
     asyncio.run(work())

@@ -32,7 +32,7 @@ from penstock.protocol.messages.fetch import (
     FetchRequest,
     FetchResponse,
 )
-from penstock.replication.purgatory import Waiter, WatchList
+from penstock.replication.purgatory import DelayedFetch, Watchers
 from penstock.security.acl import AclOperation, ResourceType
 from penstock.storage.log.log import Log
 from penstock.storage.log.read_ahead import ReadAhead
@@ -199,16 +199,16 @@ class _Fetch:
 
         def cancel() -> None:
             timer.cancel()
-            waiter.abandon()
+            delayed_fetch.cancel()
             future.cancel()
 
-        waiter = Waiter(missing, complete)
-        timer = loop.call_later(self._body.max_wait_ms / 1000, waiter.finish)
+        delayed_fetch = DelayedFetch(missing, complete)
+        timer = loop.call_later(self._body.max_wait_ms / 1000, delayed_fetch.complete)
         close_callbacks.add(cancel)
-        waiter.watch(self._watch_lists())
+        delayed_fetch.watch(self._watchers())
         return future
 
-    def _watch_lists(self) -> Iterable[WatchList]:
+    def _watchers(self) -> Iterable[Watchers]:
         for partition in self._fetch_context.partitions.values():
             replica = self._context.replicas.find(partition.topic, partition.index)
             if self._isolation is FetchIsolation.TXN_COMMITTED:

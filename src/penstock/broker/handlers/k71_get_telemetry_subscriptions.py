@@ -5,7 +5,7 @@ Always served, see `penstock.broker.client_telemetry`.
 
 from dataclasses import dataclass
 
-from penstock.broker.client_telemetry import COMPRESSION_TYPES, ClientTelemetry, client_of
+from penstock.broker.client_telemetry import COMPRESSION_TYPES, ClientTelemetry, client_properties
 from penstock.broker.request import HandlerResult, Request
 from penstock.core.clock import Clock
 from penstock.protocol.messages.get_telemetry_subscriptions import (
@@ -25,7 +25,7 @@ def handle(
 ) -> HandlerResult:
     telemetry = context.telemetry
     instance_id, instance = telemetry.subscribe(
-        body.client_instance_id, client_of(request), context.clock.monotonic_ms()
+        body.client_instance_id, client_properties(request), context.clock.monotonic_ms()
     )
     return GetTelemetrySubscriptionsResponse(
         client_instance_id=instance_id,

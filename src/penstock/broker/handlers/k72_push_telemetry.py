@@ -6,7 +6,12 @@ Metrics are unpacked on a thread, to ten times `telemetry.max.bytes` at most. Th
 import logging
 from dataclasses import dataclass
 
-from penstock.broker.client_telemetry import ClientTelemetry, Instance, Push, client_of
+from penstock.broker.client_telemetry import (
+    ClientInstance,
+    ClientTelemetry,
+    Push,
+    client_properties,
+)
 from penstock.broker.request import HandlerResult, Request, Response
 from penstock.broker.workers import Workers
 from penstock.core.clock import Clock
@@ -31,13 +36,17 @@ class Context:
 
 
 def handle(context: Context, request: Request, body: PushTelemetryRequest) -> HandlerResult:
-    instance = context.telemetry.check_push(body, client_of(request), context.clock.monotonic_ms())
+    instance = context.telemetry.check_push(
+        body, client_properties(request), context.clock.monotonic_ms()
+    )
     if not body.metrics:
         return PushTelemetryResponse()
     return _export(context, instance, body)
 
 
-async def _export(context: Context, instance: Instance, body: PushTelemetryRequest) -> Response:
+async def _export(
+    context: Context, instance: ClientInstance, body: PushTelemetryRequest
+) -> Response:
     telemetry = context.telemetry
     codec, metrics = Compression(body.compression_type), bytes(body.metrics)
     try:
@@ -64,7 +73,7 @@ async def _export(context: Context, instance: Instance, body: PushTelemetryReque
     return PushTelemetryResponse()
 
 
-def _refused(instance: Instance, code: ErrorCode, reason: str) -> PushTelemetryResponse:
+def _refused(instance: ClientInstance, code: ErrorCode, reason: str) -> PushTelemetryResponse:
     instance.last_error = code
     logger.warning("metrics of client %s are lost: %s", instance.client["client_id"], reason)
     return PushTelemetryResponse(error_code=code)

@@ -38,7 +38,7 @@ class BackgroundTasks:
         self._cleaner.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._log_flusher.wait_idle()
-        await self._workers.settle()
+        await self._workers.wait_for_operations()
 
     async def _stopped_within(self, seconds: float) -> bool:
         with suppress(TimeoutError):

@@ -27,7 +27,7 @@ from penstock.core.ids import TopicPartition
 from penstock.records.prepare import PreparedAppend
 from penstock.records.validate import AppendOrigin
 from penstock.replication.partition import Partition
-from penstock.replication.purgatory import WatchList
+from penstock.replication.purgatory import Watchers
 from penstock.storage.log.log import Log
 from penstock.storage.log.results import LogAppendInfo
 from penstock.storage.manager.log_creation import NewLog
@@ -46,9 +46,9 @@ class Replica:
         self.partition = partition
         self._log = log
         self.config = config
-        self.delayed_fetches = WatchList()
+        self.delayed_fetches = Watchers()
         """Fetches that may read up to the high watermark."""
-        self.delayed_committed_fetches = WatchList()
+        self.delayed_committed_fetches = Watchers()
         """Fetches that may read up to the last stable offset (`read_committed`)."""
 
     @property
@@ -129,15 +129,15 @@ class Replica:
         stable = log.last_stable_offset if committed else 0
         log.update_high_watermark(self.partition.high_watermark(log.log_end_offset))
         if self.delayed_fetches:
-            self.delayed_fetches.arrived(size)
+            self.delayed_fetches.add_bytes(size)
         if committed:
             moved = log.last_stable_offset - stable
             if moved:
-                committed.arrived(max(size, moved))
+                committed.add_bytes(max(size, moved))
 
     def complete_delayed_fetches(self) -> None:
-        self.delayed_fetches.finish_all()
-        self.delayed_committed_fetches.finish_all()
+        self.delayed_fetches.complete_all()
+        self.delayed_committed_fetches.complete_all()
 
 
 _LEADER_ERRORS = {
