@@ -10,8 +10,9 @@ from bench.broker_client import Client
 from bench.broker_process import clients_on_a_core, start_broker
 from bench.coordinator_requests import requests
 from bench.report import Row, at_most
-from penstock.coordinator.group.records import OffsetRecord, encode_record
-from penstock.coordinator.partitioning import partition_of
+from penstock.coordinator.group.offsets.records import OffsetRecord
+from penstock.coordinator.group.records import encode_record
+from penstock.coordinator.partitioning import partition_for
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
 from penstock.core.system_clock import SystemClock
@@ -51,7 +52,7 @@ def loading(folder: Path, *, groups: int, rounds: int) -> list[Row]:
     """Groups that read 100 partitions have committed them all, so often."""
     names = [f"group-{number}" for number in range(groups)]
     fill(folder / "data", names, rounds)
-    spread = {partition_of(name, PARTITIONS): name for name in names}
+    spread = {partition_for(name, PARTITIONS): name for name in names}
     start = time.perf_counter()
     with start_broker(folder) as broker:
         ready = time.perf_counter()
@@ -78,7 +79,7 @@ def fill(folder: Path, groups: list[str], rounds: int) -> None:
     ]
     for number in range(rounds):
         for group in groups:
-            log = logs[partition_of(group, PARTITIONS)]
+            log = logs[partition_for(group, PARTITIONS)]
             for batch in commits(group, number):
                 log.append_as_leader(batch, 0, origin=AppendOrigin.COORDINATOR)
     manager.shutdown()

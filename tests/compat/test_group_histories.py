@@ -12,12 +12,8 @@ from itertools import groupby, islice
 import pytest
 from msgspec import Struct
 
-from penstock.coordinator.group.records import (
-    Record,
-    Skipped,
-    decode_record,
-    encode_record,
-)
+from penstock.coordinator.group.record import Record
+from penstock.coordinator.group.records import Skipped, decode_record, encode_record
 from penstock.protocol.codec import decode, encode
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.consumer_group_heartbeat import (

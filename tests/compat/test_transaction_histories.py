@@ -8,7 +8,6 @@ same.
 
 from random import Random
 
-from penstock.coordinator.partitioning import java_hash
 from penstock.coordinator.txn.metadata import (
     MAX_EPOCH,
     NO_ID,
@@ -31,6 +30,7 @@ from penstock.coordinator.txn.records import (
 )
 from penstock.coordinator.txn.state import TransactionState
 from penstock.core.ids import TopicPartition
+from penstock.core.java_hash import string_hash
 from tests.support.kafka.broker import JAVA_FOLDER, KafkaParts
 
 LIVES = 100
@@ -44,7 +44,7 @@ S = TransactionState
 
 def bucket(topic: str, partition: int | None = None) -> int:
     """Where a topic, or a partition, goes in a small table of Java's."""
-    code = java_hash(topic) if partition is None else 31 * (31 + partition) + java_hash(topic)
+    code = string_hash(topic) if partition is None else 31 * (31 + partition) + string_hash(topic)
     code &= 0xFFFFFFFF
     return (code ^ code >> 16) % BUCKETS
 

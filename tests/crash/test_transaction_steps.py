@@ -125,7 +125,7 @@ def almost_out_of_epochs(directory: Path) -> Account:
 def wear_out(inside: Broker, transactional_id: str, epoch: int) -> None:
     """The coordinator will find in its log that so many epochs have been used."""
     coordinator = inside.transactions
-    partition = coordinator.partition_of(transactional_id)
+    partition = coordinator.partition_for(transactional_id)
     assert partition is not None
     shard = coordinator._shards[partition]
     assert shard is not None

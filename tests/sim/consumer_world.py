@@ -26,13 +26,9 @@ from penstock.coordinator.group.events import (
     Timer,
     TopicsChanged,
 )
-from penstock.coordinator.group.records import (
-    OffsetRecord,
-    Record,
-    Skipped,
-    decode_record,
-    encode_record,
-)
+from penstock.coordinator.group.offsets.records import OffsetRecord
+from penstock.coordinator.group.record import Record
+from penstock.coordinator.group.records import Skipped, decode_record, encode_record
 from penstock.coordinator.group.responses import error_response
 from penstock.coordinator.group.shard import GroupShard
 from penstock.coordinator.machine import SetTimer, TimerFired
@@ -162,7 +158,7 @@ class Coordinator:
         assert group is None or group.group_epoch >= self.replied_epoch, "an epoch was lost"
         stored = self.shard.offsets.of(GROUP)
         self.offsets = {(t, p): v.offset for t, ps in stored.items() for p, v in ps.items()}
-        self._perform(self.shard.loaded(self.world.now))
+        self._perform(self.shard.start(self.world.now))
 
     def replayed(self) -> GroupShard:
         """A shard made from the bytes of the log alone."""
@@ -210,7 +206,7 @@ class Coordinator:
         world = self.world
         if result.records and world.chance(world.faults.append):
             error = ErrorCode.NOT_ENOUGH_REPLICAS
-            failed = self.shard.failed(result, error, world.now, applied=False)
+            failed = self.shard.write_failed(result, error, world.now, applied=False)
             self._change(failed)
             self._respond(failed)
             return
@@ -260,7 +256,7 @@ class Coordinator:
         while life == self.life and self.held and self.held[0].deadline <= self.world.now:
             held = self.held.pop(0)
             error = ErrorCode.REQUEST_TIMED_OUT
-            failed = self.shard.failed(held.result, error, self.world.now, applied=True)
+            failed = self.shard.write_failed(held.result, error, self.world.now, applied=True)
             self._change(failed)
             self._respond(failed)
 

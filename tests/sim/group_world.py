@@ -11,16 +11,12 @@ from heapq import heappop, heappush
 from random import Random
 
 from penstock.coordinator.group.classic.model import ClassicGroup, ClassicGroupState, group_value
+from penstock.coordinator.group.classic.records import ClassicGroupRecord
 from penstock.coordinator.group.config import GroupConfig
 from penstock.coordinator.group.events import Context, Requested, Result, Timer
-from penstock.coordinator.group.records import (
-    ClassicGroupRecord,
-    OffsetRecord,
-    Record,
-    Skipped,
-    decode_record,
-    encode_record,
-)
+from penstock.coordinator.group.offsets.records import OffsetRecord
+from penstock.coordinator.group.record import Record
+from penstock.coordinator.group.records import Skipped, decode_record, encode_record
 from penstock.coordinator.group.responses import error_response
 from penstock.coordinator.group.shard import GroupShard
 from penstock.coordinator.machine import SetTimer, TimerFired
@@ -156,7 +152,7 @@ class Coordinator:
         self.held: list[Held] = []
         self.committed = len(self.log)
         self.checks.restarted(self.shard)
-        self._perform(self.shard.loaded(self.world.now))
+        self._perform(self.shard.start(self.world.now))
 
     def replayed(self) -> GroupShard:
         """A shard made from the bytes of the log alone."""
@@ -211,7 +207,7 @@ class Coordinator:
         now = self.world.now
         if result.records and self.world.chance(self.world.faults.append):
             error = ErrorCode.NOT_ENOUGH_REPLICAS
-            self._perform_failed(self.shard.failed(result, error, now, applied=False))
+            self._perform_failed(self.shard.write_failed(result, error, now, applied=False))
             return
         self.log.extend(encode_record(record) for record in result.records)
         self._change(result)
@@ -257,7 +253,7 @@ class Coordinator:
         for held in late:
             error = ErrorCode.REQUEST_TIMED_OUT
             self._perform_failed(
-                self.shard.failed(held.result, error, self.world.now, applied=True)
+                self.shard.write_failed(held.result, error, self.world.now, applied=True)
             )
         self._schedule_timers()
 
@@ -341,7 +337,8 @@ class GroupChecks:
                 assert group is not None
                 if isinstance(request, SyncGroupRequest):
                     assert request.generation_id == group.generation, "a sync of another generation"
-        for changed in result.groups:
+        for changed in result.state_updates:
+            assert isinstance(changed, ClassicGroup)
             if changed.state is ClassicGroupState.COMPLETING_REBALANCE:
                 dynamic = {m.member_id for m in changed.members.values() if m.instance_id is None}
                 assert dynamic <= self.joined[changed.generation], "a member that did not join"

@@ -6,7 +6,7 @@ of the broker, which is held against it.
 
 from collections.abc import Callable
 
-from penstock.coordinator.group.records import OffsetRecord
+from penstock.coordinator.group.offsets.records import OffsetRecord
 from penstock.coordinator.group.records import decode_record as decode_group_record
 from penstock.coordinator.txn.records import Skipped, decode_record
 from penstock.coordinator.txn.state import VALID_PREVIOUS_STATES, TransactionState

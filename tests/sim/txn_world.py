@@ -201,7 +201,7 @@ class World:
             LAST_EPOCHS, producer_id, 5_000, self.now_ms, producer_epoch=epoch
         )
         key, value = encode_record(record_of(metadata, self._transaction_version))
-        partition = broker.broker.transactions.partition_of(LAST_EPOCHS)
+        partition = broker.broker.transactions.partition_for(LAST_EPOCHS)
         assert partition is not None
         replica = broker.broker.replicas.find(TRANSACTION_STATE_TOPIC, partition)
         batch = build_batch([Record(0, self.now_ms, key, value)])

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.broker.broker import Broker
 from penstock.controller.configs import ConfigResourceType
-from penstock.coordinator.partitioning import partition_of
+from penstock.coordinator.partitioning import partition_for
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
 from penstock.core.internal_topics import ADMIN_CLIENT_ID, GROUP_METADATA_TOPIC
@@ -258,7 +258,7 @@ def test_a_record_that_makes_no_sense_is_left_out(
 
 def test_a_batch_whose_bits_have_changed_is_left_out(tmp_path: Path) -> None:
     """The commit in it is lost, nothing else; nobody gets an offset that was not committed."""
-    partition = partition_of("tool", 2)
+    partition = partition_for("tool", 2)
     with watching():
         with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
             groups = Groups(client)

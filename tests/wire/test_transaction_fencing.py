@@ -181,7 +181,7 @@ def stand_at(broker: RunningBroker, name: str, epoch: int) -> None:
 
     def change(inside: Broker) -> None:
         transactions = inside.transactions
-        partition = transactions.partition_of(name)
+        partition = transactions.partition_for(name)
         assert partition is not None
         shard = transactions._shards[partition]
         assert shard is not None

@@ -1,1 +1,4 @@
-"""Who reads what, and how far: the coordinators of groups, as pure machines."""
+"""Coordinators of groups and transactions, as pure state machines.
+
+`group.shard` is the place to start: it describes how a host runs a shard.
+"""

@@ -1,7 +1,8 @@
-"""What every coordinator's machine takes and gives, as values.
+"""The interface between a coordinator's state machine and its host, as values.
 
-A machine is a shard: the state of one partition of a coordinator's topic. `handle` decides and
-changes nothing, what is applied alone changes state; `group.shard` says how a host drives it.
+A state machine is a shard: the state of one partition of a coordinator's topic. Its `handle`
+decides and changes nothing; only applying records changes state. `group.shard` describes how a host
+runs it.
 """
 
 from collections.abc import Hashable, Sequence
@@ -12,25 +13,29 @@ from msgspec import Struct
 from penstock.core.errors import ErrorCode
 from penstock.protocol.fields import Message
 
-T_co = TypeVar("T_co", bound=Hashable, covariant=True)
-"""The timers of a machine: values that say what is due."""
+TimerT_co = TypeVar("TimerT_co", bound=Hashable, covariant=True)
+"""The timers of a shard: values that name what is due."""
+EventT_contra = TypeVar("EventT_contra", contravariant=True)
+"""The events that a shard handles."""
+ResultT = TypeVar("ResultT")
+"""The results of a shard, see `CoordinatorResult`."""
 
 
-class SetTimer(Struct, Generic[T_co], frozen=True, gc=False):
-    """Call back at this time. It replaces a deadline that the same timer had."""
+class SetTimer(Struct, Generic[TimerT_co], frozen=True, gc=False):
+    """Sets a timer. It replaces a deadline that the same timer had."""
 
-    timer: T_co
+    timer: TimerT_co
     deadline_ms: int
 
 
-class CancelTimer(Struct, Generic[T_co], frozen=True, gc=False):
-    timer: T_co
+class CancelTimer(Struct, Generic[TimerT_co], frozen=True, gc=False):
+    timer: TimerT_co
 
 
-class TimerFired(Struct, Generic[T_co], frozen=True, gc=False):
+class TimerFired(Struct, Generic[TimerT_co], frozen=True, gc=False):
     """An event: a timer is due, and is no longer set."""
 
-    timer: T_co
+    timer: TimerT_co
 
 
 class Response(Struct, frozen=True, gc=False):
@@ -40,8 +45,8 @@ class Response(Struct, frozen=True, gc=False):
     message: Message
 
 
-class Decision(Protocol[T_co]):
-    """What the results of all machines have."""
+class CoordinatorResult(Protocol[TimerT_co]):
+    """What the results of all shards have in common."""
 
     @property
     def records(self) -> Sequence[object]: ...
@@ -50,20 +55,27 @@ class Decision(Protocol[T_co]):
     def responses(self) -> Sequence[Response]: ...
 
     @property
-    def timers(self) -> Sequence[SetTimer[T_co] | CancelTimer[T_co]]: ...
+    def timers(self) -> Sequence[SetTimer[TimerT_co] | CancelTimer[TimerT_co]]: ...
 
 
-E_contra = TypeVar("E_contra", contravariant=True)
-R = TypeVar("R")
+class Shard(Protocol[EventT_contra, ResultT]):
+    """The state machine of one partition: events in, results out."""
 
+    def start(self, now: int) -> ResultT:
+        """Returns what follows once all records of the partition have been applied."""
+        ...
 
-class Shard(Protocol[E_contra, R]):
-    """The machine of one partition: events go in, results come out."""
+    def unload(self) -> Sequence[Response]:
+        """Returns error responses to the requests that wait inside the shard."""
+        ...
 
-    def loaded(self, now: int) -> R: ...
+    def handle(self, event: EventT_contra, now: int) -> ResultT: ...
 
-    def unload(self) -> Sequence[Response]: ...
+    def write_failed(
+        self, result: ResultT, error: ErrorCode, now: int, *, applied: bool
+    ) -> ResultT:
+        """Returns what follows when the records of a result are not written or not committed.
 
-    def handle(self, event: E_contra, now: int) -> R: ...
-
-    def failed(self, result: R, error: ErrorCode, now: int, *, applied: bool) -> R: ...
+        `applied` says whether the changes of the result have been applied.
+        """
+        ...

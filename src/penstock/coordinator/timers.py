@@ -1,17 +1,18 @@
-"""Timers as values: what was set, and what is due."""
+"""A queue of timers, each a value with a deadline."""
 
 from collections.abc import Callable, Hashable
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
+"""The timers."""
 
 
 class TimerQueue(Generic[K]):
-    """Deadlines by key. Setting a key again replaces its deadline: each key is due at most once.
+    """Deadlines by key. Setting a key again replaces its deadline, so each key is due at most once.
 
-    A heartbeat sets its timer again long before it is due, so a replaced deadline stays in the
-    heap and is dropped when it comes up; the heap is rebuilt once most of it is of that kind.
+    Heartbeats set their timers again long before they are due. So a replaced deadline stays in the
+    heap until it reaches the top; the heap is rebuilt once most deadlines in it are replaced ones.
     """
 
     def __init__(self) -> None:
@@ -37,19 +38,19 @@ class TimerQueue(Generic[K]):
         self._deadlines.pop(key, None)
 
     def cancel_where(self, matches: Callable[[K], bool]) -> None:
-        """Cancels all whose key matches; looks at every one."""
+        """Cancels all keys that match; takes time for every key."""
         for key in [key for key in self._deadlines if matches(key)]:
             del self._deadlines[key]
 
     def next_deadline(self) -> int | None:
-        """When to look again; None where no timer is set."""
+        """Returns the earliest deadline; None if no timer is set."""
         self._drop_replaced()
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now: int) -> K | None:
-        """The key that was due first, which is then no longer set; None where none is due.
+        """Removes and returns the key with the earliest deadline; None if none is due.
 
-        Handle one key before asking for the next: what it leads to may cancel others.
+        Handle one key before popping the next: handling may cancel others.
         """
         self._drop_replaced()
         if not self._heap or self._heap[0][0] > now:

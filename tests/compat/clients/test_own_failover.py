@@ -18,7 +18,7 @@ from penstock.client.consumer.record import ConsumerRecord
 from penstock.client.errors import KafkaTimeoutError
 from penstock.client.producer.future import RecordFuture
 from penstock.client.producer.producer import Producer
-from penstock.coordinator.partitioning import partition_of
+from penstock.coordinator.partitioning import partition_for
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.api_key import ApiKey
@@ -285,7 +285,7 @@ def coordinated_by(admin: Admin, log: str, broker: int, prefix: str) -> str:
     """An id whose coordinator is this broker: the leader of its partition in `log`."""
     led = leaders(admin, log)
     names = (f"{prefix}-{number}" for number in range(1000))
-    return next(name for name in names if led[partition_of(name, len(led))] == broker)
+    return next(name for name in names if led[partition_for(name, len(led))] == broker)
 
 
 def read_on(consumer: Consumer, records: list[ConsumerRecord], count: int) -> None:

@@ -16,7 +16,8 @@ from penstock.coordinator.group.events import (
     Timer,
     TopicsChanged,
 )
-from penstock.coordinator.group.records import Record, Skipped, decode_record, encode_record
+from penstock.coordinator.group.record import Record
+from penstock.coordinator.group.records import Skipped, decode_record, encode_record
 from penstock.coordinator.group.shard import GroupShard
 from penstock.coordinator.machine import Response, SetTimer, TimerFired
 from penstock.coordinator.timers import TimerQueue
@@ -114,7 +115,7 @@ class GroupHost:
         self.append_error: ErrorCode | None = None
         """The next append fails with it."""
         self._count = 0
-        self._perform(self.shard.loaded(self.now))
+        self._perform(self.shard.start(self.now))
 
     def new_timers(self) -> TimerQueue[Timer]:
         return TimerQueue()
@@ -194,7 +195,7 @@ class GroupHost:
     def _perform(self, result: Result) -> None:
         if result.records and self.append_error is not None:
             error, self.append_error = self.append_error, None
-            self._perform(self.shard.failed(result, error, self.now, applied=False))
+            self._perform(self.shard.write_failed(result, error, self.now, applied=False))
             return
         self.log.extend(encode_record(record) for record in result.records)
         for change in result.changes:
@@ -228,7 +229,7 @@ class GroupHost:
         """What is held back takes too long."""
         held, self.held, self.commits = self.held, [], True
         for result in held:
-            self._perform(self.shard.failed(result, error, self.now, applied=True))
+            self._perform(self.shard.write_failed(result, error, self.now, applied=True))
 
     def records(self, since: int = 0) -> list[Record]:
         found = [decode_record(key, value) for key, value in self.log[since:]]
@@ -243,7 +244,7 @@ class GroupHost:
         self.timers = self.new_timers()
         self.held.clear()
         self.waiters.clear()
-        self._perform(self.shard.loaded(self.now))
+        self._perform(self.shard.start(self.now))
 
 
 # --- requests

@@ -80,7 +80,7 @@ class TxnHost:
         """The next append fails with it."""
         self.next_producer_id = FIRST_PRODUCER_ID
         self._count = 0
-        self._perform(self.shard.loaded(self.now))
+        self._perform(self.shard.start(self.now))
 
     # --- requests and time
 
@@ -129,7 +129,7 @@ class TxnHost:
     def _perform(self, result: Result) -> None:
         if result.records and self.append_error is not None:
             error, self.append_error = self.append_error, None
-            self._perform(self.shard.failed(result, error, self.now, applied=False))
+            self._perform(self.shard.write_failed(result, error, self.now, applied=False))
             return
         self.log.extend(encode_record(record) for record in result.records)
         for change in result.changes:
@@ -166,7 +166,7 @@ class TxnHost:
         """What is held back takes too long; responses leave, markers wait on."""
         held, self.held = self.held, []
         for result in held:
-            failed = self.shard.failed(result, error, self.now, applied=True)
+            failed = self.shard.write_failed(result, error, self.now, applied=True)
             assert not failed.records
             self._deliver(failed.responses)
             self._perform(replace(failed, responses=()))
@@ -202,7 +202,7 @@ class TxnHost:
         self.held.clear()
         self.waiters.clear()
         self.markers.clear()
-        self._perform(self.shard.loaded(self.now))
+        self._perform(self.shard.start(self.now))
 
     # --- looking inside
 

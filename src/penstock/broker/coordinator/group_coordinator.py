@@ -3,9 +3,8 @@
 import asyncio
 import logging
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
-from typing import cast
 from uuid import UUID
 
 from penstock.broker.coordinator.group_settings import group_config
@@ -39,20 +38,11 @@ from penstock.coordinator.group.events import (
     TopicsChanged,
     TransactionEnded,
 )
-from penstock.coordinator.group.multi_group_requests import (
-    MultiGroupRequest,
-    MultiGroupResponse,
-    merge,
-    split,
-)
+from penstock.coordinator.group.multi_group_requests import merge, split
 from penstock.coordinator.group.offsets.reader import OffsetReader
-from penstock.coordinator.group.records import (
-    OffsetRecord,
-    Record,
-    Skipped,
-    decode_record,
-    encode_record,
-)
+from penstock.coordinator.group.offsets.records import OffsetRecord
+from penstock.coordinator.group.record import Record
+from penstock.coordinator.group.records import Skipped, decode_record, encode_record
 from penstock.coordinator.group.responses import error_response
 from penstock.coordinator.group.shard import GroupShard
 from penstock.coordinator.machine import TimerFired
@@ -154,15 +144,15 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
 
     def send(self, request: Request, body: Message, group_id: str) -> "asyncio.Future[Message]":
         """Puts a request that names one group to its coordinator."""
-        return self._send(self.partition_of(group_id), request, body)
+        return self._send(self.partition_for(group_id), request, body)
 
     def commit_in_transaction(
         self, request: Request, body: TxnOffsetCommitRequest, guard: VerificationGuard | None
     ) -> "asyncio.Future[Message]":
         """Sends a TxnOffsetCommit to its coordinator, once the transaction has been verified."""
-        return self._send(self.partition_of(body.group_id), request, body, guard)
+        return self._send(self.partition_for(body.group_id), request, body, guard)
 
-    async def send_split(self, request: Request, body: MultiGroupRequest) -> MultiGroupResponse:
+    async def send_split(self, request: Request, body: Message) -> Message:
         """Puts a request that names several groups to their coordinators."""
         topic = self._image.topics.get(GROUP_METADATA_TOPIC)
         partitions = len(topic.assignments) if topic is not None else 1
@@ -172,7 +162,7 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
         answers = await asyncio.gather(
             *(self._send(part.partition, request, part.request) for part in parts)
         )
-        return merge(body, request.version, cast("Sequence[MultiGroupResponse]", answers))
+        return merge(body, request.version, answers)
 
     def _send(
         self,

@@ -19,8 +19,8 @@ from penstock.broker.replica.replica_manager import Replica, ReplicaManager
 from penstock.broker.workers import Workers
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import Change, Delete, PartitionRecord, Put
-from penstock.coordinator.machine import Decision, Response, SetTimer, Shard, TimerFired
-from penstock.coordinator.partitioning import partition_of
+from penstock.coordinator.machine import CoordinatorResult, Response, SetTimer, Shard, TimerFired
+from penstock.coordinator.partitioning import partition_for
 from penstock.coordinator.timers import TimerQueue
 from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
@@ -35,7 +35,7 @@ CreateTopic = Callable[[str, int, int, dict[str, str]], Coroutine[Any, Any, None
 
 S = TypeVar("S", bound=Shard[Any, Any])
 E = TypeVar("E")
-R = TypeVar("R", bound=Decision[Any])
+R = TypeVar("R", bound=CoordinatorResult[Any])
 T = TypeVar("T", bound=Hashable)
 L = TypeVar("L")
 """What a shard is loaded from: records, and whatever else a batch says."""
@@ -124,15 +124,15 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
 
     def coordinator_of(self, key: str) -> int:
         """The broker that coordinates a group or transactional id; -1 where that is not known."""
-        partition = self.partition_of(key)
+        partition = self.partition_for(key)
         if partition is None:
             return -1
         return self._image.partitions[TopicPartition(self.topic, partition)].leader
 
-    def partition_of(self, key: str) -> int | None:
+    def partition_for(self, key: str) -> int | None:
         """The partition that a group or transactional id belongs to; None without a topic."""
         topic = self._image.topics.get(self.topic)
-        return None if topic is None else partition_of(key, len(topic.assignments))
+        return None if topic is None else partition_for(key, len(topic.assignments))
 
     def submit(
         self, partition: int | None, request: Message, version: int, event: Callable[[int], E]
@@ -166,7 +166,7 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
                 break
             except KafkaError as error:
                 logger.error("%s-%d could not be written: %s", self.topic, partition, error.message)
-                result = shard.failed(result, error.code, self._clock.now_ms(), applied=False)
+                result = shard.write_failed(result, error.code, self._clock.now_ms(), applied=False)
         self._apply_result(partition, shard, result)
         flushing = self._flushing.get(partition)
         if flushing is None or flushing.done():
@@ -199,7 +199,7 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
         """Goes on with a result that has waited until it is durable, or cannot be."""
         if flushing.cancelled() or flushing.exception() is not None:
             error = ErrorCode.KAFKA_STORAGE_ERROR
-            result = shard.failed(result, error, self._clock.now_ms(), applied=True)
+            result = shard.write_failed(result, error, self._clock.now_ms(), applied=True)
             self._apply_result(partition, shard, result)
         self._respond(result.responses)
         if self._shards.get(partition) is shard:
@@ -284,7 +284,7 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
         if self._loads.get(partition) == number:
             self._shards[partition] = shard
             self._configure(shard)
-            self._commit_result(partition, shard, shard.loaded(self._clock.now_ms()))
+            self._commit_result(partition, shard, shard.start(self._clock.now_ms()))
             self._after_load(partition, shard)
 
     def _forget_load(self, partition: int, number: int) -> None:

@@ -115,7 +115,7 @@ class TransactionCoordinator(CoordinatorHost[TransactionShard, Event, Result, Ti
             refused: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
             refused.set_result(error_response(body, request.version, ErrorCode.INVALID_REQUEST))
             return refused
-        return self._send(self.partition_of(transactional_id), request, body)
+        return self._send(self.partition_for(transactional_id), request, body)
 
     async def send_to_all(self, request: Request, body: Message) -> list[Message]:
         """Puts a request to every partition that is led here."""
@@ -158,7 +158,7 @@ class TransactionCoordinator(CoordinatorHost[TransactionShard, Event, Result, Ti
             ]
         )
         answer = await self.submit(
-            self.partition_of(transactional_id),
+            self.partition_for(transactional_id),
             body,
             _BETWEEN_BROKERS_VERSION,
             lambda number: Requested(body, Context(number, _BETWEEN_BROKERS_VERSION, "")),

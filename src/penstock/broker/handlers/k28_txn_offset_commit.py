@@ -88,7 +88,7 @@ async def _commit(
 ) -> TxnOffsetCommitResponse:
     if not body.group_id:
         return _refused(request, body, ErrorCode.INVALID_GROUP_ID)
-    partition = context.groups.partition_of(body.group_id)
+    partition = context.groups.partition_for(body.group_id)
     if partition is None:
         return _refused(request, body, ErrorCode.NOT_COORDINATOR)
     said = await _verified(context, request, body, TopicPartition(GROUP_METADATA_TOPIC, partition))

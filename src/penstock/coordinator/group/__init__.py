@@ -1,4 +1,5 @@
 """Groups and their offsets: the state of one partition of `__consumer_offsets`.
 
-`shard` is the machine and says how a host drives it; `events` are the values that go in and out.
+`shard` is the state machine and describes how a host runs it; `events` are the values that go in
+and out. Each type of group has a package (`classic`, `consumer`) and an entry in `group_types`.
 """

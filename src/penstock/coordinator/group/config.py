@@ -8,18 +8,17 @@ from msgspec import Struct
 from penstock.coordinator.group.assignors import ASSIGNORS
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-"""How long a JoinGroup of a new member waits before the member is taken for gone."""
+"""How long a JoinGroup of a new member may wait before the member is removed."""
 
 WRITE_RETRY_MS = 1000
-"""When a timer comes again whose records could not be written."""
-
+"""The delay until a timer fires again whose records could not be written."""
 
 REGEX_BATCH_REFRESH_MIN_INTERVAL_MS = 10_000
-"""The patterns of a group are not resolved again sooner."""
+"""The minimum time between two resolutions of a group's patterns."""
 
 
 class MigrationPolicy(Enum):
-    """Which groups with members may change between the protocols: both ways, one, or none."""
+    """Which migrations of groups with members are allowed (`group.consumer.migration.policy`)."""
 
     BIDIRECTIONAL = "bidirectional"
     UPGRADE = "upgrade"
@@ -36,16 +35,16 @@ class MigrationPolicy(Enum):
 
 
 class ConsumerGroupConfig(Struct, frozen=True):
-    """`group.consumer.*`: what a group may have its own value of."""
+    """`group.consumer.*`: the settings that a group can override."""
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
     assignment_interval_ms: int = 1_000
-    """How long a target assignment lasts before the next one is computed."""
+    """The minimum time between two computations of the target assignment."""
 
 
 class GroupConfig(Struct, frozen=True):
-    """What the coordinator of groups can be told. A host may replace it at any time."""
+    """The settings of the group coordinator. The host may replace them at any time."""
 
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
@@ -56,12 +55,12 @@ class GroupConfig(Struct, frozen=True):
     offsets_retention_check_interval_ms: int = 600_000
     group_consumer_max_size: int = 2_147_483_647
     group_consumer_assignors: tuple[str, ...] = tuple(ASSIGNORS)
-    """Names of `ASSIGNORS`; the first is for members that ask for none."""
+    """Names of `ASSIGNORS`; the first is the default of members that request none."""
     group_consumer_migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
     group_consumer_regex_refresh_interval_ms: int = 600_000
     consumer: ConsumerGroupConfig = ConsumerGroupConfig()
     consumer_overrides: Mapping[str, ConsumerGroupConfig] = {}
-    """By group: the settings of groups that have any of their own."""
+    """The settings of groups that override any, by group."""
 
     @property
     def offsets_retention_ms(self) -> int:

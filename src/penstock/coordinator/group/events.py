@@ -1,81 +1,79 @@
-"""What goes into a group shard and what comes out, as values."""
+"""What goes into a group shard and what comes out, as values: events, timers, results, effects."""
 
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from penstock.coordinator.group.classic.model import ClassicGroup
-from penstock.coordinator.group.consumer.model import ConsumerGroup, ConsumerGroupSoftState
-from penstock.coordinator.group.records import OffsetRecord, Record
+from penstock.coordinator.group.group import StateUpdate
+from penstock.coordinator.group.offsets.records import OffsetRecord
+from penstock.coordinator.group.record import Record
 from penstock.coordinator.group.topics import Topics
 from penstock.coordinator.machine import CancelTimer, Response, SetTimer, TimerFired
 from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import Message
 
-Group = ClassicGroup | ConsumerGroup
-
 
 class Context(Struct, frozen=True, gc=False):
-    """Who sends a request, and what the machine may need to decide about it."""
+    """The client that sent a request, and what a decision about the request may need."""
 
     waiter: int
-    """The number under which the reply will come. The host never uses it for another request."""
+    """The number of the response. The host never uses it for another request."""
     version: int
     client_id: str
     client_host: str
     """As Kafka's tools show it: `/127.0.0.1`."""
     uuid: str
-    """A fresh random UUID: the end of the member id, where the request makes a member."""
+    """A new random UUID: the end of the member id if the request creates a member."""
     topics: Topics
     session: object = None
-    """The client's session, which effects of the request need for its rights. Opaque here: only
+    """The client's session: effects of the request run with its rights. Opaque to the shard, only
     the host knows its type."""
     guard: object = None
-    """Under which the producer's transaction was verified, for TxnOffsetCommit. Opaque here."""
+    """For TxnOffsetCommit: the guard under which the transaction was verified. Opaque too."""
 
 
-# --- timers: what can be due
+# --- timers
 
 
 class SessionTimer(Struct, frozen=True, gc=False):
-    """A member has not been heard of for its session timeout."""
+    """A member has sent nothing for its session timeout."""
 
     group_id: str
     member_id: str
 
 
 class JoinTimer(Struct, frozen=True, gc=False):
-    """A group has waited long enough for its members to join."""
+    """The time in which the members of a classic group must join is over."""
 
     group_id: str
 
 
 class SyncTimer(Struct, frozen=True, gc=False):
-    """A group has waited long enough for its members to fetch their assignments."""
+    """The time in which the members of a classic group must fetch their assignments is over."""
 
     group_id: str
 
 
 class ExpiryTimer(Struct, frozen=True, gc=False):
-    """It is time to look for offsets that have expired."""
+    """The search for expired offsets is due."""
 
 
 class RevocationTimer(Struct, frozen=True, gc=False):
-    """A member of a consumer group has had time enough to let go of partitions."""
+    """The time in which a member of a consumer group must give up revoked partitions is over."""
 
     group_id: str
     member_id: str
 
 
 class RejoinTimer(Struct, frozen=True, gc=False):
-    """A member of a consumer group that speaks the classic protocol should have joined again."""
+    """A member of a consumer group that uses the classic protocol should have joined again."""
 
     group_id: str
     member_id: str
 
 
 class ResyncTimer(Struct, frozen=True, gc=False):
-    """A member that speaks the classic protocol should have fetched its new assignment."""
+    """A member that uses the classic protocol should have fetched its new assignment."""
 
     group_id: str
     member_id: str
@@ -84,26 +82,27 @@ class ResyncTimer(Struct, frozen=True, gc=False):
 Timer = (
     SessionTimer | JoinTimer | SyncTimer | ExpiryTimer | RevocationTimer | RejoinTimer | ResyncTimer
 )
+Timers = Sequence[SetTimer[Timer] | CancelTimer[Timer]]
 
 
 # --- events
 
 
 class Requested(Struct, frozen=True, gc=False):
-    """A request for a group of this shard; see `fan_out` for those that name several groups."""
+    """A request about groups of this shard; `multi_group_requests` splits those of several."""
 
     request: Message
     context: Context
 
 
 class PartitionsDeleted(Struct, frozen=True, gc=False):
-    """Partitions of topics are gone, and with them what groups have committed there."""
+    """Partitions of topics have been deleted: offsets that are committed there are deleted too."""
 
     partitions: frozenset[TopicPartition]
 
 
 class TopicsChanged(Struct, frozen=True, gc=False):
-    """Topics are new, have more partitions, or are gone: groups that read them assign anew."""
+    """Topics were created, extended or deleted: groups that read them need a new assignment."""
 
     names: frozenset[str]
     created: bool
@@ -111,14 +110,14 @@ class TopicsChanged(Struct, frozen=True, gc=False):
 
 
 class RegexResolved(Struct, frozen=True, gc=False):
-    """What `ResolveRegexes` asked for has been found, or could not be."""
+    """The outcome of `ResolveRegexes`."""
 
     group_id: str
     topics: Mapping[str, frozenset[str]] | None
-    """By pattern: the names that match as a whole, and that the client may DESCRIBE. None where
-    the search failed: it is tried again."""
+    """By pattern: the names that match as a whole and that the client may DESCRIBE. None if the
+    search failed; it is repeated then."""
     version: int
-    """Of the metadata that was searched. It is stored, and shown by tools."""
+    """The version of the metadata that was searched. It is stored, and shown by tools."""
     started_ms: int
     """When the search began."""
 
@@ -148,48 +147,46 @@ class TransactionalProducer(Struct, frozen=True, gc=False):
     producer_id: int
     producer_epoch: int
     guard: object = None
-    """Under which the transaction was verified, from the `Context` of the request."""
+    """The guard under which the transaction was verified, from the `Context` of the request."""
 
 
 class PendingOffset(Struct, frozen=True, gc=False):
-    """An offset that a producer has committed in its transaction."""
+    """An offset that a producer has committed in its open transaction."""
 
     producer_id: int
     record: OffsetRecord
 
 
 class TransactionEnded(Struct, frozen=True, gc=False):
-    """A marker in the partition: what a producer has committed counts from now on, or not."""
+    """A marker in the partition: the producer's pending offsets become valid, or are dropped."""
 
     producer_id: int
     commit: bool
 
 
-Change = Record | ClassicGroup | ConsumerGroupSoftState | PendingOffset | TransactionEnded
-"""What `apply` takes."""
+Change = Record | StateUpdate | PendingOffset | TransactionEnded
+"""What `GroupShard.apply` takes."""
 
 
 class Result(Struct, frozen=True):
-    """What was decided. Nothing has changed yet; `shard` says what a host does with it."""
+    """A decision. Nothing has changed yet; `shard` describes what the host does with it."""
 
     event: Event | None = None
-    """What it answers; None for a result of `loaded` or `failed`."""
+    """The event that led to it; None for a result of `start` or `write_failed`."""
     records: Sequence[Record] = ()
-    """To append, in one batch where `atomic`."""
-    groups: Sequence[ClassicGroup] = ()
-    """The live groups as they are from now on: with what no record keeps, such as who waits."""
+    """The records to append, in one batch if `atomic`."""
+    state_updates: Sequence[StateUpdate] = ()
+    """Changes to groups that no record holds; they are applied after the records."""
     responses: Sequence[Response] = ()
-    timers: Sequence[SetTimer[Timer] | CancelTimer[Timer]] = ()
+    timers: Timers = ()
     atomic: bool = True
-    news: Sequence[ConsumerGroupSoftState] = ()
-    """Of consumer groups: what no record keeps."""
     regexes: Sequence[ResolveRegexes] = ()
     producer: TransactionalProducer | None = None
-    """Where the records are offsets in a transaction: whose. They are appended as its batch."""
+    """Set if the records are offsets in a transaction. They are appended as its batch."""
 
     @property
     def changes(self) -> list[Change]:
-        """What `apply` takes, in order."""
+        """What `GroupShard.apply` takes, in order."""
         if self.producer is not None:
             producer_id = self.producer.producer_id
             return [
@@ -197,4 +194,12 @@ class Result(Struct, frozen=True):
                 for record in self.records
                 if isinstance(record, OffsetRecord)
             ]
-        return [*self.records, *self.groups, *self.news]
+        return [*self.records, *self.state_updates]
+
+
+def respond(
+    event: Requested, message: Message, records: Sequence[Record] = (), timers: Timers = ()
+) -> Result:
+    """Returns a result that responds to the request of the event."""
+    responses = (Response(event.context.waiter, message),)
+    return Result(event, records, responses=responses, timers=timers)

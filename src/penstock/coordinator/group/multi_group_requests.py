@@ -1,31 +1,20 @@
-"""Requests that name groups of several shards: one part for each, and one answer from the parts.
+"""Requests that name groups of several shards: split by shard, and their responses merged.
 
     parts = split(request, version, partitions)
     response = merge(request, version, [response of each part, in the order of the parts])
 
-Every other request names one group, and `group_id` in it says to which shard it goes.
+Every other request names one group, and its `group_id` determines the shard.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar, cast
 
-from penstock.coordinator.partitioning import partition_of
+from penstock.coordinator.group.group_type import DescribeRequest
+from penstock.coordinator.group.group_types import DESCRIBE_REQUESTS
+from penstock.coordinator.partitioning import partition_for
 from penstock.core.errors import ErrorCode
-from penstock.protocol.messages.consumer_group_describe import (
-    ConsumerGroupDescribeDescribedGroup,
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-)
-from penstock.protocol.messages.delete_groups import (
-    DeletableGroupResult,
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-)
-from penstock.protocol.messages.describe_groups import (
-    DescribeGroupsDescribedGroup,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-)
+from penstock.protocol.fields import Message
+from penstock.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from penstock.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from penstock.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -40,117 +29,80 @@ from penstock.protocol.messages.offset_fetch import (
 _SEVERAL_GROUPS_VERSION = 8
 _GROUP_ERROR_VERSION = 2
 
-MultiGroupRequest = (
-    OffsetFetchRequest
-    | DescribeGroupsRequest
-    | ConsumerGroupDescribeRequest
-    | DeleteGroupsRequest
-    | ListGroupsRequest
-)
-MultiGroupResponse = (
-    OffsetFetchResponse
-    | DescribeGroupsResponse
-    | ConsumerGroupDescribeResponse
-    | DeleteGroupsResponse
-    | ListGroupsResponse
-)
-_Answer = TypeVar(
-    "_Answer",
-    OffsetFetchResponseGroup,
-    DescribeGroupsDescribedGroup,
-    ConsumerGroupDescribeDescribedGroup,
-    DeletableGroupResult,
-)
+_REQUESTS: Mapping[type[Message], DescribeRequest] = {
+    DeleteGroupsRequest: DescribeRequest(
+        group_ids=lambda request: request.groups_names,
+        part=lambda request, group_ids: DeleteGroupsRequest(group_ids),
+        results=lambda response: response.results,
+        response=lambda results: DeleteGroupsResponse(results=results),
+    ),
+    **DESCRIBE_REQUESTS,
+}
 
 
 class Part(NamedTuple):
-    """What one shard is asked."""
+    """The part of a request for one shard."""
 
     partition: int
-    request: MultiGroupRequest
+    request: Message
 
 
-def split(request: MultiGroupRequest, version: int, partitions: int) -> list[Part]:
-    """The parts of a request, by partition of `__consumer_offsets`.
+def split(request: Message, version: int, partitions: int) -> list[Part]:
+    """Splits a request by partition of `__consumer_offsets`.
 
-    OffsetFetch gets the form of version 8 in all versions. ListGroups goes to every partition;
-    the host keeps the parts whose partitions it leads.
+    The parts of OffsetFetch have the form of version 8, whatever the version. ListGroups goes to
+    every partition; the host keeps the parts whose partitions it leads.
     """
-    match request:
-        case ListGroupsRequest():
-            return [Part(partition, request) for partition in range(partitions)]
-        case OffsetFetchRequest():
-            groups = _groups(request, version)
-            return [
-                Part(p, OffsetFetchRequest(groups=part, require_stable=request.require_stable))
-                for p, part in _by_partition([(g.group_id, g) for g in groups], partitions)
-            ]
-        case DescribeGroupsRequest():
-            named = _by_partition([(g, g) for g in request.groups], partitions)
-            return [
-                Part(p, DescribeGroupsRequest(part, request.include_authorized_operations))
-                for p, part in named
-            ]
-        case ConsumerGroupDescribeRequest():
-            named = _by_partition([(g, g) for g in request.group_ids], partitions)
-            return [
-                Part(p, ConsumerGroupDescribeRequest(part, request.include_authorized_operations))
-                for p, part in named
-            ]
-        case DeleteGroupsRequest():
-            named = _by_partition([(g, g) for g in request.groups_names], partitions)
-            return [Part(p, DeleteGroupsRequest(part)) for p, part in named]
+    if isinstance(request, ListGroupsRequest):
+        return [Part(partition, request) for partition in range(partitions)]
+    if isinstance(request, OffsetFetchRequest):
+        groups = _groups(request, version)
+        by_partition = _by_partition([(group.group_id, group) for group in groups], partitions)
+        return [
+            Part(p, OffsetFetchRequest(groups=part, require_stable=request.require_stable))
+            for p, part in by_partition
+        ]
+    kind = _REQUESTS[type(request)]
+    group_ids = kind.group_ids(request)
+    ids_by_partition = _by_partition([(group_id, group_id) for group_id in group_ids], partitions)
+    return [Part(p, kind.part(request, part)) for p, part in ids_by_partition]
 
 
-def merge(
-    request: MultiGroupRequest, version: int, responses: Sequence[MultiGroupResponse]
-) -> MultiGroupResponse:
-    """One response, with its groups in the order of the request."""
-    match request:
-        case ListGroupsRequest():
-            listed = ListGroupsResponse()
-            for response in responses:
-                assert isinstance(response, ListGroupsResponse)
-                listed.error_code = listed.error_code or response.error_code
-                listed.groups.extend(response.groups)
-            return ListGroupsResponse(error_code=listed.error_code) if listed.error_code else listed
-        case OffsetFetchRequest():
-            fetched = [g for r in responses if isinstance(r, OffsetFetchResponse) for g in r.groups]
-            return _fetch_response(request, version, fetched)
-        case DescribeGroupsRequest():
-            described = [
-                g for r in responses if isinstance(r, DescribeGroupsResponse) for g in r.groups
-            ]
-            return DescribeGroupsResponse(groups=_in_order(request.groups, described))
-        case ConsumerGroupDescribeRequest():
-            found = [
-                g
-                for r in responses
-                if isinstance(r, ConsumerGroupDescribeResponse)
-                for g in r.groups
-            ]
-            return ConsumerGroupDescribeResponse(groups=_in_order(request.group_ids, found))
-        case DeleteGroupsRequest():
-            deleted = [
-                g for r in responses if isinstance(r, DeleteGroupsResponse) for g in r.results
-            ]
-            return DeleteGroupsResponse(results=_in_order(request.groups_names, deleted))
+def merge(request: Message, version: int, responses: Sequence[Message]) -> Message:
+    """Returns one response, with its groups in the order of the request."""
+    if isinstance(request, ListGroupsRequest):
+        return _merge_lists(cast("Sequence[ListGroupsResponse]", responses))
+    if isinstance(request, OffsetFetchRequest):
+        fetches = cast("Sequence[OffsetFetchResponse]", responses)
+        groups = [group for response in fetches for group in response.groups]
+        return _fetch_response(request, version, groups)
+    kind = _REQUESTS[type(request)]
+    results = [result for response in responses for result in kind.results(response)]
+    return kind.response(_in_order(kind.group_ids(request), results))
 
 
-_Named = TypeVar("_Named")
+def _merge_lists(responses: Sequence[ListGroupsResponse]) -> ListGroupsResponse:
+    for response in responses:
+        if response.error_code:
+            return ListGroupsResponse(error_code=response.error_code)
+    return ListGroupsResponse(groups=[group for response in responses for group in response.groups])
+
+
+T = TypeVar("T")
+"""What a request has for each group: its id, or a struct."""
 
 
 def _by_partition(
-    named: Iterable[tuple[str, _Named]], partitions: int
-) -> Iterable[tuple[int, list[_Named]]]:
-    found: dict[int, list[_Named]] = {}
-    for group_id, one in named:
-        found.setdefault(partition_of(group_id, partitions), []).append(one)
-    return found.items()
+    groups: Iterable[tuple[str, T]], partitions: int
+) -> Iterable[tuple[int, list[T]]]:
+    grouped: dict[int, list[T]] = {}
+    for group_id, group in groups:
+        grouped.setdefault(partition_for(group_id, partitions), []).append(group)
+    return grouped.items()
 
 
-def _in_order(group_ids: Iterable[str], answers: Iterable[_Answer]) -> list[_Answer]:
-    by_id: dict[str, _Answer] = {answer.group_id: answer for answer in answers}
+def _in_order(group_ids: Iterable[str], results: Iterable[Any]) -> list[Any]:
+    by_id = {result.group_id: result for result in results}
     return [by_id[group_id] for group_id in group_ids if group_id in by_id]
 
 
@@ -164,8 +116,8 @@ def _groups(request: OffsetFetchRequest, version: int) -> list[OffsetFetchReques
             topics=None
             if topics is None
             else [
-                OffsetFetchRequestTopics(t.name, partition_indexes=t.partition_indexes)
-                for t in topics
+                OffsetFetchRequestTopics(topic.name, partition_indexes=topic.partition_indexes)
+                for topic in topics
             ],
         )
     ]
@@ -202,7 +154,7 @@ def _fetch_response(
 
 
 def _error_topics(request: OffsetFetchRequest, error: ErrorCode) -> list[OffsetFetchResponseTopic]:
-    """The oldest versions have no room for an error but at each partition."""
+    """Returns an error for each partition: the oldest versions have no field for the group's."""
     return [
         OffsetFetchResponseTopic(
             topic.name,

@@ -1,136 +1,75 @@
-"""The records of `__consumer_offsets` that the machine knows, and their bytes.
+"""The bytes of the records of `__consumer_offsets`.
 
-Versions are those that Kafka 4.3 writes, so that its own tools and brokers read them: offsets in
-version 4, or 1 where the commit says when it expires; classic groups in version 3, consumer groups
-in version 0.
+The types of records are those of offsets and those of every group type in `group_types`.
 """
-
-from typing import TypeVar
 
 from msgspec import Struct
 
-from penstock.coordinator.group.consumer.records import (
-    CONSUMER_KINDS,
-    ConsumerGroupRecord,
-    ConsumerValue,
-)
+from penstock.coordinator.group.group_types import GROUP_RECORD_TYPES
 from penstock.coordinator.group.offsets.reader import OffsetReader
-from penstock.core.errors import KafkaError
-from penstock.protocol.codec import decode
-from penstock.protocol.fields import Message
-from penstock.protocol.stored.classic_group import GroupMetadataKey, GroupMetadataValue
-from penstock.protocol.stored.offsets import (
-    LegacyOffsetCommitKey,
-    LegacyOffsetCommitValue,
-    OffsetCommitKey,
-    OffsetCommitValue,
+from penstock.coordinator.group.offsets.records import (
+    LEGACY_OFFSET_TYPE,
+    OFFSET_RECORD_TYPES,
+    OffsetRecord,
+    decode_legacy_offset,
+    offset_value_version,
 )
-from penstock.protocol.versioned import encode_record_key, encode_versioned, read_prefix
+from penstock.coordinator.group.record import Record, RecordType
+from penstock.core.errors import KafkaError
+from penstock.core.internal_topics import GROUP_METADATA_TOPIC
+from penstock.protocol.codec import decode
+from penstock.protocol.stored.offsets import OffsetCommitValue
+from penstock.protocol.versioned import (
+    decode_versioned,
+    encode_record_key,
+    encode_versioned,
+    read_prefix,
+)
 
-_V = TypeVar("_V", bound=Message)
-_PREFIX = 2
-_LEGACY_OFFSET, _OFFSET, _GROUP = 0, 1, 2
-
-
-class OffsetRecord(Struct, frozen=True, gc=False):
-    """A group's offset in one partition; without a value it is deleted."""
-
-    key: OffsetCommitKey
-    value: OffsetCommitValue | None
-
-
-class ClassicGroupRecord(Struct, frozen=True, gc=False):
-    """A generation of a classic group; without a value the group is deleted."""
-
-    key: GroupMetadataKey
-    value: GroupMetadataValue | None
-
-
-Record = OffsetRecord | ClassicGroupRecord | ConsumerGroupRecord
+_PREFIX_SIZE = 2
+_RECORD_TYPES: dict[int, RecordType] = {**OFFSET_RECORD_TYPES, **GROUP_RECORD_TYPES}
+_VALUE_VERSIONS = {kind.value: kind.value_version for kind in _RECORD_TYPES.values()}
 
 
 class Skipped(Struct, frozen=True):
-    """A record that is left out. The note says why, for the broker's log."""
+    """A record that is not applied. The note says why, for the broker's log."""
 
     note: str
 
 
 def encode_record(record: Record) -> tuple[bytes, bytes | None]:
-    """Key and value as they are appended; a value of None is a tombstone."""
-    return encode_record_key(record.key), _encode_value(record.value)
-
-
-def _encode_value(
-    value: OffsetCommitValue | GroupMetadataValue | ConsumerValue | None,
-) -> bytes | None:
-    match value:
-        case None:
-            return None
-        case OffsetCommitValue():
-            return encode_versioned(value, 1 if value.expire_timestamp >= 0 else 4)
-        case GroupMetadataValue():
-            return encode_versioned(value, 3)
-        case _:
-            return encode_versioned(value, 0)
+    """Returns key and value as they are appended; a value of None is a tombstone."""
+    key, value = encode_record_key(record.key), record.value
+    if value is None:
+        return key, None
+    if isinstance(value, OffsetCommitValue):
+        return key, encode_versioned(value, offset_value_version(value))
+    return key, encode_versioned(value, _VALUE_VERSIONS[type(value)])
 
 
 def decode_record(
     key: bytes | None, value: bytes | memoryview | None, reader: OffsetReader | None = None
 ) -> Record | Skipped:
-    """The record in these bytes. What the machine does not know is skipped, never an error.
+    """Returns the record in these bytes; one that cannot be read is skipped, never an error.
 
-    With a `reader`, which whoever reads a whole log keeps for that long, offsets take less time.
+    A caller that reads a whole log passes the same `reader` each time: offsets take less time then.
     """
     if key is None:
-        return Skipped("a record without a key, which every record of __consumer_offsets has")
+        return Skipped(f"a record of {GROUP_METADATA_TOPIC} has no key")
     if reader is not None and value is not None:
         offset_key, offset = reader.key(key), reader.value(value)
         if offset_key is not None and offset is not None:
             return OffsetRecord(offset_key, offset)
     try:
-        kind = read_prefix(key)
-        if kind == _OFFSET:
-            offset_key, _ = decode(OffsetCommitKey, 0, key, _PREFIX)
-            return OffsetRecord(offset_key, _decode_value(OffsetCommitValue, value))
-        if kind == _GROUP:
-            group_key, _ = decode(GroupMetadataKey, 0, key, _PREFIX)
-            return ClassicGroupRecord(group_key, _decode_value(GroupMetadataValue, value))
-        if kind in CONSUMER_KINDS:
-            key_type, value_type = CONSUMER_KINDS[kind]
-            consumer_key, _ = decode(key_type, 0, key, _PREFIX)
-            return ConsumerGroupRecord(consumer_key, _decode_value(value_type, value))
-        if kind == _LEGACY_OFFSET:
-            return _modern(key, value)
+        number = read_prefix(key)
+        if number == LEGACY_OFFSET_TYPE:
+            return decode_legacy_offset(key, value)
+        kind = _RECORD_TYPES.get(number)
+        if kind is None:
+            return Skipped(f"record type {number} of {GROUP_METADATA_TOPIC} is unknown")
+        return kind.record(
+            decode(kind.key, 0, key, _PREFIX_SIZE)[0],
+            None if value is None else decode_versioned(kind.value, value)[0],
+        )
     except KafkaError as error:
-        return Skipped(f"a record of __consumer_offsets cannot be read: {error.message}")
-    return Skipped(f"record type {kind} of __consumer_offsets is not known")
-
-
-def _decode_value(cls: type[_V], value: bytes | memoryview | None) -> _V | None:
-    if value is None:
-        return None
-    message, _ = decode(cls, read_prefix(value), value, _PREFIX)
-    return message
-
-
-def _modern(key: bytes, value: bytes | memoryview | None) -> OffsetRecord:
-    """An offset of Kafka before 0.10 as one of today."""
-    old_key, _ = decode(LegacyOffsetCommitKey, 0, key, _PREFIX)
-    new_key = OffsetCommitKey(old_key.group, old_key.topic, old_key.partition)
-    old = _decode_value(LegacyOffsetCommitValue, value)
-    if old is None:
-        return OffsetRecord(new_key, None)
-    return OffsetRecord(
-        new_key,
-        OffsetCommitValue(
-            offset=old.offset, metadata=old.metadata, commit_timestamp=old.commit_timestamp
-        ),
-    )
-
-
-def offset_tombstone(group_id: str, topic: str, partition: int) -> OffsetRecord:
-    return OffsetRecord(OffsetCommitKey(group_id, topic, partition), None)
-
-
-def group_tombstone(group_id: str) -> ClassicGroupRecord:
-    return ClassicGroupRecord(GroupMetadataKey(group_id), None)
+        return Skipped(f"a record of {GROUP_METADATA_TOPIC} cannot be read: {error.message}")

@@ -1,39 +1,19 @@
-"""Answers, and those that say only that something went wrong."""
+"""Error responses of the group coordinator: not the coordinator, still loading, write failed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
-from penstock.coordinator.group.classic.requests import leaving_members, left
-from penstock.coordinator.group.events import Requested, Result, Timer
-from penstock.coordinator.group.records import Record
-from penstock.coordinator.machine import Response, SetTimer
+from penstock.coordinator.group.events import Event, Requested
+from penstock.coordinator.group.group_type import ErrorResponse
+from penstock.coordinator.group.group_types import ERROR_RESPONSES
+from penstock.coordinator.machine import Response
 from penstock.core.errors import ErrorCode
 from penstock.protocol.fields import Message
-from penstock.protocol.messages.consumer_group_describe import (
-    ConsumerGroupDescribeDescribedGroup,
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-)
-from penstock.protocol.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
 from penstock.protocol.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
-from penstock.protocol.messages.describe_groups import (
-    DescribeGroupsDescribedGroup,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-)
-from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from penstock.protocol.messages.leave_group import (
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    MemberResponse,
-)
+from penstock.protocol.messages.join_group import JoinGroupResponse
 from penstock.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from penstock.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -47,7 +27,7 @@ from penstock.protocol.messages.offset_fetch import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
 )
-from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from penstock.protocol.messages.sync_group import SyncGroupResponse
 from penstock.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -55,71 +35,39 @@ from penstock.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 
-_WHY = {
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "the coordinator is still reading its log: retry",
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: "the coordinator cannot write to its log now: retry",
-    ErrorCode.NOT_COORDINATOR: (
-        "this broker does not coordinate the group: look for its coordinator again"
-    ),
-    ErrorCode.UNKNOWN_SERVER_ERROR: (
-        "the coordinator could not write this to its log: the broker's own log says why"
-    ),
-}
-"""What is told beside the code, where a response has room for it."""
-
 
 def error_response(request: Message, version: int, error: ErrorCode) -> Message:
-    """The answer to a request that cannot be served: not the coordinator, loading, write failed.
+    """Returns the response to a request that is not handled, with the error wherever it belongs.
 
-    A request of `fan_out` is answered in the form of its parts.
+    A request that `multi_group_requests` splits must be one of its parts.
     """
-    match request:
-        case JoinGroupRequest():
-            return JoinGroupResponse(error_code=error, member_id=request.member_id)
-        case SyncGroupRequest():
-            return SyncGroupResponse(error_code=error)
-        case HeartbeatRequest():
-            # While the group is being loaded nobody can tell: the member goes on.
-            loading = error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            return HeartbeatResponse(error_code=ErrorCode.NONE if loading else error)
-        case ConsumerGroupHeartbeatRequest():
-            return ConsumerGroupHeartbeatResponse(error_code=error, error_message=_WHY.get(error))
-        case LeaveGroupRequest():
-            if error is ErrorCode.UNKNOWN_MEMBER_ID:
-                members = leaving_members(request, version)
-                gone = [MemberResponse(m.member_id, m.group_instance_id, error) for m in members]
-                return left(gone, version)
-            return LeaveGroupResponse(error_code=error)
-        case OffsetCommitRequest():
-            return _commit_refusal(request, error)
-        case TxnOffsetCommitRequest():
-            return _txn_commit_refusal(request, error)
-        case OffsetFetchRequest():
-            groups = [OffsetFetchResponseGroup(g.group_id, [], error) for g in request.groups]
-            return OffsetFetchResponse(groups=groups)
-        case OffsetDeleteRequest():
-            return OffsetDeleteResponse(error_code=error)
-        case DescribeGroupsRequest():
-            described = [
-                DescribeGroupsDescribedGroup(error_code=error, group_id=g) for g in request.groups
-            ]
-            return DescribeGroupsResponse(groups=described)
-        case ConsumerGroupDescribeRequest():
-            answers = [
-                ConsumerGroupDescribeDescribedGroup(error, _WHY.get(error), g)
-                for g in request.group_ids
-            ]
-            return ConsumerGroupDescribeResponse(groups=answers)
-        case ListGroupsRequest():
-            return ListGroupsResponse(error_code=error)
-        case DeleteGroupsRequest():
-            results = [DeletableGroupResult(g, error) for g in request.groups_names]
-            return DeleteGroupsResponse(results=results)
-        case _:
-            raise TypeError(f"{type(request).__name__} is not for a group coordinator")
+    responder = _RESPONDERS.get(type(request))
+    if responder is None:
+        raise TypeError(f"{type(request).__name__} is not for a group coordinator")
+    return responder(request, version, error)
 
 
-def _commit_refusal(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
+def error_to(event: Requested, error: ErrorCode) -> Response:
+    """Returns the error response to the request of an event."""
+    message = error_response(event.request, event.context.version, error)
+    return Response(event.context.waiter, message)
+
+
+def replace_by_error(response: Response, event: Event | None, error: ErrorCode) -> Response:
+    """Returns an error for a response whose records could not be committed.
+
+    A response to another request than the event's is one to a member of a classic group that
+    waited.
+    """
+    if isinstance(event, Requested) and response.waiter == event.context.waiter:
+        return error_to(event, error)
+    if isinstance(response.message, JoinGroupResponse):
+        member_id = response.message.member_id
+        return Response(response.waiter, JoinGroupResponse(error_code=error, member_id=member_id))
+    return Response(response.waiter, SyncGroupResponse(error_code=error))
+
+
+def _commit_error(request: OffsetCommitRequest, version: int, error: ErrorCode) -> Message:
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -132,29 +80,7 @@ def _commit_refusal(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCom
     )
 
 
-def answer(
-    event: Requested,
-    response: Message,
-    records: Sequence[Record] = (),
-    timers: Sequence[SetTimer[Timer]] = (),
-) -> Result:
-    responses = (Response(event.context.waiter, response),)
-    return Result(event, records, responses=responses, timers=timers)
-
-
-def refused(event: Requested, error: ErrorCode) -> Response:
-    return Response(
-        event.context.waiter, error_response(event.request, event.context.version, error)
-    )
-
-
-def refuse(event: Requested, error: ErrorCode) -> Result:
-    return Result(event, responses=(refused(event, error),))
-
-
-def _txn_commit_refusal(
-    request: TxnOffsetCommitRequest, error: ErrorCode
-) -> TxnOffsetCommitResponse:
+def _txn_commit_error(request: TxnOffsetCommitRequest, version: int, error: ErrorCode) -> Message:
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
@@ -168,3 +94,24 @@ def _txn_commit_refusal(
             for topic in request.topics
         ]
     )
+
+
+def _fetch_error(request: OffsetFetchRequest, version: int, error: ErrorCode) -> Message:
+    groups = [OffsetFetchResponseGroup(group.group_id, [], error) for group in request.groups]
+    return OffsetFetchResponse(groups=groups)
+
+
+def _delete_error(request: DeleteGroupsRequest, version: int, error: ErrorCode) -> Message:
+    results = [DeletableGroupResult(group_id, error) for group_id in request.groups_names]
+    return DeleteGroupsResponse(results=results)
+
+
+_RESPONDERS: Mapping[type[Message], ErrorResponse] = {
+    OffsetCommitRequest: _commit_error,
+    TxnOffsetCommitRequest: _txn_commit_error,
+    OffsetFetchRequest: _fetch_error,
+    OffsetDeleteRequest: lambda request, version, error: OffsetDeleteResponse(error_code=error),
+    ListGroupsRequest: lambda request, version, error: ListGroupsResponse(error_code=error),
+    DeleteGroupsRequest: _delete_error,
+    **ERROR_RESPONSES,
+}

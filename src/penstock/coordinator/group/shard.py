@@ -1,110 +1,105 @@
-"""The coordinator of the groups of one partition of `__consumer_offsets`, as a pure machine (C3).
+"""The coordinator of the groups of one partition of `__consumer_offsets`, as a pure state machine.
 
-`handle` decides and changes nothing; `apply` alone changes state. A host, which leads the
-partition, drives a shard so:
+Start here. Each partition of `__consumer_offsets` holds the groups whose ids hash to it, with their
+offsets. The broker that leads the partition coordinates them: it has a `GroupShard`, which is this
+state machine, and a host (`penstock.broker.coordinator`), which does everything that is not pure.
 
-Load. Read the partition from its start to its end. For each record: `decode_record(key, value,
-reader)`; what is `Skipped` is logged, everything else goes to `apply`. Then deal with `loaded(now)`
-as with any other result. Until then answer requests with `error_response(…,
-COORDINATOR_LOAD_IN_PROGRESS)`, without leadership with `error_response(…, NOT_COORDINATOR)`.
+    request ─► handle(event, now) ─► Result ─► host appends the records ─► apply(change) ─►
+    responses
 
-Events. Requests, timers that are due, changes of topics and patterns that were resolved go to
-`handle(event, now)`, one at a time. Before the next event of this shard, the result is dealt with:
+`handle` decides and changes nothing; only `apply` changes state. So the same code serves requests,
+loads a partition after a change of leadership, and runs in the simulation. A host does this:
 
-1. `records` are appended to the partition, in one batch where `atomic` is set. If that fails,
-   `failed(result, error, now, applied=False)` takes the place of the result.
-2. each of `changes` goes to `apply`.
-3. `timers` are set and cancelled. A timer that is due comes back as `TimerFired`, once, and only
-   if it was neither set again nor cancelled meanwhile: `penstock.coordinator.timers` does that.
-4. `responses` leave as soon as everything appended so far is committed, which is when the high
-   watermark reaches the log end offset of now. That holds for results without records too: what
-   they say may rest on records that are not committed yet. If it takes longer than
-   `offsets.commit.timeout.ms`, `failed(result, REQUEST_TIMED_OUT, now, applied=True)` follows, and
-   the responses are dropped.
-5. each of `regexes` is looked up, away from the event loop, by the rights of the client whose
-   request the result answers (`ResolveRegexes`); `RegexResolved` brings what was found, or that
-   it failed, exactly once.
+**Load.** It reads the partition from start to end and passes each record through
+`decode_record(key, value, reader)`. A `Skipped` record is logged, any other goes to `apply`. Then
+`start(now)` returns the first result. Until then requests get
+`error_response(…, COORDINATOR_LOAD_IN_PROGRESS)`, and `error_response(…, NOT_COORDINATOR)` on a
+broker that does not lead the partition.
 
-A result of `failed` has no records, and its responses leave at once.
+**Events.** Requests, timers that are due, changes of topics and resolved patterns go to
+`handle(event, now)`, one at a time. The host processes each result before the next event:
 
-Topics. `topics` answers for the cluster as it is. When topics were created or deleted or got
-partitions, and `topics` tells so, every shard gets one `TopicsChanged`; it marks groups, which
-assign anew with their members' next heartbeats. `PartitionsDeleted` is another matter: offsets.
+1. It appends the `records` to the partition, in one batch if `atomic` is set. If that fails, it
+   replaces the result by `write_failed(result, error, now, applied=False)`.
+2. It passes each of `changes` to `apply`.
+3. It sets and cancels the `timers`. A timer that is due comes back as `TimerFired`, once, and only
+   if it was neither set again nor cancelled in between (`penstock.coordinator.timers`).
+4. It sends the `responses` once everything that has been appended so far is committed, that is when
+   the high watermark reaches the current log end offset. This includes results without records:
+   they may depend on records that are not committed yet. If that takes longer than
+   `offsets.commit.timeout.ms`, it drops the responses and processes
+   `write_failed(result, REQUEST_TIMED_OUT, now, applied=True)` instead.
+5. It resolves each of `regexes` in a worker thread, with the rights of the session in the effect.
+   `RegexResolved` returns the topics, or that the search failed, exactly once.
 
-Patterns. Whether a SubscribedTopicRegex can be compiled is for the host to see: it answers
-INVALID_REGULAR_EXPRESSION before the request comes here.
+A result of `write_failed` has no records, and its responses are sent at once.
 
-A JoinGroup or SyncGroup may have no reply in its own result; it comes in that of a later event.
-Every request is answered exactly once, by its number.
+**Topics.** `topics` answers for the cluster as it is now. When topics were created, extended or
+deleted, every shard gets one `TopicsChanged` after `topics` shows the change. It marks the groups
+that read them, which get a new assignment with their members' next heartbeats.
+`PartitionsDeleted` deletes committed offsets.
 
-Unload. When leadership is lost, send `unload()`, answer the responses that were held back with
-`error_response(…, NOT_COORDINATOR)`, forget the timers and drop the shard.
+**Patterns.** The host checks that a SubscribedTopicRegex is valid, and responds with
+INVALID_REGULAR_EXPRESSION itself, before the request becomes an event.
 
-Committed state is rebuilt by `apply` from the records alone. What no record keeps, who waits and
-who is about to join, is lost with the coordinator: members then see an error and join again. A
-consumer group (KIP-848) is wholly in its records; its members notice nothing.
+**Responses.** Every request gets exactly one response, by its number. That of a JoinGroup or
+SyncGroup may be part of the result of a later event.
+
+**Unload.** When the broker loses leadership, the host sends the responses that `unload()` returns,
+responds to requests that wait for a commit with `error_response(…, NOT_COORDINATOR)`, cancels the
+timers and drops the shard.
+
+`apply` rebuilds the state from records alone. Which requests wait and which members are about to
+join is in no record and is lost with the coordinator: these clients see an error and join again. A
+consumer group (KIP-848) is stored completely, so its members notice nothing.
+
+The types of groups are in packages of their own (`classic`, `consumer`), and reach the shard
+through the registry in `group_types` only.
 """
 
 from penstock.coordinator.group import admin
-from penstock.coordinator.group.classic.model import ClassicGroup, ClassicGroupState, group_of_value
-from penstock.coordinator.group.classic.update import ClassicGroupUpdate
+from penstock.coordinator.group.classic.model import ClassicGroup
 from penstock.coordinator.group.config import WRITE_RETRY_MS, GroupConfig
-from penstock.coordinator.group.consumer import regexes
-from penstock.coordinator.group.consumer.describe import describe_consumer_group
-from penstock.coordinator.group.consumer.model import (
-    ConsumerGroup,
-    ConsumerGroupSoftState,
-    MemberState,
-)
-from penstock.coordinator.group.consumer.records import ConsumerGroupRecord
-from penstock.coordinator.group.consumer.replay import replay
-from penstock.coordinator.group.consumer.update import ConsumerGroupUpdate
 from penstock.coordinator.group.events import (
     Change,
     Event,
     ExpiryTimer,
-    Group,
     PartitionsDeleted,
     PendingOffset,
     RegexResolved,
     Requested,
     Result,
-    RevocationTimer,
     Timer,
     TopicsChanged,
     TransactionalProducer,
     TransactionEnded,
+    respond,
 )
-from penstock.coordinator.group.membership import Membership, session
-from penstock.coordinator.group.offsets import commit as offset
-from penstock.coordinator.group.offsets.commit import Offsets
-from penstock.coordinator.group.offsets.txn_commit import TransactionalCommit
-from penstock.coordinator.group.records import ClassicGroupRecord, OffsetRecord, Record
-from penstock.coordinator.group.responses import answer, refuse, refused
+from penstock.coordinator.group.group import Group, StateUpdate
+from penstock.coordinator.group.group_type import DecisionContext, DescribeRequest
+from penstock.coordinator.group.group_types import (
+    DESCRIBE_REQUESTS,
+    ENTRY_REQUESTS,
+    TYPE_OF_RECORD,
+    type_of,
+)
+from penstock.coordinator.group.offsets.commit import Commit, TransactionalCommit
+from penstock.coordinator.group.offsets.delete import delete_offsets, expire_offsets
+from penstock.coordinator.group.offsets.fetch import fetch
+from penstock.coordinator.group.offsets.records import OffsetRecord
+from penstock.coordinator.group.offsets.store import Offsets
+from penstock.coordinator.group.record import Record
+from penstock.coordinator.group.responses import error_to, replace_by_error
 from penstock.coordinator.group.topics import Topics
 from penstock.coordinator.machine import CancelTimer, Response, SetTimer, TimerFired
 from penstock.coordinator.write_errors import client_error
 from penstock.core.errors import ErrorCode
-from penstock.protocol.messages.consumer_group_describe import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-)
-from penstock.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from penstock.protocol.messages.describe_groups import (
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-)
-from penstock.protocol.messages.heartbeat import HeartbeatRequest
-from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from penstock.protocol.messages.leave_group import LeaveGroupRequest
 from penstock.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from penstock.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from penstock.protocol.messages.offset_commit import OffsetCommitRequest
 from penstock.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from penstock.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
-from penstock.protocol.stored.consumer_group import ConsumerGroupMetadataKey
 
 
 class GroupShard:
@@ -119,7 +114,7 @@ class GroupShard:
     # --- state
 
     def apply(self, change: Change) -> None:
-        """Take over a record of the partition, or the live state of a group."""
+        """Applies a record of the partition, or a change that no record holds."""
         if isinstance(change, OffsetRecord):
             group_id = change.key.group
             if group_id not in self.groups and change.value is not None:
@@ -129,19 +124,10 @@ class GroupShard:
             self._apply_pending(change.producer_id, change.record)
         elif isinstance(change, TransactionEnded):
             self.offsets.end_transaction(change.producer_id, commit=change.commit)
-        elif isinstance(change, ConsumerGroupRecord):
-            self._apply_consumer_record(change)
-        elif isinstance(change, ClassicGroupRecord):
-            if change.value is None:
-                self.groups.pop(change.key.group, None)
-            else:
-                self.groups[change.key.group] = group_of_value(change.key, change.value)
-        elif isinstance(change, ClassicGroup):
-            self.groups[change.group_id] = change
+        elif isinstance(change, Record):
+            TYPE_OF_RECORD[type(change)].replay(self.groups, change)
         else:
-            group = self.groups.get(change.group_id)
-            if isinstance(group, ConsumerGroup):
-                group.take(change)
+            change.apply_to(self.groups)
 
     def _apply_pending(self, producer_id: int, record: OffsetRecord) -> None:
         if record.value is None:
@@ -150,226 +136,176 @@ class GroupShard:
         self.groups.setdefault(record.key.group, ClassicGroup(record.key.group))
         self.offsets.pending.add(producer_id, record.key, record.value)
 
-    def _apply_consumer_record(self, record: ConsumerGroupRecord) -> None:
-        group_id = record.key.group_id
-        group = self.groups.get(group_id)
-        if not isinstance(group, ConsumerGroup):
-            if record.value is None:
-                return
-            # A classic group here is one that an offset before this record made.
-            group = self.groups[group_id] = ConsumerGroup(group_id)
-        if record.value is None and isinstance(record.key, ConsumerGroupMetadataKey):
-            del self.groups[group_id]
-        else:
-            replay(group, record)
-
-    def loaded(self, now: int) -> Result:
-        """All records have been applied: sessions start, and the search for expired offsets."""
+    def start(self, now: int) -> Result:
+        """Starts sessions and the search for expired offsets, once all records are applied."""
         timers: list[SetTimer[Timer] | CancelTimer[Timer]] = [
             SetTimer(ExpiryTimer(), now + self.config.offsets_retention_check_interval_ms)
         ]
-        groups = []
+        updates: list[StateUpdate] = []
+        context = self._context(now)
         for group in self.groups.values():
-            if isinstance(group, ConsumerGroup):
-                timers.extend(self._start_sessions(group, now))
-            elif group.members:
-                turn = ClassicGroupUpdate(group.copy(), now, self.config)
-                for member in group.members.values():
-                    turn.expect_heartbeat(member)
-                if len(group.members) > self.config.group_max_size:
-                    turn.prepare_rebalance()
-                groups.append(turn.group)
-                timers.extend(turn.timers)
-        return Result(groups=groups, timers=timers)
-
-    def _start_sessions(
-        self, group: ConsumerGroup, now: int
-    ) -> list[SetTimer[Timer] | CancelTimer[Timer]]:
-        turn = ConsumerGroupUpdate(group, now, self.config, self.topics)
-        for member in group.members.values():
-            turn.expect_heartbeat(member)
-            if member.state is MemberState.UNREVOKED_PARTITIONS:
-                timer = RevocationTimer(group.group_id, member.member_id)
-                turn.set_timer(timer, member.rebalance_timeout_ms)
-        return turn.timers
+            started = type_of(group).start(context, group)
+            updates.extend(started.state_updates)
+            timers.extend(started.timers)
+        return Result(state_updates=updates, timers=timers)
 
     def unload(self) -> list[Response]:
-        """This broker no longer leads the partition: everybody who waits is sent away."""
-        error = ErrorCode.NOT_COORDINATOR
-        responses: list[Response] = []
-        for group in self.groups.values():
-            if isinstance(group, ConsumerGroup):
-                continue
-            for member in group.members.values():
-                if member.awaiting_join is not None:
-                    join = JoinGroupResponse(error_code=error, member_id=member.member_id)
-                    responses.append(Response(member.awaiting_join.token, join))
-                if member.awaiting_sync is not None:
-                    sync = SyncGroupResponse(error_code=error)
-                    responses.append(Response(member.awaiting_sync.token, sync))
-        return responses
+        """Returns error responses to all requests that wait inside groups."""
+        return [
+            response
+            for group in self.groups.values()
+            for response in type_of(group).unload(group, ErrorCode.NOT_COORDINATOR)
+        ]
+
+    def _context(self, now: int) -> DecisionContext:
+        return DecisionContext(self.groups, now, self.config, self.topics)
 
     # --- decisions
 
     def handle(self, event: Event, now: int) -> Result:
         match event:
             case Requested():
-                return self._requested(event, now)
+                result = self._handle_request(event, now)
+                if isinstance(result, ErrorCode):
+                    return Result(event, responses=(error_to(event, result),))
+                return result
             case TimerFired(timer):
                 if isinstance(timer, ExpiryTimer):
                     return self._expire_offsets(event, now)
-                return self._membership(now).timer_fired(event, timer)
+                return self._handle_in_group(timer.group_id, event, now)
+            case RegexResolved(group_id):
+                return self._handle_in_group(group_id, event, now)
             case PartitionsDeleted(partitions):
                 records = list(self.offsets.tombstones_of(partitions))
                 return Result(event, records, atomic=False)
             case TopicsChanged():
-                return Result(event, news=self._news_of_topics(event, now))
-            case RegexResolved(group_id):
-                group = self.groups.get(group_id)
-                if not isinstance(group, ConsumerGroup):
-                    return Result(event)
-                turn = ConsumerGroupUpdate(group, now, self.config, self.topics)
-                regexes.resolved(turn, event)
-                return turn.result(event)
+                context = self._context(now)
+                updates = [
+                    update
+                    for group in self.groups.values()
+                    for update in type_of(group).topics_changed(context, group, event)
+                ]
+                return Result(event, state_updates=updates)
 
-    def _membership(self, now: int) -> Membership:
-        return Membership(self.groups, now, self.config, self.topics)
-
-    def _news_of_topics(self, event: TopicsChanged, now: int) -> list[ConsumerGroupSoftState]:
-        news = []
-        for group in self.groups.values():
-            if not isinstance(group, ConsumerGroup):
-                continue
-            if any(group.is_subscribed_to(name) for name in event.names):
-                news.append(ConsumerGroupSoftState(group.group_id, metadata_checked=False))
-            if event.created and group.regexes:
-                news.append(ConsumerGroupSoftState(group.group_id, topics_created_ms=now))
-        return news
-
-    def failed(self, result: Result, error: ErrorCode, now: int, *, applied: bool) -> Result:
-        """What follows when the records of a result could not be written, or not committed.
-
-        `applied` says whether its changes were. Where they were not, nothing has happened to
-        anybody but the one who asked, a timer comes again, and patterns are resolved again. Where
-        they were, everybody who was to be answered gets an error. A group whose assignment was to
-        be stored rebalances. The result has no records: such a group has members, and none of them
-        has joined yet.
-        """
-        told = client_error(error)
-        event = result.event
-        if applied:
-            responses = [_turned_down(response, event, told) for response in result.responses]
-        else:
-            responses = [refused(event, told)] if isinstance(event, Requested) else []
-        timers: list[SetTimer[Timer] | CancelTimer[Timer]] = []
-        if isinstance(event, TimerFired) and not applied:
-            timers.append(SetTimer(event.timer, now + WRITE_RETRY_MS))
-        news = []
-        if isinstance(event, RegexResolved) and not applied:
-            news.append(ConsumerGroupSoftState(event.group_id, resolving=False))
-        group = self._assigned_in(result)
+    def _handle_in_group(
+        self, group_id: str, event: TimerFired[Timer] | RegexResolved, now: int
+    ) -> Result:
+        group = self.groups.get(group_id)
         if group is None:
-            return Result(responses=responses, timers=timers, news=news)
-        turn = ClassicGroupUpdate(group.copy(), now, self.config)
-        turn.propagate_assignment(told)
-        turn.prepare_rebalance()
+            return Result(event)
+        return type_of(group).handle(self._context(now), group, event)
+
+    def write_failed(self, result: Result, error: ErrorCode, now: int, *, applied: bool) -> Result:
+        """Returns what follows when the records of a result are not written or not committed.
+
+        If its changes were not applied, only the client that sent the request gets an error, and a
+        timer fires again later. If they were, every client that should have got a response gets an
+        error. The type of the group may add to that. The result has no records.
+        """
+        code = client_error(error)
+        event = result.event
+        responses: list[Response] = []
+        timers: list[SetTimer[Timer] | CancelTimer[Timer]] = []
+        if applied:
+            responses += [replace_by_error(sent, event, code) for sent in result.responses]
+        elif isinstance(event, Requested):
+            responses.append(error_to(event, code))
+        elif isinstance(event, TimerFired):
+            timers.append(SetTimer(event.timer, now + WRITE_RETRY_MS))
+        group = self._group_of(event)
+        if group is None:
+            return Result(responses=responses, timers=timers)
+        following = type_of(group).write_failed(
+            self._context(now), group, result, code, applied=applied
+        )
         return Result(
-            groups=(turn.group,),
-            responses=[*responses, *turn.responses],
-            timers=[*timers, *turn.timers],
+            state_updates=following.state_updates,
+            responses=[*responses, *following.responses],
+            timers=[*timers, *following.timers],
         )
 
-    def _assigned_in(self, result: Result) -> ClassicGroup | None:
-        """The group whose leader's assignment the result stores, if it is in that generation."""
-        event = result.event
-        if not (
-            isinstance(event, Requested)
-            and isinstance(event.request, SyncGroupRequest)
-            and result.records
-        ):
-            return None
-        group = self.groups.get(event.request.group_id)
-        if not isinstance(group, ClassicGroup):
-            return None
-        if group.generation != event.request.generation_id:
-            return None
-        live = (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE)
-        return group if group.state in live else None
+    def _group_of(self, event: Event | None) -> Group | None:
+        match event:
+            case RegexResolved(group_id):
+                return self.groups.get(group_id)
+            case Requested(request):
+                return self.groups.get(getattr(request, "group_id", ""))
+            case _:
+                return None
 
-    def _requested(self, event: Requested, now: int) -> Result:
+    def _handle_request(self, event: Requested, now: int) -> Result | ErrorCode:
         match event.request:
-            case ConsumerGroupHeartbeatRequest() as request:
-                return self._membership(now).consumer_heartbeat(event, request)
-            case HeartbeatRequest() as request:
-                return self._membership(now).heartbeat(event, request)
             case OffsetCommitRequest() as request:
-                return self._offset_commit(event, request, now)
+                return self._commit_offsets(event, request, now)
             case OffsetFetchRequest() as request:
-                return self._offset_fetch(event, request)
+                return self._fetch_offsets(event, request)
             case TxnOffsetCommitRequest() as request:
-                return self._txn_offset_commit(event, request, now)
-            case JoinGroupRequest() as request:
-                return self._membership(now).join(event, request)
-            case SyncGroupRequest() as request:
-                return self._membership(now).sync(event, request)
-            case LeaveGroupRequest() as request:
-                return self._membership(now).leave(event, request)
+                return self._commit_in_transaction(event, request, now)
             case OffsetDeleteRequest() as request:
-                return self._offset_delete(event, request)
-            case DescribeGroupsRequest() as request:
-                version = event.context.version
-                groups = [admin.describe(g, self.groups.get(g), version) for g in request.groups]
-                return answer(event, DescribeGroupsResponse(groups=groups))
-            case ConsumerGroupDescribeRequest() as request:
-                described = [
-                    describe_consumer_group(g, self.groups.get(g), self.config, self.topics)
-                    for g in request.group_ids
-                ]
-                return answer(event, ConsumerGroupDescribeResponse(groups=described))
+                return self._delete_offsets(event, request)
             case ListGroupsRequest() as request:
-                listed = admin.list_groups(
+                groups = admin.list_groups(
                     self.groups.values(), request.states_filter, request.types_filter
                 )
-                return answer(event, ListGroupsResponse(groups=listed))
+                return respond(event, ListGroupsResponse(groups=groups))
             case DeleteGroupsRequest() as request:
                 records, results = admin.delete_groups(
                     request.groups_names, self.groups, self.offsets
                 )
-                return answer(event, DeleteGroupsResponse(results=results), records)
-            case other:
-                raise TypeError(f"{type(other).__name__} is not for a group coordinator")
+                return respond(event, DeleteGroupsResponse(results=results), records)
+            case _:
+                return self._handle_by_group_type(event, now)
+
+    def _handle_by_group_type(self, event: Requested, now: int) -> Result | ErrorCode:
+        request = event.request
+        describe = DESCRIBE_REQUESTS.get(type(request))
+        if describe is not None:
+            return self._describe(event, describe, now)
+        group = self.groups.get(getattr(request, "group_id", ""))
+        handler = None if group is None else type_of(group).requests.get(type(request))
+        handler = handler or ENTRY_REQUESTS.get(type(request))
+        if handler is None:
+            raise TypeError(f"{type(request).__name__} is not for a group coordinator")
+        return handler(self._context(now), group, event, request)
+
+    def _describe(self, event: Requested, kind: DescribeRequest, now: int) -> Result:
+        assert kind.describe is not None
+        context, version = self._context(now), event.context.version
+        results = [
+            kind.describe(context, group_id, version) for group_id in kind.group_ids(event.request)
+        ]
+        return respond(event, kind.response(results))
 
     # --- offsets
 
-    def _offset_commit(self, event: Requested, request: OffsetCommitRequest, now: int) -> Result:
+    def _commit_offsets(self, event: Requested, request: OffsetCommitRequest, now: int) -> Result:
         group = self.groups.get(request.group_id)
-        commit = offset.Commit(request, event.context, now, self.config)
-        error = commit.decide(group)
-        timers: list[SetTimer[Timer]] = []
-        if isinstance(group, ClassicGroup) and not error and not group.is_empty:
-            # A commit shows that the member is alive, as a heartbeat does.
-            timers.append(session(group, group.members[request.member_id], now))
-        response = OffsetCommitResponse(topics=commit.topics)
-        return answer(event, response, commit.records, timers)
+        commit = Commit(request, event.context, now, self.config)
+        response, error = commit.decide(group)
+        if group is None or error:
+            return respond(event, response, commit.records)
+        timers = type_of(group).committed(group, request.member_id, now)
+        return respond(event, response, commit.records, timers)
 
-    def _txn_offset_commit(
+    def _commit_in_transaction(
         self, event: Requested, request: TxnOffsetCommitRequest, now: int
     ) -> Result:
-        commit = TransactionalCommit(request, event.context, now, self.config)
-        commit.decide(self.groups.get(request.group_id))
+        context = event.context
+        commit = TransactionalCommit(request, context, now, self.config)
+        response = commit.decide(self.groups.get(request.group_id))
         return Result(
             event,
             commit.records,
-            responses=(Response(event.context.waiter, commit.response),),
+            responses=(Response(context.waiter, response),),
             producer=TransactionalProducer(
-                request.producer_id, request.producer_epoch, event.context.guard
+                request.producer_id, request.producer_epoch, context.guard
             ),
         )
 
-    def _offset_fetch(self, event: Requested, request: OffsetFetchRequest) -> Result:
+    def _fetch_offsets(self, event: Requested, request: OffsetFetchRequest) -> Result:
         context = event.context
-        fetched = [
-            offset.fetch(
+        groups = [
+            fetch(
                 self.offsets,
                 self.groups.get(group.group_id),
                 group,
@@ -379,33 +315,26 @@ class GroupShard:
             )
             for group in request.groups
         ]
-        return answer(event, OffsetFetchResponse(groups=fetched))
+        return respond(event, OffsetFetchResponse(groups=groups))
 
-    def _offset_delete(self, event: Requested, request: OffsetDeleteRequest) -> Result:
+    def _delete_offsets(self, event: Requested, request: OffsetDeleteRequest) -> Result | ErrorCode:
+        if not request.group_id:
+            return ErrorCode.INVALID_GROUP_ID
         group = self.groups.get(request.group_id)
-        error = offset.may_delete_offsets(group) if request.group_id else ErrorCode.INVALID_GROUP_ID
-        if group is None or error:
-            return refuse(event, error)
-        records, topics = offset.delete(self.offsets, group, request, event.context.topics)
-        return answer(event, OffsetDeleteResponse(topics=topics), records)
+        if group is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        if error := type_of(group).check_delete_offsets(group):
+            return error
+        records, topics = delete_offsets(self.offsets, group, request, event.context.topics)
+        return respond(event, OffsetDeleteResponse(topics=topics), records)
 
     def _expire_offsets(self, event: TimerFired[Timer], now: int) -> Result:
         retention = self.config.offsets_retention_ms
         records: list[Record] = []
         for group in self.groups.values():
-            gone, everything = offset.expired(self.offsets, group, now, retention)
-            records.extend(gone)
-            if everything and group.is_empty:
-                records.extend(admin.tombstones(group))
-        again = SetTimer(event.timer, now + self.config.offsets_retention_check_interval_ms)
-        return Result(event, records, timers=[again], atomic=False)
-
-
-def _turned_down(response: Response, event: Event | None, error: ErrorCode) -> Response:
-    """An error in the place of a reply that cannot be given."""
-    if isinstance(event, Requested) and response.waiter == event.context.waiter:
-        return refused(event, error)
-    if isinstance(response.message, JoinGroupResponse):
-        member_id = response.message.member_id
-        return Response(response.waiter, JoinGroupResponse(error_code=error, member_id=member_id))
-    return Response(response.waiter, SyncGroupResponse(error_code=error))
+            tombstones, none_remain = expire_offsets(self.offsets, group, now, retention)
+            records.extend(tombstones)
+            if none_remain and group.is_empty:
+                records.extend(type_of(group).tombstones(group))
+        next_search = now + self.config.offsets_retention_check_interval_ms
+        return Result(event, records, timers=[SetTimer(event.timer, next_search)], atomic=False)

@@ -1,4 +1,4 @@
-"""What the machine asks about the topics of the cluster."""
+"""The topics of the cluster, as groups look them up."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -6,7 +6,7 @@ from uuid import UUID
 
 
 class Topics(Protocol):
-    """The topics as they are now."""
+    """The topics as they are now. The host implements it."""
 
     def topic_id(self, name: str) -> UUID | None: ...
 
@@ -15,9 +15,9 @@ class Topics(Protocol):
     def has_partition(self, name: str, partition: int) -> bool: ...
 
     def partition_count(self, name: str) -> int:
-        """0 where there is no such topic."""
+        """Returns 0 if there is no such topic."""
         ...
 
     def partition_racks(self, name: str, partition: int) -> Sequence[str]:
-        """`broker.rack` of the brokers with a replica, those that have one."""
+        """Returns the `broker.rack` of the replicas' brokers, of those that have one."""
         ...

@@ -1,1 +1,1 @@
-"""Transactions (P4): the coordinator of transactional ids as a pure machine."""
+"""Transactions (P4): the coordinator of transactional ids as a pure state machine."""

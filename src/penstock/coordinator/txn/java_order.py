@@ -1,24 +1,21 @@
-"""The order in which Java's hash tables go through partitions, which is that of Kafka's records.
+"""The order in which Kafka's transaction records list partitions: that of Java's hash tables.
 
-A table has a power of two of buckets, 16 at least, and is filled to three quarters at most. It is
-gone through bucket by bucket. What shares a bucket comes in the order in which it was put in, with
-Java; here in the order of topics and numbers, so that a set has one order, whatever its history.
+Java keeps entries of one bucket in the order of insertion. Here they are sorted by topic and
+number, so that a set has one order, whatever its history.
 """
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TypeVar
 
-from penstock.coordinator.partitioning import java_hash
 from penstock.core.ids import TopicPartition
+from penstock.core.java_hash import bucket, partition_hash, string_hash, table_size
 
 T = TypeVar("T")
-_INT = 0xFFFFFFFF
-_LEAST_BUCKETS = 16
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """The partitions of each topic, in the order in which Kafka writes them."""
+    """Returns the partitions of each topic, in the order in which Kafka writes them."""
     grouped: dict[str, list[int]] = {}
     for topic, partition in _table_order(sorted(partitions), _partition_hash):
         grouped.setdefault(topic, []).append(partition)
@@ -28,21 +25,14 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 def _table_order(items: list[T], hash_of: Callable[[T], int]) -> list[T]:
     if len(items) < 2:
         return items
-    buckets = _LEAST_BUCKETS
-    while 4 * len(items) > 3 * buckets:
-        buckets *= 2
-
-    def bucket(item: T) -> int:
-        code = hash_of(item)
-        return (code ^ code >> 16) & (buckets - 1)
-
-    return sorted(items, key=bucket)
+    size = table_size(len(items))
+    return sorted(items, key=lambda item: bucket(hash_of(item), size))
 
 
 @lru_cache(maxsize=4096)
 def _topic_hash(topic: str) -> int:
-    return java_hash(topic) & _INT
+    return string_hash(topic)
 
 
 def _partition_hash(partition: TopicPartition) -> int:
-    return (31 * (31 + partition.partition) + _topic_hash(partition.topic)) & _INT
+    return partition_hash(partition, _topic_hash(partition.topic))

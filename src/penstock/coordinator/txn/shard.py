@@ -48,7 +48,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from penstock.coordinator.machine import CancelTimer, Response, SetTimer, TimerFired
-from penstock.coordinator.partitioning import partition_of
+from penstock.coordinator.partitioning import partition_for
 from penstock.coordinator.txn.add_partitions import (
     add_partitions,
     partitions_in,
@@ -85,6 +85,7 @@ from penstock.coordinator.txn.state import TransactionState
 from penstock.coordinator.write_errors import client_error
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
+from penstock.core.internal_topics import GROUP_METADATA_TOPIC
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from penstock.protocol.messages.add_partitions_to_txn import (
@@ -102,7 +103,6 @@ from penstock.protocol.messages.init_producer_id import (
 )
 from penstock.protocol.messages.list_transactions import ListTransactionsRequest
 
-GROUP_METADATA_TOPIC = "__consumer_offsets"
 _FIRST_OF_BROKERS = 4
 """The version of AddPartitionsToTxn from which on it comes for transaction version 2."""
 
@@ -131,7 +131,7 @@ class TransactionShard:
             metadata = metadata_of(change, change.value)
             self.transactions[metadata.transactional_id] = metadata
 
-    def loaded(self, now: int) -> Result:
+    def start(self, now: int) -> Result:
         """All records have been applied: what was about to end ends now, and the scans begin."""
         ending = [each for each in self.transactions.values() if each.state.is_ending]
         markers, timers = _ends(ending, now)
@@ -171,7 +171,7 @@ class TransactionShard:
             case _:
                 raise TypeError(f"{event} is not for a transaction coordinator")
 
-    def failed(self, result: Result, error: ErrorCode, now: int, *, applied: bool) -> Result:
+    def write_failed(self, result: Result, error: ErrorCode, now: int, *, applied: bool) -> Result:
         """What follows when the records of a result could not be written, or not committed.
 
         `applied` says whether its changes were. Where they were not, nothing has happened: who
@@ -200,7 +200,7 @@ class TransactionShard:
             case AddPartitionsToTxnRequest() as request:
                 return self._add_partitions(event, request, now)
             case AddOffsetsToTxnRequest() as request:
-                group_partition = partition_of(request.group_id, self.config.group_partitions)
+                group_partition = partition_for(request.group_id, self.config.group_partitions)
                 partition = TopicPartition(GROUP_METADATA_TOPIC, group_partition)
                 return self._added(
                     event,

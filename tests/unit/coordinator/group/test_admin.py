@@ -2,7 +2,8 @@
 
 import pytest
 
-from penstock.coordinator.group.records import ClassicGroupRecord, OffsetRecord
+from penstock.coordinator.group.classic.records import ClassicGroupRecord
+from penstock.coordinator.group.offsets.records import OffsetRecord
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from penstock.protocol.messages.describe_groups import (

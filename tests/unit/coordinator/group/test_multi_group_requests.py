@@ -2,14 +2,9 @@
 
 import pytest
 
-from penstock.coordinator.group.multi_group_requests import (
-    MultiGroupRequest,
-    MultiGroupResponse,
-    merge,
-    split,
-)
+from penstock.coordinator.group.multi_group_requests import merge, split
 from penstock.coordinator.group.responses import error_response
-from penstock.coordinator.partitioning import partition_of
+from penstock.coordinator.partitioning import partition_for
 from penstock.core.errors import ErrorCode
 from penstock.protocol.codec import encode
 from penstock.protocol.fields import Message
@@ -41,14 +36,14 @@ def hosts() -> list[GroupHost]:
     """One shard per partition; each group has committed its number in t-0."""
     made = [GroupHost() for _ in range(PARTITIONS)]
     for number, group in enumerate(GROUPS):
-        host = made[partition_of(group, PARTITIONS)]
+        host = made[partition_for(group, PARTITIONS)]
         host.send(commit_request({("t", 0): number}, group=group), 9)
     return made
 
 
-def ask_all(request: MultiGroupRequest, version: int) -> MultiGroupResponse:
+def ask_all(request: Message, version: int) -> Message:
     made = hosts()
-    responses: list[MultiGroupResponse] = []
+    responses: list[Message] = []
     for partition, part in split(request, version, PARTITIONS):
         # What a shard gets has the form of version 8 at least.
         at = max(version, 8) if isinstance(part, OffsetFetchRequest) else version

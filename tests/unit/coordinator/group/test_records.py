@@ -7,16 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.coordinator.group.records import (
-    ClassicGroupRecord,
-    OffsetRecord,
-    Record,
-    Skipped,
-    decode_record,
-    encode_record,
-    group_tombstone,
-    offset_tombstone,
-)
+from penstock.coordinator.group.classic.records import ClassicGroupRecord, group_tombstone
+from penstock.coordinator.group.offsets.records import OffsetRecord, offset_tombstone
+from penstock.coordinator.group.record import Record
+from penstock.coordinator.group.records import Skipped, decode_record, encode_record
 from penstock.protocol.stored.classic_group import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -129,7 +123,7 @@ def test_offsets_of_all_versions_are_read(version: int) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "note"),
     [
-        (None, b"", "without a key"),
+        (None, b"", "has no key"),
         (b"", b"", "cannot be read"),
         (b"\x00\x63rest", b"", "type 99"),
         (encode_record_key(ShareGroupMetadataKey("g")), None, "type 11"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.coordinator.partitioning import partition_of
+from penstock.coordinator.partitioning import partition_for
 from penstock.coordinator.txn.config import TransactionConfig
 from penstock.coordinator.txn.state import TransactionState
 from penstock.core.errors import ErrorCode
@@ -145,7 +145,7 @@ def test_offsets_of_a_group() -> None:
     host = TxnHost(TransactionConfig(group_partitions=7))
     producer = ongoing(host, T0)
     assert producer.add_offsets("some-group") == ErrorCode.NONE
-    offsets = TopicPartition("__consumer_offsets", partition_of("some-group", 7))
+    offsets = TopicPartition("__consumer_offsets", partition_for("some-group", 7))
     assert host.metadata().partitions == {T0, offsets}
     assert host.metadata().client_transaction_version == 0
     before = len(host.log)

@@ -105,7 +105,7 @@ def test_of_others(host: TxnHost) -> None:
 
 
 def test_loading_nothing() -> None:
-    result = TransactionShard(TransactionConfig()).loaded(7)
+    result = TransactionShard(TransactionConfig()).start(7)
     assert result == Result(
         timers=[SetTimer(AbortTimer(), 10_007), SetTimer(ExpiryTimer(), 3_600_007)], markers=[]
     )

@@ -8,22 +8,7 @@ keep partitions where they are.
 from collections.abc import Collection, Iterable
 
 from penstock.core.ids import TopicPartition
-
-_MASK = 0xFFFFFFFF
-
-
-def string_hash(text: str) -> int:
-    """`String.hashCode`, as an unsigned number of 32 bits."""
-    value = 0
-    encoded = text.encode("utf-16-be", "surrogatepass")
-    for index in range(0, len(encoded), 2):
-        value = (31 * value + (encoded[index] << 8) + encoded[index + 1]) & _MASK
-    return value
-
-
-def partition_hash(partition: TopicPartition) -> int:
-    """`TopicPartition.hashCode`."""
-    return (31 * (31 + partition.partition) + string_hash(partition.topic)) & _MASK
+from penstock.core.java_hash import bucket, partition_hash, string_hash, table_size
 
 
 def in_hash_order(keys: Collection[str]) -> list[str]:
@@ -31,14 +16,14 @@ def in_hash_order(keys: Collection[str]) -> list[str]:
 
     `keys` are in the order in which they were put in, which decides between those of one bucket.
     """
-    mask = _capacity(len(keys)) - 1
-    return sorted(keys, key=lambda key: _bucket(string_hash(key), mask))
+    size = table_size(len(keys))
+    return sorted(keys, key=lambda key: bucket(string_hash(key), size))
 
 
 def first_in_hash_order(partitions: Collection[TopicPartition], largest: int) -> TopicPartition:
     """The first element of a `HashSet` that once had `largest` elements."""
-    mask = _capacity(largest) - 1
-    return min(partitions, key=lambda partition: _bucket(partition_hash(partition), mask))
+    size = table_size(largest)
+    return min(partitions, key=lambda partition: bucket(partition_hash(partition), size))
 
 
 def string_order(text: str) -> bytes:
@@ -48,14 +33,3 @@ def string_order(text: str) -> bytes:
 
 def sorted_strings(texts: Iterable[str]) -> list[str]:
     return sorted(texts, key=string_order)
-
-
-def _bucket(value: int, mask: int) -> int:
-    return (value ^ (value >> 16)) & mask
-
-
-def _capacity(size: int) -> int:
-    capacity = 16
-    while size > capacity * 3 // 4:
-        capacity *= 2
-    return capacity

@@ -1,7 +1,7 @@
-"""A classic group as a value: members, generation, protocol, and who waits for what.
+"""A classic group as a value: members, generation, protocol, and the requests that wait.
 
-Decisions work on a `copy()` and hand it back as the group's next state; a group that a shard holds
-is never changed in place.
+Decisions change a `copy()`, which becomes the group's next state; a group that a shard holds is
+never changed in place.
 """
 
 from collections.abc import Iterable
@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from penstock.coordinator.group.group import Group
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.codec import decode
 from penstock.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
@@ -23,11 +24,11 @@ from penstock.protocol.stored.classic_group import (
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""Names and metadata of what a member can do, the one it likes best first."""
+"""Names and metadata of the protocols that a member supports, the preferred one first."""
 
 
 class ClassicGroupState(Enum):
-    """Kafka's names, as tools show them. A group that is not there is `Dead`."""
+    """The states under Kafka's names, as tools show them. A group that does not exist is `Dead`."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -36,13 +37,15 @@ class ClassicGroupState(Enum):
 
 
 class Waiter(NamedTuple):
-    """A request that is answered later, and the version that its answer must have."""
+    """A request that gets its response later, and the version of that response."""
 
     token: int
     version: int
 
 
 class Member(Struct, frozen=True):
+    """A member of a classic group."""
+
     member_id: str
     instance_id: str | None
     client_id: str
@@ -52,11 +55,12 @@ class Member(Struct, frozen=True):
     protocols: Protocols
     assignment: bytes = b""
     is_new: bool = False
-    """It joined for the first time and has not got its answer yet."""
+    """It joined for the first time and has not received its response yet."""
     awaiting_join: Waiter | None = None
     awaiting_sync: Waiter | None = None
 
     def metadata(self, protocol: str | None) -> bytes:
+        """Returns the member's metadata for a protocol; KeyError if it does not support it."""
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata
@@ -64,7 +68,7 @@ class Member(Struct, frozen=True):
 
     @property
     def has_satisfied_heartbeat(self) -> bool:
-        """Whether its session may run out unheeded: it waits for the coordinator itself."""
+        """Whether an expired session is ignored, because the member waits for the coordinator."""
         if self.is_new:
             return False
         return self.awaiting_join is not None or self.awaiting_sync is not None
@@ -72,12 +76,14 @@ class Member(Struct, frozen=True):
 
 @dataclass(slots=True)
 class ClassicGroup:
+    """A classic group. As a `StateUpdate` it replaces the group of the same id."""
+
     group_id: str
     state: ClassicGroupState = ClassicGroupState.EMPTY
     previous_state: ClassicGroupState | None = None
     state_timestamp: int = -1
     protocol_type: str | None = None
-    """None for a group that only commits offsets, a simple group."""
+    """None for a simple group, which only commits offsets."""
     protocol_name: str | None = None
     generation: int = 0
     leader: str | None = None
@@ -85,17 +91,17 @@ class ClassicGroup:
     static_members: dict[str, str] = field(default_factory=dict)
     """Member ids by group.instance.id."""
     pending_joins: set[str] = field(default_factory=set)
-    """Ids that were handed out and have not joined yet."""
+    """Member ids that were generated and have not joined yet."""
     pending_syncs: set[str] = field(default_factory=set)
-    """Members of the current generation that have not asked for their assignment."""
+    """Members of the current generation that have not fetched their assignment."""
     supported: dict[str, int] = field(default_factory=dict)
-    """How many members can do each protocol."""
+    """The number of members that support each protocol."""
     awaiting_joins: int = 0
     new_member_added: bool = False
     initial_delay: tuple[int, int] | None = None
-    """While the first generation forms: the delay that runs, and what is left after it."""
+    """While the first generation forms: the current delay, and the time that remains after it."""
     subscribed_topics: frozenset[str] | None = None
-    """None where it is not known, or not the business of consumers."""
+    """None if it is unknown, or if the members are not consumers."""
 
     def copy(self) -> "ClassicGroup":
         return replace(
@@ -107,10 +113,13 @@ class ClassicGroup:
             supported=self.supported.copy(),
         )
 
+    def apply_to(self, groups: dict[str, Group]) -> None:
+        groups[self.group_id] = self
+
     # --- members
 
     def put(self, member: Member) -> None:
-        """Add a member, or take its new value for the one it had."""
+        """Adds a member, or replaces it by its new value."""
         old = self.members.get(member.member_id)
         if old is not None:
             self._count(old, -1)
@@ -123,7 +132,8 @@ class ClassicGroup:
         self.pending_joins.discard(member.member_id)
 
     def drop(self, member_id: str) -> Member | None:
-        """Remove a member or an id that has not joined; the next one leads if it led."""
+        """Removes a member, or an id that has not joined; the next member leads if it was the
+        leader."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._count(member, -1)
@@ -146,6 +156,7 @@ class ClassicGroup:
             self.awaiting_joins += step
 
     def validate_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """Returns whether the id belongs to a member, and to this instance if one is named."""
         if instance_id is not None:
             existing = self.static_members.get(instance_id)
             if existing is None:
@@ -175,18 +186,20 @@ class ClassicGroup:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """Whether somebody with these protocols can be a member beside those that are."""
+        """Returns whether a client with these protocols can join the current members."""
         if self.state is ClassicGroupState.EMPTY:
             return bool(protocol_type) and any(True for _ in names)
-        everyone = len(self.members)
         return self.protocol_type == protocol_type and any(
-            self.supported.get(name, 0) == everyone for name in names
+            self.supported.get(name, 0) == len(self.members) for name in names
         )
 
     def select_protocol(self) -> str:
-        """Each member votes for the first of its protocols that all can do; most votes win."""
-        everyone = len(self.members)
-        candidates = {name for name, count in self.supported.items() if count == everyone}
+        """Returns the protocol with the most votes.
+
+        Each member votes for the first of its protocols that all members support.
+        """
+        size = len(self.members)
+        candidates = {name for name, count in self.supported.items() if count == size}
         votes: dict[str, int] = {}
         for member in self.members.values():
             vote = next(name for name, _ in member.protocols if name in candidates)
@@ -194,7 +207,7 @@ class ClassicGroup:
         return max(votes, key=votes.__getitem__)
 
     def compute_subscribed_topics(self) -> frozenset[str] | None:
-        """What the members of a consumer group read, by the base fields of their subscriptions."""
+        """Returns the topics of the members' subscriptions; None if they cannot be read."""
         if not self.uses_consumer_protocol:
             return None
         if not self.members:
@@ -217,7 +230,7 @@ class ClassicGroup:
 
 
 def group_value(group: ClassicGroup) -> GroupMetadataValue:
-    """The group as it is stored. Its members must all have the chosen protocol."""
+    """Returns the group as it is stored. All members must have the chosen protocol."""
     return GroupMetadataValue(
         protocol_type=group.protocol_type or "",
         generation=group.generation,
@@ -241,7 +254,7 @@ def group_value(group: ClassicGroup) -> GroupMetadataValue:
 
 
 def group_of_value(key: GroupMetadataKey, value: GroupMetadataValue) -> ClassicGroup:
-    """The group that a record tells of: stable, or empty; nobody waits."""
+    """Returns the group that a record describes: stable or empty, without waiting requests."""
     group = ClassicGroup(
         group_id=key.group,
         state=ClassicGroupState.STABLE if value.members else ClassicGroupState.EMPTY,
@@ -252,14 +265,16 @@ def group_of_value(key: GroupMetadataKey, value: GroupMetadataValue) -> ClassicG
         leader=value.leader,
     )
     for member in value.members:
-        known = member.rebalance_timeout != -1
+        has_timeout = member.rebalance_timeout != -1
         group.put(
             Member(
                 member_id=member.member_id,
                 instance_id=member.group_instance_id,
                 client_id=member.client_id,
                 client_host=member.client_host,
-                rebalance_timeout_ms=member.rebalance_timeout if known else member.session_timeout,
+                rebalance_timeout_ms=(
+                    member.rebalance_timeout if has_timeout else member.session_timeout
+                ),
                 session_timeout_ms=member.session_timeout,
                 protocols=((value.protocol or "", member.subscription),),
                 assignment=member.assignment,

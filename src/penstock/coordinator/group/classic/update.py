@@ -1,8 +1,7 @@
-"""How a classic group gets from one generation to the next.
+"""One decision about a classic group, and how the group reaches its next generation.
 
-A `ClassicGroupUpdate` is one decision about one group: it works on a copy of the group and collects
-what follows from it. Every waiter that a step takes out of the group gets a response in the same
-step, so that no request is forgotten.
+A `ClassicGroupUpdate` changes a copy of the group and collects records, responses and timers. A
+step that removes a waiting request from the group also responds to it, so that none is forgotten.
 """
 
 from msgspec.structs import replace
@@ -12,8 +11,8 @@ from penstock.coordinator.group.classic.model import (
     ClassicGroupState,
     Member,
     Waiter,
-    group_value,
 )
+from penstock.coordinator.group.classic.records import group_record
 from penstock.coordinator.group.config import GroupConfig
 from penstock.coordinator.group.events import (
     Event,
@@ -23,20 +22,19 @@ from penstock.coordinator.group.events import (
     SyncTimer,
     Timer,
 )
-from penstock.coordinator.group.records import ClassicGroupRecord, Record
+from penstock.coordinator.group.record import Record
 from penstock.coordinator.machine import CancelTimer, Response, SetTimer
 from penstock.core.errors import ErrorCode
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from penstock.protocol.messages.sync_group import SyncGroupResponse
-from penstock.protocol.stored.classic_group import GroupMetadataKey
 
 SKIP_ASSIGNMENT_VERSION = 9
 _NULL_PROTOCOL_NAME_VERSION = 7
 
 
 class ClassicGroupUpdate:
-    """One decision about `group`, a copy that may be changed freely."""
+    """A decision about `group`, which must be a copy: it is changed."""
 
     def __init__(self, group: ClassicGroup, now: int, config: GroupConfig) -> None:
         self.group = group
@@ -50,9 +48,8 @@ class ClassicGroupUpdate:
         return Result(event, self.records, (self.group,), self.responses, self.timers)
 
     def store(self) -> None:
-        """Have the group written as it is now."""
-        key = GroupMetadataKey(self.group.group_id)
-        self.records.append(ClassicGroupRecord(key, group_value(self.group)))
+        """Adds the record of the group as it is now."""
+        self.records.append(group_record(self.group))
 
     # --- responses
 
@@ -60,7 +57,7 @@ class ClassicGroupUpdate:
         self.responses.append(Response(waiter.token, response))
 
     def respond_to_join(self, member: Member, response: JoinGroupResponse) -> Member:
-        """Answer the JoinGroup that a member waits for; the member as it is then."""
+        """Responds to the JoinGroup that waits for the member, if any; returns the new member."""
         if member.awaiting_join is None:
             return member
         self.respond(member.awaiting_join, response)
@@ -69,7 +66,7 @@ class ClassicGroupUpdate:
         return member
 
     def respond_to_sync(self, member: Member, response: SyncGroupResponse) -> Member:
-        """Answer the SyncGroup that a member waits for; the member as it is then."""
+        """Responds to the SyncGroup that waits for the member, if any; returns the new member."""
         if member.awaiting_sync is None:
             return member
         self.respond(member.awaiting_sync, response)
@@ -77,10 +74,11 @@ class ClassicGroupUpdate:
         self.group.put(member)
         return member
 
-    def joined(
+    def join_response(
         self, member: Member, version: int, *, as_leader: bool, skip_assignment: bool = False
     ) -> JoinGroupResponse:
-        """The answer to a member of the current generation; the leader is told of everybody."""
+        """Returns the response to a member of the current generation; the leader's lists all
+        members."""
         group = self.group
         name = group.protocol_name
         return JoinGroupResponse(
@@ -92,15 +90,15 @@ class ClassicGroupUpdate:
             member_id=member.member_id,
             members=[
                 JoinGroupResponseMember(
-                    other.member_id, other.instance_id, other.metadata(group.protocol_name)
+                    listed.member_id, listed.instance_id, listed.metadata(group.protocol_name)
                 )
-                for other in group.members.values()
+                for listed in group.members.values()
             ]
             if as_leader
             else [],
         )
 
-    def assigned(self, member: Member) -> SyncGroupResponse:
+    def sync_response(self, member: Member) -> SyncGroupResponse:
         return SyncGroupResponse(
             protocol_type=self.group.protocol_type,
             protocol_name=self.group.protocol_name,
@@ -110,13 +108,14 @@ class ClassicGroupUpdate:
     # --- members
 
     def expect_heartbeat(self, member: Member, timeout_ms: int | None = None) -> None:
+        """Starts the member's session anew."""
         timeout = member.session_timeout_ms if timeout_ms is None else timeout_ms
         self.timers.append(
             SetTimer(SessionTimer(self.group.group_id, member.member_id), self.now + timeout)
         )
 
     def remove(self, member_id: str) -> None:
-        """A member, or an id that has not joined, is gone. Whatever it waits for ends here."""
+        """Removes a member, or an id that has not joined; its waiting requests get an error."""
         member = self.group.members.get(member_id)
         if member is not None:
             error = ErrorCode.UNKNOWN_MEMBER_ID
@@ -126,18 +125,18 @@ class ClassicGroupUpdate:
         self.timers.append(CancelTimer(SessionTimer(self.group.group_id, member_id)))
 
     def replace_static(self, old_member_id: str, new_member_id: str) -> Member:
-        """The same instance has come back under a new id: whoever uses the old one is fenced."""
+        """Gives a static member a new id; a client that still uses the old one is fenced."""
         old = self.group.members[old_member_id]
         error = ErrorCode.FENCED_INSTANCE_ID
         old = self.respond_to_join(
             old, JoinGroupResponse(member_id=old_member_id, error_code=error)
         )
         old = self.respond_to_sync(old, SyncGroupResponse(error_code=error))
-        led = self.group.leader == old_member_id
+        was_leader = self.group.leader == old_member_id
         self.group.drop(old_member_id)
         new = replace(old, member_id=new_member_id, is_new=False)
         self.group.put(new)
-        if led:
+        if was_leader:
             self.group.leader = new_member_id
         self.timers.append(CancelTimer(SessionTimer(self.group.group_id, old_member_id)))
         return new
@@ -151,7 +150,7 @@ class ClassicGroupUpdate:
             self.prepare_rebalance()
 
     def prepare_rebalance(self) -> None:
-        """Ask everybody to join again; the first generation waits a while for more members."""
+        """Has all members join again; the first generation waits for more members."""
         group = self.group
         if group.state is ClassicGroupState.COMPLETING_REBALANCE:
             for member_id, member in list(group.members.items()):
@@ -171,7 +170,7 @@ class ClassicGroupUpdate:
                 self._set_join_timer(group.rebalance_timeout_ms)
 
     def maybe_complete_join_phase(self) -> None:
-        """Everybody is here: no need to wait longer, unless this is the first generation."""
+        """Completes the join phase once all members have joined, except in the first generation."""
         group = self.group
         if (
             group.state is ClassicGroupState.PREPARING_REBALANCE
@@ -180,8 +179,8 @@ class ClassicGroupUpdate:
         ):
             self.complete_join()
 
-    def join_time_is_over(self) -> None:
-        """The join timer fired: extend the first generation's delay, or go on with who is here."""
+    def join_timed_out(self) -> None:
+        """Extends the delay of the first generation, or completes the join phase."""
         group = self.group
         if group.state is not ClassicGroupState.PREPARING_REBALANCE:
             return
@@ -195,7 +194,7 @@ class ClassicGroupUpdate:
         self.complete_join()
 
     def complete_join(self) -> None:
-        """Form the next generation from those who joined; static members may come later."""
+        """Forms the next generation from the members that joined; static members may join later."""
         group = self.group
         self.timers.append(CancelTimer(JoinTimer(group.group_id)))
         group.initial_delay = None
@@ -205,7 +204,7 @@ class ClassicGroupUpdate:
             if member.instance_id is None:
                 self.remove(member.member_id)
         if not self._elect_joined_leader() and group.members:
-            # Only static members are left and none has joined: their sessions decide.
+            # Only static members remain and none has joined: wait for them or their sessions.
             self._set_join_timer(group.rebalance_timeout_ms)
             return
         self._next_generation()
@@ -237,7 +236,7 @@ class ClassicGroupUpdate:
             waiter = member.awaiting_join
             if waiter is not None:
                 leads = group.leader == member.member_id
-                response = self.joined(member, waiter.version, as_leader=leads)
+                response = self.join_response(member, waiter.version, as_leader=leads)
                 member = self.respond_to_join(member, response)
             group.put(replace(member, is_new=False))
             self.expect_heartbeat(member)
@@ -256,7 +255,7 @@ class ClassicGroupUpdate:
     # --- the sync phase
 
     def become_stable(self, assignments: dict[str, bytes]) -> None:
-        """The leader has assigned: store it, and tell everybody who waits."""
+        """Stores the leader's assignment and responds to the members that wait for it."""
         group = self.group
         for member_id, member in list(group.members.items()):
             group.members[member_id] = replace(member, assignment=assignments.get(member_id, b""))
@@ -267,9 +266,11 @@ class ClassicGroupUpdate:
     def propagate_assignment(self, error: ErrorCode) -> None:
         for member in list(self.group.members.values()):
             if member.awaiting_sync is not None:
-                response = SyncGroupResponse(error_code=error) if error else self.assigned(member)
+                response = (
+                    SyncGroupResponse(error_code=error) if error else self.sync_response(member)
+                )
                 self.respond_to_sync(member, response)
-                # A session that ran out while the member waited was let pass: start it anew.
+                # A session that expired while the member waited was ignored: start it anew.
                 self.expect_heartbeat(member)
 
     def sync_received(self, member_id: str) -> None:
@@ -277,8 +278,8 @@ class ClassicGroupUpdate:
         if not self.group.pending_syncs:
             self.timers.append(CancelTimer(SyncTimer(self.group.group_id)))
 
-    def sync_time_is_over(self) -> None:
-        """The sync timer fired: those who did not ask for their assignment are gone."""
+    def sync_timed_out(self) -> None:
+        """Removes the members that did not fetch their assignment."""
         group = self.group
         live = (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE)
         if group.state in live and group.pending_syncs:

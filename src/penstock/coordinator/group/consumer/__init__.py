@@ -1,5 +1,6 @@
-"""Consumer groups of the new protocol (KIP-848): the coordinator assigns, members reconcile.
+"""Consumer groups of KIP-848: the coordinator assigns partitions, members reconcile.
 
-`heartbeat` decides what a member's heartbeat leads to, `model` is what a group is, `replay` takes
-over the records that were decided.
+`model` is the group as a value, `heartbeat` decides about ConsumerGroupHeartbeat, `classic_members`
+about members that use the classic protocol, `update` collects a decision, `replay` applies records,
+`group_type` is the entry in the registry of group types.
 """

@@ -1,8 +1,8 @@
-"""Members of a consumer group that speak the classic protocol: JoinGroup and what follows.
+"""Members of a consumer group that use the classic protocol: JoinGroup, SyncGroup and so on.
 
-Such a member joins to make its next step to the target assignment, gets it with SyncGroup, and
-hears from its heartbeats when it has to join again. Nobody waits for anybody: every request is
-answered at once.
+Such a member joins to make its next step towards the target assignment, fetches the assignment with
+SyncGroup, and learns from its heartbeats when it has to join again. Every request gets its response
+at once: no member waits for another.
 """
 
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ from penstock.coordinator.group.consumer.heartbeat import (
     replace_member,
     short_id,
 )
-from penstock.coordinator.group.consumer.migration import may_downgrade
+from penstock.coordinator.group.consumer.migration import can_downgrade
 from penstock.coordinator.group.consumer.model import (
     ConsumerGroup,
     ConsumerGroupMember,
@@ -51,17 +51,17 @@ _MEMBER_ID_REQUIRED_VERSION = 4
 
 
 def join(
-    turn: ConsumerGroupUpdate, request: JoinGroupRequest, context: Context
+    update: ConsumerGroupUpdate, request: JoinGroupRequest, context: Context
 ) -> JoinGroupResponse:
-    """What a member hears that joins, or joins again; raises where it is refused."""
-    group = turn.group
-    if turn.config.group_consumer_migration_policy is MigrationPolicy.DISABLED:
+    """Returns the response to a member that joins or rejoins; raises a KafkaError to refuse it."""
+    group = update.group
+    if update.config.group_consumer_migration_policy is MigrationPolicy.DISABLED:
         raise _inconsistent(
-            f"{group.group_id} is a consumer group, and group.consumer.migration.policy lets no "
-            "classic members in: set group.protocol=consumer"
+            f"{group.group_id} is a consumer group, and group.consumer.migration.policy allows no "
+            "classic members: set group.protocol=consumer"
         )
     member_id = request.member_id or short_id(context.uuid)
-    check_room(group, member_id, turn.config)
+    check_room(group, member_id, update.config)
     _check_protocols(group, member_id, request)
     if (
         not request.member_id
@@ -70,31 +70,31 @@ def join(
     ):
         return JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id)
     replaced = group.static_member(request.group_instance_id)
-    member = _joining_member(turn, request, member_id)
+    member = _joining_member(update, request, member_id)
     subscription = read_subscription(request.protocols[0].metadata)
     updated = _updated(member, request, subscription, context)
     names_changed = False
     if updated != member:
-        turn.records.append(member_record(group.group_id, updated))
+        update.records.append(member_record(group.group_id, updated))
         names_changed = updated.subscribed_topic_names != member.subscribed_topic_names
-    regex = update_regexes(turn, member, updated, context.session)
+    regex = update_regexes(update, member, updated, context.session)
     bump = regex is not RegexChange.NONE or names_changed
     epoch = group.group_epoch
     if bump or not group.metadata_checked:
-        epoch = turn.update_metadata(member, updated, bump=bump)
-    downgrades = replaced is not None and may_downgrade(group, turn.config, replaced=replaced)
+        epoch = update.update_metadata(member, updated, bump=bump)
+    downgrades = replaced is not None and can_downgrade(group, update.config, replaced=replaced)
     stale = downgrades and group.assignment_epoch < epoch
     if not stale:
         if downgrades:
             target_epoch, target = group.assignment_epoch, group.target_of(updated)
         else:
-            target_epoch, target = turn.update_target(epoch, member, updated)
-        owned = owned_partitions(subscription, turn.topics)
-        updated = turn.reconcile(updated, target_epoch, target, owned, subscription_changed=bump)
+            target_epoch, target = update.update_target(epoch, member, updated)
+        owned = owned_partitions(subscription, update.topics)
+        updated = update.reconcile(updated, target_epoch, target, owned, subscription_changed=bump)
     if downgrades:
-        turn.convert_to_classic(joining=updated, rebalance=stale)
+        update.convert_to_classic(joining=updated, rebalance=stale)
     else:
-        _joined(turn, updated, request)
+        _start_member_timers(update, updated, request)
     assert updated.classic is not None
     return JoinGroupResponse(
         member_id=updated.member_id,
@@ -105,15 +105,13 @@ def join(
 
 
 def _check_protocols(group: ConsumerGroup, member_id: str, request: JoinGroupRequest) -> None:
-    """It must have a protocol that all other members of its kind can do."""
+    """Raises unless it has a protocol that all other members of the classic protocol support."""
     supported = request.protocol_type == CONSUMER_PROTOCOL_TYPE and any(
         group.classic_protocols.get(protocol.name, 0) == group.classic_members
         for protocol in request.protocols
     )
     if not supported:
-        raise _inconsistent(
-            f"none of member {member_id}'s protocols is one that the whole group has"
-        )
+        raise _inconsistent(f"the group supports none of the protocols of member {member_id}")
 
 
 def _inconsistent(message: str) -> KafkaError:
@@ -121,9 +119,9 @@ def _inconsistent(message: str) -> KafkaError:
 
 
 def _joining_member(
-    turn: ConsumerGroupUpdate, request: JoinGroupRequest, member_id: str
+    update: ConsumerGroupUpdate, request: JoinGroupRequest, member_id: str
 ) -> ConsumerGroupMember:
-    group, instance_id = turn.group, request.group_instance_id
+    group, instance_id = update.group, request.group_instance_id
     if instance_id is None:
         return group.members.get(member_id) or ConsumerGroupMember(member_id)
     if request.member_id:
@@ -131,7 +129,7 @@ def _joining_member(
     existing = group.static_member(instance_id)
     if existing is None:
         return ConsumerGroupMember(member_id)
-    return replace_member(turn, existing, member_id)
+    return replace_member(update, existing, member_id)
 
 
 def _updated(
@@ -157,50 +155,52 @@ def _updated(
     )
 
 
-def _joined(
-    turn: ConsumerGroupUpdate, member: ConsumerGroupMember, request: JoinGroupRequest
+def _start_member_timers(
+    update: ConsumerGroupUpdate, member: ConsumerGroupMember, request: JoinGroupRequest
 ) -> None:
-    group, member_id = turn.group, member.member_id
+    group, member_id = update.group, member.member_id
     if member_id in group.rejoining:
-        turn.timers.append(CancelTimer(RejoinTimer(group.group_id, member_id)))
+        update.timers.append(CancelTimer(RejoinTimer(group.group_id, member_id)))
         waiting = group.rejoining - {member_id}
-        turn.news.append(ConsumerGroupSoftState(group.group_id, rejoining=waiting))
-    turn.set_timer(SessionTimer(group.group_id, member_id), request.session_timeout_ms)
-    turn.set_timer(ResyncTimer(group.group_id, member_id), request.rebalance_timeout_ms)
+        update.state_updates.append(ConsumerGroupSoftState(group.group_id, rejoining=waiting))
+    update.set_timer(SessionTimer(group.group_id, member_id), request.session_timeout_ms)
+    update.set_timer(ResyncTimer(group.group_id, member_id), request.rebalance_timeout_ms)
 
 
 # --- SyncGroup and Heartbeat
 
 
-def sync(turn: ConsumerGroupUpdate, request: SyncGroupRequest) -> SyncGroupResponse:
-    """The member's assignment as it is now; raises where it has to join first."""
-    group = turn.group
+def sync(update: ConsumerGroupUpdate, request: SyncGroupRequest) -> SyncGroupResponse:
+    """Returns the member's current assignment, or an error if it has to join again first."""
+    group = update.group
     member, classic = _known_member(group, request)
-    first = classic.supported_protocols[0]
+    protocol = classic.supported_protocols[0]
     if (request.protocol_type or CONSUMER_PROTOCOL_TYPE) != CONSUMER_PROTOCOL_TYPE or (
-        request.protocol_name or first.name
-    ) != first.name:
-        raise _inconsistent(f"member {member.member_id} has joined with the type {first.name}")
+        request.protocol_name or protocol.name
+    ) != protocol.name:
+        raise _inconsistent(
+            f"member {member.member_id} has joined with the protocol {protocol.name}"
+        )
     if (
         group.assignment_epoch > member.member_epoch
         and member.state is not MemberState.UNREVOKED_PARTITIONS
     ):
-        _expect_rejoin(turn, member)
+        _expect_rejoin(update, member)
         return SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
-    turn.timers.append(CancelTimer(ResyncTimer(group.group_id, member.member_id)))
-    turn.set_timer(SessionTimer(group.group_id, member.member_id), classic.session_timeout_ms)
+    update.timers.append(CancelTimer(ResyncTimer(group.group_id, member.member_id)))
+    update.set_timer(SessionTimer(group.group_id, member.member_id), classic.session_timeout_ms)
     return SyncGroupResponse(
         protocol_type=request.protocol_type,
         protocol_name=request.protocol_name,
-        assignment=write_assignment(member.assigned, first.metadata, turn.topics),
+        assignment=write_assignment(member.assigned, protocol.metadata, update.topics),
     )
 
 
-def heartbeat(turn: ConsumerGroupUpdate, request: HeartbeatRequest) -> ErrorCode:
-    """Whether the member has to join again, because there is a next step that it can make."""
-    group = turn.group
+def heartbeat(update: ConsumerGroupUpdate, request: HeartbeatRequest) -> ErrorCode:
+    """Returns REBALANCE_IN_PROGRESS if the member has to join again to make its next step."""
+    group = update.group
     member, classic = _known_member(group, request)
-    turn.set_timer(SessionTimer(group.group_id, member.member_id), classic.session_timeout_ms)
+    update.set_timer(SessionTimer(group.group_id, member.member_id), classic.session_timeout_ms)
     if (
         member.member_epoch < group.assignment_epoch
         or member.state is MemberState.UNREVOKED_PARTITIONS
@@ -209,7 +209,7 @@ def heartbeat(turn: ConsumerGroupUpdate, request: HeartbeatRequest) -> ErrorCode
             and not _waits_for_others(group, member)
         )
     ):
-        _expect_rejoin(turn, member)
+        _expect_rejoin(update, member)
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
 
@@ -224,7 +224,7 @@ def _known_member(
     if member.classic is None:
         raise KafkaError(
             ErrorCode.UNKNOWN_MEMBER_ID,
-            f"member {member.member_id} has joined with group.protocol=consumer: join again",
+            f"member {member.member_id} joined with group.protocol=consumer: join again",
         )
     if request.generation_id != member.member_epoch:
         raise KafkaError(
@@ -234,13 +234,13 @@ def _known_member(
     return member, member.classic
 
 
-def _expect_rejoin(turn: ConsumerGroupUpdate, member: ConsumerGroupMember) -> None:
-    group = turn.group
+def _expect_rejoin(update: ConsumerGroupUpdate, member: ConsumerGroupMember) -> None:
+    group = update.group
     if member.member_id not in group.rejoining:
         timer = RejoinTimer(group.group_id, member.member_id)
-        turn.set_timer(timer, member.rebalance_timeout_ms)
+        update.set_timer(timer, member.rebalance_timeout_ms)
         waiting = group.rejoining | {member.member_id}
-        turn.news.append(ConsumerGroupSoftState(group.group_id, rejoining=waiting))
+        update.state_updates.append(ConsumerGroupSoftState(group.group_id, rejoining=waiting))
 
 
 def _waits_for_others(group: ConsumerGroup, member: ConsumerGroupMember) -> bool:
@@ -255,24 +255,25 @@ def _waits_for_others(group: ConsumerGroup, member: ConsumerGroupMember) -> bool
 # --- LeaveGroup
 
 
-def leave(turn: ConsumerGroupUpdate, leaving: list[MemberIdentity]) -> list[MemberResponse]:
-    """Members of either protocol are gone; an administrator may name them by instance alone."""
-    gone: dict[str, ConsumerGroupMember] = {}
-    answers = []
-    for who in leaving:
-        error = ErrorCode.NONE
+def leave(update: ConsumerGroupUpdate, leaving: list[MemberIdentity]) -> list[MemberResponse]:
+    """Removes members of either protocol; an administrator may name only their instance."""
+    removed: dict[str, ConsumerGroupMember] = {}
+    responses = []
+    for identity in leaving:
+        code = ErrorCode.NONE
         try:
-            member = _leaving_member(turn.group, who)
-            gone[member.member_id] = member
-        except KafkaError as refused:
-            error = refused.code
-        answers.append(MemberResponse(who.member_id, who.group_instance_id, error))
-    turn.fence(list(gone.values()))
-    return answers
+            member = _leaving_member(update.group, identity)
+            removed[member.member_id] = member
+        except KafkaError as error:
+            code = error.code
+        responses.append(MemberResponse(identity.member_id, identity.group_instance_id, code))
+    update.fence(list(removed.values()))
+    return responses
 
 
-def _leaving_member(group: ConsumerGroup, who: MemberIdentity) -> ConsumerGroupMember:
-    if who.group_instance_id is None:
-        return group.member(who.member_id)
-    member_id = who.member_id or group.static_members.get(who.group_instance_id, "")
-    return known_static_member(group, member_id, who.group_instance_id)
+def _leaving_member(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerGroupMember:
+    instance_id = identity.group_instance_id
+    if instance_id is None:
+        return group.member(identity.member_id)
+    member_id = identity.member_id or group.static_members.get(instance_id, "")
+    return known_static_member(group, member_id, instance_id)

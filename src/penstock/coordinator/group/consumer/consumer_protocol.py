@@ -1,4 +1,4 @@
-"""The consumer protocol inside JoinGroup and SyncGroup, as the coordinator reads and writes it."""
+"""The consumer protocol inside JoinGroup and SyncGroup: subscriptions and assignments."""
 
 from collections.abc import Iterable, Mapping
 from uuid import UUID
@@ -17,7 +17,7 @@ from penstock.protocol.messages.consumer_protocol import (
 from penstock.protocol.versioned import encode_versioned, read_prefix
 
 _PREFIX = 2
-_HIGHEST = 3
+_HIGHEST_VERSION = 3
 
 
 def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
@@ -31,7 +31,10 @@ def read_assignment(data: bytes) -> ConsumerProtocolAssignment:
 def write_assignment(
     partitions: Mapping[UUID, Iterable[int]], subscription: bytes, topics: Topics
 ) -> bytes:
-    """In the version of the member's subscription; topics that are gone are left out."""
+    """Encodes an assignment in the version of the member's subscription.
+
+    Topics that no longer exist are omitted.
+    """
     assigned = [
         ConsumerProtocolAssignmentTopicPartition(name, sorted(indexes))
         for topic_id, indexes in partitions.items()
@@ -51,8 +54,8 @@ def owned_partitions(
 
 
 def _version(data: bytes) -> int:
-    """Later versions only add to the end."""
+    """Returns the version to decode with: later versions only add fields at the end."""
     version = read_prefix(data)
     if version < 0:
-        raise ProtocolError(f"{version} is no version of the consumer protocol")
-    return min(version, _HIGHEST)
+        raise ProtocolError(f"{version} is not a version of the consumer protocol")
+    return min(version, _HIGHEST_VERSION)

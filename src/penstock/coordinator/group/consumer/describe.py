@@ -1,11 +1,10 @@
-"""ConsumerGroupDescribe: what tools see of a consumer group."""
+"""ConsumerGroupDescribe: a consumer group as administrators see it."""
 
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
-from penstock.coordinator.group.config import GroupConfig
 from penstock.coordinator.group.consumer.model import ConsumerGroup, ConsumerGroupMember
-from penstock.coordinator.group.events import Group
+from penstock.coordinator.group.group_type import DecisionContext
 from penstock.coordinator.group.topics import Topics
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.consumer_group_describe import (
@@ -18,29 +17,30 @@ from penstock.protocol.messages.consumer_group_describe import (
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
 
-def describe_consumer_group(
-    group_id: str, group: Group | None, config: GroupConfig, topics: Topics
+def describe_group(
+    context: DecisionContext, group_id: str, version: int
 ) -> ConsumerGroupDescribeDescribedGroup:
+    """Describes a group; one that is no consumer group gets an error."""
+    group = context.groups.get(group_id)
     if not isinstance(group, ConsumerGroup):
         if not group_id:
-            error, why = ErrorCode.INVALID_GROUP_ID, None
-        else:
-            error = ErrorCode.GROUP_ID_NOT_FOUND
-            what = "not found" if group is None else "is not a consumer group"
-            why = f"Group {group_id} {what}."
-        return ConsumerGroupDescribeDescribedGroup(error, why, group_id)
-    known = config.group_consumer_assignors
+            return ConsumerGroupDescribeDescribedGroup(ErrorCode.INVALID_GROUP_ID, None, group_id)
+        reason = "not found" if group is None else "is not a consumer group"
+        return ConsumerGroupDescribeDescribedGroup(
+            ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}.", group_id
+        )
+    topics, assignors = context.topics, context.config.group_consumer_assignors
     return ConsumerGroupDescribeDescribedGroup(
         group_id=group_id,
         group_state=group.state.value,
         group_epoch=group.group_epoch,
         assignment_epoch=group.assignment_epoch,
-        assignor_name=group.preferred_assignor(known) or known[0],
-        members=[_member(group, member, topics) for member in group.members.values()],
+        assignor_name=group.preferred_assignor(assignors) or assignors[0],
+        members=[_describe_member(group, member, topics) for member in group.members.values()],
     )
 
 
-def _member(
+def _describe_member(
     group: ConsumerGroup, member: ConsumerGroupMember, topics: Topics
 ) -> ConsumerGroupDescribeMember:
     owned: dict[UUID, set[int]] = {}
@@ -65,7 +65,7 @@ def _member(
 def _assignment(
     partitions: Mapping[UUID, Iterable[int]], topics: Topics
 ) -> ConsumerGroupDescribeAssignment:
-    """Topics that are gone are left out."""
+    """Topics that no longer exist are omitted."""
     return ConsumerGroupDescribeAssignment(
         [
             ConsumerGroupDescribeTopicPartitions(topic_id, name, sorted(indexes))

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: members join, live and leave, and get their assignments (C3).
+"""ConsumerGroupHeartbeat: members join, stay and leave, and receive their assignments (C3).
 
 The checks come in Kafka's order, because clients depend on which error they see first.
 """
@@ -40,7 +40,7 @@ _CLIENT_MAKES_MEMBER_ID_VERSION = 1
 def check_request(
     request: ConsumerGroupHeartbeatRequest, version: int, config: GroupConfig
 ) -> None:
-    """Raises for what can be said without looking at the group."""
+    """Checks what does not depend on the group; raises a KafkaError."""
     epoch = request.member_epoch
     if version >= _CLIENT_MAKES_MEMBER_ID_VERSION or epoch > 0 or epoch == LEAVE_GROUP_MEMBER_EPOCH:
         _not_blank(request.member_id, "MemberId")
@@ -49,90 +49,93 @@ def check_request(
     _not_blank(request.rack_id, "RackId")
     if epoch == 0:
         if request.rebalance_timeout_ms == -1:
-            raise _invalid("who joins must say its RebalanceTimeoutMs")
+            raise _invalid("a member that joins must send RebalanceTimeoutMs")
         if request.topic_partitions is None or request.topic_partitions:
-            raise _invalid("who joins owns nothing yet: send empty TopicPartitions")
+            raise _invalid("a member that joins owns no partitions: send empty TopicPartitions")
         if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
-            raise _invalid("who joins must subscribe: send SubscribedTopicNames or a regex")
+            raise _invalid(
+                "a member that joins must subscribe: send SubscribedTopicNames or a regex"
+            )
     elif epoch == LEAVE_GROUP_STATIC_MEMBER_EPOCH:
         if request.instance_id is None:
             raise _invalid("epoch -2 is for static members: send the InstanceId")
     elif epoch < LEAVE_GROUP_STATIC_MEMBER_EPOCH:
-        raise _invalid(f"there is no MemberEpoch {epoch}: join with 0, leave with -1 or -2")
+        raise _invalid(f"MemberEpoch {epoch} is invalid: join with 0, leave with -1 or -2")
     assignor = request.server_assignor
     if assignor is not None and assignor not in config.group_consumer_assignors:
-        known = ", ".join(config.group_consumer_assignors)
+        available = ", ".join(config.group_consumer_assignors)
         raise KafkaError(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
-            f"there is no assignor {assignor!r} here, only {known}: set group.remote.assignor",
+            f"the broker has no assignor {assignor!r}, only {available}: set group.remote.assignor",
         )
 
 
 def _not_blank(value: str | None, name: str) -> None:
     if value is not None and not value.strip():
-        raise _invalid(f"{name} is blank: leave it out, or give it a value")
+        raise _invalid(f"{name} is blank: omit it, or set a value")
 
 
 def _invalid(message: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REQUEST, message)
 
 
-# --- a member lives
+# --- joining and staying
 
 
 def heartbeat(
-    turn: ConsumerGroupUpdate, request: ConsumerGroupHeartbeatRequest, context: Context
+    update: ConsumerGroupUpdate, request: ConsumerGroupHeartbeatRequest, context: Context
 ) -> ConsumerGroupHeartbeatResponse:
-    """What a member hears that joins or goes on; raises where it is refused."""
-    group = turn.group
-    check_room(group, request.member_id, turn.config)
+    """Returns the response to a member that joins or stays; raises a KafkaError to refuse it."""
+    group = update.group
+    check_room(group, request.member_id, update.config)
     member_id = request.member_id or short_id(context.uuid)
     owned = request.topic_partitions
     if request.instance_id is None:
         member = _dynamic_member(group, member_id, request.member_epoch, owned)
     else:
-        member = _static_member(turn, member_id, request.instance_id, request.member_epoch, owned)
+        member = _static_member(update, member_id, request.instance_id, request.member_epoch, owned)
     updated = _updated(member, request, context)
     names_changed = False
     if updated is not member:
-        turn.records.append(member_record(group.group_id, updated))
+        update.records.append(member_record(group.group_id, updated))
         names_changed = updated.subscribed_topic_names != member.subscribed_topic_names
-    regex = update_regexes(turn, member, updated, context.session)
+    regex = update_regexes(update, member, updated, context.session)
     epoch = group.group_epoch
     bump = names_changed or regex is RegexChange.RESOLVED
     if bump or not group.metadata_checked:
-        epoch = turn.update_metadata(member, updated, bump=bump)
-    target_epoch, target = turn.update_target(epoch, member, updated)
-    updated = turn.reconcile(
+        epoch = update.update_metadata(member, updated, bump=bump)
+    target_epoch, target = update.update_target(epoch, member, updated)
+    updated = update.reconcile(
         updated,
         target_epoch,
         target,
         owned,
         subscription_changed=names_changed or regex is not RegexChange.NONE,
     )
-    turn.expect_heartbeat(updated)
+    update.expect_heartbeat(updated)
     wants_assignment = (
         request.member_epoch == 0 or _is_full(request) or updated.assigned != member.assigned
     )
     return ConsumerGroupHeartbeatResponse(
         member_id=updated.member_id,
         member_epoch=updated.member_epoch,
-        heartbeat_interval_ms=turn.config.consumer_of(group.group_id).heartbeat_interval_ms,
+        heartbeat_interval_ms=update.config.consumer_of(group.group_id).heartbeat_interval_ms,
         assignment=_assignment(updated.assigned) if wants_assignment else None,
     )
 
 
 def check_room(group: ConsumerGroup, member_id: str, config: GroupConfig) -> None:
+    """Raises GROUP_MAX_SIZE_REACHED for a new member of a full group."""
     limit = config.group_consumer_max_size
     if len(group.members) >= limit and member_id not in group.members:
         raise KafkaError(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"the group has {limit} members, all that group.consumer.max.size allows: raise it",
+            f"the group has {limit} members, the limit of group.consumer.max.size: raise it",
         )
 
 
 def short_id(uuid: str) -> str:
-    """A UUID as Kafka writes it, in base64; like Kafka's it never starts with a dash."""
+    """Returns a UUID as Kafka writes it, in base64; like Kafka's it never starts with a dash."""
     data = bytearray(UUID(uuid).bytes)
     text = urlsafe_b64encode(data)
     if text.startswith(b"-"):
@@ -152,9 +155,9 @@ def _dynamic_member(
 
 
 def _static_member(
-    turn: ConsumerGroupUpdate, member_id: str, instance_id: str, epoch: int, owned: Owned
+    update: ConsumerGroupUpdate, member_id: str, instance_id: str, epoch: int, owned: Owned
 ) -> ConsumerGroupMember:
-    group = turn.group
+    group = update.group
     if epoch != 0:
         member = known_static_member(group, member_id, instance_id)
         _check_epoch(member, epoch, owned)
@@ -168,31 +171,31 @@ def _static_member(
     ):
         raise KafkaError(
             ErrorCode.UNRELEASED_INSTANCE_ID,
-            f"the instance id {instance_id} is {existing.member_id}'s: stop that member first, or "
-            "wait until its session is over",
+            f"member {existing.member_id} has the instance id {instance_id}: stop that member, or "
+            "wait until its session expires",
         )
-    return replace_member(turn, existing, member_id)
+    return replace_member(update, existing, member_id)
 
 
 def replace_member(
-    turn: ConsumerGroupUpdate, existing: ConsumerGroupMember, member_id: str
+    update: ConsumerGroupUpdate, existing: ConsumerGroupMember, member_id: str
 ) -> ConsumerGroupMember:
-    """The same instance has come back, under a new id: it takes over what the old one had."""
-    group_id = turn.group.group_id
+    """Returns the member of a restarted static instance: a new id with the old assignment."""
+    group_id = update.group.group_id
     member = replace(existing, member_id=member_id, member_epoch=0, previous_member_epoch=0)
-    target = turn.group.target.get(existing.member_id, {})
-    turn.records.extend(member_tombstones(group_id, existing.member_id))
-    turn.records.append(member_record(group_id, member))
-    turn.records.append(target_record(group_id, member_id, target))
-    turn.records.append(current_record(group_id, member))
-    turn.cancel_timers(existing)
+    target = update.group.target.get(existing.member_id, {})
+    update.records.extend(member_tombstones(group_id, existing.member_id))
+    update.records.append(member_record(group_id, member))
+    update.records.append(target_record(group_id, member_id, target))
+    update.records.append(current_record(group_id, member))
+    update.cancel_timers(existing)
     return member
 
 
 def known_static_member(
     group: ConsumerGroup, member_id: str, instance_id: str
 ) -> ConsumerGroupMember:
-    """The member that has the instance id; raises where there is none, or another."""
+    """Returns the member with the instance id; raises if there is none or it has another id."""
     member = group.static_member(instance_id)
     if member is None:
         raise KafkaError(
@@ -201,8 +204,8 @@ def known_static_member(
     if member.member_id != member_id:
         raise KafkaError(
             ErrorCode.FENCED_INSTANCE_ID,
-            f"the instance id {instance_id} is {member.member_id}'s now: another process uses the "
-            "same group.instance.id",
+            f"member {member.member_id} has the instance id {instance_id} now: another process "
+            "uses the same group.instance.id",
         )
     return member
 
@@ -210,22 +213,22 @@ def known_static_member(
 def _check_epoch(member: ConsumerGroupMember, epoch: int, owned: Owned) -> None:
     if epoch == member.member_epoch:
         return
-    # The answer that told of the new epoch may have got lost.
+    # The response with the new epoch may have been lost.
     if epoch == member.previous_member_epoch < member.member_epoch and is_subset(
         owned, member.assigned
     ):
         return
     raise KafkaError(
         ErrorCode.FENCED_MEMBER_EPOCH,
-        f"epoch {epoch} is not that of member {member.member_id}, {member.member_epoch}: let go of "
-        "all partitions and join again",
+        f"member {member.member_id} has epoch {member.member_epoch}, not {epoch}: give up all "
+        "partitions and join again",
     )
 
 
 def _updated(
     member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest, context: Context
 ) -> ConsumerGroupMember:
-    """The member as the request describes it; itself where that is nothing new."""
+    """Returns the member as the request describes it; the same object if nothing changes."""
     if (
         request.subscribed_topic_names is None
         and request.subscribed_topic_regex is None
@@ -241,12 +244,12 @@ def _updated(
     names, timeout = request.subscribed_topic_names, request.rebalance_timeout_ms
     updated = replace(
         member,
-        instance_id=_given(request.instance_id, member.instance_id),
-        rack_id=_given(request.rack_id, member.rack_id),
+        instance_id=_or_previous(request.instance_id, member.instance_id),
+        rack_id=_or_previous(request.rack_id, member.rack_id),
         rebalance_timeout_ms=member.rebalance_timeout_ms if timeout == -1 else timeout,
-        server_assignor=_given(request.server_assignor, member.server_assignor),
+        server_assignor=_or_previous(request.server_assignor, member.server_assignor),
         subscribed_topic_names=member.subscribed_topic_names if names is None else frozenset(names),
-        subscribed_topic_regex=_given(
+        subscribed_topic_regex=_or_previous(
             request.subscribed_topic_regex, member.subscribed_topic_regex
         ),
         client_id=context.client_id,
@@ -256,12 +259,12 @@ def _updated(
     return member if updated == member else updated
 
 
-def _given(value: str | None, before: str | None) -> str | None:
-    return before if value is None else value
+def _or_previous(value: str | None, previous: str | None) -> str | None:
+    return previous if value is None else value
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the request says everything, as after an error: then so does the answer."""
+    """Whether the request has all fields, as after an error: then the response has them too."""
     return (
         request.rebalance_timeout_ms != -1
         and (
@@ -280,28 +283,28 @@ def _assignment(assigned: EpochsByPartition) -> ConsumerGroupHeartbeatAssignment
     )
 
 
-# --- a member leaves
+# --- leaving
 
 
 def leave(
-    turn: ConsumerGroupUpdate, request: ConsumerGroupHeartbeatRequest
+    update: ConsumerGroupUpdate, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse:
-    """A member is gone; a static one may say that it will be back."""
+    """Removes a member; a static one may announce that it will return."""
     if request.instance_id is None:
-        turn.fence([turn.group.member(request.member_id)])
+        update.fence([update.group.member(request.member_id)])
     else:
-        member = known_static_member(turn.group, request.member_id, request.instance_id)
+        member = known_static_member(update.group, request.member_id, request.instance_id)
         if request.member_epoch == LEAVE_GROUP_STATIC_MEMBER_EPOCH:
-            # Whoever comes back is given what it has, as if it had had it from the start.
+            # When it returns it owns these partitions as if it had had them from the start.
             leaving = replace(
                 member,
                 member_epoch=LEAVE_GROUP_STATIC_MEMBER_EPOCH,
                 pending_revocation={},
                 assigned={t: dict.fromkeys(ps, 0) for t, ps in member.assigned.items()},
             )
-            turn.records.append(current_record(turn.group.group_id, leaving))
+            update.records.append(current_record(update.group.group_id, leaving))
         else:
-            turn.fence([member])
+            update.fence([member])
     return ConsumerGroupHeartbeatResponse(
         member_id=request.member_id, member_epoch=request.member_epoch
     )

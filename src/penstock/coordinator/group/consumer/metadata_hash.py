@@ -1,6 +1,6 @@
-"""The hash by which a group sees that the topics it reads have changed, as Kafka 4.3 makes it.
+"""The hash over a group's topics that shows whether they have changed, as in Kafka 4.3.
 
-XXH3 over what hash4j streams: numbers in little-endian order, a string as its UTF-16 units
+It is XXH3 over the stream of hash4j: numbers in little-endian order, a string as its UTF-16 units
 followed by their count.
 """
 
@@ -15,7 +15,7 @@ _MAGIC = b"\x00"
 
 
 def metadata_hash(names: Iterable[str], topics: Topics) -> int:
-    """Of the topics among these that exist; 0 for none."""
+    """Returns the hash of those topics that exist; 0 if none does."""
     hashes = [_topic_hash(name, topics) for name in sorted(names) if topics.topic_id(name)]
     if not hashes:
         return 0

@@ -1,8 +1,9 @@
-"""A group changes its protocol while it has members: classic to consumer, and back.
+"""Online migration: a group with members changes from classic to consumer, and back.
 
-Up: a member joins a classic group with ConsumerGroupHeartbeat. Those who are there become members
-that speak the classic protocol, with what the group's leader gave them. Down: the last member of
-the new protocol is gone, and the others go on as a classic group.
+Upgrade: a member joins a classic group with ConsumerGroupHeartbeat. The existing members become
+members that use the classic protocol, with the partitions that the group's leader assigned.
+Downgrade: the last member that sends ConsumerGroupHeartbeat leaves, and the others continue as a
+classic group.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -36,13 +37,16 @@ from penstock.coordinator.group.topics import Topics
 from penstock.core.errors import ErrorCode, KafkaError, ProtocolError
 from penstock.protocol.stored.consumer_group import ClassicMemberMetadata, ClassicProtocol
 
-# --- up
+# --- upgrade
 
 
-def upgraded(
+def upgrade(
     group: ClassicGroup, config: GroupConfig, topics: Topics
 ) -> tuple[list[ConsumerGroupRecord], ConsumerGroup]:
-    """The records that make a classic group a consumer group, and what they make of it."""
+    """Returns the records that convert a classic group, and the resulting consumer group.
+
+    Raises GROUP_ID_NOT_FOUND, as Kafka does, if the group cannot be converted.
+    """
     _check_upgrade(group, config)
     try:
         members = [_consumer_member(group, m, topics) for m in group.members.values()]
@@ -60,10 +64,10 @@ def upgraded(
         target_epoch_record(group_id, epoch, 0),
         *(current_record(group_id, member) for member in members),
     ]
-    made = ConsumerGroup(group_id)
+    consumer_group = ConsumerGroup(group_id)
     for record in records:
-        replay(made, record)
-    return records, made
+        replay(consumer_group, record)
+    return records, consumer_group
 
 
 def _check_upgrade(group: ClassicGroup, config: GroupConfig) -> None:
@@ -116,25 +120,28 @@ def _consumer_member(group: ClassicGroup, member: Member, topics: Topics) -> Con
     )
 
 
-# --- down
+# --- downgrade
 
 
-def may_downgrade(
+def can_downgrade(
     group: ConsumerGroup,
     config: GroupConfig,
     *,
-    gone: Collection[ConsumerGroupMember] = (),
+    removed: Collection[ConsumerGroupMember] = (),
     replaced: ConsumerGroupMember | None = None,
 ) -> bool:
-    """Whether all speak the classic protocol when some are gone, or one is replaced by such."""
+    """Returns whether all members use the classic protocol afterwards, and the policy allows it.
+
+    Afterwards: without `removed`, or with `replaced` replaced by a member of the classic protocol.
+    """
     if replaced is not None:
         remaining = len(group.members)
         others_are_classic = (
             group.classic_members == remaining - 1 and not replaced.uses_classic_protocol
         )
     else:
-        remaining = len(group.members) - len(gone)
-        leaving = sum(member.uses_classic_protocol for member in gone)
+        remaining = len(group.members) - len(removed)
+        leaving = sum(member.uses_classic_protocol for member in removed)
         others_are_classic = group.classic_members - leaving == remaining
     return (
         others_are_classic
@@ -144,16 +151,19 @@ def may_downgrade(
     )
 
 
-def downgraded(
+def downgrade(
     group: ConsumerGroup,
     now: int,
     topics: Topics,
     *,
-    gone: Collection[ConsumerGroupMember] = (),
+    removed: Collection[ConsumerGroupMember] = (),
     joining: ConsumerGroupMember | None = None,
 ) -> ClassicGroup:
-    """The classic group of those who stay, stable. `joining` replaces its static instance."""
-    made = ClassicGroup(
+    """Returns the stable classic group of the remaining members.
+
+    `joining` replaces the member of the same static instance.
+    """
+    classic_group = ClassicGroup(
         group.group_id,
         state=ClassicGroupState.STABLE,
         state_timestamp=now,
@@ -163,26 +173,26 @@ def downgraded(
     targets: Mapping[str, str] = {}
     if joining is not None and joining.instance_id is not None:
         targets = {joining.member_id: group.static_members[joining.instance_id]}
-    for member in _remaining(group, gone, joining):
-        made.put(_classic_member(member))
-    made.protocol_name = made.select_protocol()
-    made.subscribed_topics = made.compute_subscribed_topics()
-    for member_id, classic in list(made.members.items()):
+    for member in _remaining(group, removed, joining):
+        classic_group.put(_classic_member(member))
+    classic_group.protocol_name = classic_group.select_protocol()
+    classic_group.subscribed_topics = classic_group.compute_subscribed_topics()
+    for member_id, classic in list(classic_group.members.items()):
         target = group.target.get(targets.get(member_id, member_id), {})
-        assignment = write_assignment(target, classic.metadata(made.protocol_name), topics)
-        made.members[member_id] = replace(classic, assignment=assignment)
-    return made
+        assignment = write_assignment(target, classic.metadata(classic_group.protocol_name), topics)
+        classic_group.members[member_id] = replace(classic, assignment=assignment)
+    return classic_group
 
 
 def _remaining(
     group: ConsumerGroup,
-    gone: Collection[ConsumerGroupMember],
+    removed: Collection[ConsumerGroupMember],
     joining: ConsumerGroupMember | None,
 ) -> Iterator[ConsumerGroupMember]:
-    leaving = {member.member_id for member in gone}
+    removed_ids = {member.member_id for member in removed}
     for member in group.members.values():
         replaced = joining is not None and member.instance_id == joining.instance_id
-        if member.member_id not in leaving and not replaced:
+        if member.member_id not in removed_ids and not replaced:
             yield member
     if joining is not None:
         yield joining

@@ -1,7 +1,7 @@
-"""A consumer group (KIP-848) as a value: epochs, members, subscriptions, targets and owners.
+"""A consumer group (KIP-848): epochs, members, subscriptions, target assignment and owners.
 
-Members are frozen. A group is changed in place, by `replay` and `take` alone: decisions read it
-and make records, so that a heartbeat that changes nothing copies nothing.
+Members are frozen. Only `replay` and `ConsumerGroupSoftState` change a group, in place: decisions
+read it and create records, so that a heartbeat that changes nothing copies nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,6 +11,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from penstock.coordinator.group.group import Group
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.stored.consumer_group import ClassicMemberMetadata
 
@@ -18,17 +19,17 @@ LEAVE_GROUP_MEMBER_EPOCH = -1
 LEAVE_GROUP_STATIC_MEMBER_EPOCH = -2
 
 UNKNOWN_TIME = (1 << 63) - 1
-"""Later than all that is known."""
+"""Later than any known time."""
 
 Partitions = Mapping[UUID, frozenset[int]]
-"""Partitions by topic id: what a member is to own."""
+"""Partitions by topic id, such as a member's target assignment."""
 
 EpochsByPartition = Mapping[UUID, Mapping[int, int]]
-"""Partitions by topic id, each with the epoch in which the member got it."""
+"""Partitions by topic id, each with the epoch in which it was assigned to the member."""
 
 
 class ConsumerGroupState(Enum):
-    """Kafka's names, as tools show them."""
+    """The states under Kafka's names, as tools show them."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
@@ -37,15 +38,15 @@ class ConsumerGroupState(Enum):
 
 
 class MemberState(IntEnum):
-    """How far a member is on its way to the target assignment, as it is stored."""
+    """How far a member has reconciled with its target assignment, as it is stored."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
-    """It must let go of partitions before it can get to the next epoch."""
+    """It must give up partitions before it can reach the next epoch."""
     UNRELEASED_PARTITIONS = 2
-    """It is in the epoch, but some of its partitions are still another member's."""
+    """It is in the epoch, but other members still own some of its partitions."""
     UNKNOWN = 127
-    """Written by a coordinator that knows more states: the member has to join again."""
+    """Written by a coordinator with more states: the member has to join again."""
 
     @classmethod
     def of(cls, value: int) -> "MemberState":
@@ -53,6 +54,8 @@ class MemberState(IntEnum):
 
 
 class ConsumerGroupMember(Struct, frozen=True):
+    """A member of a consumer group."""
+
     member_id: str
     member_epoch: int = 0
     previous_member_epoch: int = -1
@@ -67,9 +70,9 @@ class ConsumerGroupMember(Struct, frozen=True):
     server_assignor: str | None = None
     assigned: EpochsByPartition = {}
     pending_revocation: EpochsByPartition = {}
-    """What it was told to let go of, and has not said that it did."""
+    """Partitions that it must give up and has not reported as given up."""
     classic: ClassicMemberMetadata | None = None
-    """What it said when it joined with JoinGroup; None for a member of the new protocol."""
+    """The contents of its JoinGroup; None for a member that sends ConsumerGroupHeartbeat."""
 
     @property
     def uses_classic_protocol(self) -> bool:
@@ -79,7 +82,7 @@ class ConsumerGroupMember(Struct, frozen=True):
         return self.state is MemberState.STABLE and self.member_epoch == epoch
 
     def epoch_of(self, topic_id: UUID, partition: int) -> int | None:
-        """Since which epoch the partition is the member's; None where it is not."""
+        """Returns the epoch since which the member owns the partition; None if it does not."""
         epoch = self.assigned.get(topic_id, {}).get(partition)
         if epoch is None:
             epoch = self.pending_revocation.get(topic_id, {}).get(partition)
@@ -91,12 +94,12 @@ class ResolvedRegex(Struct, frozen=True):
 
     topics: frozenset[str]
     version: int
-    """Of the metadata that was searched."""
+    """The version of the metadata that was searched."""
     timestamp_ms: int
 
 
 class ConsumerGroupSoftState(Struct, frozen=True, gc=False):
-    """News of a group that no record keeps. What is None stays as it is."""
+    """A change to a consumer group that no record holds. A field of None stays unchanged."""
 
     group_id: str
     metadata_checked: bool | None = None
@@ -104,9 +107,24 @@ class ConsumerGroupSoftState(Struct, frozen=True, gc=False):
     resolving: bool | None = None
     rejoining: frozenset[str] | None = None
 
+    def apply_to(self, groups: dict[str, Group]) -> None:
+        group = groups.get(self.group_id)
+        if not isinstance(group, ConsumerGroup):
+            return
+        if self.metadata_checked is not None:
+            group.metadata_checked = self.metadata_checked
+        if self.topics_created_ms is not None:
+            group.topics_created_ms = self.topics_created_ms
+        if self.resolving is not None:
+            group.resolving = self.resolving
+        if self.rejoining is not None:
+            group.rejoining = self.rejoining
+
 
 @dataclass(slots=True)
 class ConsumerGroup:
+    """A consumer group."""
+
     group_id: str
     group_epoch: int = 1
     metadata_hash: int = 0
@@ -117,35 +135,35 @@ class ConsumerGroup:
     target: dict[str, Partitions] = field(default_factory=dict)
     resolved: dict[str, ResolvedRegex] = field(default_factory=dict)
     has_partition_metadata: bool = False
-    """A record of Kafka before 4.1 is in the log, which the next check of the metadata deletes."""
+    """Whether the log has a record of Kafka before 4.1, which the next metadata check deletes."""
 
-    # Follows from the above.
+    # Derived from the fields above.
     static_members: dict[str, str] = field(default_factory=dict)
     """Member ids by group.instance.id."""
     owners: dict[UUID, dict[int, str]] = field(default_factory=dict)
-    """Who has a partition, or has not let go of it yet."""
+    """The member that owns a partition or has not given it up yet."""
     assignors: dict[str, int] = field(default_factory=dict)
-    """How many members ask for each assignor."""
+    """The number of members that request each assignor."""
     names: dict[str, int] = field(default_factory=dict)
-    """How many members name each topic."""
+    """The number of members that name each topic."""
     regexes: dict[str, int] = field(default_factory=dict)
-    """How many members subscribe by each pattern."""
+    """The number of members that subscribe with each pattern."""
     matched: dict[str, int] = field(default_factory=dict)
-    """How many resolved patterns match each topic."""
+    """The number of resolved patterns that match each topic."""
     classic_protocols: dict[str, int] = field(default_factory=dict)
-    """How many members that joined with JoinGroup can do each protocol."""
+    """The number of members that joined with JoinGroup and support each protocol."""
     classic_members: int = 0
 
-    # What no record keeps: see ConsumerGroupSoftState.
+    # Held in no record: see `ConsumerGroupSoftState`.
     metadata_checked: bool = False
-    """False: topics may differ from those the metadata hash was made of."""
+    """False if topics may differ from those of the metadata hash."""
     topics_created_ms: int = UNKNOWN_TIME
-    """When the last new topic came: patterns that were resolved before are resolved again."""
+    """When the last topic was created: patterns that were resolved before are resolved again."""
     resolving: bool = False
     rejoining: frozenset[str] = frozenset()
-    """Members of the classic protocol whose time to join again is running."""
+    """Members of the classic protocol that are expected to join again."""
 
-    # --- what it is
+    # --- state
 
     @property
     def state(self) -> ConsumerGroupState:
@@ -166,20 +184,21 @@ class ConsumerGroup:
         return topic in self.names or topic in self.matched
 
     def member(self, member_id: str) -> ConsumerGroupMember:
-        found = self.members.get(member_id)
-        if found is None:
+        """Returns the member; raises UNKNOWN_MEMBER_ID if there is none."""
+        member = self.members.get(member_id)
+        if member is None:
             raise KafkaError(
                 ErrorCode.UNKNOWN_MEMBER_ID,
                 f"{member_id} is no member of group {self.group_id}: join it again",
             )
-        return found
+        return member
 
     def static_member(self, instance_id: str | None) -> ConsumerGroupMember | None:
         member_id = None if instance_id is None else self.static_members.get(instance_id)
         return None if member_id is None else self.members[member_id]
 
     def target_of(self, member: ConsumerGroupMember) -> Partitions:
-        """What it is to own; an instance under a new id takes over what it was to own before."""
+        """Returns the member's target; a static member under a new id has that of its old id."""
         member_id: str | None = member.member_id
         if member.instance_id is not None:
             member_id = self.static_members.get(member.instance_id)
@@ -190,21 +209,21 @@ class ConsumerGroup:
 
     def preferred_assignor(
         self,
-        known: Iterable[str],
+        available: Iterable[str],
         old: ConsumerGroupMember | None = None,
         new: ConsumerGroupMember | None = None,
     ) -> str | None:
-        """What most members ask for, the first of `known` where two are even."""
+        """Returns the assignor that most members request; the first of `available` in a tie."""
         counts = dict(self.assignors)
         _count(counts, _assignor(old), -1)
         _count(counts, _assignor(new), 1)
-        asked = [name for name in known if name in counts]
-        return max(asked, key=counts.__getitem__, default=None)
+        requested = [name for name in available if name in counts]
+        return max(requested, key=counts.__getitem__, default=None)
 
     # --- subscriptions
 
     def topics_of(self, member: ConsumerGroupMember) -> frozenset[str]:
-        """The names of the topics it subscribes to, those that its pattern matched included."""
+        """Returns the names of the topics it subscribes to, by name or by pattern."""
         resolved = self.resolved.get(member.subscribed_topic_regex or "")
         names = member.subscribed_topic_names
         return names if resolved is None else names | resolved.topics
@@ -214,24 +233,24 @@ class ConsumerGroup:
         old: ConsumerGroupMember | None = None,
         new: ConsumerGroupMember | None = None,
     ) -> set[str]:
-        """What the group reads; or would, if `new` took the place of `old`."""
+        """Returns the topics that the group reads if `new` replaces `old`."""
         names = self.names
         if _names(old) != _names(new):
             names = dict(names)
             _count(names, _names(old), -1)
             _count(names, _names(new), 1)
-        gone = [] if _regex(old) == _regex(new) else self.last_regexes(_regex(old))
-        matched = self.matched_without(gone) if gone else self.matched
+        unused = [] if _regex(old) == _regex(new) else self.last_regexes(_regex(old))
+        matched = self.matched_without(unused) if unused else self.matched
         return names.keys() | matched.keys()
 
     def last_regexes(self, regexes: Iterable[str]) -> list[str]:
-        """Those that nobody will subscribe by when members with these patterns are gone."""
+        """Returns the patterns that no member has once members with these patterns are removed."""
         counts: dict[str, int] = {}
         _count(counts, regexes, 1)
         return [regex for regex, count in counts.items() if self.regexes.get(regex) == count]
 
     def matched_without(self, regexes: Iterable[str]) -> dict[str, int]:
-        """How many patterns match each topic, these left out."""
+        """Returns how many patterns match each topic, without these patterns."""
         matched = dict(self.matched)
         for regex in regexes:
             resolved = self.resolved.get(regex)
@@ -241,7 +260,7 @@ class ConsumerGroup:
     # --- changes, for `replay`
 
     def put(self, member: ConsumerGroupMember) -> None:
-        """Add a member, or take its new value for the one it had."""
+        """Adds a member, or replaces it by its new value."""
         old = self.members.get(member.member_id)
         self.members[member.member_id] = member
         self._recount(old, member)
@@ -257,23 +276,13 @@ class ConsumerGroup:
             del self.static_members[old.instance_id]
 
     def resolve(self, regex: str, resolved: ResolvedRegex | None) -> None:
-        """Take over what a pattern matched; None: nobody asks any more."""
+        """Stores the topics that a pattern matched; None removes the pattern."""
         old = self.resolved.pop(regex, None)
         if old is not None:
             _count(self.matched, old.topics, -1)
         if resolved is not None:
             self.resolved[regex] = resolved
             _count(self.matched, resolved.topics, 1)
-
-    def take(self, news: ConsumerGroupSoftState) -> None:
-        if news.metadata_checked is not None:
-            self.metadata_checked = news.metadata_checked
-        if news.topics_created_ms is not None:
-            self.topics_created_ms = news.topics_created_ms
-        if news.resolving is not None:
-            self.resolving = news.resolving
-        if news.rejoining is not None:
-            self.rejoining = news.rejoining
 
     def _recount(self, old: ConsumerGroupMember | None, new: ConsumerGroupMember | None) -> None:
         if old is not None:

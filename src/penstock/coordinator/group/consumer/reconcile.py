@@ -1,12 +1,12 @@
-"""One member's next step to its target assignment.
+"""One member's next step towards its target assignment.
 
-A partition is only given to a member when nobody else has it, and a member only gets to the next
-epoch when it has let go of what is not its own there. So:
+A partition is assigned to a member only when no other member owns it, and a member reaches the next
+epoch only when it has given up the partitions that it does not own there:
 
-    Stable, behind ──► must let go of some ──► UnrevokedPartitions ──(it says it did)──┐
-          │                                                                            │
-          └──► nothing to let go of ──► Stable, or UnreleasedPartitions ◄──────────────┘
-                                        where others still have what it is to get
+    Stable, behind ──► must give up some ──► UnrevokedPartitions ──(reports that it did)──┐
+          │                                                                               │
+          └──► nothing to give up ──► Stable, or UnreleasedPartitions ◄───────────────────┘
+                                      if others still own partitions of its target
 """
 
 from collections.abc import Sequence
@@ -28,11 +28,11 @@ from penstock.protocol.messages.consumer_group_heartbeat import (
 )
 
 Owned = Sequence[OwnedPartitions] | None
-"""What the member says it owns; None where it does not say."""
+"""The partitions that the member reports as owned; None if it reports none."""
 
 
 class Reconciliation:
-    """`member` on its way to `target`, which is for `epoch`."""
+    """The step of `member` towards `target`, which belongs to `epoch`."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Reconciliation:
         self.topics = topics
 
     def step(self, *, subscription_changed: bool) -> ConsumerGroupMember:
-        """The member as it is then; itself where nothing changes."""
+        """Returns the member after the step; the same object if nothing changes."""
         member = self.member
         match member.state:
             case MemberState.STABLE:
@@ -68,7 +68,7 @@ class Reconciliation:
                 if self.owned is None or self.owned:
                     raise KafkaError(
                         ErrorCode.FENCED_MEMBER_EPOCH,
-                        f"what member {member.member_id} owns is not known here: let go of all "
+                        f"the partitions of member {member.member_id} are unknown: give up all "
                         "partitions and join again",
                     )
                 return self._next_assignment(self.epoch)
@@ -81,11 +81,11 @@ class Reconciliation:
         added: dict[UUID, set[int]] = {}
         unreleased = False
         for topic_id in self.target.keys() | member.assigned.keys():
-            wanted = self.target.get(topic_id, frozenset()) if topic_id in subscribed else ()
+            target = self.target.get(topic_id, frozenset()) if topic_id in subscribed else ()
             current = member.assigned.get(topic_id, {})
-            keep = {p: at for p, at in current.items() if p in wanted}
-            revoke = {p: at for p, at in current.items() if p not in wanted}
-            add = {p for p in wanted if p not in keep}
+            keep = {p: at for p, at in current.items() if p in target}
+            revoke = {p: at for p, at in current.items() if p not in target}
+            add = {p for p in target if p not in keep}
             free = {p for p in add if self._is_free(topic_id, p)}
             unreleased |= len(free) < len(add)
             if keep:
@@ -120,7 +120,7 @@ class Reconciliation:
         return partition in self.member.pending_revocation.get(topic_id, {})
 
     def _without_unsubscribed(self) -> ConsumerGroupMember:
-        """Take away at once what the member no longer subscribes to; the rest can wait."""
+        """Revokes the topics that the member no longer subscribes to, ahead of the next target."""
         member = self.member
         subscribed = self._subscribed_topic_ids()
         kept = {t: ps for t, ps in member.assigned.items() if t in subscribed}
@@ -137,7 +137,8 @@ class Reconciliation:
         return replace(changed, state=MemberState.UNREVOKED_PARTITIONS, pending_revocation=pending)
 
     def _owns_any(self, partitions: EpochsByPartition) -> bool:
-        """Whether the member still has one of these; it has where it does not say."""
+        """Returns whether the member still owns one of these, as it must be assumed if it reports
+        none."""
         if self.owned is None:
             return True
         return any(
@@ -151,7 +152,7 @@ class Reconciliation:
 
 
 def is_subset(owned: Owned, assigned: EpochsByPartition) -> bool:
-    """Whether the member says what it owns, and owns nothing but what it was given."""
+    """Returns whether the member reports what it owns, and owns only what was assigned to it."""
     return owned is not None and all(
         topic.topic_id in assigned
         and all(partition in assigned[topic.topic_id] for partition in topic.partitions)

@@ -1,12 +1,10 @@
 """The records of consumer groups in `__consumer_offsets`: types 3 to 8, and 16.
 
-Lists are sorted, so that equal states make equal bytes.
+Lists are sorted, so that equal states have equal bytes.
 """
 
 from collections.abc import Iterator, Mapping
 from uuid import UUID
-
-from msgspec import Struct
 
 from penstock.coordinator.group.consumer.model import (
     ConsumerGroup,
@@ -15,6 +13,7 @@ from penstock.coordinator.group.consumer.model import (
     Partitions,
     ResolvedRegex,
 )
+from penstock.coordinator.group.record import Record, RecordType
 from penstock.protocol.stored.consumer_group import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentTopicPartitions,
@@ -53,7 +52,15 @@ ConsumerValue = (
     | ConsumerGroupRegularExpressionValue
 )
 
-CONSUMER_KINDS: Mapping[int, tuple[type[ConsumerKey], type[ConsumerValue]]] = {
+
+class ConsumerGroupRecord(Record, frozen=True, gc=False):
+    """A part of a consumer group; without a value it is deleted. Key and value are of one type."""
+
+    key: ConsumerKey
+    value: ConsumerValue | None
+
+
+_KEYS_AND_VALUES: Mapping[int, tuple[type[ConsumerKey], type[ConsumerValue]]] = {
     3: (ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
     4: (ConsumerGroupPartitionMetadataKey, ConsumerGroupPartitionMetadataValue),
     5: (ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue),
@@ -62,17 +69,13 @@ CONSUMER_KINDS: Mapping[int, tuple[type[ConsumerKey], type[ConsumerValue]]] = {
     8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
     16: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
 }
-"""Key and value by type of record."""
+CONSUMER_RECORD_TYPES: Mapping[int, RecordType] = {
+    number: RecordType(ConsumerGroupRecord, key, value, 0)
+    for number, (key, value) in _KEYS_AND_VALUES.items()
+}
 
 
-class ConsumerGroupRecord(Struct, frozen=True, gc=False):
-    """A part of a consumer group; without a value it is deleted. Key and value are of one type."""
-
-    key: ConsumerKey
-    value: ConsumerValue | None
-
-
-# --- what a group has
+# --- groups
 
 
 def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> ConsumerGroupRecord:
@@ -105,7 +108,7 @@ def partition_metadata_tombstone(group_id: str) -> ConsumerGroupRecord:
     return ConsumerGroupRecord(ConsumerGroupPartitionMetadataKey(group_id), None)
 
 
-# --- what a member has
+# --- members
 
 
 def member_record(group_id: str, member: ConsumerGroupMember) -> ConsumerGroupRecord:
@@ -168,7 +171,7 @@ def _sorted(by_topic: Mapping[UUID, object]) -> list[UUID]:
     return list(by_topic) if len(by_topic) == 1 else sorted(by_topic, key=lambda topic: topic.int)
 
 
-# --- the end, in the order that Kafka's replay wants
+# --- tombstones, in the order that Kafka's replay needs
 
 
 def member_tombstones(group_id: str, member_id: str) -> Iterator[ConsumerGroupRecord]:
@@ -180,7 +183,7 @@ def member_tombstones(group_id: str, member_id: str) -> Iterator[ConsumerGroupRe
 def group_tombstones(
     group: ConsumerGroup, renamed: Mapping[str, str] | None = None
 ) -> Iterator[ConsumerGroupRecord]:
-    """`renamed`: members that records of the same batch give another id."""
+    """Yields the records that delete a group; `renamed` maps old ids of members to new ones."""
     group_id = group.group_id
     new_ids = renamed or {}
     members = [new_ids.get(member_id, member_id) for member_id in group.members]

@@ -1,7 +1,7 @@
-"""Patterns of topics: when they are resolved, and what follows (KIP-848, SubscribedTopicRegex).
+"""Subscriptions by pattern (KIP-848, SubscribedTopicRegex): when patterns are resolved.
 
 All patterns of a group are resolved at the same time, so that one change of the topics leads to
-one new assignment. That they can be resolved at all is checked before a heartbeat comes here.
+one new assignment. The host checks that a pattern is valid before a heartbeat reaches the shard.
 """
 
 from collections.abc import Iterable
@@ -25,62 +25,66 @@ from penstock.coordinator.group.events import RegexResolved, ResolveRegexes
 
 
 class RegexChange(Enum):
+    """How a request changed a member's pattern."""
+
     NONE = auto()
     UPDATED = auto()
-    """What it matches is not known yet: the group is assigned anew when it is."""
+    """The new pattern is not resolved yet: the group gets a new assignment once it is."""
     RESOLVED = auto()
-    """The group is assigned anew now."""
+    """The new pattern is resolved: the group gets a new assignment now."""
 
 
 def update_regexes(
-    turn: ConsumerGroupUpdate, old: ConsumerGroupMember, new: ConsumerGroupMember, session: object
+    update: ConsumerGroupUpdate, old: ConsumerGroupMember, new: ConsumerGroupMember, session: object
 ) -> RegexChange:
     """Returns how the member's pattern changed, and has the group's patterns resolved if needed.
 
     They are resolved with the rights of `session`, the client whose request is being handled.
     """
-    group = turn.group
+    group = update.group
     before, after = old.subscribed_topic_regex, new.subscribed_topic_regex
     if before == after and not group.regexes:
         return RegexChange.NONE
-    change = RegexChange.NONE if before == after else _changed(turn, before, after)
+    change = RegexChange.NONE if before == after else _replace_regex(update, before, after)
     if group.resolving:
         return change
     if not group.regexes and not after:
         return change
     last = max((r.timestamp_ms for r in group.resolved.values()), default=None)
-    if last is not None and turn.now <= last + REGEX_BATCH_REFRESH_MIN_INTERVAL_MS:
+    if last is not None and update.now <= last + REGEX_BATCH_REFRESH_MIN_INTERVAL_MS:
         return change
     patterns = set(group.regexes)
     if before != after:
         patterns -= set(group.last_regexes([before] if before else []))
         patterns |= {after} if after else set()
     unresolved = patterns != group.resolved.keys()
-    interval = turn.config.group_consumer_regex_refresh_interval_ms
-    outdated = last is None or last <= group.topics_created_ms or turn.now > last + interval
+    interval = update.config.group_consumer_regex_refresh_interval_ms
+    outdated = last is None or last <= group.topics_created_ms or update.now > last + interval
     if patterns and (unresolved or outdated):
-        turn.regexes.append(ResolveRegexes(group.group_id, frozenset(patterns), session))
-        turn.news.append(ConsumerGroupSoftState(group.group_id, resolving=True))
+        update.regexes.append(ResolveRegexes(group.group_id, frozenset(patterns), session))
+        update.state_updates.append(ConsumerGroupSoftState(group.group_id, resolving=True))
     return change
 
 
-def _changed(turn: ConsumerGroupUpdate, before: str | None, after: str | None) -> RegexChange:
-    group = turn.group
+def _replace_regex(
+    update: ConsumerGroupUpdate, before: str | None, after: str | None
+) -> RegexChange:
+    group = update.group
     if before:
-        gone = group.last_regexes([before])
-        turn.records.extend(regex_tombstone(group.group_id, regex) for regex in gone)
-    known = after in group.resolved and after in group.regexes if after else bool(before)
-    return RegexChange.RESOLVED if known else RegexChange.UPDATED
+        unused = group.last_regexes([before])
+        update.records.extend(regex_tombstone(group.group_id, regex) for regex in unused)
+    is_resolved = after in group.resolved and after in group.regexes if after else bool(before)
+    return RegexChange.RESOLVED if is_resolved else RegexChange.UPDATED
 
 
-def resolved(turn: ConsumerGroupUpdate, event: RegexResolved) -> None:
-    """Store what the patterns match; where that has changed, the group goes to its next epoch."""
-    group = turn.group
+def store_resolved(update: ConsumerGroupUpdate, event: RegexResolved) -> None:
+    """Stores the topics that match; the group goes to its next epoch if they have changed."""
+    group = update.group
     if event.topics is None:
-        turn.news.append(ConsumerGroupSoftState(group.group_id, resolving=False))
+        update.state_updates.append(ConsumerGroupSoftState(group.group_id, resolving=False))
         return
     created = None if group.topics_created_ms < UNKNOWN_TIME else -1
-    turn.news.append(
+    update.state_updates.append(
         ConsumerGroupSoftState(group.group_id, topics_created_ms=created, resolving=False)
     )
     bump = False
@@ -90,13 +94,13 @@ def resolved(turn: ConsumerGroupUpdate, event: RegexResolved) -> None:
             continue
         bump |= matches.get(regex, frozenset()) != topics
         matches[regex] = topics
-        found = ResolvedRegex(topics, event.version, event.started_ms)
-        turn.records.append(regex_record(group.group_id, regex, found))
-    found_hash = metadata_hash(_all(group.names, matches.values()), turn.topics)
-    if bump or found_hash != group.metadata_hash:
+        resolved = ResolvedRegex(topics, event.version, event.started_ms)
+        update.records.append(regex_record(group.group_id, regex, resolved))
+    new_hash = metadata_hash(_all(group.names, matches.values()), update.topics)
+    if bump or new_hash != group.metadata_hash:
         epoch = group.group_epoch + 1
-        turn.records.append(epoch_record(group.group_id, epoch, found_hash))
-        turn.news.append(ConsumerGroupSoftState(group.group_id, metadata_checked=True))
+        update.records.append(epoch_record(group.group_id, epoch, new_hash))
+        update.state_updates.append(ConsumerGroupSoftState(group.group_id, metadata_checked=True))
 
 
 def _all(names: Iterable[str], matches: Iterable[frozenset[str]]) -> set[str]:

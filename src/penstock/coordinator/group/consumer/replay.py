@@ -1,7 +1,7 @@
-"""Records become the state of consumer groups.
+"""Applies records to consumer groups.
 
-Compaction leaves records in an order of its own, and tombstones of what is no longer there. So
-each record is taken as it comes; a tombstone of something unknown says nothing.
+Compaction may leave any order of records, and tombstones of things that no longer exist. So every
+record is applied by itself, and a tombstone of something unknown is ignored.
 """
 
 from msgspec.structs import replace
@@ -34,10 +34,10 @@ from penstock.protocol.stored.consumer_group import (
 
 
 def replay(group: ConsumerGroup, record: ConsumerGroupRecord) -> None:
-    """Take over a record of this group; its end, a tombstone of type 3, is the caller's."""
+    """Applies a record to its group; the caller handles the tombstone that deletes the group."""
     match record.value:
         case None:
-            _forget(group, record)
+            _replay_tombstone(group, record)
         case ConsumerGroupCurrentMemberAssignmentValue() as value:
             assert isinstance(record.key, ConsumerGroupCurrentMemberAssignmentKey)
             member = _member(group, record.key.member_id)
@@ -65,7 +65,7 @@ def replay(group: ConsumerGroup, record: ConsumerGroupRecord) -> None:
             group.has_partition_metadata = True
 
 
-def _forget(group: ConsumerGroup, record: ConsumerGroupRecord) -> None:
+def _replay_tombstone(group: ConsumerGroup, record: ConsumerGroupRecord) -> None:
     match record.key:
         case ConsumerGroupCurrentMemberAssignmentKey() as key:
             member = group.members.get(key.member_id)

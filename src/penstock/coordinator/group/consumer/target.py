@@ -1,4 +1,4 @@
-"""The target assignment of a group: who is to own what, as an assignor decides."""
+"""The target assignment of a consumer group, as an assignor computes it."""
 
 from collections.abc import Mapping
 from uuid import UUID
@@ -19,23 +19,27 @@ def compute_target(
     assignor: Assignor,
     topics: Topics,
 ) -> Assignment:
-    """A new target for `members`, who were to own `previous`. Patterns are those of `group`."""
+    """Returns the new target of `members`, whose last target is `previous`.
+
+    Patterns are those of `group`.
+    """
     ids: dict[str, UUID | None] = {}
     counts: dict[UUID, int] = {}
-    # Members mostly have the same subscription: it is looked up once.
-    resolved: dict[frozenset[str], frozenset[UUID]] = {}
+    # Most members have the same subscription: it is looked up once.
+    ids_by_subscription: dict[frozenset[str], frozenset[UUID]] = {}
 
     def topic_ids(names: frozenset[str]) -> frozenset[UUID]:
-        found = resolved.get(names)
-        if found is None:
+        subscribed = ids_by_subscription.get(names)
+        if subscribed is None:
             for name in names - ids.keys():
                 ids[name] = topic_id = topics.topic_id(name)
                 if topic_id is not None:
                     counts[topic_id] = topics.partition_count(name)
-            known = (ids[name] for name in names)
-            found = frozenset(topic_id for topic_id in known if topic_id is not None)
-            resolved[names] = found
-        return found
+            subscribed = frozenset(
+                topic_id for name in names if (topic_id := ids[name]) is not None
+            )
+            ids_by_subscription[names] = subscribed
+        return subscribed
 
     specs = {
         member_id: MemberSpec(

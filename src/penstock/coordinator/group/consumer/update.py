@@ -1,4 +1,4 @@
-"""One decision about a consumer group: it reads the group and collects what follows."""
+"""One decision about a consumer group: it reads the group and collects records and effects."""
 
 from collections.abc import Collection, Iterable
 
@@ -6,7 +6,7 @@ from penstock.coordinator.group.assignors import ASSIGNORS
 from penstock.coordinator.group.classic.update import ClassicGroupUpdate
 from penstock.coordinator.group.config import GroupConfig
 from penstock.coordinator.group.consumer.metadata_hash import metadata_hash
-from penstock.coordinator.group.consumer.migration import downgraded, may_downgrade
+from penstock.coordinator.group.consumer.migration import can_downgrade, downgrade
 from penstock.coordinator.group.consumer.model import (
     ConsumerGroup,
     ConsumerGroupMember,
@@ -36,13 +36,14 @@ from penstock.coordinator.group.events import (
     SessionTimer,
     Timer,
 )
-from penstock.coordinator.group.records import Record
+from penstock.coordinator.group.group import StateUpdate
+from penstock.coordinator.group.record import Record
 from penstock.coordinator.group.topics import Topics
 from penstock.coordinator.machine import CancelTimer, Response, SetTimer
 
 
 class ConsumerGroupUpdate:
-    """`group` is not changed: what is decided is in the records."""
+    """A decision about `group`, which is not changed: the records hold the decision."""
 
     def __init__(self, group: ConsumerGroup, now: int, config: GroupConfig, topics: Topics) -> None:
         self.group = group
@@ -51,23 +52,23 @@ class ConsumerGroupUpdate:
         self.topics = topics
         self.records: list[Record] = []
         self.timers: list[SetTimer[Timer] | CancelTimer[Timer]] = []
-        self.news: list[ConsumerGroupSoftState] = []
+        self.state_updates: list[StateUpdate] = []
         self.regexes: list[ResolveRegexes] = []
         self.responses: list[Response] = []
         self.classic: ClassicGroupUpdate | None = None
-        """The group's next turn, where it has become a classic group."""
+        """Set if the group has become a classic group."""
 
     def result(self, event: Event | None) -> Result:
         if self.classic is not None:
             self.responses.extend(self.classic.responses)
             self.timers.extend(self.classic.timers)
+            self.state_updates.insert(0, self.classic.group)
         return Result(
             event,
             self.records,
-            () if self.classic is None else (self.classic.group,),
+            self.state_updates,
             self.responses,
             self.timers,
-            news=self.news,
             regexes=self.regexes,
         )
 
@@ -76,14 +77,14 @@ class ConsumerGroupUpdate:
     def update_metadata(
         self, old: ConsumerGroupMember, new: ConsumerGroupMember, *, bump: bool
     ) -> int:
-        """The group epoch: the next one where `bump` is set or the topics have changed."""
+        """Returns the group epoch, which is the next one if `bump` or the topics have changed."""
         group = self.group
-        found = metadata_hash(group.subscribed_topics(old, new), self.topics)
+        new_hash = metadata_hash(group.subscribed_topics(old, new), self.topics)
         epoch = group.group_epoch
-        if bump or found != group.metadata_hash:
+        if bump or new_hash != group.metadata_hash:
             epoch += 1
-            self.records.append(epoch_record(group.group_id, epoch, found))
-        self.news.append(ConsumerGroupSoftState(group.group_id, metadata_checked=True))
+            self.records.append(epoch_record(group.group_id, epoch, new_hash))
+        self.state_updates.append(ConsumerGroupSoftState(group.group_id, metadata_checked=True))
         if group.has_partition_metadata:
             self.records.append(partition_metadata_tombstone(group.group_id))
         return epoch
@@ -91,9 +92,9 @@ class ConsumerGroupUpdate:
     def update_target(
         self, epoch: int, old: ConsumerGroupMember, new: ConsumerGroupMember
     ) -> tuple[int, Partitions]:
-        """The epoch of the target assignment, and what `new` is to own in it."""
+        """Returns the epoch of the target assignment, and the target of `new`."""
         group = self.group
-        if group.assignment_epoch >= epoch or not self._may_assign():
+        if group.assignment_epoch >= epoch or not self._can_assign():
             return group.assignment_epoch, group.target_of(new)
         members = {**group.members, new.member_id: new}
         target = dict(group.target)
@@ -101,16 +102,16 @@ class ConsumerGroupUpdate:
         if previous is not None and previous.member_id != new.member_id:
             del members[previous.member_id]
             target[new.member_id] = group.target.get(previous.member_id, {})
-        known = self.config.group_consumer_assignors
-        name = group.preferred_assignor(known, old, new) or known[0]
-        found = compute_target(group, members, target, ASSIGNORS[name], self.topics)
+        available = self.config.group_consumer_assignors
+        name = group.preferred_assignor(available, old, new) or available[0]
+        assignment = compute_target(group, members, target, ASSIGNORS[name], self.topics)
         for member_id in members:
-            if group.target.get(member_id) != found[member_id]:
-                self.records.append(target_record(group.group_id, member_id, found[member_id]))
+            if group.target.get(member_id) != assignment[member_id]:
+                self.records.append(target_record(group.group_id, member_id, assignment[member_id]))
         self.records.append(target_epoch_record(group.group_id, epoch, self.now))
-        return epoch, found[new.member_id]
+        return epoch, assignment[new.member_id]
 
-    def _may_assign(self) -> bool:
+    def _can_assign(self) -> bool:
         computed = self.group.assignment_timestamp_ms
         interval = self.config.consumer_of(self.group.group_id).assignment_interval_ms
         return computed == 0 or interval == 0 or self.now >= computed + interval
@@ -124,11 +125,11 @@ class ConsumerGroupUpdate:
         *,
         subscription_changed: bool,
     ) -> ConsumerGroupMember:
-        """The member after its next step, if there is one to make."""
+        """Returns the member after its next step towards the target, if there is one."""
         if not subscription_changed and member.is_reconciled_to(epoch):
             return member
-        steps = Reconciliation(self.group, member, epoch, target, owned, self.topics)
-        updated = steps.step(subscription_changed=subscription_changed)
+        reconciliation = Reconciliation(self.group, member, epoch, target, owned, self.topics)
+        updated = reconciliation.step(subscription_changed=subscription_changed)
         if updated == member:
             return member
         group_id = self.group.group_id
@@ -141,14 +142,14 @@ class ConsumerGroupUpdate:
                 self.timers.append(CancelTimer(timer))
         return updated
 
-    # --- the end of members
+    # --- removal of members
 
     def fence(self, members: Collection[ConsumerGroupMember]) -> None:
-        """They are gone, and the group goes to its next epoch."""
+        """Removes members, which takes the group to its next epoch."""
         if not members:
             return
-        if may_downgrade(self.group, self.config, gone=members):
-            self.convert_to_classic(gone=members, rebalance=True)
+        if can_downgrade(self.group, self.config, removed=members):
+            self.convert_to_classic(removed=members, rebalance=True)
             return
         group = self.group
         for member in members:
@@ -157,35 +158,35 @@ class ConsumerGroupUpdate:
             m.subscribed_topic_regex for m in members if m.subscribed_topic_regex
         )
         self.records.extend(regex_tombstone(group.group_id, regex) for regex in regexes)
-        found = metadata_hash(_topics_without(group, members, regexes), self.topics)
-        self.records.append(epoch_record(group.group_id, group.group_epoch + 1, found))
+        new_hash = metadata_hash(_topics_without(group, members, regexes), self.topics)
+        self.records.append(epoch_record(group.group_id, group.group_epoch + 1, new_hash))
         for member in members:
             self.cancel_timers(member)
 
     def convert_to_classic(
         self,
         *,
-        gone: Collection[ConsumerGroupMember] = (),
+        removed: Collection[ConsumerGroupMember] = (),
         joining: ConsumerGroupMember | None = None,
         rebalance: bool,
     ) -> None:
-        """Those who stay, all of the classic protocol, go on as a classic group."""
+        """Converts the group, whose remaining members all use the classic protocol."""
         group = self.group
         replaced = None if joining is None else group.static_member(joining.instance_id)
         renamed = {replaced.member_id: joining.member_id} if replaced and joining else None
         self.records.extend(group_tombstones(group, renamed))
-        made = downgraded(group, self.now, self.topics, gone=gone, joining=joining)
+        classic_group = downgrade(group, self.now, self.topics, removed=removed, joining=joining)
         for member in group.members.values():
             self.cancel_timers(member)
-        turn = ClassicGroupUpdate(made, self.now, self.config)
-        turn.store()
-        self.records.extend(turn.records)
-        turn.records.clear()
-        for classic in made.members.values():
-            turn.expect_heartbeat(classic)
+        update = ClassicGroupUpdate(classic_group, self.now, self.config)
+        update.store()
+        self.records.extend(update.records)
+        update.records.clear()
+        for classic in classic_group.members.values():
+            update.expect_heartbeat(classic)
         if rebalance:
-            turn.prepare_rebalance()
-        self.classic = turn
+            update.prepare_rebalance()
+        self.classic = update
 
     # --- timers
 
@@ -206,11 +207,11 @@ class ConsumerGroupUpdate:
 
 
 def _topics_without(
-    group: ConsumerGroup, gone: Iterable[ConsumerGroupMember], regexes: list[str]
+    group: ConsumerGroup, removed: Iterable[ConsumerGroupMember], regexes: list[str]
 ) -> set[str]:
-    """What the group reads without these members and patterns."""
+    """Returns the topics that the group reads without these members and patterns."""
     names = dict(group.names)
-    for member in gone:
+    for member in removed:
         for name in member.subscribed_topic_names:
             names[name] -= 1
     matched = group.matched_without(regexes) if regexes else group.matched

@@ -1,0 +1,1 @@
+"""Committed offsets of groups: stored, committed, fetched, deleted and expired."""

@@ -1,7 +1,7 @@
-"""Offsets that producers have committed in transactions which are still open (P4).
+"""Pending offsets: committed by producers in transactions that are still open (P4).
 
-They count with the commit of the transaction, unless a later commit for the same partition has
-counted by then: the order of the records decides, not that of the markers.
+They become valid when the transaction commits, unless a later commit for the same partition is
+valid by then: the order of the records decides, not that of the markers.
 """
 
 from collections.abc import Iterator
@@ -15,26 +15,26 @@ _Partition = tuple[str, int]
 class _Pending(NamedTuple):
     key: OffsetCommitKey
     value: OffsetCommitValue | None
-    """None where it will not count: a later commit has."""
+    """None if a later commit is valid already."""
     order: int
 
 
 class PendingOffsets:
-    """Pending offsets by producer. Changed by `apply` of the shard alone."""
+    """Pending offsets by producer. Only `GroupShard.apply` changes them."""
 
     def __init__(self) -> None:
         self._by_producer: dict[int, dict[tuple[str, str, int], _Pending]] = {}
         self._open: dict[str, dict[_Partition, set[int]]] = {}
-        """The producers that have an open transaction, by group and partition."""
+        """The producers with an open transaction, by group and partition."""
         self._order = 0
 
     def __bool__(self) -> bool:
         return bool(self._by_producer)
 
-    # --- questions
+    # --- queries
 
     def is_open(self, group_id: str, topic: str, partition: int) -> bool:
-        """Whether a transaction may yet change the offset of a partition: it is not stable."""
+        """Returns whether an open transaction may change the offset: it is not stable."""
         return (topic, partition) in self._open.get(group_id, ())
 
     def has_open(self, group_id: str) -> bool:
@@ -45,31 +45,31 @@ class PendingOffsets:
         return list(self._open)
 
     def partitions(self, group_id: str) -> Iterator[_Partition]:
-        """The partitions of a group whose offsets are not stable."""
+        """Returns the partitions of a group whose offsets are not stable."""
         return iter(self._open.get(group_id, ()))
 
     # --- changes
 
     def add(self, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue) -> None:
-        """A producer has committed an offset in its transaction."""
+        """Adds an offset that a producer has committed in its transaction."""
         self._order += 1
         name = (key.group, key.topic, key.partition)
-        mine = self._by_producer.setdefault(producer_id, {})
-        mine[name] = _Pending(key, value, self._order)
+        offsets = self._by_producer.setdefault(producer_id, {})
+        offsets[name] = _Pending(key, value, self._order)
         partitions = self._open.setdefault(key.group, {})
         partitions.setdefault((key.topic, key.partition), set()).add(producer_id)
 
     def supersede(self, key: OffsetCommitKey) -> None:
-        """An offset has been committed without a transaction: those that are pending are older."""
+        """Drops older pending offsets after a commit without a transaction."""
         self._supersede(key, self._order + 1)
 
     def remove(self, key: OffsetCommitKey) -> None:
-        """The offset has been deleted, and with it what is pending."""
+        """Drops the pending offsets of a partition whose offset has been deleted."""
         partitions = self._open.get(key.group, {})
         for producer_id in partitions.pop((key.topic, key.partition), ()):
-            mine = self._by_producer[producer_id]
-            del mine[key.group, key.topic, key.partition]
-            if not mine:
+            offsets = self._by_producer[producer_id]
+            del offsets[key.group, key.topic, key.partition]
+            if not offsets:
                 del self._by_producer[producer_id]
         if not partitions:
             self._open.pop(key.group, None)
@@ -77,17 +77,17 @@ class PendingOffsets:
     def end(
         self, producer_id: int, *, commit: bool
     ) -> list[tuple[OffsetCommitKey, OffsetCommitValue]]:
-        """A transaction has ended: the offsets that count from now on."""
-        counting = []
+        """Ends a transaction; returns the offsets that become valid."""
+        valid = []
         for name, pending in self._by_producer.pop(producer_id, {}).items():
             self._close(producer_id, *name)
             if commit and pending.value is not None:
                 self._supersede(pending.key, pending.order)
-                counting.append((pending.key, pending.value))
-        return counting
+                valid.append((pending.key, pending.value))
+        return valid
 
     def _supersede(self, key: OffsetCommitKey, order: int) -> None:
-        """Pending offsets of this partition that are older than `order` will not count."""
+        """Drops the pending offsets of this partition that are older than `order`."""
         name = (key.group, key.topic, key.partition)
         for producer_id in self._open.get(key.group, {}).get((key.topic, key.partition), ()):
             pending = self._by_producer[producer_id][name]

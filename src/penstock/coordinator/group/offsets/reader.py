@@ -1,8 +1,8 @@
-"""Offsets of a whole log, read fast: a million of them while a coordinator's clients wait.
+"""Decodes the offsets of a whole log fast: clients wait while a coordinator loads a million.
 
-The codecs take 2.5 µs for the key and value of an offset, this takes 1.1. It knows the one form
-that nearly all of them have, version 4 without metadata, and remembers what repeats: the names of
-groups and topics, and the ids of topics.
+The codecs need 2.5 µs for the key and value of an offset, this needs 1.1. It handles the form that
+nearly all of them have, version 4 without metadata, and caches what repeats: the names of groups
+and topics, and the ids of topics.
 """
 
 from struct import Struct
@@ -10,7 +10,7 @@ from uuid import UUID
 
 from penstock.protocol.stored.offsets import OffsetCommitKey, OffsetCommitValue
 
-_OFFSET_KIND = b"\0\1"
+_OFFSET_TYPE = b"\0\1"
 _SHORT = Struct(">h")
 _PARTITION_SIZE = 4
 _VALUE = Struct(">hqiBqBBB16s")
@@ -19,7 +19,7 @@ _VERSION, _EMPTY, _ONE_FIELD, _TOPIC_ID_TAG, _ID_SIZE = 4, 1, 1, 0, 16
 
 
 class OffsetReader:
-    """For the records of one log. Drop it when the log is read."""
+    """A decoder for the records of one log, with caches that grow with the log."""
 
     def __init__(self) -> None:
         self._names: dict[bytes, tuple[str, str]] = {}
@@ -27,7 +27,7 @@ class OffsetReader:
         self._topic_ids: dict[bytes, UUID] = {}
 
     def key(self, key: bytes) -> OffsetCommitKey | None:
-        """What the key says; None where it is another kind of key, or spoilt."""
+        """Returns the key; None if it has another type or is malformed."""
         start = key[:-_PARTITION_SIZE]
         names = self._names.get(start)
         if names is None:
@@ -40,7 +40,7 @@ class OffsetReader:
         )
 
     def value(self, value: bytes | memoryview) -> OffsetCommitValue | None:
-        """What the value says; None where it has another form than most."""
+        """Returns the value; None if it does not have the usual form."""
         if len(value) != _VALUE.size:
             return None
         version, offset, leader_epoch, metadata, timestamp, fields, tag, size, topic_id = (
@@ -54,15 +54,15 @@ class OffsetReader:
             _ID_SIZE,
         ):
             return None
-        known = self._topic_ids.get(topic_id)
-        if known is None:
-            known = self._topic_ids[topic_id] = UUID(bytes=topic_id)
-        return OffsetCommitValue(offset, leader_epoch, "", timestamp, -1, known)
+        uuid = self._topic_ids.get(topic_id)
+        if uuid is None:
+            uuid = self._topic_ids[topic_id] = UUID(bytes=topic_id)
+        return OffsetCommitValue(offset, leader_epoch, "", timestamp, -1, uuid)
 
 
 def _names(start: bytes) -> tuple[str, str] | None:
-    """Group and topic of a key without its partition; None where that is not what it is."""
-    if start[:2] != _OFFSET_KIND or len(start) < 6:
+    """Returns group and topic of a key without its partition; None if it is malformed."""
+    if start[:2] != _OFFSET_TYPE or len(start) < 6:
         return None
     (group_size,) = _SHORT.unpack_from(start, 2)
     group_end = 4 + group_size

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.coordinator.group.offsets.reader import OffsetReader
-from penstock.coordinator.group.records import OffsetRecord, decode_record
+from penstock.coordinator.group.offsets.records import OffsetRecord
+from penstock.coordinator.group.records import decode_record
 from penstock.protocol.fields import ZERO_UUID
 from penstock.protocol.stored.offsets import OffsetCommitKey, OffsetCommitValue
 from penstock.protocol.versioned import encode_record_key, encode_versioned

@@ -13,8 +13,9 @@ from penstock.client.consumer.assignors import (
     StickyAssignor,
     Subscription,
 )
-from penstock.client.consumer.assignors.java_order import in_hash_order, string_hash
+from penstock.client.consumer.assignors.java_order import in_hash_order
 from penstock.core.ids import TopicPartition
+from penstock.core.java_hash import string_hash
 from tests.support.client.assignments import NO_RACKS, GroupCase, assigned
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.coordinator.group.classic.model import ClassicGroupState
-from penstock.coordinator.group.records import ClassicGroupRecord
+from penstock.coordinator.group.classic.records import ClassicGroupRecord
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.join_group import JoinGroupResponse
 from penstock.protocol.messages.leave_group import (

@@ -3,8 +3,8 @@
 import pytest
 
 from penstock.coordinator.group.classic.model import ClassicGroupState
+from penstock.coordinator.group.classic.records import ClassicGroupRecord
 from penstock.coordinator.group.events import SessionTimer, SyncTimer
-from penstock.coordinator.group.records import ClassicGroupRecord
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.protocol.messages.join_group import JoinGroupResponse

@@ -4,9 +4,10 @@ from uuid import UUID
 
 import pytest
 
+from penstock.coordinator.group.classic.records import ClassicGroupRecord
 from penstock.coordinator.group.config import GroupConfig
 from penstock.coordinator.group.events import PartitionsDeleted
-from penstock.coordinator.group.records import ClassicGroupRecord, OffsetRecord
+from penstock.coordinator.group.offsets.records import OffsetRecord
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
