@@ -164,7 +164,7 @@ def test_a_broker_that_ends_by_itself() -> None:
         with Broker() as broker:
             die(broker)
 
-    with pytest.raises(BrokerError, match="ended by itself, with -9; its log ends so:"):
+    with pytest.raises(BrokerError, match="ended unexpectedly, with -9; its log ends with:"):
         run()
 
 

@@ -116,7 +116,7 @@ def test_what_a_test_does_is_undone(pytester: pytest.Pytester) -> None:
     result = run(pytester)
     result.assert_outcomes(passed=6, errors=1)
     result.stdout.fnmatch_lines(["*ERROR at teardown of test_it_ends_by_itself*"])
-    result.stdout.fnmatch_lines(["*BrokerError: the broker ended by itself, with -9*"])
+    result.stdout.fnmatch_lines(["*BrokerError: the broker ended unexpectedly, with -9*"])
 
 
 TWO_TESTS = """

@@ -60,7 +60,7 @@ async def cut_at_every_moment(*, refuses: bool, up: bool) -> None:
             client.sendall(b"request")
             for _ in range(turns):
                 await asyncio.sleep(0)
-            await (relay.set(Faults(refused=True)) if refuses else relay.cut())
+            await (relay.set(Faults(refuses=True)) if refuses else relay.cut())
             assert await heard(client) in (b"", b"request"), f"after {turns} turns"
     await relay.close()
     if broker is not None:

@@ -1,9 +1,9 @@
-"""A real broker for tests: in a process of its own, on a free port, with faults on demand.
+"""A real broker for tests: in its own process, on a free port, with faults on demand.
 
 with Broker() as broker:
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-For pytest there are fixtures, see `docs/testing.md`.
+For pytest there are fixtures: see `docs/testing.md`.
 """
 
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from penstock.testing.errors import BrokerError as BrokerError
     from penstock.testing.faults import LostReplies as LostReplies
 
-_HOMES = {
+_MODULES = {
     "ApiKey": "penstock.protocol.api_key",
     "Broker": "penstock.testing.broker",
     "BrokerError": "penstock.testing.errors",
@@ -25,9 +25,9 @@ __all__ = ["ApiKey", "Broker", "BrokerError", "LostReplies"]
 
 
 def __getattr__(name: str) -> object:
-    """Imported when asked for: every run of pytest imports this package, few use it."""
+    """Imports a name on first use: every run of pytest imports this package, but few use it."""
     from importlib import import_module
 
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

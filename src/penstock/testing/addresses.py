@@ -1,4 +1,4 @@
-"""Where a broker for tests listens: ports that stay its own while it is down."""
+"""Listeners of a broker for tests, and ports that stay reserved while it is down."""
 
 import re
 import socket
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from penstock.testing.errors import BrokerError
 
 _LISTENER = re.compile(r"\s*([A-Za-z0-9_]+)://(?:\[([^\]]*)\]|([^:\[\]]*)):(\d+)\s*")
-_ANYWHERE = ("", "0.0.0.0", "::")
+_WILDCARD_HOSTS = ("", "0.0.0.0", "::")
 _READABLE = ("PLAINTEXT", "SASL_PLAINTEXT")
 
 
@@ -27,24 +27,25 @@ class Listener(NamedTuple):
     def address(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    def reached(self) -> "Listener":
-        """With a host that clients on this machine can use."""
-        return self._replace(host="localhost") if self.host in _ANYWHERE else self
+    def reachable(self) -> "Listener":
+        """Returns the listener with a host that clients on this machine can connect to."""
+        return self._replace(host="localhost") if self.host in _WILDCARD_HOSTS else self
 
 
 class Route(NamedTuple):
-    """From where clients connect to where the broker is."""
+    """The address that clients connect to, and the broker's own address."""
 
     host: str
     port: int
     broker_host: str
     broker_port: int
     readable: bool
-    """Whether requests can be told apart: not where they are encrypted."""
+    """Whether requests can be told apart: not if they are encrypted."""
 
 
 def parse_listeners(text: str) -> list[Listener]:
-    found = []
+    """Parses the setting `listeners`. Raises `BrokerError` for an entry that is not one."""
+    listeners = []
     for entry in text.split(","):
         match = _LISTENER.fullmatch(entry)
         if match is None:
@@ -52,35 +53,35 @@ def parse_listeners(text: str) -> list[Listener]:
                 f"listeners={text}: write NAME://host:port, such as PLAINTEXT://127.0.0.1:0"
             )
         name, v6, host, port = match.groups()
-        found.append(Listener(name, v6 or host or "", int(port)))
-    return found
+        listeners.append(Listener(name, v6 or host or "", int(port)))
+    return listeners
 
 
 def protocol_of(listener: Listener, settings: Mapping[str, str]) -> str:
-    """The security protocol of a listener: its name, unless the settings map it."""
+    """Returns the security protocol of a listener: its name, unless the settings map it."""
     pairs = settings.get("listener.security.protocol.map", "").split(",")
     names = dict(pair.strip().rpartition(":")[::2] for pair in pairs)
     return names.get(listener.name, listener.name).upper()
 
 
 def is_readable(protocol: str) -> bool:
-    """Whether requests can be told apart on the wire."""
+    """Returns whether requests can be told apart on the wire."""
     return protocol in _READABLE
 
 
 class Ports:
-    """Ports that nobody else gets until `close`.
+    """Ports that no other process gets until `close`.
 
-    Linux lets a listener in beside a socket that is bound and does not listen, if both say
-    SO_REUSEADDR, and refuses connections while there is none. Elsewhere the port is only likely to
-    stay free.
+    On Linux, another socket can listen on the port of a bound socket that does not listen, if both
+    set SO_REUSEADDR; without such a listener, connections are refused. On other systems the port is
+    only likely to stay free.
     """
 
     def __init__(self) -> None:
-        self._held: list[socket.socket] = []
+        self._sockets: list[socket.socket] = []
 
-    def take(self, listener: Listener) -> Listener:
-        """The same with a port of its own where it asks for any (port 0)."""
+    def reserve(self, listener: Listener) -> Listener:
+        """Returns the listener, with a free port instead of port 0."""
         if listener.port:
             return listener
         family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
@@ -93,12 +94,12 @@ class Ports:
             raise BrokerError(f"listeners={listener}: {error}; choose another host") from None
         port: int = sock.getsockname()[1]
         if sys.platform == "linux":
-            self._held.append(sock)
+            self._sockets.append(sock)
         else:
             sock.close()
         return listener._replace(port=port)
 
     def close(self) -> None:
-        for sock in self._held:
+        for sock in self._sockets:
             sock.close()
-        self._held.clear()
+        self._sockets.clear()

@@ -1,4 +1,4 @@
-"""A broker for tests, whatever runs them."""
+"""`Broker`: a broker for tests, usable with any test runner."""
 
 import shutil
 import signal
@@ -25,7 +25,7 @@ from penstock.testing.network import Network
 
 SETTINGS: Mapping[str, str] = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
-    # Nobody waits for what a cluster in production has reason to wait for.
+    # Shorter waits than a production cluster needs.
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "100",
     "group.consumer.min.session.timeout.ms": "1000",
@@ -33,26 +33,26 @@ SETTINGS: Mapping[str, str] = {
     "group.consumer.heartbeat.interval.ms": "100",
     "group.consumer.assignment.interval.ms": "0",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
-    # Made with the first group and the first transaction: 50 folders each would take longer.
+    # Created with the first group and the first transaction: 50 directories each take longer.
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
 }
-"""What is not as Kafka has it. Settings of the caller come on top."""
+"""Differences from Kafka's defaults. The caller's settings override them."""
 
 START_SECONDS = 30.0
 STOP_SECONDS = 30.0
 
 
 class Broker:
-    """The broker that `penstock serve` runs, in a process of its own, on free ports.
+    """The broker of `penstock serve`, in its own process, on free ports.
 
-    Used as a context manager it runs for as long as the block. Otherwise `start` and `close` do;
-    whatever happens, it ends with this process. Its addresses stay the same over restarts.
+    As a context manager it runs during the block; otherwise call `start` and `close`. In any case
+    it ends with this process. Its addresses stay the same over restarts.
 
-    settings: the broker's, by Kafka's names; they come on top of SETTINGS. Where a listener asks
-        for port 0 a free one is chosen, once.
-    folder: for the data and the log; it is kept. Without one a temporary folder is used, which
-        `close` removes.
+    settings: the broker's settings, by Kafka's names; they override SETTINGS. A listener with port
+        0 gets a free port, which it keeps.
+    folder: the directory for the data and the log, which is kept. The default is a temporary
+        directory, which `close` removes.
     faults: False leaves out the relay between clients and broker, and with it `refused`, `slow`,
         `cut` and `losing_replies`; throughput is higher then.
     """
@@ -65,12 +65,12 @@ class Broker:
         faults: bool = True,
     ) -> None:
         self._settings = {**SETTINGS, **(settings or {})}
-        self._given_folder = None if folder is None else Path(folder)
-        self._folder: Path | None = None
+        self._user_directory = None if folder is None else Path(folder)
+        self._directory: Path | None = None
         self._has_faults = faults
         self._ports = Ports()
         self._public: list[Listener] = []
-        self._own: list[Listener] = []
+        self._internal: list[Listener] = []
         self._broker: Child | None = None
         self._network: Network | None = None
         self._is_paused = False
@@ -92,34 +92,37 @@ class Broker:
         finally:
             self.close()
 
-    # --- What there is to know --------------------------------------------------------------------
+    # --- properties
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port` of the first listener, from the first start on."""
+        """`host:port` of the first listener; available after the first start."""
         return self.address()
 
     def address(self, listener: str | None = None) -> str:
-        """`host:port` of a listener, by its name in `listeners`; without one, of the first."""
-        for each in self._public:
-            if listener in (None, each.name):
-                return each.address
+        """Returns `host:port` of the listener with this name in `listeners`, or of the first."""
+        for public in self._public:
+            if listener in (None, public.name):
+                return public.address
         if not self._public:
             raise BrokerError(
                 "this broker has no address yet: call start(), or use `with Broker()`"
             )
-        names = ", ".join(each.name for each in self._public)
+        names = ", ".join(public.name for public in self._public)
         raise BrokerError(f"there is no listener {listener}: `listeners` has {names}")
 
     @property
     def folder(self) -> Path:
-        """Where everything is that it writes: `data`, which is its `log.dirs`, and `broker.log`."""
-        if self._folder is None:
-            raise BrokerError("this broker has no folder yet: call start(), or use `with Broker()`")
-        return self._folder
+        """The directory with `data`, which is the broker's `log.dirs`, and `broker.log`."""
+        if self._directory is None:
+            raise BrokerError(
+                "this broker has no directory yet: call start(), or use `with Broker()`"
+            )
+        return self._directory
 
     @property
     def log(self) -> Path:
+        """The file with the broker's log."""
         return self.folder / "broker.log"
 
     @property
@@ -131,21 +134,26 @@ class Broker:
         return self._running().pid
 
     def check(self) -> None:
-        """BrokerError where the broker has ended and nobody asked it to."""
+        """Raises `BrokerError` if the broker has ended without being stopped."""
         if self._broker is not None and not self._broker.is_running():
             code = self._broker.wait(0)
             end = self._broker.log_end()
             self._broker = None
-            raise BrokerError(f"the broker ended by itself, with {code}; its log ends so:\n{end}")
+            raise BrokerError(
+                f"the broker ended unexpectedly, with {code}; its log ends with:\n{end}"
+            )
 
-    # --- Up and down ------------------------------------------------------------------------------
+    # --- start and stop
 
     def start(self) -> None:
-        """Returns when clients are served. A first start that fails leaves nothing behind."""
+        """Starts the broker, and returns when it serves clients.
+
+        Raises `BrokerError` if it does not start; a failed first start removes its files.
+        """
         self.check()
         if self._broker is not None:
             raise BrokerError("this broker is running already")
-        is_first = self._folder is None
+        is_first = self._directory is None
         try:
             self._prepare()
             self._spawn()
@@ -159,52 +167,54 @@ class Broker:
             raise
 
     def stop(self) -> None:
-        """As SIGTERM does: it finishes what it is at. BrokerError where it does not end well."""
+        """Stops the broker in an orderly way (SIGTERM). Raises `BrokerError` if that fails."""
         broker = self._running()
         self._resume()
         broker.signal(signal.SIGTERM)
         code = broker.wait(STOP_SECONDS)
         if code is None:
             self._kill()
-            raise BrokerError(f"the broker did not stop; its log ends so:\n{broker.log_end()}")
+            raise BrokerError(f"the broker did not stop; its log ends with:\n{broker.log_end()}")
         self._broker = None
-        self._tell_network()
+        self._update_network()
         if code != 0:
-            raise BrokerError(f"the broker ended with {code}; its log ends so:\n{broker.log_end()}")
+            raise BrokerError(
+                f"the broker ended with {code}; its log ends with:\n{broker.log_end()}"
+            )
 
     def kill(self) -> None:
-        """As kill -9 does."""
+        """Kills the broker, like kill -9."""
         self._running()
         self._kill()
-        self._tell_network()
+        self._update_network()
 
     def restart(self) -> None:
-        """`stop` and `start`."""
+        """Stops the broker and starts it again."""
         self.stop()
         self.start()
 
     def heal(self) -> None:
-        """Undoes what a test has left behind: a broker that is down or paused, faults.
+        """Starts or resumes a broker that a test has left stopped or paused, and ends all faults.
 
-        BrokerError, once it runs again, where it had ended and nobody had asked it to.
+        Raises `BrokerError`, after it runs again, if it had ended without being stopped.
         """
-        ended: BrokerError | None = None
+        unexpected_end: BrokerError | None = None
         try:
             self.check()
         except BrokerError as error:
-            ended = error
+            unexpected_end = error
         self._resume()
         if self._network is not None:
             self._network.heal()
         if self._broker is None:
             self.start()
-        if ended is not None:
-            raise ended
+        if unexpected_end is not None:
+            raise unexpected_end
 
     def close(self) -> None:
-        """The end of it. What is in a folder that was given is left as after `stop`."""
+        """Ends the broker and frees its ports. The contents of `folder` are as after `stop`."""
         try:
-            if self._given_folder is not None and self.is_running:
+            if self._user_directory is not None and self.is_running:
                 self.stop()
         finally:
             if self._broker is not None:
@@ -213,18 +223,18 @@ class Broker:
                 self._network.close()
                 self._network = None
             self._ports.close()
-            self._public, self._own = [], []
-            if self._folder is not None and self._given_folder is None:
-                shutil.rmtree(self._folder)
-            self._folder = None
+            self._public, self._internal = [], []
+            if self._directory is not None and self._user_directory is None:
+                shutil.rmtree(self._directory)
+            self._directory = None
 
-    # --- Faults -----------------------------------------------------------------------------------
+    # --- faults
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """The broker's process stands still: it accepts connections and answers nothing."""
+        """Pauses the broker's process: it accepts connections, but does not respond."""
         broker = self._running()
-        broker.ask({"pause": True})
+        broker.request({"pause": True})
         broker.signal(signal.SIGSTOP)
         self._is_paused = True
         try:
@@ -233,41 +243,41 @@ class Broker:
             self._resume()
 
     def cut(self) -> None:
-        """Every connection is reset. Clients may connect again at once."""
-        self._need_network("cut").cut()
+        """Resets every connection. Clients may connect again at once."""
+        self._require_network("cut").cut()
 
     def refused(self) -> AbstractContextManager[None]:
-        """Every connection is reset, and new ones are refused. The broker itself runs."""
-        return self._need_network("refused").refused()
+        """Resets every connection and refuses new ones. The broker itself keeps running."""
+        return self._require_network("refused").refused()
 
     def slow(
         self, *, latency_ms: float = 0, bytes_per_second: float = 0
     ) -> AbstractContextManager[None]:
-        """Each round trip takes longer by `latency_ms`, one half in each direction.
+        """Adds `latency_ms` to each round trip, one half in each direction.
 
-        `bytes_per_second` is for each direction, and shared by all connections; 0 is no limit.
+        `bytes_per_second` limits each direction, for all connections together; 0: no limit.
         """
-        return self._need_network("slow").slow(latency_ms, bytes_per_second)
+        return self._require_network("slow").slow(latency_ms, bytes_per_second)
 
     def losing_replies(
         self, *apis: ApiKey, times: int | None = None, silently: bool = False
     ) -> AbstractContextManager[LostReplies]:
-        """Requests are carried out, their answers never arrive.
+        """Loses responses: requests are handled, but their responses never arrive.
 
-        apis: whose; without any, those to every request that is sent from now on.
-        times: so many answers to each kind of request are lost, and no more.
-        silently: the client waits in vain, up to its own timeout or the end of the block, on a
-            connection that stays open. Otherwise the connection breaks instead of the answer.
+        apis: the requests whose responses are lost; without any, all that are sent from now on.
+        times: how many responses of each API are lost; the default is all.
+        silently: the connection stays open, and the client waits until its own timeout or the end
+            of the block. Otherwise the connection is reset instead of the response.
         """
-        network = self._need_network("losing_replies")
+        network = self._require_network("losing_replies")
         return network.losing_replies(*apis, times=times, silently=silently)
 
-    # --- Topics -----------------------------------------------------------------------------------
+    # --- topics
 
     def create_topic(
         self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
     ) -> None:
-        """Returns when the topic can be written and read. `config` has Kafka's names."""
+        """Creates a topic, and returns when it can be used. `config` has Kafka's names."""
         from penstock.testing.topics import create_topic
 
         create_topic(self._plain_address(), name, partitions, config or {})
@@ -277,46 +287,47 @@ class Broker:
 
         delete_topic(self._plain_address(), name, missing_ok=missing_ok)
 
-    # --- How --------------------------------------------------------------------------------------
+    # --- implementation
 
     def _prepare(self) -> None:
-        """The folder and the ports, which stay the same from the first start on."""
-        if self._folder is not None:
+        """Chooses the directory and the ports, which stay the same after the first start."""
+        if self._directory is not None:
             return
         listeners = parse_listeners(self._settings["listeners"])
-        if self._given_folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="penstock-"))
+        if self._user_directory is None:
+            self._directory = Path(tempfile.mkdtemp(prefix="penstock-"))
         else:
-            self._given_folder.mkdir(parents=True, exist_ok=True)
-            self._folder = self._given_folder.resolve()
-        self._public = [self._ports.take(each) for each in listeners]
-        self._own = self._public
+            self._user_directory.mkdir(parents=True, exist_ok=True)
+            self._directory = self._user_directory.resolve()
+        self._public = [self._ports.reserve(listener) for listener in listeners]
+        self._internal = self._public
         if self._has_faults:
-            self._own = [
-                self._ports.take(Listener(each.name, "127.0.0.1", 0)) for each in listeners
+            self._internal = [
+                self._ports.reserve(Listener(listener.name, "127.0.0.1", 0))
+                for listener in listeners
             ]
 
     def _spawn(self) -> None:
-        """Both processes, side by side."""
-        order = {
+        """Starts the broker's and the relay's process at the same time."""
+        command = {
             "settings": self._broker_settings(),
-            "remove": str(self.folder) if self._given_folder is None else None,
+            "remove": str(self.folder) if self._user_directory is None else None,
         }
-        self._broker = Child("penstock.testing.child_main", order, log=self.log)
+        self._broker = Child("penstock.testing.child_main", command, log=self.log)
         if self._has_faults and self._network is None:
             self._network = Network(self._routes(), self.folder / "relay.log")
-        # Imported while they start: a test is likely to make a topic next.
+        # Imported while they start: a test is likely to create a topic next.
         from penstock.testing import topics as topics
 
-        self._broker.hear(START_SECONDS)
-        self._tell_network()
+        self._broker.receive(START_SECONDS)
+        self._update_network()
 
     def _broker_settings(self) -> dict[str, str]:
         return {
             "log.dirs": str(self.folder / "data"),
-            "advertised.listeners": ",".join(str(each.reached()) for each in self._public),
+            "advertised.listeners": ",".join(str(public.reachable()) for public in self._public),
             **self._settings,
-            "listeners": ",".join(map(str, self._own)),
+            "listeners": ",".join(map(str, self._internal)),
         }
 
     def _routes(self) -> list[Route]:
@@ -324,23 +335,23 @@ class Broker:
             Route(
                 public.host,
                 public.port,
-                own.host,
-                own.port,
+                internal.host,
+                internal.port,
                 is_readable(protocol_of(public, self._settings)),
             )
-            for public, own in zip(self._public, self._own, strict=True)
+            for public, internal in zip(self._public, self._internal, strict=True)
         ]
 
     def _plain_address(self) -> tuple[str, int]:
-        """Where requests can be sent without a login, past the relay and its faults."""
+        """Returns an address without login, TLS and the relay's faults."""
         self._running()
-        for each in self._own:
-            if protocol_of(each, self._settings) == "PLAINTEXT":
-                own = each.reached()
-                return own.host, own.port
+        for listener in self._internal:
+            if protocol_of(listener, self._settings) == "PLAINTEXT":
+                address = listener.reachable()
+                return address.host, address.port
         raise BrokerError(
-            "topics are made over a PLAINTEXT listener, and `listeners` has none: add one, or make "
-            "them with your own admin client"
+            "topics are created over a PLAINTEXT listener, and `listeners` has none: add one, or "
+            "create them with your own admin client"
         )
 
     def _running(self) -> Child:
@@ -358,17 +369,17 @@ class Broker:
     def _resume(self) -> None:
         if self._is_paused and self._broker is not None:
             self._broker.signal(signal.SIGCONT)
-            self._broker.ask({"pause": False})
+            self._broker.request({"pause": False})
         self._is_paused = False
 
-    def _need_network(self, what: str) -> Network:
+    def _require_network(self, method: str) -> Network:
         if not self._has_faults:
-            raise BrokerError(f"{what}() needs the relay that Broker(faults=False) leaves out")
+            raise BrokerError(f"{method}() needs the relay that Broker(faults=False) leaves out")
         if self._network is None:
             raise BrokerError("this broker was not started: call start(), or use `with Broker()`")
         return self._network
 
-    def _tell_network(self) -> None:
-        """Where the broker is down, so is its port."""
+    def _update_network(self) -> None:
+        """Refuses connections while the broker is down."""
         if self._network is not None:
             self._network.set_up(self._broker is not None)

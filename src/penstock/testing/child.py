@@ -1,7 +1,8 @@
-"""Processes that never outlive the one that started them.
+"""Child processes that never outlive the process that started them.
 
-A child holds one end of a socket, as its standard input. Over it come its orders, as lines of JSON;
-when it breaks, the parent has gone, and so does the child.
+A child's standard input is one end of a socket. Over it the parent sends commands, and the child
+responds, as lines of JSON. When the socket closes, the parent has ended, and the child exits, too.
+`parent_pipe` is the child's side.
 """
 
 import json
@@ -15,29 +16,30 @@ from pathlib import Path
 
 from penstock.testing.errors import BrokerError
 
-ANSWER_SECONDS = 20.0
+RESPONSE_SECONDS = 20.0
 LOG_LINES = 40
 
 
 class Child:
-    """A module of ours, run as a program of its own; what it prints goes to the end of `log`."""
+    """A module of this package, run as a program; its output is appended to `log`."""
 
-    def __init__(self, module: str, order: Mapping[str, object], *, log: Path) -> None:
+    def __init__(self, module: str, command: Mapping[str, object], *, log: Path) -> None:
+        """Starts the module, and sends it its first command."""
         self.log = log
-        self._answers = b""
-        self._turn = threading.Lock()
-        self._socket, theirs = socket.socketpair()
-        with theirs, log.open("ab") as printed:
+        self._received = b""
+        self._lock = threading.Lock()
+        self._socket, child_socket = socket.socketpair()
+        with child_socket, log.open("ab") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", module],
-                stdin=theirs.fileno(),
-                stdout=printed,
-                stderr=printed,
+                stdin=child_socket.fileno(),
+                stdout=output,
+                stderr=output,
                 cwd=log.parent,
                 process_group=0,  # Ctrl-C is for the tests
             )
         try:
-            self.tell(order)
+            self.send(command)
         except BrokerError:
             self._socket.close()
             raise
@@ -49,43 +51,44 @@ class Child:
     def is_running(self) -> bool:
         return self._process.poll() is None
 
-    def tell(self, order: Mapping[str, object]) -> None:
+    def send(self, command: Mapping[str, object]) -> None:
+        """Sends a command. Raises `BrokerError` if the child has ended."""
         try:
-            self._socket.sendall(json.dumps(order).encode() + b"\n")
+            self._socket.sendall(json.dumps(command).encode() + b"\n")
         except OSError:
-            raise BrokerError(self._ended()) from None
+            raise BrokerError(self._describe_end()) from None
 
-    def ask(self, order: Mapping[str, object]) -> dict[str, object]:
-        """What it answers to an order; threads take turns."""
-        with self._turn:
-            self.tell(order)
-            return self.hear(ANSWER_SECONDS)
+    def request(self, command: Mapping[str, object]) -> dict[str, object]:
+        """Sends a command and returns the response. Threads may call it concurrently."""
+        with self._lock:
+            self.send(command)
+            return self.receive(RESPONSE_SECONDS)
 
-    def hear(self, seconds: float) -> dict[str, object]:
-        """Its next line; BrokerError where it ends instead, or says nothing for so long."""
+    def receive(self, seconds: float) -> dict[str, object]:
+        """Returns the child's next line. Raises `BrokerError` if it ends or none comes in time."""
         deadline = time.monotonic() + seconds
-        while b"\n" not in self._answers:
+        while b"\n" not in self._received:
             self._socket.settimeout(max(0.001, deadline - time.monotonic()))
             try:
-                more = self._socket.recv(4096)
+                data = self._socket.recv(4096)
             except TimeoutError:
                 raise BrokerError(
-                    f"no answer within {seconds} s; its log ends so:\n{self.log_end()}"
+                    f"no response within {seconds} s; the log ends with:\n{self.log_end()}"
                 ) from None
             except OSError:
-                more = b""
-            if not more:
-                raise BrokerError(self._ended())
-            self._answers += more
-        line, _, self._answers = self._answers.partition(b"\n")
-        said: dict[str, object] = json.loads(line)
-        return said
+                data = b""
+            if not data:
+                raise BrokerError(self._describe_end())
+            self._received += data
+        line, _, self._received = self._received.partition(b"\n")
+        response: dict[str, object] = json.loads(line)
+        return response
 
     def signal(self, number: int) -> None:
         self._process.send_signal(number)
 
     def wait(self, seconds: float) -> int | None:
-        """Its exit code; None while it runs."""
+        """Returns the exit code, or None if the child still runs after `seconds`."""
         try:
             code = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -94,15 +97,16 @@ class Child:
         return code
 
     def kill(self) -> None:
-        """At once, and it is reaped."""
+        """Kills the child and reaps it."""
         self._process.kill()
         self._process.wait()
         self._socket.close()
 
     def log_end(self) -> str:
+        """Returns the last lines of the log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-LOG_LINES:])
 
-    def _ended(self) -> str:
+    def _describe_end(self) -> str:
         self._process.kill()
         code = self._process.wait()
-        return f"the process ended with {code}; its log ends so:\n{self.log_end()}"
+        return f"the process ended with {code}; its log ends with:\n{self.log_end()}"

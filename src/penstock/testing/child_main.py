@@ -1,4 +1,4 @@
-"""The program of the broker's process: the broker itself, without the command line around it."""
+"""The main program of the broker's process: the broker, without the command line."""
 
 import json
 import logging
@@ -9,29 +9,34 @@ import threading
 
 from penstock.broker.main import run
 from penstock.core.errors import KafkaError
-from penstock.testing.parent_pipe import LEASH, first_order, let_the_kernel_watch, say
+from penstock.testing.parent_pipe import (
+    PARENT_FD,
+    receive_first_command,
+    send_response,
+    set_kill_on_parent_exit,
+)
 
 
-def _end_with_parent(folder: str | None) -> None:
-    """On a thread. The only order that comes, and is waited for, is to get ready for a pause."""
-    while line := os.read(LEASH, 4096):
-        let_the_kernel_watch(json.loads(line)["pause"])
-        say({})
-    if folder is not None:
-        shutil.rmtree(folder, ignore_errors=True)
+def _exit_with_parent(directory: str | None) -> None:
+    """Runs on a thread. The only command that arrives prepares for a pause, or ends it."""
+    while line := os.read(PARENT_FD, 4096):
+        set_kill_on_parent_exit(json.loads(line)["pause"])
+        send_response({})
+    if directory is not None:
+        shutil.rmtree(directory, ignore_errors=True)
     os._exit(1)
 
 
 def main() -> None:
-    order = first_order()
-    watch = threading.Thread(target=_end_with_parent, args=(order["remove"],), daemon=True)
-    watch.start()
+    command = receive_first_command()
+    watcher = threading.Thread(target=_exit_with_parent, args=(command["remove"],), daemon=True)
+    watcher.start()
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s %(message)s"
     )
-    settings = [f"{name}={value}" for name, value in order["settings"].items()]
+    settings = [f"{name}={value}" for name, value in command["settings"].items()]
     try:
-        run(None, settings, lambda _: say({"ready": True}))
+        run(None, settings, lambda _: send_response({"ready": True}))
     except KafkaError as error:
         print(error.message.removeprefix("--set "), file=sys.stderr)  # noqa: T201
         sys.exit(1)

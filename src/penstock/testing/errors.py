@@ -1,5 +1,5 @@
-"""What can go wrong with a broker for tests."""
+"""The errors of a broker for tests."""
 
 
 class BrokerError(Exception):
-    """The broker did not do what it was asked; the message carries the end of its log."""
+    """The broker failed to do what a test requested; the message contains the end of its log."""

@@ -1,26 +1,25 @@
-"""What a network does to the clients of a broker, for as long as a test wants it."""
+"""The faults of the network between a broker and its clients, as data."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 
 class Faults(NamedTuple):
-    """All that is wrong at the moment."""
+    """All faults that are active."""
 
-    refused: bool = False
-    """Nobody can connect, and nobody is connected."""
+    refuses: bool = False
+    """Connections are reset, and new ones are refused."""
     latency_ms: float = 0.0
     """Added to each round trip, one half in each direction."""
     bytes_per_second: float = 0.0
-    """In each direction, for all connections together; 0: as many as there are."""
-    losing: bool = False
-    """Answers do not arrive."""
+    """The throughput in each direction, for all connections together; 0: unlimited."""
+    loses_responses: bool = False
     lost_apis: tuple[int, ...] = ()
-    """Only to requests of these kinds; none: of all kinds."""
-    lost_times: int = -1
-    """So many answers to each kind, then no more; -1: all."""
-    lost_silently: bool = False
-    """The connection stays open and says nothing more, instead of breaking at once."""
+    """The API keys whose responses are lost; without any, all."""
+    max_lost: int = -1
+    """How many responses of each API are lost; -1: all."""
+    loses_silently: bool = False
+    """Whether the connection stays open and silent, instead of being reset."""
 
     @property
     def is_slow(self) -> bool:
@@ -32,16 +31,16 @@ class Faults(NamedTuple):
 
 
 class LostReplies:
-    """How many replies were lost, up to now or, afterwards, in all."""
+    """The number of lost responses: up to now, or in total once the fault is over."""
 
-    def __init__(self, ask: Callable[[], int]) -> None:
-        self._ask = ask
-        self._final: int | None = None
+    def __init__(self, read_count: Callable[[], int]) -> None:
+        self._read_count = read_count
+        self._final_count: int | None = None
 
     @property
     def count(self) -> int:
-        return self._ask() if self._final is None else self._final
+        return self._read_count() if self._final_count is None else self._final_count
 
-    def settle(self) -> None:
-        """The fault is over: the number stays what it is."""
-        self._final = self.count
+    def freeze(self) -> None:
+        """Fixes the count, at the end of the fault."""
+        self._final_count = self.count

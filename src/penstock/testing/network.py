@@ -1,4 +1,4 @@
-"""The network between a broker and its clients, which fails as a test wants it."""
+"""The network between a broker and its clients, with faults that tests switch on and off."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -6,16 +6,16 @@ from pathlib import Path
 
 from penstock.protocol.api_key import ApiKey
 from penstock.testing.addresses import Route
-from penstock.testing.child import ANSWER_SECONDS, Child
+from penstock.testing.child import RESPONSE_SECONDS, Child
 from penstock.testing.errors import BrokerError
 from penstock.testing.faults import Faults, LostReplies
 
 
 class Network:
-    """A relay in a process of its own, and the faults that are on.
+    """A relay in its own process, and the faults that are active.
 
-    So it goes on whatever the tests do: hold the interpreter, block, fork, replace threads. It is
-    down, which refuses all connections, until it is told otherwise.
+    The process keeps the relay running when tests block, fork, hold the interpreter or replace
+    threads. All connections are refused until `set_up(True)`.
     """
 
     def __init__(self, routes: Sequence[Route], log: Path) -> None:
@@ -26,6 +26,7 @@ class Network:
         self._changes: list[Callable[[Faults], Faults]] = []
 
     def set_up(self, is_up: bool) -> None:
+        """Sets whether the broker is up; if it is not, connections are refused."""
         self._is_up = is_up
         self._apply()
 
@@ -39,11 +40,11 @@ class Network:
         self._relay.kill()
 
     def cut(self) -> None:
-        self._ask({"cut": True})
+        self._request({"cut": True})
 
     @contextlib.contextmanager
     def refused(self) -> Iterator[None]:
-        with self._fault(lambda now: now._replace(refused=True)):
+        with self._fault(lambda faults: faults._replace(refuses=True)):
             yield
 
     @contextlib.contextmanager
@@ -51,7 +52,7 @@ class Network:
         if latency_ms < 0 or bytes_per_second < 0 or latency_ms == bytes_per_second == 0:
             raise ValueError("slow() needs latency_ms or bytes_per_second, above 0")
         with self._fault(
-            lambda now: now._replace(latency_ms=latency_ms, bytes_per_second=bytes_per_second)
+            lambda faults: faults._replace(latency_ms=latency_ms, bytes_per_second=bytes_per_second)
         ):
             yield
 
@@ -64,22 +65,22 @@ class Network:
                 "losing_replies() cannot tell requests apart on a listener with SSL: use cut(), "
                 "refused() or paused(), or a listener without SSL"
             )
-        lost = LostReplies(self._lost)
+        lost = LostReplies(self._read_lost_count)
         with self._fault(
-            lambda now: now._replace(
-                losing=True,
+            lambda faults: faults._replace(
+                loses_responses=True,
                 lost_apis=tuple(map(int, apis)),
-                lost_times=-1 if times is None else times,
-                lost_silently=silently,
+                max_lost=-1 if times is None else times,
+                loses_silently=silently,
             )
         ):
             try:
                 yield lost
             finally:
-                lost.settle()
+                lost.freeze()
 
-    def _lost(self) -> int:
-        return int(str(self._ask({})["lost"]))
+    def _read_lost_count(self) -> int:
+        return int(str(self._request({})["lost"]))
 
     @contextlib.contextmanager
     def _fault(self, change: Callable[[Faults], Faults]) -> Iterator[None]:
@@ -88,7 +89,7 @@ class Network:
             self._apply()
             yield
         finally:
-            if change in self._changes:  # heal() may have been quicker
+            if change in self._changes:  # heal() may have removed it
                 self._changes.remove(change)
                 self._apply()
 
@@ -97,11 +98,11 @@ class Network:
         for change in self._changes:
             faults = change(faults)
         if not self._is_up:
-            faults = faults._replace(refused=True)
-        self._ask({"set": faults._asdict()})
+            faults = faults._replace(refuses=True)
+        self._request({"set": faults._asdict()})
 
-    def _ask(self, order: dict[str, object]) -> dict[str, object]:
+    def _request(self, command: dict[str, object]) -> dict[str, object]:
         if not self._is_ready:
-            self._relay.hear(ANSWER_SECONDS)
+            self._relay.receive(RESPONSE_SECONDS)
             self._is_ready = True
-        return self._relay.ask(order)
+        return self._relay.request(command)

@@ -1,4 +1,4 @@
-"""The other end of `child`: orders from the parent, and the end when it is gone."""
+"""A child's connection to its parent: receives commands, and sends responses. See `child`."""
 
 import json
 import os
@@ -6,33 +6,34 @@ import signal
 import sys
 from typing import Any
 
-LEASH = 0
+PARENT_FD = 0
 """The socket to the parent is standard input."""
 _PR_SET_PDEATHSIG = 1
 
 
-def first_order() -> dict[str, Any]:
-    """Waits for the line that says what to do; no other comes before it is answered."""
+def receive_first_command() -> dict[str, Any]:
+    """Waits for the first command; the parent sends no other before it has a response."""
     line = b""
     while not line.endswith(b"\n"):
-        more = os.read(LEASH, 65536)
-        if not more:
+        data = os.read(PARENT_FD, 65536)
+        if not data:
             os._exit(1)
-        line += more
-    order: dict[str, Any] = json.loads(line)
-    return order
+        line += data
+    command: dict[str, Any] = json.loads(line)
+    return command
 
 
-def say(answer: dict[str, object]) -> None:
-    os.write(LEASH, json.dumps(answer).encode() + b"\n")
+def send_response(response: dict[str, object]) -> None:
+    os.write(PARENT_FD, json.dumps(response).encode() + b"\n")
 
 
-def let_the_kernel_watch(wanted: bool) -> None:
-    """For a process that is about to be stopped (SIGSTOP), and will not see the leash break.
+def set_kill_on_parent_exit(enabled: bool) -> None:
+    """Lets the kernel kill this process when the parent ends (Linux only).
 
-    Not otherwise: the kernel ends it as soon as the thread that started it ends, and as it stands.
+    A process that is stopped (SIGSTOP) cannot notice that the socket closes. It is not enabled
+    otherwise, because the kernel also kills when only the thread ends that started the process.
     """
     if sys.platform == "linux":
         import ctypes
 
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL if wanted else 0)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL if enabled else 0)

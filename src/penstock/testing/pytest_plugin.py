@@ -1,6 +1,6 @@
-"""Fixtures for pytest: a broker, and a topic of its own for each test. See `docs/testing.md`.
+"""The pytest plugin: fixtures for a broker, and for a new topic per test. See `docs/testing.md`.
 
-Every run of pytest imports this module, so the broker is imported only where it is used.
+Every run of pytest imports this module, so the broker is only imported when it is used.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 Scope = Literal["session", "package", "module", "class", "function"]
 SCOPES = ("session", "package", "module", "class", "function")
 _MARKER = (
-    "kafka_topic(partitions=1, config=None): how the fixture kafka_topic makes its topic; names in "
-    "config are Kafka's"
+    "kafka_topic(partitions=1, config=None): how the fixture kafka_topic creates its topic; names "
+    "in config are Kafka's"
 )
 _NAME_LENGTH = 100
 _brokers = pytest.StashKey["list[Broker]"]()
@@ -27,7 +27,7 @@ _numbers = count(1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    text = "how long a kafka_broker lives: " + ", ".join(SCOPES)
+    text = "the scope of the fixture kafka_broker: " + ", ".join(SCOPES)
     group = parser.getgroup("penstock", "Kafka for tests (penstock)")
     group.addoption("--kafka-broker-scope", choices=SCOPES, default=None, help=text)
     parser.addini("kafka_broker_scope", text, default="session")
@@ -48,7 +48,7 @@ def _broker_scope(fixture_name: str, config: pytest.Config) -> Scope:
 
 @pytest.fixture(scope=_broker_scope)
 def kafka_broker_settings() -> Mapping[str, str]:
-    """Settings of the broker, by Kafka's names: override it, in the scope of the broker."""
+    """The broker's settings, by Kafka's names: override it, in the scope of the broker."""
     return {}
 
 
@@ -56,10 +56,10 @@ def kafka_broker_settings() -> Mapping[str, str]:
 def kafka_broker(
     kafka_broker_settings: Mapping[str, str], pytestconfig: pytest.Config
 ) -> Iterator[Broker]:
-    """A broker in a process of its own; `kafka_broker.bootstrap_servers` is for clients.
+    """A broker in its own process; clients connect to `kafka_broker.bootstrap_servers`.
 
-    It lives as long as --kafka-broker-scope says. What a test does to it (stop, kill, faults) is
-    undone after the test.
+    Its scope is set by --kafka-broker-scope. What a test does to it (stop, kill, faults) is undone
+    after the test.
     """
     from penstock.testing.broker import Broker
 
@@ -74,7 +74,7 @@ def kafka_broker(
 
 @pytest.fixture
 def kafka_topic(kafka_broker: Broker, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The name of a new topic, for this test only; the marker `kafka_topic` says how it is made."""
+    """The name of a new topic for this test; the marker `kafka_topic` sets how it is created."""
     marker = request.node.get_closest_marker("kafka_topic")
     name = _topic_name(request.node.name)
     if marker is None:
@@ -87,14 +87,14 @@ def kafka_topic(kafka_broker: Broker, request: pytest.FixtureRequest) -> Iterato
 
 
 def _topic_name(test: str) -> str:
-    """Of the test, with what topic names may have; a number makes it the only one."""
-    kept = "".join(each if each.isascii() and each.isalnum() else "-" for each in test)
-    return f"{kept[:_NAME_LENGTH].strip('-')}-{next(_numbers)}"
+    """Returns the test's name with the characters of topic names, and a number that is unique."""
+    name = "".join(char if char.isascii() and char.isalnum() else "-" for char in test)
+    return f"{name[:_NAME_LENGTH].strip('-')}-{next(_numbers)}"
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
-    """No test finds what another one has done to the broker that they share."""
+    """Undoes what the test has done to a broker that it shares with others."""
     try:
         return (yield)
     finally:

@@ -1,6 +1,6 @@
-"""A way to a broker on which things go wrong when they are told to.
+"""A TCP relay between clients and a broker that injects faults: refusals, losses, latency.
 
-Nothing here knows of processes: a relay runs on the loop that starts it.
+It runs on the event loop that creates it; `relay_main` is its process.
 """
 
 import asyncio
@@ -12,56 +12,58 @@ from penstock.testing.addresses import Route
 from penstock.testing.faults import Faults
 from penstock.testing.frames import FrameGate
 
-_RESET = struct.pack("ii", 1, 0)
-_KEY = struct.Struct(">h")
+_LINGER_ZERO = struct.pack("ii", 1, 0)
+_API_KEY = struct.Struct(">h")
 _REQUEST_HEAD = 8
 """API key, version, correlation id."""
-_ANSWER_HEAD = 4
+_RESPONSE_HEAD = 4
 """Correlation id."""
-_QUEUED_BYTES = 256 * 1024
+_MAX_QUEUED_BYTES = 256 * 1024
 _PIECES_PER_SECOND = 20
 _BACKLOG = 128
 
 
 class Relay:
-    """Passes on what clients ask and what the broker answers, as `faults` say.
+    """Passes on requests and responses, with the faults that are set.
 
-    It begins with its listeners closed if its first faults refuse connections.
+    The first faults refuse connections: call `set` to open the listeners. Subclasses may override
+    `passes_request` and `passes_response` to drop other frames.
     """
 
     def __init__(self, routes: list[Route]) -> None:
-        self.faults = Faults(refused=True)
+        self.faults = Faults(refuses=True)
         self.lost: Counter[int] = Counter()
-        """Answers that did not arrive since losses were asked for, by the kind of request."""
+        """The responses lost since losses were switched on, by API key."""
         self.loop = asyncio.get_running_loop()
         self.links: set[Link] = set()
         self._routes = routes
         self._listeners: list[socket.socket] = []
         self._connecting: set[asyncio.Task[None]] = set()
-        self._clear_at = {True: 0.0, False: 0.0}
+        self._free_at = {True: 0.0, False: 0.0}
+        """When the network has transmitted what was sent, for requests and for responses."""
 
     async def set(self, faults: Faults) -> None:
-        """From now on these faults, and no others."""
+        """Replaces the current faults."""
         before, self.faults = self.faults, faults
-        if faults.losing and not before.losing:
+        if faults.loses_responses and not before.loses_responses:
             self.lost.clear()
-        if before.losing and not faults.losing:
+        if before.loses_responses and not faults.loses_responses:
             await self.cut(only_mute=True)
         if not faults.is_slow:
             for link in tuple(self.links):
-                link.hurry()
-        if faults.refused and not before.refused:
+                link.flush()
+        if faults.refuses and not before.refuses:
             self._close_listeners()
             await self.cut()
-        if before.refused and not faults.refused:
+        if before.refuses and not faults.refuses:
             self._open_listeners()
 
     async def cut(self, *, only_mute: bool = False) -> None:
-        """Resets every connection; or those only that have lost an answer and wait for it."""
+        """Resets all connections, or only those that wait for a response that was lost."""
         for link in tuple(self.links):
             if link.is_mute or not only_mute:
                 link.reset()
-        await asyncio.sleep(0)  # transports close their sockets in the next turn of the loop
+        await asyncio.sleep(0)  # transports close their sockets in the next iteration of the loop
 
     async def close(self) -> None:
         self._close_listeners()
@@ -70,30 +72,30 @@ class Relay:
             task.cancel()
         await asyncio.gather(*self._connecting, return_exceptions=True)
 
-    def request_passes(self, link: "Link", api: int, correlation: bytes) -> bool:
-        """Whether the broker gets this request; where not, the connection is reset."""
+    def passes_request(self, link: "Link", api: int, correlation: bytes) -> bool:
+        """Returns whether the broker receives the request; if not, the connection is reset."""
         faults = self.faults
-        if faults.losing and (not faults.lost_apis or api in faults.lost_apis):
+        if faults.loses_responses and (not faults.lost_apis or api in faults.lost_apis):
             link.doomed[correlation] = api
         return True
 
-    def answer_passes(self, link: "Link", correlation: bytes) -> bool:
-        """Whether the client gets this answer; where not, `Link.shut` says what it gets."""
+    def passes_response(self, link: "Link", correlation: bytes) -> bool:
+        """Returns whether the client receives the response; if not, see `Link.shut`."""
         api = link.doomed.pop(correlation, None)
         faults = self.faults
-        if api is None or not faults.losing or 0 <= faults.lost_times <= self.lost[api]:
+        if api is None or not faults.loses_responses or 0 <= faults.max_lost <= self.lost[api]:
             return True
         self.lost[api] += 1
         return False
 
-    def delivery(self, size: int, *, is_request: bool) -> float:
-        """When so many bytes arrive that leave now: the network is shared by all."""
+    def delivery_time(self, size: int, *, is_request: bool) -> float:
+        """Returns when bytes arrive that are sent now; all connections share the network."""
         faults = self.faults
-        at = self.loop.time() + faults.latency_ms / 2000
+        time = self.loop.time() + faults.latency_ms / 2000
         if faults.bytes_per_second > 0:
-            at = max(at, self._clear_at[is_request]) + size / faults.bytes_per_second
-            self._clear_at[is_request] = at
-        return at
+            time = max(time, self._free_at[is_request]) + size / faults.bytes_per_second
+            self._free_at[is_request] = time
+        return time
 
     def _open_listeners(self) -> None:
         for route in self._routes:
@@ -117,11 +119,11 @@ class Relay:
         self._listeners.clear()
 
     def _accept(self, listener: socket.socket, route: Route) -> None:
-        # Not by asyncio's server: a connection that it has accepted when it is closed stays open,
-        # and belongs to nobody, until the garbage is collected.
+        # asyncio's server is not used: a connection that it has accepted when it is closed stays
+        # open without an owner until the garbage is collected.
         try:
             sock, _ = listener.accept()
-        except OSError:  # the client has gone, or another turn of the loop has better luck
+        except OSError:  # the client has disconnected, or the connection is not ready yet
             return
         sock.setblocking(False)
         link = Link(self, route.readable)
@@ -142,25 +144,26 @@ class Relay:
 
 
 class Link:
-    """A client's connection, and the one to the broker that goes with it."""
+    """A client's connection together with the relay's connection to the broker."""
 
     def __init__(self, relay: Relay, readable: bool) -> None:
         self.relay = relay
         self.doomed: dict[bytes, int] = {}
-        """Requests whose answers may get lost: their kinds by their correlation ids."""
+        """The API keys, by correlation id, of requests whose responses may get lost."""
         self.is_mute = False
+        """Whether a response was lost, and the connection stays open and silent."""
         self.is_reset = False
-        """What comes of it later, one end or the other, is reset as well."""
+        """Whether an end that connects later must be reset as well."""
         self._lost_ends = 0
-        self.client = End(self)
-        self.broker = End(self)
-        requests = FrameGate(_REQUEST_HEAD, self._request_passes) if readable else None
-        answers = FrameGate(_ANSWER_HEAD, self._answer_passes) if readable else None
-        self.client.way = self._requests = Way(self, self.client, self.broker, requests)
-        self.broker.way = self._answers = Way(self, self.broker, self.client, answers)
+        self.client = LinkEnd(self)
+        self.broker = LinkEnd(self)
+        request_gate = FrameGate(_REQUEST_HEAD, self._passes_request) if readable else None
+        response_gate = FrameGate(_RESPONSE_HEAD, self._passes_response) if readable else None
+        self.client.pipe = self._requests = Pipe(self, self.client, self.broker, request_gate)
+        self.broker.pipe = self._responses = Pipe(self, self.broker, self.client, response_gate)
 
-    def connected(self) -> None:
-        """One of the two ends is there; requests flow once both are."""
+    def end_connected(self) -> None:
+        """Handles that one end has connected; requests flow once both have."""
         if self.is_reset:
             self.reset()
             return
@@ -173,22 +176,23 @@ class Link:
         else:
             self.client.transport.resume_reading()
 
-    def lost_end(self) -> None:
+    def end_lost(self) -> None:
+        """Handles that one end has closed."""
         self._lost_ends += 1
         if self._lost_ends == 2:
             self.relay.links.discard(self)
 
-    def hurry(self) -> None:
-        """What is on its way arrives now."""
-        self._requests.hurry()
-        self._answers.hurry()
+    def flush(self) -> None:
+        """Delivers all delayed bytes now."""
+        self._requests.flush()
+        self._responses.flush()
 
-    def shut(self, way: "Way") -> None:
-        """A frame did not pass: no more comes, by silence or by a reset."""
-        if way is self._answers and self.relay.faults.lost_silently:
+    def shut(self, pipe: "Pipe") -> None:
+        """Handles a frame that may not pass: the connection goes silent or is reset."""
+        if pipe is self._responses and self.relay.faults.loses_silently:
             self.is_mute = True
         else:
-            self.relay.loop.call_soon(self.reset)  # what came before it is written first
+            self.relay.loop.call_soon(self.reset)  # earlier frames are written first
 
     def reset(self) -> None:
         self.is_reset = True
@@ -196,19 +200,20 @@ class Link:
         for end in (self.client, self.broker):
             end.reset()
 
-    def _request_passes(self, head: bytes) -> bool:
+    def _passes_request(self, head: bytes) -> bool:
         if len(head) < _REQUEST_HEAD:
             return True
-        return self.relay.request_passes(self, _KEY.unpack_from(head)[0], head[4:])
+        return self.relay.passes_request(self, _API_KEY.unpack_from(head)[0], head[4:])
 
-    def _answer_passes(self, head: bytes) -> bool:
-        return self.relay.answer_passes(self, head)
+    def _passes_response(self, head: bytes) -> bool:
+        return self.relay.passes_response(self, head)
 
 
-class End(asyncio.Protocol):
+class LinkEnd(asyncio.Protocol):
     """One of the two connections of a link."""
 
-    way: "Way"
+    pipe: "Pipe"
+    """Takes what this end receives to the other end."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -217,68 +222,71 @@ class End(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
-        # asyncio does so itself, but not for what a socket without a protocol number accepts.
+        # asyncio does not do it for sockets that were accepted without a protocol number.
         sock = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._link.connected()
+        self._link.end_connected()
 
     def data_received(self, data: bytes) -> None:
-        self.way.take(data)
+        self.pipe.feed(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._link.lost_end()
-        self.way.end(is_reset=exc is not None)
+        self._link.end_lost()
+        self.pipe.end(is_reset=exc is not None)
 
     def pause_writing(self) -> None:
-        self._other_reads(False)
+        self._set_other_reading(False)
 
     def resume_writing(self) -> None:
-        self._other_reads(True)
+        self._set_other_reading(True)
 
     def write(self, data: bytes) -> None:
         if self.transport is not None and not self.transport.is_closing():
             self.transport.write(data)
 
     def close(self) -> None:
-        """After what was written."""
+        """Closes the connection after everything was written."""
         if self.transport is not None:
             self.transport.close()
 
     def reset(self) -> None:
-        """At once, and the peer sees an error rather than an end."""
+        """Closes the connection at once, so that the peer sees an error instead of an end."""
         if self.transport is not None and not self.transport.is_closing():
             sock = self.transport.get_extra_info("socket")
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
             self.transport.abort()
 
-    def read(self, wanted: bool) -> None:
+    def set_reading(self, enabled: bool) -> None:
         if self.transport is not None and not self.transport.is_closing():
-            if wanted:
+            if enabled:
                 self.transport.resume_reading()
             else:
                 self.transport.pause_reading()
 
-    def _other_reads(self, wanted: bool) -> None:
+    def _set_other_reading(self, enabled: bool) -> None:
         link = self._link
-        (link.broker if self is link.client else link.client).read(wanted)
+        (link.broker if self is link.client else link.client).set_reading(enabled)
 
 
-class Way:
-    """From one end of a link to the other: through the gate, and slowly if that is asked for."""
+class Pipe:
+    """One direction of a link: applies the gate, and delays bytes if the network is slow."""
 
-    def __init__(self, link: Link, source: End, target: End, gate: FrameGate | None) -> None:
+    def __init__(
+        self, link: Link, source: LinkEnd, target: LinkEnd, gate: FrameGate | None
+    ) -> None:
         self._link = link
         self._source = source
         self._target = target
         self._gate = gate
         self._queue: deque[tuple[float, bytes | None]] = deque()
-        """What arrives when; None is the end of the stream."""
-        self._queued = 0
+        """Delivery times and bytes; None is the end of the stream."""
+        self._queued_bytes = 0
         self._is_full = False
-        """So full that nothing more is read."""
+        """Whether so much is queued that the source is not read."""
         self._timer: asyncio.TimerHandle | None = None
 
-    def take(self, data: bytes) -> None:
+    def feed(self, data: bytes) -> None:
+        """Handles bytes that the source has received."""
         gate = self._gate
         if gate is not None:
             if gate.is_shut:
@@ -290,7 +298,7 @@ class Way:
             self._pass_on(data)
 
     def end(self, *, is_reset: bool) -> None:
-        """The source is gone, and so will the target be once it has everything."""
+        """Handles the end of the source: the target closes once it has received everything."""
         if self._gate is not None and (rest := self._gate.rest()):
             self._pass_on(rest)
         if is_reset:
@@ -301,7 +309,7 @@ class Way:
         else:
             self._target.close()
 
-    def hurry(self) -> None:
+    def flush(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._deliver(up_to=None)
@@ -315,19 +323,19 @@ class Way:
         step = max(1, int(rate / _PIECES_PER_SECOND)) if rate > 0 else len(data)
         for position in range(0, len(data), step):
             piece = data[position : position + step]
-            due = relay.delivery(len(piece), is_request=self._source is self._link.client)
-            self._queue.append((due, piece))
-        self._queued += len(data)
-        if self._queued > _QUEUED_BYTES and not self._is_full:
+            is_request = self._source is self._link.client
+            self._queue.append((relay.delivery_time(len(piece), is_request=is_request), piece))
+        self._queued_bytes += len(data)
+        if self._queued_bytes > _MAX_QUEUED_BYTES and not self._is_full:
             self._is_full = True
-            self._source.read(False)
+            self._source.set_reading(False)
         if self._timer is None:
-            self._wait()
+            self._start_timer()
 
-    def _wait(self) -> None:
-        self._timer = self._link.relay.loop.call_at(self._queue[0][0], self._on_time)
+    def _start_timer(self) -> None:
+        self._timer = self._link.relay.loop.call_at(self._queue[0][0], self._on_timer)
 
-    def _on_time(self) -> None:
+    def _on_timer(self) -> None:
         self._deliver(up_to=self._link.relay.loop.time())
 
     def _deliver(self, up_to: float | None) -> None:
@@ -337,10 +345,10 @@ class Way:
             if data is None:
                 self._target.close()
             else:
-                self._queued -= len(data)
+                self._queued_bytes -= len(data)
                 self._target.write(data)
-        if self._is_full and self._queued <= _QUEUED_BYTES // 2:
+        if self._is_full and self._queued_bytes <= _MAX_QUEUED_BYTES // 2:
             self._is_full = False
-            self._source.read(True)
+            self._source.set_reading(True)
         if self._queue:
-            self._wait()
+            self._start_timer()

@@ -1,4 +1,4 @@
-"""The program of the relay's process."""
+"""The main program of the relay's process."""
 
 import asyncio
 import json
@@ -6,36 +6,35 @@ import os
 
 from penstock.testing.addresses import Route
 from penstock.testing.faults import Faults
-from penstock.testing.parent_pipe import LEASH, first_order, say
+from penstock.testing.parent_pipe import PARENT_FD, receive_first_command, send_response
 from penstock.testing.relay import Relay
 
 
 async def _serve(routes: list[Route]) -> None:
     relay = Relay(routes)
-    orders, _ = await _leash()
-    say({"ready": True})
-    while line := await orders.readline():
-        order = json.loads(line)
-        if "set" in order:
-            await relay.set(Faults.from_json(order["set"]))
-        if "cut" in order:
+    commands = await _open_parent_pipe()
+    send_response({"ready": True})
+    while line := await commands.readline():
+        command = json.loads(line)
+        if "set" in command:
+            await relay.set(Faults.from_json(command["set"]))
+        if "cut" in command:
             await relay.cut()
-        say({"lost": relay.lost.total()})
+        send_response({"lost": relay.lost.total()})
     os._exit(0)
 
 
-async def _leash() -> tuple[asyncio.StreamReader, asyncio.BaseTransport]:
-    loop = asyncio.get_running_loop()
+async def _open_parent_pipe() -> asyncio.StreamReader:
     reader = asyncio.StreamReader()
-    transport, _ = await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(LEASH, "rb", closefd=False)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(PARENT_FD, "rb", closefd=False)
     )
-    return reader, transport
+    return reader
 
 
 def main() -> None:
-    order = first_order()
-    asyncio.run(_serve([Route(*each) for each in order["routes"]]))
+    command = receive_first_command()
+    asyncio.run(_serve([Route(*route) for route in command["routes"]]))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Topics made and removed with two requests, so that a test needs no client for it."""
+"""Creating and deleting topics with single requests, which needs no client."""
 
 import socket
 import struct
@@ -18,7 +18,7 @@ from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, Delete
 from penstock.testing.errors import BrokerError
 
 SECONDS = 20.0
-_VERSION = 5  # of both requests: the newest that knows topics by name alone
+_VERSION = 5  # of both requests: the newest that identifies topics by name alone
 _LENGTH = struct.Struct(">i")
 
 R = TypeVar("R", bound=Message)
@@ -27,17 +27,17 @@ R = TypeVar("R", bound=Message)
 def create_topic(
     address: tuple[str, int], name: str, partitions: int, config: Mapping[str, str]
 ) -> None:
-    """Returns when the topic can be written and read."""
+    """Creates a topic, and returns when it can be written and read."""
     configs = [CreatableTopicConfig(*pair) for pair in config.items()]
     topic = CreatableTopic(name, partitions, 1, configs=configs)
     request = CreateTopicsRequest([topic], int(SECONDS * 1000))
-    (result,) = _ask(address, request, CreateTopicsResponse).topics
+    (result,) = _request(address, request, CreateTopicsResponse).topics
     _check(f"topic {name} was not created", result.error_code, result.error_message)
 
 
 def delete_topic(address: tuple[str, int], name: str, *, missing_ok: bool) -> None:
     request = DeleteTopicsRequest(topic_names=[name], timeout_ms=int(SECONDS * 1000))
-    (result,) = _ask(address, request, DeleteTopicsResponse).responses
+    (result,) = _request(address, request, DeleteTopicsResponse).responses
     if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and missing_ok:
         return
     _check(f"topic {name} was not deleted", result.error_code, result.error_message)
@@ -48,7 +48,7 @@ def _check(what: str, code: int, message: str | None) -> None:
         raise BrokerError(f"{what}: {ErrorCode(code).name}: {message}")
 
 
-def _ask(address: tuple[str, int], request: Message, answer: type[R]) -> R:
+def _request(address: tuple[str, int], request: Message, response_type: type[R]) -> R:
     try:
         with socket.create_connection(address, SECONDS) as connection:
             parts = encode_request(request, _VERSION, 1, "penstock.testing")
@@ -57,5 +57,7 @@ def _ask(address: tuple[str, int], request: Message, answer: type[R]) -> R:
                 (length,) = _LENGTH.unpack(stream.read(_LENGTH.size))
                 frame = stream.read(length)
     except (OSError, struct.error) as error:
-        raise BrokerError(f"the broker did not answer {type(request).__name__}: {error}") from None
-    return decode_response(answer, _VERSION, frame)[1]
+        raise BrokerError(
+            f"the broker did not respond to {type(request).__name__}: {error}"
+        ) from None
+    return decode_response(response_type, _VERSION, frame)[1]

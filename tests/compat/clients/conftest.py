@@ -29,13 +29,13 @@ def ports() -> Iterator[Ports]:
 @pytest.fixture(scope="session")
 def entrance(ports: Ports) -> Listener:
     """Where clients come in."""
-    return ports.take(Listener("PLAINTEXT", "127.0.0.1", 0))
+    return ports.reserve(Listener("PLAINTEXT", "127.0.0.1", 0))
 
 
 @pytest.fixture(scope="session")
 def inside(ports: Ports) -> Listener:
     """Where the broker listens, if it is ours."""
-    return ports.take(Listener("PLAINTEXT", "127.0.0.1", 0))
+    return ports.reserve(Listener("PLAINTEXT", "127.0.0.1", 0))
 
 
 @pytest.fixture(scope="session")

@@ -37,7 +37,7 @@ def place(
     kafka_parts: KafkaParts,
 ) -> Iterator[Place]:
     """A broker behind a network that fails on demand."""
-    entrance, inside = (ports.take(Listener("PLAINTEXT", "127.0.0.1", 0)) for _ in range(2))
+    entrance, inside = (ports.reserve(Listener("PLAINTEXT", "127.0.0.1", 0)) for _ in range(2))
     settings = {**SETTINGS, "advertised.listeners": str(entrance)}
     folder = tmp_path_factory.mktemp("own-producer")
     broker: PenstockBroker | KafkaBroker

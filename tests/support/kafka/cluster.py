@@ -142,7 +142,7 @@ class KafkaCluster:
         self._ports.close()
 
     def _take(self, name: str) -> Listener:
-        return self._ports.take(Listener(name, HOST, 0))
+        return self._ports.reserve(Listener(name, HOST, 0))
 
     def _format(self) -> None:
         """Folders differ in two numbers only."""

@@ -38,7 +38,7 @@ class Tap:
     def __init__(self, broker: str) -> None:
         host, _, port = broker.rpartition(":")
         self._ports = Ports()
-        self._listener = self._ports.take(Listener("TAP", host, 0))
+        self._listener = self._ports.reserve(Listener("TAP", host, 0))
         self._route = Route(host, self._listener.port, host, int(port), readable=True)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tap")
@@ -107,7 +107,7 @@ class _ListeningRelay(Relay):
         super().__init__(routes)
         self._tap = tap
 
-    def request_passes(self, link: Link, api: int, correlation: bytes) -> bool:
+    def passes_request(self, link: Link, api: int, correlation: bytes) -> bool:
         stage = self._tap.stage_for(api)
         if stage is Stage.ANSWERED:
             link.doomed[correlation] = api
@@ -115,5 +115,5 @@ class _ListeningRelay(Relay):
             self._tap.act()
         return stage is not Stage.ON_ITS_WAY
 
-    def answer_passes(self, link: Link, correlation: bytes) -> bool:
+    def passes_response(self, link: Link, correlation: bytes) -> bool:
         return link.doomed.pop(correlation, None) is None or not self._tap.act()

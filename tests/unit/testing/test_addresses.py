@@ -17,7 +17,7 @@ def test_listeners() -> None:
         Listener("SSL", "::1", 9094),
     ]
     assert ",".join(map(str, found)) == text.replace(" ", "")
-    assert [each.reached().address for each in found] == [
+    assert [each.reachable().address for each in found] == [
         "127.0.0.1:0",
         "localhost:9093",
         "[::1]:9094",
@@ -42,8 +42,8 @@ def test_a_port_that_is_held() -> None:
     """Connections are refused, nobody gets it by chance, and who knows of it may listen."""
     ports = Ports()
     try:
-        held = ports.take(Listener("PLAINTEXT", "127.0.0.1", 0))
-        assert ports.take(held) == held
+        held = ports.reserve(Listener("PLAINTEXT", "127.0.0.1", 0))
+        assert ports.reserve(held) == held
         address = held.host, held.port
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(address)
@@ -60,4 +60,4 @@ def test_a_port_that_is_held() -> None:
 
 def test_a_host_that_is_not_ours() -> None:
     with pytest.raises(BrokerError, match="choose another host"):
-        Ports().take(Listener("PLAINTEXT", "192.0.2.1", 0))
+        Ports().reserve(Listener("PLAINTEXT", "192.0.2.1", 0))
