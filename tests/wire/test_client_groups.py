@@ -35,7 +35,7 @@ async def until_shared(topic: str, count: int, *group: OwnMember) -> None:
     whole, even = all_of(topic, count, *group), share(*group)
 
     def is_so() -> bool:
-        return whole() and even() and all(member.group.is_settled for member in group)
+        return whole() and even() and all(member.group.is_stable for member in group)
 
     await until(is_so, f"{topic} shared by {len(group)}")
 

@@ -34,7 +34,7 @@ def test_a_coordinator_that_goes_and_comes(broker: Broker, protocol: str) -> Non
         await one.commit({(partition.topic, partition.partition): at for partition in one.owned})
         whole, even = all_of(topic, 4, one, two), share(one, two)
         await until(
-            lambda: whole() and even() and one.group.is_settled and two.group.is_settled,
+            lambda: whole() and even() and one.group.is_stable and two.group.is_stable,
             "shared again",
         )
         assert not [kind for kind, _ in one.heard if kind == "lost"]
@@ -52,7 +52,7 @@ def test_a_coordinator_that_goes_and_comes(broker: Broker, protocol: str) -> Non
         }
         async with members(broker.bootstrap_servers, topic, topic, 2, **options) as (one, two):
             await until(share(one, two), "shared")
-            await until(lambda: one.group.is_settled and two.group.is_settled, "settled")
+            await until(lambda: one.group.is_stable and two.group.is_stable, "stable")
             await fails(broker.cut, one, two, 1)
             await fails(restart, one, two, 2)
             lost = (ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT)

@@ -31,7 +31,7 @@ async def until_shared(topic: str, count: int, *group: OwnMember) -> None:
     whole, even = all_of(topic, count, *group), share(*group)
 
     def is_so() -> bool:
-        return whole() and even() and all(member.group.is_settled for member in group)
+        return whole() and even() and all(member.group.is_stable for member in group)
 
     await until(is_so, f"{topic} shared by {len(group)}")
 
@@ -168,7 +168,7 @@ def test_offsets(broker: RunningBroker, client: WireClient) -> None:
         address = broker.bootstrap_servers
         async with OwnMember(address, "offsets", **CONSUMER) as one:
             one.subscribe("offsets")
-            await until(lambda: one.group.is_settled, "settled")
+            await until(lambda: one.group.is_stable, "stable")
             await one.commit({("offsets", 0): 5})
             # Epochs change under way; what comes with an old one is sent again.
             async with OwnMember(address, "offsets", **CONSUMER) as two:

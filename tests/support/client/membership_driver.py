@@ -1,4 +1,4 @@
-"""A membership machine by hand: a clock, and the actions that it asked for, one after the other."""
+"""A driver for a membership machine in tests: it has a clock and takes the actions one by one."""
 
 from typing import TypeVar
 
@@ -8,7 +8,7 @@ from penstock.client.consumer.group.actions import (
     CallListener,
     GroupMachine,
     RebalanceEvent,
-    Report,
+    ReportError,
     Send,
 )
 from penstock.core.ids import TopicPartition
@@ -18,8 +18,8 @@ A = TypeVar("A", bound=Action)
 M = TypeVar("M", bound=Message)
 
 
-class Play:
-    """Takes the actions as they come; what is not asked for stays in `actions`."""
+class MachineDriver:
+    """Takes actions in their order; those that a test does not take stay in `actions`."""
 
     def __init__(self, machine: GroupMachine) -> None:
         self.machine = machine
@@ -27,22 +27,22 @@ class Play:
         self.sent: Send | None = None
 
     def take(self, kind: type[A]) -> A:
-        """The next action, which must be of this kind."""
+        """Returns the next action, which must be of this kind."""
         action = self.machine.actions.pop(0)
         assert isinstance(action, kind), action
         return action
 
     def request(self, kind: type[M]) -> M:
-        """The next action, which must send such a request."""
+        """Returns the request of the next action, which must be of this kind."""
         self.sent = self.take(Send)
         assert isinstance(self.sent.request, kind)
         return self.sent.request
 
-    def answer(self, response: Message, sent: Send | None = None) -> None:
-        """To the last request that was taken, or to another one."""
-        to = sent or self.sent
-        assert to is not None
-        self.machine.answered(to.number, response, self.now)
+    def respond(self, response: Message, sent: Send | None = None) -> None:
+        """Responds to the last request that was taken, or to `sent`."""
+        request = sent or self.sent
+        assert request is not None
+        self.machine.handle_response(request.number, response, self.now)
 
     def event(self) -> RebalanceEvent:
         return self.take(CallListener).event
@@ -53,8 +53,8 @@ class Play:
     def assigned(self) -> frozenset[TopicPartition]:
         return self.take(Assign).partitions
 
-    def report(self) -> Report:
-        return self.take(Report)
+    def report(self) -> ReportError:
+        return self.take(ReportError)
 
     def is_idle(self) -> bool:
         return not self.machine.actions
@@ -62,8 +62,8 @@ class Play:
     def poll(self) -> None:
         self.machine.polled(self.now, self.now)
 
-    def later(self, milliseconds: int, *, polls: bool = True) -> None:
-        """Time passes, up to where something is to be done."""
+    def advance(self, milliseconds: int, *, polls: bool = True) -> None:
+        """Advances the clock until the machine has an action, for at most this time."""
         end = self.now + milliseconds
         while not self.machine.actions:
             wake_at = self.machine.wake_at()

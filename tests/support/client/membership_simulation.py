@@ -17,7 +17,7 @@ from penstock.client.consumer.group.actions import (
     GroupMachine,
     RebalanceEvent,
     RebalanceKind,
-    Report,
+    ReportError,
     ResolveTopics,
     Send,
 )
@@ -38,14 +38,14 @@ TOPICS = {"t": 5, "u": 3}
 
 @dataclass
 class Faults:
-    """How likely the world misbehaves. All zero: it heals."""
+    """How likely the simulation misbehaves. All zero: it heals."""
 
     loss: float = 0.0
     twice: float = 0.0
     late: float = 0.0
 
 
-class MemberWorld:
+class MembershipSimulation:
     """The clock, the network, the coordinator, and whoever is a member."""
 
     def __init__(self, seed: int, faults: Faults) -> None:
@@ -65,7 +65,7 @@ class MemberWorld:
         self._arrivals: dict[str, int] = {}
         """When the last request of a member arrives."""
 
-    def later(self, delay_ms: int, action: Callable[[], None]) -> None:
+    def schedule(self, delay_ms: int, action: Callable[[], None]) -> None:
         self._count += 1
         heappush(self._queue, (self.now + max(delay_ms, 0), self._count, action))
 
@@ -107,13 +107,13 @@ class MemberWorld:
                     delay = self.random.randrange(1, MAX_DELAY_MS)
                     if self.chance(self.faults.late):
                         delay += self.random.randrange(10_000)
-                    self.later(delay, lambda: on_reply(response))
+                    self.schedule(delay, lambda: on_reply(response))
 
         if self.chance(self.faults.loss):
             return
         at = max(self.now + self.random.randrange(1, MAX_DELAY_MS), self._arrivals.get(client, 0))
         self._arrivals[client] = at
-        self.later(at - self.now, arrive)
+        self.schedule(at - self.now, arrive)
 
     def change_topics(self) -> None:
         name = self.random.choice(list(TOPICS))
@@ -132,7 +132,7 @@ class MemberWorld:
 class SimMember:
     """A consumer around a machine: it polls, and does what the machine asks for."""
 
-    world: MemberWorld
+    simulation: MembershipSimulation
     name: str
     machine: GroupMachine
     request_timeout_ms: int = 3_000
@@ -144,13 +144,13 @@ class SimMember:
     _alarm: int = 0
 
     def start(self, topics: frozenset[str]) -> None:
-        self.world.members.append(self)
-        self.machine.subscribe(topics, self.world.now)
+        self.simulation.members.append(self)
+        self.machine.subscribe(topics, self.simulation.now)
         self._poll()
 
     def stop(self, *, leave: bool) -> None:
         if leave:
-            self.machine.leave("the consumer is being closed", self.world.now)
+            self.machine.leave("the consumer is being closed", self.simulation.now)
             self._go_on()
         self.alive = False
         self.owned = frozenset()
@@ -158,20 +158,20 @@ class SimMember:
     def _poll(self) -> None:
         if not self.alive:
             return
-        now = self.world.now
+        now = self.simulation.now
         if self.polls:
             self._tell_metadata()
             self.machine.polled(now, now)
             self._go_on()
-        self.world.later(POLL_MS, self._poll)
+        self.simulation.schedule(POLL_MS, self._poll)
 
     def _tell_metadata(self) -> None:
-        partitions = self.world.host.topics.partitions
+        partitions = self.simulation.host.topics.partitions
         names = {id_of(name): name for name in partitions}
-        self.machine.metadata_changed(self._racks(), names, self.world.now)
+        self.machine.metadata_changed(self._racks(), names, self.simulation.now)
 
     def _racks(self) -> dict[str, list[frozenset[str]]]:
-        counts = self.world.host.topics.partitions
+        counts = self.simulation.host.topics.partitions
         return {name: [frozenset()] * count for name, count in counts.items()}
 
     def _go_on(self) -> None:
@@ -183,11 +183,13 @@ class SimMember:
         if wake_at is not None:
             self._alarm += 1
             alarm = self._alarm
-            self.world.later(max(wake_at - self.world.now, 1), lambda: self._tick(alarm))
+            self.simulation.schedule(
+                max(wake_at - self.simulation.now, 1), lambda: self._tick(alarm)
+            )
 
     def _tick(self, alarm: int) -> None:
         if self.alive and alarm == self._alarm:
-            self.machine.tick(self.world.now)
+            self.machine.tick(self.simulation.now)
             self._go_on()
 
     def _later(self, action: Callable[[], None]) -> None:
@@ -196,10 +198,10 @@ class SimMember:
                 action()
                 self._go_on()
 
-        self.world.later(self.world.random.randrange(1, 50), act)
+        self.simulation.schedule(self.simulation.random.randrange(1, 50), act)
 
     def _perform(self, action: Action) -> None:
-        world, machine = self.world, self.machine
+        simulation, machine = self.simulation, self.machine
         match action:
             case Send():
                 self._send(action)
@@ -208,12 +210,12 @@ class SimMember:
             case Assign(partitions):
                 self.owned = partitions
             case FetchTopics(number):
-                self._later(lambda: machine.topics_fetched(number, self._racks(), world.now))
+                self._later(lambda: machine.topics_fetched(number, self._racks(), simulation.now))
             case ResolveTopics(topic_ids):
-                names = {id_of(n): n for n in world.host.topics.partitions}
+                names = {id_of(n): n for n in simulation.host.topics.partitions}
                 found = {i: names[i] for i in topic_ids if i in names}
-                self._later(lambda: machine.topics_resolved(found, world.now))
-            case Report(error):
+                self._later(lambda: machine.topics_resolved(found, simulation.now))
+            case ReportError(error):
                 self.errors.append(error)
             case _:
                 pass
@@ -225,16 +227,16 @@ class SimMember:
             if not self.alive:
                 return
             if not self.polls:
-                self.world.later(POLL_MS, call)
+                self.simulation.schedule(POLL_MS, call)
                 return
             self.heard.append(event)
             if event.kind is not RebalanceKind.ASSIGNED:
                 # Whoever was told that partitions go stops with them there and then.
                 self.owned -= frozenset(event.partitions)
-            self.machine.callback_done(event, None, self.world.now)
+            self.machine.callback_done(event, None, self.simulation.now)
             self._go_on()
 
-        self.world.later(self.world.random.randrange(1, 300), call)
+        self.simulation.schedule(self.simulation.random.randrange(1, 300), call)
 
     def _send(self, action: Send) -> None:
         is_done = False
@@ -246,11 +248,11 @@ class SimMember:
             is_done = True
             if response is None:
                 error = DisconnectError("no answer")
-                self.machine.failed(action.number, error, self.world.now)
+                self.machine.handle_failure(action.number, error, self.simulation.now)
             else:
-                self.machine.answered(action.number, response, self.world.now)
+                self.machine.handle_response(action.number, response, self.simulation.now)
             self._go_on()
 
-        self.world.call(action.request, self.name, heard)
+        self.simulation.call(action.request, self.name, heard)
         timeout_ms = max(action.timeout_ms, self.request_timeout_ms)
-        self.world.later(min(timeout_ms, REBALANCE_MS + 5_000), lambda: heard(None))
+        self.simulation.schedule(min(timeout_ms, REBALANCE_MS + 5_000), lambda: heard(None))

@@ -1,5 +1,5 @@
 """Membership of a consumer in its group, for both protocols, and the group's offsets (C3, C4, C5).
 
-`group.py` is what the consumer works with; it does the I/O. What to do is decided by machines
-without any: `classic.py` (JoinGroup, SyncGroup, Heartbeat) and `consumer_protocol.py` (KIP-848).
+The consumer uses `ConsumerCoordinator` (coordinator.py), which does the I/O. Machines without I/O
+decide: `classic.py` (JoinGroup, SyncGroup, Heartbeat) and `consumer_protocol.py` (KIP-848).
 """

@@ -1,4 +1,4 @@
-"""What a membership machine asks to be done, as values; and the settings it works by."""
+"""The interface of membership machines: their settings, methods and actions."""
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -12,14 +12,14 @@ from penstock.protocol.fields import Message
 
 
 class MemberSettings(NamedTuple):
-    """What of a consumer's settings matters to its membership."""
+    """The settings of a consumer that its membership depends on."""
 
     group_id: str
     group_instance_id: str | None = None
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
-    """Also the time that a member has for a rebalance."""
+    """Also the rebalance timeout."""
     retry_backoff_ms: int = 100
     request_timeout_ms: int = 30_000
     rack_id: str | None = None
@@ -27,16 +27,18 @@ class MemberSettings(NamedTuple):
 
 
 class RebalanceKind(StrEnum):
+    """The kind of a change of the assignment."""
+
     REVOKED = "revoked"
-    """They go to another member once the listener has returned."""
+    """The partitions go to other members once the listener has returned."""
     LOST = "lost"
-    """This is no member any more: another one may have them already."""
+    """The consumer is not a member any more: others may own the partitions already."""
     ASSIGNED = "assigned"
-    """They are new here."""
+    """The partitions are new."""
 
 
 class RebalanceEvent:
-    """Partitions come or go: the consumer calls its listener, and says when that is done."""
+    """A change of the assignment, of which the consumer notifies its listener."""
 
     __slots__ = ("kind", "partitions")
 
@@ -49,7 +51,7 @@ class RebalanceEvent:
 
 
 class Identity(NamedTuple):
-    """Who commits: a member of a generation, or, with KIP-848, of an epoch."""
+    """The member that commits, with its generation or, with KIP-848, its epoch."""
 
     generation_or_epoch: int = -1
     member_id: str = ""
@@ -57,52 +59,57 @@ class Identity(NamedTuple):
 
 
 class Send(NamedTuple):
-    """A request to the coordinator; `answered` or `failed` follows, with its number."""
+    """Send a request to the coordinator.
+
+    `handle_response` or `handle_failure` follows, with its number.
+    """
 
     number: int
     request: Message
-    answer: type[Message]
+    response_type: type[Message]
     timeout_ms: int
 
 
 class CallListener(NamedTuple):
-    """`callback_done` follows, once the listener was called within a poll."""
+    """Have a poll call the listener; `callback_done` follows."""
 
     event: RebalanceEvent
 
 
 class Assign(NamedTuple):
-    """From now on these are this consumer's; `added` are read once the listener knows of them."""
+    """Set the assignment; `added` are read once the listener has been called."""
 
     partitions: frozenset[TopicPartition]
     added: frozenset[TopicPartition]
 
 
 class FetchTopics(NamedTuple):
-    """A leader needs fresh metadata of these topics, and watches them; `topics_fetched` follows."""
+    """Fetch the metadata of the topics that a leader assigns; `topics_fetched` follows."""
 
     number: int
     topics: frozenset[str]
 
 
 class ResolveTopics(NamedTuple):
-    """The names of these topics are not known yet; `topics_resolved` follows."""
+    """Look up the names of topics; `topics_resolved` follows."""
 
     topic_ids: frozenset[UUID]
 
 
 class ForgetCoordinator(NamedTuple):
-    """It does not answer, or is another one now."""
+    """Look up the coordinator again: it does not respond, or has changed."""
 
 
-class Report(NamedTuple):
-    """An error for the next poll. A fatal one comes again with every poll."""
+class ReportError(NamedTuple):
+    """Have the next poll raise an error; a fatal one is raised by every poll."""
 
     error: KafkaError
     is_fatal: bool
 
 
-Action = Send | CallListener | Assign | FetchTopics | ResolveTopics | ForgetCoordinator | Report
+Action = (
+    Send | CallListener | Assign | FetchTopics | ResolveTopics | ForgetCoordinator | ReportError
+)
 
 
 class TopicMatcher(Protocol):
@@ -112,7 +119,7 @@ class TopicMatcher(Protocol):
 class GroupMachine(Protocol):
     """A membership without I/O. `now` is a monotonic time in milliseconds.
 
-    After every call, whoever drives it takes what is in `actions`, in order, and does it.
+    After every call its driver removes the `actions` and performs them in their order.
     """
 
     actions: list[Action]
@@ -120,30 +127,30 @@ class GroupMachine(Protocol):
 
     @property
     def is_member(self) -> bool:
-        """Whether the coordinator knows of it, as far as is known here."""
+        """Whether the coordinator has accepted the member, and has not removed it since."""
 
     @property
-    def is_settled(self) -> bool:
-        """A member, with all that it was assigned, and nothing to do."""
+    def is_stable(self) -> bool:
+        """Whether it is a member that owns its whole assignment, and has nothing to do."""
 
     @property
     def needs_poll(self) -> bool:
-        """Whether the next poll should be told of at once."""
+        """Whether the driver must call `polled` at once with the next poll."""
 
     def subscribe(
         self, topics: frozenset[str], now: int, matches: TopicMatcher | None = None
     ) -> None:
-        """The subscription, as names; `matches` tells for a pattern which others would do."""
+        """Subscribes to topics; `matches` is the pattern that they come from, if any."""
 
     def subscribe_regex(self, regex: str, now: int) -> None:
-        """The subscription, as a pattern that the broker resolves."""
+        """Subscribes to a pattern that the broker resolves."""
 
     def polled(self, at: int, now: int) -> None:
-        """The consumer called poll, at that time; a membership begins with the first one."""
+        """Notes a poll at time `at`; a member joins with the first one."""
 
-    def answered(self, number: int, response: Message, now: int) -> None: ...
+    def handle_response(self, number: int, response: Message, now: int) -> None: ...
 
-    def failed(self, number: int, error: KafkaError, now: int) -> None: ...
+    def handle_failure(self, number: int, error: KafkaError, now: int) -> None: ...
 
     def callback_done(self, event: RebalanceEvent, error: Exception | None, now: int) -> None: ...
 
@@ -154,22 +161,21 @@ class GroupMachine(Protocol):
     def topics_resolved(self, names: Mapping[UUID, str], now: int) -> None: ...
 
     def tick(self, now: int) -> None:
-        """Time has passed; to be called at `wake_at` at the latest."""
+        """Handles expired timers; must be called at `wake_at` at the latest."""
 
     def wake_at(self) -> int | None: ...
 
-    def release(self) -> RebalanceEvent | None:
-        """What a listener must hear before the member leaves; the caller calls it at once."""
+    def prepare_leave(self) -> RebalanceEvent | None:
+        """Returns the event to call the listener with, at once, before the member leaves."""
 
     def leave(self, reason: str, now: int) -> None:
-        """Out of the group, and of the subscription. What it owned is given up."""
+        """Leaves the group and clears the subscription and the assignment."""
 
     def identity(self) -> Identity:
-        """Who commits now; raises where it makes no sense: CommitFailedError and others."""
+        """Returns the member that commits. Raises CommitFailedError or RebalanceInProgressError."""
 
-    def commit_refused(self, code: int, identity: Identity, now: int) -> KafkaError | None:
-        """A commit failed with a code that tells of the membership: what to raise, or None to
-        try again."""
+    def handle_commit_error(self, code: int, identity: Identity, now: int) -> KafkaError | None:
+        """Handles a membership error of a commit; returns the error to raise, or None to retry."""
 
     def metadata_identity(self) -> Identity:
-        """For transactions: who this is, member or not."""
+        """Returns the identity for transactions, member or not."""

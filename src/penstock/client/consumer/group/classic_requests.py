@@ -1,4 +1,4 @@
-"""The requests of a classic member."""
+"""The requests of a member with the classic protocol."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
@@ -14,16 +14,16 @@ from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupReq
 
 PROTOCOL_TYPE: Final = "consumer"
 _REASON_LENGTH: Final = 255
-"""A longer reason would be refused."""
+"""Brokers reject longer reasons."""
 
 
 class Generation(NamedTuple):
-    """Which member of which generation this is; -1 and no id where it is none."""
+    """A generation and the member in it; -1 and an empty id without a membership."""
 
     id: int = -1
     member_id: str = ""
     protocol: str | None = None
-    """The assignor that the group has chosen."""
+    """The assignor that the coordinator has chosen."""
 
 
 def join_request(
@@ -36,14 +36,14 @@ def join_request(
 ) -> JoinGroupRequest:
     protocols = []
     for assignor in assignors:
-        told = Subscription(
+        subscription = Subscription(
             sorted(topics),
             assignor.subscription_user_data(topics),
             sorted(owned),
             generation.id,
             settings.rack_id,
         )
-        protocols.append(JoinGroupRequestProtocol(assignor.name, encode_subscription(told)))
+        protocols.append(JoinGroupRequestProtocol(assignor.name, encode_subscription(subscription)))
     return JoinGroupRequest(
         settings.group_id,
         settings.session_timeout_ms,
@@ -59,7 +59,7 @@ def join_request(
 def sync_request(
     settings: MemberSettings, generation: Generation, assignments: Mapping[str, bytes]
 ) -> SyncGroupRequest:
-    """`assignments` are the leader's; the others have none."""
+    """Returns the request; `assignments` are empty unless the member is the leader."""
     return SyncGroupRequest(
         settings.group_id,
         generation.id,
@@ -80,5 +80,5 @@ def heartbeat_request(settings: MemberSettings, generation: Generation) -> Heart
 def leave_request(
     settings: MemberSettings, generation: Generation, reason: str
 ) -> LeaveGroupRequest:
-    who = MemberIdentity(generation.member_id, None, reason[:_REASON_LENGTH])
-    return LeaveGroupRequest(settings.group_id, members=[who])
+    member = MemberIdentity(generation.member_id, None, reason[:_REASON_LENGTH])
+    return LeaveGroupRequest(settings.group_id, members=[member])

@@ -1,4 +1,4 @@
-"""OffsetCommit and OffsetFetch: requests for every version, and what their answers say (C3)."""
+"""OffsetCommit and OffsetFetch: their requests for every version, and their responses (C3)."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
@@ -26,7 +26,7 @@ from penstock.protocol.messages.offset_fetch import (
 )
 
 NEWEST_VERSION: Final = 9
-"""Of both; the next ones name topics by their ids, which a consumer need not know."""
+"""The newest version of both APIs that has the names of topics; later ones have their ids."""
 
 MEMBERSHIP_ERRORS: Final = frozenset(
     {
@@ -38,7 +38,7 @@ MEMBERSHIP_ERRORS: Final = frozenset(
         ErrorCode.FENCED_MEMBER_EPOCH,
     }
 )
-"""Errors of a commit that say something about who commits."""
+"""Errors of a commit that concern the membership."""
 
 COORDINATOR_ERRORS: Final = frozenset(
     {
@@ -47,18 +47,18 @@ COORDINATOR_ERRORS: Final = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
-"""Errors after which the coordinator is looked for again."""
+"""Errors after which the coordinator is looked up again."""
 
 
 def commit_request(
-    group_id: str, who: Identity, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    group_id: str, identity: Identity, offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> OffsetCommitRequest:
     by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
     for (topic, partition), position in offsets.items():
         if position.offset < 0:
             raise IllegalStateError(
                 f"offset {position.offset} of {topic}-{partition} cannot be committed: offsets "
-                "begin at 0"
+                "start at 0"
             )
         by_topic.setdefault(topic, []).append(
             OffsetCommitRequestPartition(
@@ -70,10 +70,13 @@ def commit_request(
         )
     return OffsetCommitRequest(
         group_id,
-        who.generation_or_epoch,
-        who.member_id,
-        who.group_instance_id,
-        topics=[OffsetCommitRequestTopic(name, partitions=of) for name, of in by_topic.items()],
+        identity.generation_or_epoch,
+        identity.member_id,
+        identity.group_instance_id,
+        topics=[
+            OffsetCommitRequestTopic(name, partitions=partitions)
+            for name, partitions in by_topic.items()
+        ],
     )
 
 
@@ -89,64 +92,65 @@ def commit_errors(response: OffsetCommitResponse) -> dict[TopicPartition, ErrorC
 def fetch_request(
     group_id: str,
     partitions: Iterable[TopicPartition],
-    who: Identity | None,
+    identity: Identity | None,
 ) -> Callable[[int], Message]:
-    """`who` only for members of a consumer group (KIP-848): their epoch is checked.
+    """Returns a function from the version to the request.
 
-    Offsets that a transaction is about to change are waited for (KIP-447), whatever the isolation
-    level is: who goes on from the old ones would do the work of that transaction again.
+    `identity` is given for members with the consumer protocol, whose epoch the broker checks. The
+    request is for stable offsets (KIP-447) whatever the isolation level is: a consumer that starts
+    before those of an open transaction would repeat its work.
     """
     by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)
 
     def make(version: int) -> Message:
-        stable = version >= 7
+        require_stable = version >= 7
         if version < 8:
-            topics = [OffsetFetchRequestTopic(name, of) for name, of in by_topic.items()]
-            return OffsetFetchRequest(group_id, topics, require_stable=stable)
+            topics = [OffsetFetchRequestTopic(name, indexes) for name, indexes in by_topic.items()]
+            return OffsetFetchRequest(group_id, topics, require_stable=require_stable)
         group = OffsetFetchRequestGroup(
             group_id,
             topics=[
-                OffsetFetchRequestTopics(name, partition_indexes=of)
-                for name, of in by_topic.items()
+                OffsetFetchRequestTopics(name, partition_indexes=indexes)
+                for name, indexes in by_topic.items()
             ],
         )
-        if who is not None:
-            group.member_id, group.member_epoch = who.member_id, who.generation_or_epoch
-        return OffsetFetchRequest(groups=[group], require_stable=stable)
+        if identity is not None:
+            group.member_id, group.member_epoch = identity.member_id, identity.generation_or_epoch
+        return OffsetFetchRequest(groups=[group], require_stable=require_stable)
 
     return make
 
 
-class Fetched(NamedTuple):
-    """What an OffsetFetch found. `offsets` has None where nothing is committed."""
+class OffsetFetchResult(NamedTuple):
+    """The content of an OffsetFetch response. `offsets` has None for no committed offset."""
 
     error: ErrorCode
     offsets: dict[TopicPartition, OffsetAndMetadata | None]
     errors: dict[TopicPartition, ErrorCode]
 
 
-def fetched_offsets(response: OffsetFetchResponse) -> Fetched:
+def read_offset_fetch(response: OffsetFetchResponse) -> OffsetFetchResult:
     offsets: dict[TopicPartition, OffsetAndMetadata | None] = {}
     errors: dict[TopicPartition, ErrorCode] = {}
     group = response.groups[0] if response.groups else response
     for topic in group.topics:
-        for each in topic.partitions:
-            partition = TopicPartition(topic.name, each.partition_index)
-            if each.error_code:
-                errors[partition] = code_of(each.error_code)
-            elif each.committed_offset < 0:
+        for data in topic.partitions:
+            partition = TopicPartition(topic.name, data.partition_index)
+            if data.error_code:
+                errors[partition] = code_of(data.error_code)
+            elif data.committed_offset < 0:
                 offsets[partition] = None
             else:
                 offsets[partition] = OffsetAndMetadata(
-                    each.committed_offset, each.metadata or "", each.committed_leader_epoch
+                    data.committed_offset, data.metadata or "", data.committed_leader_epoch
                 )
-    return Fetched(code_of(group.error_code), offsets, errors)
+    return OffsetFetchResult(code_of(group.error_code), offsets, errors)
 
 
 def leave_request(request: LeaveGroupRequest) -> Callable[[int], Message]:
-    """Versions 0 to 2 have one member, without an instance id."""
+    """Returns a function from the version to the request; versions 0 to 2 have one member."""
 
     def make(version: int) -> Message:
         if version >= 3:

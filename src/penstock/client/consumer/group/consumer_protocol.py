@@ -1,7 +1,8 @@
-"""A member of a consumer group (KIP-848), as a machine: heartbeats, epochs, reconciliation (C5).
+"""The membership machine of the consumer protocol (KIP-848): heartbeats, epochs (C5).
 
-The coordinator assigns; every heartbeat may bring a new target. The member gives up what is not in
-it, tells so with a heartbeat, and takes what is new; until then nobody else gets it.
+The coordinator assigns; the response to every heartbeat may have a new target assignment. The
+member revokes the partitions that are not in it, acknowledges that with a heartbeat, and adds the
+new ones. The coordinator assigns a partition to another member only after that.
 """
 
 from collections.abc import Mapping
@@ -16,11 +17,11 @@ from penstock.client.consumer.group.actions import (
     MemberSettings,
     RebalanceEvent,
     RebalanceKind,
-    Report,
+    ReportError,
     ResolveTopics,
     TopicMatcher,
 )
-from penstock.client.consumer.group.explain import code_of, explained, not_a_member
+from penstock.client.consumer.group.explain import code_of, coordinator_error, not_a_member_message
 from penstock.client.consumer.group.member import NO_PARTITIONS, Member
 from penstock.client.errors import CommitFailedError
 from penstock.core.errors import ErrorCode, KafkaError
@@ -35,25 +36,27 @@ from penstock.protocol.messages.consumer_group_heartbeat import (
 
 LEAVE_EPOCH = -1
 LEAVE_STATIC_EPOCH = -2
-"""A static member leaves for a while: its partitions wait for it."""
-_MOVED = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
-_THROWN_OUT = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
+"""A static member leaves temporarily: its partitions are kept for it."""
+_COORDINATOR_MOVED = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
+_FENCED_ERRORS = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
 
 ByTopic = Mapping[UUID, frozenset[int]]
 
 
 class State(Enum):
+    """The state of the membership."""
+
     UNSUBSCRIBED = "unsubscribed"
     JOINING = "joining"
     RECONCILING = "reconciling"
-    """The target differs from what it has."""
+    """The target differs from the current assignment."""
     ACKNOWLEDGING = "acknowledging"
-    """It has what was to be had; the coordinator does not know yet."""
+    """Reconciled, but not acknowledged to the coordinator yet."""
     STABLE = "stable"
     FENCED = "fenced"
-    """Thrown out; it joins again once it has let go of everything."""
+    """Removed by the coordinator; it joins again once its partitions are released."""
     STALE = "stale"
-    """Left because of a long silence; the next poll joins again."""
+    """Left because poll was not called in time; the next poll joins again."""
     FATAL = "fatal"
 
 
@@ -61,27 +64,27 @@ _IN_GROUP = (State.JOINING, State.RECONCILING, State.ACKNOWLEDGING, State.STABLE
 
 
 class LocalAssignment(NamedTuple):
-    """Numbered, so that one that comes back after another one is a new one."""
+    """An assignment with a local epoch: equal partitions received later are a new one."""
 
     epoch: int
     partitions: ByTopic
 
 
 class SentFields(NamedTuple):
-    """What the coordinator has been told and need not be told again."""
+    """The values of the last heartbeat, which need not be sent again."""
 
     topics: frozenset[str] | None = None
     regex: str | None = None
     assignment: LocalAssignment | None = None
     constants: bool = False
-    """The rebalance timeout and the assignor."""
+    """Whether the rebalance timeout and the assignor were sent."""
 
 
 _NOTHING_SENT = SentFields()
 
 
 class ConsumerMember(Member):
-    """See `GroupMachine` for how it is driven. `member_id` is chosen by the client."""
+    """A membership machine; see `GroupMachine`. `member_id` is chosen by the client."""
 
     def __init__(self, settings: MemberSettings, member_id: str) -> None:
         super().__init__(settings)
@@ -95,47 +98,47 @@ class ConsumerMember(Member):
         self._current: LocalAssignment | None = None
         self._sent = _NOTHING_SENT
         self._in_doubt = False
-        """A heartbeat that named partitions is, or may still be, on its way. The coordinator takes
-        what it does not name for given up: nothing is taken that it could not have named."""
+        """Whether a heartbeat with owned partitions is, or may be, under way. The coordinator
+        considers others revoked, so that no partition may be added until its response."""
         self._names: Mapping[UUID, str] = {}
         self._assigned_names: dict[UUID, str] = {}
-        """Of topics assigned here: metadata may forget one before it is revoked."""
+        """The names of assigned topics: metadata may lose one before it is revoked."""
         self._heartbeat: int | None = None
         self._retry_at = 0
         self._refresh_at = 0
 
-    # --- what is so
+    # --- state
 
     @property
     def is_member(self) -> bool:
         return self.epoch > 0 and self.state in _IN_GROUP
 
     @property
-    def is_settled(self) -> bool:
+    def is_stable(self) -> bool:
         return self.state is State.STABLE and self._event is None
 
     def identity(self) -> Identity:
         if not self.is_member:
-            raise CommitFailedError(not_a_member(self._settings))
+            raise CommitFailedError(not_a_member_message(self._settings))
         return self.metadata_identity()
 
     def metadata_identity(self) -> Identity:
         epoch = self.epoch if self.is_member else -1
         return Identity(epoch, self.member_id, self._settings.group_instance_id)
 
-    # --- what happens
+    # --- events
 
     def subscribe(
         self, topics: frozenset[str], now: int, matches: TopicMatcher | None = None
     ) -> None:
         self._topics, self._regex = topics, None
-        self._subscribed(now)
+        self._handle_subscription(now)
 
     def subscribe_regex(self, regex: str, now: int) -> None:
         self._topics, self._regex = frozenset(), regex
-        self._subscribed(now)
+        self._handle_subscription(now)
 
-    def _subscribed(self, now: int) -> None:
+    def _handle_subscription(self, now: int) -> None:
         self._is_subscribed = True
         if self.is_member and (self._topics, self._regex) != (self._sent.topics, self._sent.regex):
             self._timers.heartbeat_at = now
@@ -145,7 +148,7 @@ class ConsumerMember(Member):
         self._timers.polled(at)
         if self._is_subscribed and self.state in (State.UNSUBSCRIBED, State.STALE):
             if self.state is State.STALE and self._event is not None:
-                # It joins once the listener knows that everything is lost.
+                # It joins once the listener has been called with the lost partitions.
                 self.state = State.FENCED
             else:
                 self._join()
@@ -160,29 +163,31 @@ class ConsumerMember(Member):
         self._advance(now)
 
     def topics_resolved(self, names: Mapping[UUID, str], now: int) -> None:
-        wanted = self._target.partitions if self._target is not None else {}
-        self._assigned_names.update((i, name) for i, name in names.items() if i in wanted)
+        target = self._target.partitions if self._target is not None else {}
+        self._assigned_names.update(
+            (topic_id, name) for topic_id, name in names.items() if topic_id in target
+        )
         self._advance(now)
 
     def topics_fetched(self, number: int, topics: TopicRacks, now: int) -> None:
-        """Never asked for: the coordinator assigns."""
+        """Not used: the coordinator assigns."""
 
     def tick(self, now: int) -> None:
-        if self.state in _IN_GROUP and now >= self._timers.poll_ends:
-            self._give_up_silent()
+        if self.state in _IN_GROUP and now >= self._timers.poll_deadline:
+            self._leave_after_poll_timeout()
         self._advance(now)
 
     def wake_at(self) -> int | None:
         if self.state not in _IN_GROUP:
             return None
-        deadlines = [self._timers.poll_ends]
+        deadlines = [self._timers.poll_deadline]
         if self._heartbeat is None:
             deadlines.append(self._heartbeat_at())
         if self.state is State.RECONCILING and self._event is None and not self._in_doubt:
             deadlines.append(max(self._refresh_at, self._retry_at))
         return min(deadlines)
 
-    def release(self) -> RebalanceEvent | None:
+    def prepare_leave(self) -> RebalanceEvent | None:
         if not self.owned:
             return None
         kind = RebalanceKind.REVOKED if self.is_member else RebalanceKind.LOST
@@ -191,18 +196,18 @@ class ConsumerMember(Member):
     def leave(self, reason: str, now: int) -> None:
         if self.state in _IN_GROUP:
             self._send_leave()
-        self._event = self._then = None
-        self._forget_assignment()
+        self._event = self._continuation = None
+        self._clear_assignment()
         self._is_subscribed = False
         self._topics, self._regex = frozenset(), None
         if self.state is not State.FATAL:
             self.state = State.UNSUBSCRIBED
 
-    # --- going on
+    # --- steps
 
     def _advance(self, now: int) -> None:
         if self._event is None and self.state in (State.FENCED, State.STALE, State.FATAL):
-            self._let_go_of_lost()
+            self._release_lost()
         if self._event is None and self.state is State.RECONCILING and now >= self._retry_at:
             self._reconcile(now)
         if self.state in _IN_GROUP and self._heartbeat is None and now >= self._heartbeat_at():
@@ -213,7 +218,7 @@ class ConsumerMember(Member):
             return self._retry_at
         return max(self._retry_at, self._timers.heartbeat_at)
 
-    def _forget_assignment(self) -> None:
+    def _clear_assignment(self) -> None:
         self._set_owned(NO_PARTITIONS)
         self._current = self._target = None
         self._assigned_names = {}
@@ -226,14 +231,14 @@ class ConsumerMember(Member):
         self._in_doubt = False
         self._retry_at = 0
 
-    def _let_go_of_lost(self) -> None:
+    def _release_lost(self) -> None:
         if self.owned:
-            self._call(RebalanceKind.LOST, self.owned, self._lost)
+            self._call_listener(RebalanceKind.LOST, self.owned, self._finish_loss)
         else:
-            self._lost(None, 0)
+            self._finish_loss(None, 0)
 
-    def _lost(self, error: Exception | None, now: int) -> None:
-        self._forget_assignment()
+    def _finish_loss(self, error: Exception | None, now: int) -> None:
+        self._clear_assignment()
         if self.state is State.FENCED:
             self._join()
 
@@ -241,9 +246,9 @@ class ConsumerMember(Member):
 
     def _send_heartbeat(self, now: int) -> None:
         settings = self._settings
-        joining = self.state is State.JOINING
-        sent = _NOTHING_SENT if joining else self._sent
-        current = self._to_report()
+        is_joining = self.state is State.JOINING
+        sent = _NOTHING_SENT if is_joining else self._sent
+        current = self._owned_assignment()
         request = ConsumerGroupHeartbeatRequest(
             group_id=settings.group_id,
             member_id=self.member_id,
@@ -253,12 +258,12 @@ class ConsumerMember(Member):
         if not sent.constants:
             request.rebalance_timeout_ms = settings.max_poll_interval_ms
             request.server_assignor = settings.remote_assignor
-        if joining:
+        if is_joining:
             request.rack_id = settings.rack_id
         if sent.topics != self._topics:
             request.subscribed_topic_names = sorted(self._topics)
         if sent.regex != self._regex:
-            # An empty one takes back a pattern that was there before.
+            # An empty pattern removes the previous one.
             request.subscribed_topic_regex = self._regex or ""
         if sent.assignment != current:
             request.topic_partitions = [
@@ -268,12 +273,12 @@ class ConsumerMember(Member):
             self._in_doubt = True
         self._sent = SentFields(self._topics, self._regex, current, constants=True)
         self._heartbeat = self._send(request, ConsumerGroupHeartbeatResponse)
-        self._timers.sent(now)
+        self._timers.heartbeat_sent(now)
         if self.state is State.ACKNOWLEDGING:
             self.state = State.STABLE if self._is_reconciled() else State.RECONCILING
 
-    def _to_report(self) -> LocalAssignment:
-        """What it owns at this moment, numbered by what it has reconciled."""
+    def _owned_assignment(self) -> LocalAssignment:
+        """Returns the owned partitions with the local epoch of the reconciled assignment."""
         owned: dict[UUID, frozenset[int]] = {}
         for topic_id, name in self._assigned_names.items():
             partitions = frozenset(p.partition for p in self.owned if p.topic == name)
@@ -282,11 +287,11 @@ class ConsumerMember(Member):
         return LocalAssignment(-1 if self._current is None else self._current.epoch, owned)
 
     def _send_leave(self) -> None:
-        static = self._settings.group_instance_id is not None
+        is_static = self._settings.group_instance_id is not None
         request = ConsumerGroupHeartbeatRequest(
             group_id=self._settings.group_id,
             member_id=self.member_id,
-            member_epoch=LEAVE_STATIC_EPOCH if static else LEAVE_EPOCH,
+            member_epoch=LEAVE_STATIC_EPOCH if is_static else LEAVE_EPOCH,
             instance_id=self._settings.group_instance_id,
         )
         self._send(request, ConsumerGroupHeartbeatResponse)
@@ -294,12 +299,12 @@ class ConsumerMember(Member):
         self._sent = _NOTHING_SENT
         self.epoch = request.member_epoch
 
-    def _give_up_silent(self) -> None:
-        """No poll for too long: others shall have the partitions, until there is one again."""
+    def _leave_after_poll_timeout(self) -> None:
+        """Leaves because poll was not called in time; the next poll joins again."""
         self._send_leave()
         self.state = State.STALE
 
-    def answered(self, number: int, response: Message, now: int) -> None:
+    def handle_response(self, number: int, response: Message, now: int) -> None:
         if number != self._heartbeat:
             return
         self._heartbeat = None
@@ -312,7 +317,7 @@ class ConsumerMember(Member):
             self._on_error(code, response.error_message, now)
         self._advance(now)
 
-    def failed(self, number: int, error: KafkaError, now: int) -> None:
+    def handle_failure(self, number: int, error: KafkaError, now: int) -> None:
         if number != self._heartbeat:
             return
         self._heartbeat = None
@@ -322,14 +327,14 @@ class ConsumerMember(Member):
         if error.code.retriable:
             self.actions.append(ForgetCoordinator())
         elif error.code is ErrorCode.UNSUPPORTED_VERSION:
-            self._fail(explained(error.code, self._settings, error.message))
+            self._fail(coordinator_error(error.code, self._settings, error.message))
         else:
             self._fail(error)
         self._advance(now)
 
     def _on_success(self, response: ConsumerGroupHeartbeatResponse) -> None:
         if response.heartbeat_interval_ms > 0:
-            # The new interval counts from the heartbeat that brought it.
+            # The new interval starts at the heartbeat whose response has it.
             self._timers.heartbeat_at += response.heartbeat_interval_ms - self._timers.interval_ms
             self._timers.interval_ms = response.heartbeat_interval_ms
         if self.state not in _IN_GROUP or response.member_epoch < 0:
@@ -338,38 +343,42 @@ class ConsumerMember(Member):
         self.epoch = response.member_epoch
         self._in_doubt = False
         if response.assignment is not None:
-            self._take_target(response.assignment)
+            self._handle_target(response.assignment)
 
-    def _on_error(self, code: ErrorCode, said: str | None, now: int) -> None:
-        if code in _THROWN_OUT:
+    def _on_error(self, code: ErrorCode, message: str | None, now: int) -> None:
+        if code in _FENCED_ERRORS:
             if self.state in _IN_GROUP:
                 self.state = State.FENCED
                 self.epoch = 0
-        elif code in _MOVED:
+        elif code in _COORDINATOR_MOVED:
             self.actions.append(ForgetCoordinator())
             self._timers.heartbeat_at = now
         elif code.retriable:
             self._retry_at = now + self._settings.retry_backoff_ms
             self._timers.heartbeat_at = self._retry_at
         elif code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            # It stays what it is: the right may be granted later.
+            # It remains a member: the right may be granted later.
             self._retry_at = now + self._settings.retry_backoff_ms
-            self.actions.append(Report(explained(code, self._settings, said), is_fatal=False))
+            self.actions.append(
+                ReportError(coordinator_error(code, self._settings, message), is_fatal=False)
+            )
         else:
-            self._fail(explained(code, self._settings, said))
+            self._fail(coordinator_error(code, self._settings, message))
 
     def _fail(self, error: KafkaError) -> None:
         self.state = State.FATAL
         self.epoch = 0
-        self.actions.append(Report(error, is_fatal=True))
+        self.actions.append(ReportError(error, is_fatal=True))
 
     # --- reconciliation
 
     def _is_reconciled(self) -> bool:
         return self._current == self._target
 
-    def _take_target(self, told: ConsumerGroupHeartbeatAssignment) -> None:
-        partitions = {each.topic_id: frozenset(each.partitions) for each in told.topic_partitions}
+    def _handle_target(self, assignment: ConsumerGroupHeartbeatAssignment) -> None:
+        partitions = {
+            topic.topic_id: frozenset(topic.partitions) for topic in assignment.topic_partitions
+        }
         target = self._target
         if target is None or target.partitions != partitions:
             self._target = LocalAssignment(0 if target is None else target.epoch + 1, partitions)
@@ -390,12 +399,12 @@ class ConsumerMember(Member):
                 resolved[topic_id] = partitions
         if len(resolved) < len(target.partitions) and now >= self._refresh_at:
             self._refresh_at = now + self._settings.retry_backoff_ms
-            unknown = frozenset(target.partitions) - frozenset(resolved)
-            self.actions.append(ResolveTopics(unknown))
-        reached = LocalAssignment(target.epoch, resolved)
+            unresolved = frozenset(target.partitions) - frozenset(resolved)
+            self.actions.append(ResolveTopics(unresolved))
+        reconciled = LocalAssignment(target.epoch, resolved)
         if self._current is not None and self._current.partitions == resolved:
-            if self._current != reached:
-                self._current = reached
+            if self._current != reconciled:
+                self._current = reconciled
                 self.state = State.ACKNOWLEDGING
             return
         assigned = frozenset(
@@ -405,18 +414,20 @@ class ConsumerMember(Member):
         )
         revoked = self.owned - assigned
         if revoked:
-            self._call(
+            self._call_listener(
                 RebalanceKind.REVOKED,
                 revoked,
-                lambda error, then: self._revoked(revoked, reached, assigned, error, then),
+                lambda error, now: self._finish_revocation(
+                    revoked, reconciled, assigned, error, now
+                ),
             )
         elif not self._in_doubt:
-            self._take(reached, assigned)
+            self._add_partitions(reconciled, assigned)
 
-    def _revoked(
+    def _finish_revocation(
         self,
         revoked: frozenset[TopicPartition],
-        reached: LocalAssignment,
+        reconciled: LocalAssignment,
         assigned: frozenset[TopicPartition],
         error: Exception | None,
         now: int,
@@ -428,31 +439,37 @@ class ConsumerMember(Member):
         elif self._in_doubt:
             self._set_owned(self.owned - revoked)
         else:
-            self._take(reached, assigned)
+            self._add_partitions(reconciled, assigned)
 
-    def _take(self, reached: LocalAssignment, assigned: frozenset[TopicPartition]) -> None:
+    def _add_partitions(
+        self, reconciled: LocalAssignment, assigned: frozenset[TopicPartition]
+    ) -> None:
         added = assigned - self.owned
         self._set_owned(assigned, added)
         self._assigned_names = {
-            topic_id: self._assigned_names[topic_id] for topic_id in reached.partitions
+            topic_id: self._assigned_names[topic_id] for topic_id in reconciled.partitions
         }
-        self._call(
-            RebalanceKind.ASSIGNED, added, lambda error, now: self._taken(reached, error, now)
+        self._call_listener(
+            RebalanceKind.ASSIGNED,
+            added,
+            lambda error, now: self._finish_addition(reconciled, error, now),
         )
 
-    def _taken(self, reached: LocalAssignment, error: Exception | None, now: int) -> None:
+    def _finish_addition(
+        self, reconciled: LocalAssignment, error: Exception | None, now: int
+    ) -> None:
         if self.state is not State.RECONCILING:
             return
         if error is not None:
             self._retry_at = now + self._settings.retry_backoff_ms
         else:
-            self._current = reached
+            self._current = reconciled
             self.state = State.ACKNOWLEDGING
 
     # --- commits
 
-    def commit_refused(self, code: int, identity: Identity, now: int) -> KafkaError | None:
-        """A stale epoch is worth another try: the next heartbeat brings the new one."""
+    def handle_commit_error(self, code: int, identity: Identity, now: int) -> KafkaError | None:
+        """Retries after a stale epoch: the next heartbeat gets the new one."""
         error = code_of(code)
         if error is ErrorCode.STALE_MEMBER_EPOCH and self.is_member:
             return None
@@ -461,4 +478,4 @@ class ConsumerMember(Member):
             self.state = State.FENCED
             self.epoch = 0
             self._advance(now)
-        return CommitFailedError(not_a_member(self._settings), error)
+        return CommitFailedError(not_a_member_message(self._settings), error)

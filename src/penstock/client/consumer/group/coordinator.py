@@ -1,9 +1,10 @@
-"""A consumer's group as the consumer sees it, for both protocols. All of it runs on one loop.
+"""The group membership of a consumer, for both group protocols, on one event loop.
 
-Rebalances go on in the background up to where the listener must be called. Then an event lies in
-`events` until a poll has called the listener (or has none) and said so with `callback_done`. With
-`revoked`, auto-committing consumers commit first; nothing new of these partitions is given out
-meanwhile. Before `leave` and `close` a consumer calls its listener with what `release` returns.
+Rebalances proceed in the background until the listener must be called. Then an event stays in
+`events` until a poll has called the listener, if there is one, and `callback_done`. Before it calls
+the listener with revoked partitions, a consumer with automatic commits commits; it does not return
+records of these partitions any more. Before `leave` and `close`, a consumer calls its listener with
+the event of `prepare_leave`.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from penstock.client.consumer.group.actions import (
     MemberSettings,
     RebalanceEvent,
     RebalanceKind,
-    Report,
+    ReportError,
     ResolveTopics,
     Send,
 )
@@ -57,14 +58,17 @@ from penstock.protocol.messages.metadata import (
 
 logger = logging.getLogger(__name__)
 
-_SHORTEST_WAIT_S = 0.001
-_IDS_IN_METADATA = 12
-"""The first version of Metadata that can be asked by topic ids alone."""
+_MIN_DELAY_S = 0.001
+_FIRST_METADATA_WITH_IDS = 12
+"""The first version of Metadata that takes topic ids alone."""
 
 
 class ConsumerCoordinator:
-    """Made anywhere, used on one loop from `start` on; `polled`, `events`, `last_error` and
-    `group_metadata` may be used from any thread."""
+    """Drives a membership machine: sends its requests, sets its timers, applies its assignments.
+
+    It runs on one loop from `start` on; `polled`, `events`, `last_error` and `group_metadata` may
+    be used from any thread.
+    """
 
     def __init__(
         self,
@@ -83,11 +87,11 @@ class ConsumerCoordinator:
         self._is_consumer_protocol = settings["group_protocol"] == "consumer"
         self._machine = _machine(self._settings, settings)
         self.events: deque[RebalanceEvent] = deque()
-        """What the listener must hear, the oldest first."""
+        """The events for the listener, the oldest first."""
         self.on_event: Callable[[], None] = lambda: None
-        """Called on the loop when a poll has something to do: an event, or an error."""
+        """Is called on the loop when a poll has an event or an error to handle."""
         self.is_polling: Callable[[], bool] = lambda: False
-        """Whether a poll is under way: however long it waits, that is no silence."""
+        """Whether a poll is under way: it may wait longer than `max_poll_interval_ms`."""
         self._error: KafkaError | None = None
         self._error_is_fatal = False
         self._error_was_read = False
@@ -96,7 +100,7 @@ class ConsumerCoordinator:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._joins = 0
-        """JoinGroups under way: the connection for them is taken as long."""
+        """The number of JoinGroup requests under way, which occupy the dedicated connection."""
         self._is_closed = False
         self._metrics = (
             None if metrics is None else GroupMetrics(metrics, lambda: len(subscriptions.assigned))
@@ -105,27 +109,27 @@ class ConsumerCoordinator:
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._network.metadata.listeners.append(self._metadata_changed)
+        self._network.metadata.listeners.append(self._on_metadata)
 
     async def close(self, deadline_ms: int) -> None:
-        """Leave, if there is time, and end everything. May be called twice."""
+        """Leaves the group, if there is time, and ends all tasks. May be called twice."""
         if self._is_closed:
             return
         await self.leave(deadline_ms, reason="the consumer is being closed")
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._metadata_changed in self._network.metadata.listeners:
-            self._network.metadata.listeners.remove(self._metadata_changed)
+        if self._on_metadata in self._network.metadata.listeners:
+            self._network.metadata.listeners.remove(self._on_metadata)
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # What the consumer says
+    # --- calls of the consumer
 
     def subscription_changed(self) -> None:
-        """`subscriptions` has another subscription than before. On the loop."""
+        """Notifies the machine of a new subscription. On the loop."""
         now = self._now()
         kind = self._subscriptions.subscription.kind
         pattern = self._subscriptions.subscription.server_pattern
@@ -133,97 +137,104 @@ class ConsumerCoordinator:
             try:
                 self._machine.subscribe_regex(pattern.pattern, now)
             except KafkaError as error:
-                self._perform(Report(error, is_fatal=False))
+                self._perform(ReportError(error, is_fatal=False))
         elif kind is SubscriptionKind.PATTERN:
             if self._network.metadata.age_ms(now) is None:
-                # Resolved with the first metadata: joining before would join with nothing.
+                # The first metadata resolves it; until then there is no topic to join with.
                 return
             matches = self._subscriptions.subscription.matches_pattern
             self._machine.subscribe(self._subscriptions.subscription.topics, now, matches)
         elif kind is SubscriptionKind.TOPICS:
             self._network.metadata.add_topics(self._subscriptions.subscription.topics, now)
             self._machine.subscribe(self._subscriptions.subscription.topics, now)
-        self._go_on()
+        self._perform_actions()
 
     def polled(self, now_ms: int) -> None:
-        """Poll was called. Cheap, and from any thread."""
+        """Notes a call of poll. Inexpensive, and for any thread."""
         self._polled_ms = now_ms
         if self._loop is not None and (self._machine.needs_poll or self._error_was_read):
-            self._loop.call_soon_threadsafe(self._take_poll)
+            self._loop.call_soon_threadsafe(self._handle_poll)
 
-    def _take_poll(self) -> None:
+    def _handle_poll(self) -> None:
         if self._is_closed:
             return
         if self._error_was_read and not self._error_is_fatal:
             self._error = None
             self._error_was_read = False
         self._machine.polled(self._polled_ms, self._now())
-        self._go_on()
+        self._perform_actions()
 
     def callback_done(self, event: RebalanceEvent, error: Exception | None = None) -> None:
-        """The listener has been called with `event`, which is out of `events`. On the loop."""
-        # With KIP-848 a listener that failed is called again, and reading waits for it.
-        is_heard = error is None or not self._is_consumer_protocol
-        if event.kind is RebalanceKind.ASSIGNED and is_heard:
+        """Notes that the listener was called with `event`, which was removed from `events`.
+
+        On the loop.
+        """
+        # With KIP-848 a listener that failed is called again, and the partitions wait for it.
+        is_notified = error is None or not self._is_consumer_protocol
+        if event.kind is RebalanceKind.ASSIGNED and is_notified:
             self._subscriptions.enable_partitions_awaiting_callback(
                 self._subscriptions.assigned_partitions()
             )
         self._machine.callback_done(event, error, self._now())
-        self._go_on()
+        self._perform_actions()
 
     @property
     def last_error(self) -> KafkaError | None:
-        """For poll to raise; the poll after one that has seen it tries again, unless it is fatal:
-        then it stays."""
+        """The error that poll raises. The poll after that retries, unless it is fatal."""
         if self._error is not None:
             self._error_was_read = True
         return self._error
 
     @property
-    def is_settled(self) -> bool:
-        """A member, with all that it was assigned, and no rebalance under way."""
-        return self._machine.is_settled
+    def is_stable(self) -> bool:
+        """Whether it is a member that owns its whole assignment, and no rebalance is under way."""
+        return self._machine.is_stable
 
     def prepare_leave(self) -> RebalanceEvent | None:
-        """What the listener must hear before `leave` or `close`; not in `events`, and
-        `callback_done` need not follow."""
-        return self._machine.release()
+        """Returns the event to call the listener with before `leave` or `close`.
+
+        It is not added to `events` and needs no `callback_done`.
+        """
+        return self._machine.prepare_leave()
 
     async def leave(
         self, deadline_ms: int | None = None, *, reason: str = "the consumer unsubscribed"
     ) -> None:
-        """Out of the group: its partitions go to others. Waits for the coordinator to know."""
+        """Leaves the group and waits for the coordinator's response, until the deadline."""
         now = self._now()
-        known = self._coordinators.cached(CoordinatorKind.GROUP, self._settings.group_id)
+        coordinator = self._coordinators.cached(CoordinatorKind.GROUP, self._settings.group_id)
         self.events.clear()
         self._machine.leave(reason, now)
         actions, self._machine.actions = self._machine.actions, []
-        goodbyes = []
+        leave_tasks = []
         for action in actions:
             if not isinstance(action, Send):
                 self._perform(action)
-            elif known is not None and self._loop is not None:
-                goodbyes.append(self._spawn(self._say_goodbye(action, known)))
+            elif coordinator is not None and self._loop is not None:
+                leave_tasks.append(self._spawn(self._send_leave(action, coordinator)))
         if deadline_ms is None:
             deadline_ms = now + self._settings.request_timeout_ms
-        if goodbyes:
-            await asyncio.wait(goodbyes, timeout=max(0, deadline_ms - now) / 1000)
+        if leave_tasks:
+            await asyncio.wait(leave_tasks, timeout=max(0, deadline_ms - now) / 1000)
         self._set_timer()
 
-    async def _say_goodbye(self, action: Send, node_id: int) -> None:
+    async def _send_leave(self, action: Send, node_id: int) -> None:
         try:
-            await self._ask(action, node_id)
+            await self._request(action, node_id)
         except KafkaError as error:
-            logger.info("group %s: could not leave: %s", self._settings.group_id, error.message)
+            logger.info("group %s: leaving failed: %s", self._settings.group_id, error.message)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """For transactions that commit offsets of this group."""
-        who = self._machine.metadata_identity()
+        """Returns the membership, for transactions that commit offsets of this group."""
+        identity = self._machine.metadata_identity()
         return ConsumerGroupMetadata(
-            self._settings.group_id, who.generation_or_epoch, who.member_id, who.group_instance_id
+            self._settings.group_id,
+            identity.generation_or_epoch,
+            identity.member_id,
+            identity.group_instance_id,
         )
 
-    # Offsets
+    # --- offsets
 
     async def commit(
         self,
@@ -232,43 +243,43 @@ class ConsumerCoordinator:
         *,
         retry: bool = True,
     ) -> None:
-        """Commit; with `retry`, again until the deadline where that can help."""
-        begin = self._now()
+        """Commits; with `retry`, repeats retriable failures until the deadline."""
+        started_ms = self._now()
         await self._offsets.commit(offsets, deadline_ms, retry=retry)
         if self._metrics is not None:
-            self._metrics.committed(self._now() - begin)
+            self._metrics.record_commit(self._now() - started_ms)
 
     async def committed(
         self, partitions: Collection[TopicPartition], deadline_ms: int
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         return await self._offsets.committed(partitions, deadline_ms)
 
-    def committing_as(self) -> Identity:
-        """Partitions chosen by hand are committed by nobody in particular."""
+    def commit_identity(self) -> Identity:
+        """Returns the member that commits; none for partitions that the user has assigned."""
         if self._subscriptions.subscription.has_auto_assigned_partitions:
             return self._machine.identity()
         return Identity()
 
-    def fetching_as(self) -> Identity | None:
+    def fetch_identity(self) -> Identity | None:
         if self._is_consumer_protocol and self._machine.is_member:
             return self._machine.metadata_identity()
         return None
 
-    def commit_refused(self, code: ErrorCode, who: Identity) -> KafkaError | None:
-        error = self._machine.commit_refused(code, who, self._now())
-        self._go_on()
+    def handle_commit_error(self, code: ErrorCode, identity: Identity) -> KafkaError | None:
+        error = self._machine.handle_commit_error(code, identity, self._now())
+        self._perform_actions()
         return error
 
     def connection(self, node_id: int) -> int:
         return node_id if self._joins else self._network.dedicated_connection(node_id)
 
-    # The machine
+    # --- the machine
 
     def _now(self) -> int:
         return self._clock.monotonic_ms()
 
-    def _go_on(self) -> None:
-        """Do what the machine asks for, and come back when it is time."""
+    def _perform_actions(self) -> None:
+        """Performs the actions of the machine and sets its timer."""
         while self._machine.actions:
             actions, self._machine.actions = self._machine.actions, []
             for action in actions:
@@ -281,7 +292,7 @@ class ConsumerCoordinator:
             self._timer = None
         wake_at = self._machine.wake_at()
         if wake_at is not None and self._loop is not None and not self._is_closed:
-            delay = max((wake_at - self._now()) / 1000, _SHORTEST_WAIT_S)
+            delay = max((wake_at - self._now()) / 1000, _MIN_DELAY_S)
             self._timer = self._loop.call_later(delay, self._tick)
 
     def _tick(self) -> None:
@@ -290,13 +301,13 @@ class ConsumerCoordinator:
         if not self._machine.needs_poll:
             self._machine.polled(self._polled_ms, self._now())
         self._machine.tick(self._now())
-        self._go_on()
+        self._perform_actions()
 
     def _perform(self, action: Action) -> None:
         match action:
             case Send():
                 if isinstance(action.request, JoinGroupRequest):
-                    self._watch(())
+                    self._watch_topics(())
                 self._spawn(self._send(action))
             case CallListener(event):
                 if event.kind is not RebalanceKind.ASSIGNED:
@@ -311,7 +322,7 @@ class ConsumerCoordinator:
                 self._spawn(self._resolve(topic_ids))
             case ForgetCoordinator():
                 self._coordinators.forget(CoordinatorKind.GROUP, self._settings.group_id)
-            case Report(error, is_fatal):
+            case ReportError(error, is_fatal):
                 self._error = error
                 self._error_is_fatal = self._error_is_fatal or is_fatal
                 self._error_was_read = False
@@ -334,36 +345,36 @@ class ConsumerCoordinator:
                 subscriptions.subscription.topics | topics
             )
         elif subscriptions.subscription.kind is SubscriptionKind.SERVER_PATTERN:
-            self._watch(topics)
+            self._watch_topics(topics)
         self._network.metadata.add_topics(topics, self._now())
         subscriptions.assign_from_subscribed_awaiting_callback(action.partitions, action.added)
 
-    def _watch(self, topics: Collection[str]) -> None:
-        """Metadata of these is kept fresh as well: those of all members at a leader."""
+    def _watch_topics(self, topics: Collection[str]) -> None:
+        """Keeps metadata of these topics up to date, too: a leader needs those of all members."""
         if self._subscriptions.subscription.has_auto_assigned_partitions:
             self._subscriptions.subscription.group_subscribe(topics)
 
-    # Requests
+    # --- requests
 
     async def _send(self, action: Send) -> None:
         deadline_ms = self._now() + self._settings.request_timeout_ms
-        joining = isinstance(action.request, JoinGroupRequest)
+        is_join = isinstance(action.request, JoinGroupRequest)
         try:
             node_id = await self._coordinators.find(
                 CoordinatorKind.GROUP, self._settings.group_id, deadline_ms
             )
-            self._joins += joining
+            self._joins += is_join
             try:
-                await self._ask(action, node_id)
+                await self._request(action, node_id)
             finally:
-                self._joins -= joining
+                self._joins -= is_join
         except KafkaError as error:
-            self._machine.failed(action.number, error, self._now())
-            self._go_on()
+            self._machine.handle_failure(action.number, error, self._now())
+            self._perform_actions()
 
-    async def _ask(self, action: Send, node_id: int) -> None:
+    async def _request(self, action: Send, node_id: int) -> None:
         request = action.request
-        begin = self._now()
+        started_ms = self._now()
         response = await self._network.request(
             self.connection(node_id)
             if isinstance(request, LeaveGroupRequest)
@@ -371,18 +382,18 @@ class ConsumerCoordinator:
             RequestBuilder(LeaveGroupRequest, leave_request(request))
             if isinstance(request, LeaveGroupRequest)
             else request,
-            action.answer,
+            action.response_type,
             timeout_ms=action.timeout_ms,
         )
         if self._metrics is not None:
-            self._metrics.answered(request, self._now() - begin)
-        self._machine.answered(action.number, response, self._now())
-        self._go_on()
+            self._metrics.record_request(request, self._now() - started_ms)
+        self._machine.handle_response(action.number, response, self._now())
+        self._perform_actions()
 
     async def _fetch_topics(self, action: FetchTopics) -> None:
-        """All members' topics, as fresh as need be, for the leader to assign."""
+        """Fetches the metadata of all members' topics, from which the leader assigns."""
         metadata = self._network.metadata
-        self._watch(action.topics)
+        self._watch_topics(action.topics)
         is_new = metadata.add_topics(action.topics, self._now())
         deadline_ms = self._now() + self._settings.max_poll_interval_ms
         attempts = 0
@@ -393,16 +404,16 @@ class ConsumerCoordinator:
             except KafkaError as error:
                 try:
                     await self._network.wait_before_retry(error, attempts, deadline_ms)
-                except KafkaError as final:
-                    self._machine.failed(action.number, final, self._now())
-                    self._go_on()
+                except KafkaError as timeout:
+                    self._machine.handle_failure(action.number, timeout, self._now())
+                    self._perform_actions()
                     return
             attempts += 1
         self._machine.topics_fetched(action.number, racks_of(metadata.cluster), self._now())
-        self._go_on()
+        self._perform_actions()
 
     async def _resolve(self, topic_ids: Collection[UUID]) -> None:
-        """Names of topics that the metadata does not have: those of a pattern, or new ones."""
+        """Looks up the names of topics that the metadata lacks: of a pattern, or new ones."""
         request = MetadataRequest(
             topics=[MetadataRequestTopic(topic_id, None) for topic_id in topic_ids],
             allow_auto_topic_creation=False,
@@ -410,33 +421,40 @@ class ConsumerCoordinator:
         deadline_ms = self._now() + self._settings.request_timeout_ms
         try:
             response = await self._network.request_any(
-                request, MetadataResponse, deadline_ms=deadline_ms, min_version=_IDS_IN_METADATA
+                request,
+                MetadataResponse,
+                deadline_ms=deadline_ms,
+                min_version=_FIRST_METADATA_WITH_IDS,
             )
         except KafkaError as error:
-            # The machine asks again: the assignment still has a topic without a name.
-            logger.info("group %s: topic names: %s", self._settings.group_id, error.message)
+            # The machine repeats the action while its assignment has a topic without a name.
+            logger.info(
+                "group %s: names of topics could not be resolved: %s",
+                self._settings.group_id,
+                error.message,
+            )
             return
         names = {topic.topic_id: topic.name for topic in response.topics if topic.name}
         self._machine.topics_resolved(names, self._now())
-        self._go_on()
+        self._perform_actions()
 
-    def _metadata_changed(self, old: Cluster, new: Cluster) -> None:
+    def _on_metadata(self, old: Cluster, new: Cluster) -> None:
         if self._subscriptions.subscription.kind is SubscriptionKind.PATTERN:
             self.subscription_changed()
         if new.topics is not old.topics:
             self._machine.metadata_changed(racks_of(new), new.topic_names, self._now())
-            self._go_on()
+            self._perform_actions()
 
 
 def racks_of(cluster: Cluster) -> TopicRacks:
-    """Of every topic with partitions: the racks in which their replicas are."""
+    """Returns the racks of the replicas, by topic and partition."""
     racks = {node.id: frozenset((node.rack,)) for node in cluster.nodes.values() if node.rack}
-    nowhere: frozenset[str] = frozenset()
+    no_racks: frozenset[str] = frozenset()
     return {
         name: [
-            nowhere.union(*(racks.get(replica, nowhere) for replica in partition.replicas))
+            no_racks.union(*(racks.get(replica, no_racks) for replica in partition.replicas))
             if racks
-            else nowhere
+            else no_racks
             for partition in topic.partitions
         ]
         for name, topic in cluster.topics.items()
@@ -447,7 +465,7 @@ def racks_of(cluster: Cluster) -> TopicRacks:
 def _member_settings(settings: ConsumerOptions) -> MemberSettings:
     group_id = settings["group_id"]
     if not group_id:
-        raise ConfigError("group_id is missing: name the group that this consumer belongs to")
+        raise ConfigError("group_id is missing; name the group that this consumer belongs to")
     return MemberSettings(
         group_id,
         settings["group_instance_id"],

@@ -1,4 +1,4 @@
-"""Errors of groups, in words that say what to do (E1)."""
+"""Error messages of groups, with their remedies (E1)."""
 
 from penstock.client.consumer.group.actions import MemberSettings
 from penstock.client.errors import ClientError, RebalanceInProgressError, error_of
@@ -6,43 +6,45 @@ from penstock.core.errors import ErrorCode
 
 
 def code_of(number: int) -> ErrorCode:
-    """Codes that this client does not know are UNKNOWN_SERVER_ERROR."""
+    """Returns the code, UNKNOWN_SERVER_ERROR for unknown numbers."""
     try:
         return ErrorCode(number)
     except ValueError:
         return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def explained(code: ErrorCode, settings: MemberSettings, said: str | None = None) -> ClientError:
-    """The error for a code with which the coordinator turned this member down."""
+def coordinator_error(
+    code: ErrorCode, settings: MemberSettings, broker_message: str | None = None
+) -> ClientError:
+    """Returns the error for a code of the group coordinator."""
     group = f"group {settings.group_id}"
     match code:
         case ErrorCode.GROUP_AUTHORIZATION_FAILED:
-            text = f"this client may not read with {group}: its user needs the ACL READ for it"
+            text = f"this client may not join {group}; its user needs the ACL READ on it"
         case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            text = f"{group}: this client may not see a topic that it subscribes to"
+            text = f"{group}: this client may not describe a topic that it subscribes to"
         case ErrorCode.GROUP_MAX_SIZE_REACHED:
-            text = f"{group} is full: its broker's group.max.size says how many members it takes"
+            text = f"{group} is full; raise group.max.size of the broker, or use fewer members"
         case ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
             text = (
-                f"the members of {group} have no assignor in common with this one, or are no "
-                "consumers: give all of them one partition_assignment_strategy in common"
+                f"the members of {group} have no assignor in common with this one, or are not "
+                "consumers; give all members a common partition_assignment_strategy"
             )
         case ErrorCode.INVALID_SESSION_TIMEOUT:
             text = (
-                f"{group}: session_timeout_ms={settings.session_timeout_ms} is outside of what the "
-                "broker allows (group.min.session.timeout.ms to group.max.session.timeout.ms)"
+                f"{group}: session_timeout_ms={settings.session_timeout_ms} is outside of the "
+                "broker's limits (group.min.session.timeout.ms to group.max.session.timeout.ms)"
             )
         case ErrorCode.INVALID_GROUP_ID:
-            text = f"{settings.group_id!r} cannot be the name of a group: choose another group_id"
+            text = f"{settings.group_id!r} is not a valid name of a group; choose another group_id"
         case ErrorCode.FENCED_INSTANCE_ID | ErrorCode.UNRELEASED_INSTANCE_ID:
             text = (
-                f"{group}: another consumer has group_instance_id={settings.group_instance_id!r}. "
-                "Give each its own, and close this consumer"
+                f"{group}: another consumer has group_instance_id={settings.group_instance_id!r}; "
+                "give each its own, and close this consumer"
             )
         case ErrorCode.UNSUPPORTED_VERSION:
             text = (
-                f"{group}: the broker does not know this protocol. Its version is too old for "
+                f"{group}: the broker does not support this protocol: its version is too old for "
                 'group_protocol="consumer" (4.0 has it), or for group_instance_id (2.3)'
             )
         case ErrorCode.UNSUPPORTED_ASSIGNOR:
@@ -51,24 +53,24 @@ def explained(code: ErrorCode, settings: MemberSettings, said: str | None = None
                 "group.consumer.assignors"
             )
         case ErrorCode.INVALID_REGULAR_EXPRESSION:
-            text = f"{group}: the broker cannot read the pattern as RE2"
+            text = f"{group}: the broker cannot parse the pattern as RE2"
         case _:
-            text = f"{group}: the coordinator answered {code.name}"
-    return error_of(code, f"{text} ({said})" if said else text)
+            text = f"{group}: the coordinator responded with {code.name}"
+    return error_of(code, f"{text} ({broker_message})" if broker_message else text)
 
 
-def not_a_member(settings: MemberSettings) -> str:
+def not_a_member_message(settings: MemberSettings) -> str:
     return (
-        f"these offsets are not committed: group {settings.group_id} has rebalanced meanwhile and "
-        "given the partitions to others. Either poll was not called for longer than "
+        f"the offsets are not committed: group {settings.group_id} has rebalanced and assigned the "
+        "partitions to other members. Either poll was not called for longer than "
         f"max_poll_interval_ms={settings.max_poll_interval_ms}: raise it, or lower "
-        "max_poll_records; or the consumer was silent for longer than its session timeout. What "
-        "was read since the last commit is read again by others"
+        "max_poll_records; or no heartbeat was received within the session timeout. The records "
+        "since the last commit are read again by other members"
     )
 
 
-def rebalancing() -> RebalanceInProgressError:
+def rebalance_error() -> RebalanceInProgressError:
     return RebalanceInProgressError(
-        "these offsets are not committed yet, as the group is being rebalanced: call poll to take "
-        "part in it, then commit again"
+        "the offsets are not committed, since the group is being rebalanced; call poll to complete "
+        "the rebalance, then commit again"
     )

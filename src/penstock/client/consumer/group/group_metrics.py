@@ -1,4 +1,4 @@
-"""What a member of a group counts, under Kafka's names."""
+"""The metrics of a group membership, under Kafka's names."""
 
 from collections.abc import Callable
 from typing import Final
@@ -14,7 +14,7 @@ GROUP: Final = "consumer-coordinator-metrics"
 
 
 class GroupMetrics:
-    """Sensors of requests to the coordinator, each with the time that the answer took."""
+    """Sensors of the latency of requests to the coordinator."""
 
     def __init__(self, metrics: Metrics, assigned: Callable[[], int]) -> None:
         self._metrics = metrics
@@ -30,24 +30,24 @@ class GroupMetrics:
             metrics.name("assigned-partitions", GROUP, "Partitions assigned now."), assigned
         )
 
-    def _latency(self, what: str, largest: str, *, with_average: bool = True) -> Sensor:
+    def _latency(self, request: str, max_name: str, *, with_average: bool = True) -> Sensor:
         name = self._metrics.name
-        sensor = self._metrics.sensor(f"{what}-latency")
-        sensor.add(name(largest, GROUP, f"Longest time of a {what}, ms."), Max())
+        sensor = self._metrics.sensor(f"{request}-latency")
+        sensor.add(name(max_name, GROUP, f"Longest time of a {request}, ms."), Max())
         if with_average:
-            average = largest.replace("-max", "-avg")
-            sensor.add(name(average, GROUP, f"Time of a {what}, ms."), Avg())
+            average_name = max_name.replace("-max", "-avg")
+            sensor.add(name(average_name, GROUP, f"Time of a {request}, ms."), Avg())
         sensor.add_meter(
-            name(f"{what}-rate", GROUP, f"{what} requests per second."),
-            name(f"{what}-total", GROUP, f"{what} requests."),
+            name(f"{request}-rate", GROUP, f"{request} requests per second."),
+            name(f"{request}-total", GROUP, f"{request} requests."),
             of_count=True,
         )
         return sensor
 
-    def answered(self, request: Message, latency_ms: int) -> None:
+    def record_request(self, request: Message, latency_ms: int) -> None:
         sensor = self._by_request.get(type(request))
         if sensor is not None:
             sensor.record(latency_ms)
 
-    def committed(self, latency_ms: int) -> None:
+    def record_commit(self, latency_ms: int) -> None:
         self._commit.record(latency_ms)

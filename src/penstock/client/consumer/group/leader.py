@@ -1,4 +1,4 @@
-"""What the leader of a classic group does: it assigns, with the assignor that all members know."""
+"""The leader of a group with the classic protocol, which assigns the partitions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -16,31 +16,30 @@ from penstock.protocol.messages.join_group import JoinGroupResponse
 
 
 class Leadership:
-    """What a leader keeps in mind: the group's topics, and the metadata it has assigned by."""
+    """The state of a leader: the topics of all members, and the metadata of its assignment."""
 
     def __init__(self, *, with_racks: bool) -> None:
         self._with_racks = with_racks
-        self._known: TopicRacks = {}
-        self._assigned: dict[str, object] | None = None
+        self._topics: TopicRacks = {}
+        self._assigned_shape: dict[str, object] | None = None
         self.watched: frozenset[str] = frozenset()
         """The topics of all members."""
 
-    def note(self, topics: TopicRacks) -> None:
-        """The latest metadata."""
-        self._known = topics
+    def update_metadata(self, topics: TopicRacks) -> None:
+        self._topics = topics
 
     @property
     def is_outdated(self) -> bool:
-        """Whether the last assignment rests on other metadata than there is now."""
-        return self._assigned is not None and self._assigned != self._shape()
+        """Whether metadata has changed since the last assignment."""
+        return self._assigned_shape is not None and self._assigned_shape != self._shape()
 
     def end(self) -> None:
-        """Another member leads, or none."""
-        self._assigned = None
+        """Clears the state: this member is not the leader any more."""
+        self._assigned_shape = None
         self.watched = frozenset()
 
     def begin(self, joined: JoinGroupResponse) -> frozenset[str]:
-        """The topics that must be known before it can assign."""
+        """Returns the topics whose metadata is needed for the assignment."""
         self.watched = subscribed_topics(subscriptions_of(joined))
         return self.watched
 
@@ -51,21 +50,25 @@ class Leadership:
         protocol: RebalanceProtocol,
         topics: TopicRacks,
     ) -> dict[str, bytes]:
-        """The assignments of all members, as they are sent.
+        """Returns the encoded assignments of all members.
 
-        None where a static leader has come back: the group keeps the assignment it has.
+        It is empty when a static leader has returned: the group keeps its assignment.
         """
-        self._known = topics
+        self._topics = topics
         assignments: dict[str, Assignment] = {}
         if not joined.skip_assignment:
             assignor = find_assignor(assignors, joined.protocol_name)
             assignments = assign(assignor, protocol, subscriptions_of(joined), topics)
-            self.watched |= {p.topic for given in assignments.values() for p in given.partitions}
-        self._assigned = self._shape()
-        return {member: encode_assignment(given) for member, given in assignments.items()}
+            self.watched |= {
+                partition.topic
+                for assignment in assignments.values()
+                for partition in assignment.partitions
+            }
+        self._assigned_shape = self._shape()
+        return {member: encode_assignment(assignment) for member, assignment in assignments.items()}
 
     def _shape(self) -> dict[str, object]:
-        return shape(self._known, self.watched, with_racks=self._with_racks)
+        return shape(self._topics, self.watched, with_racks=self._with_racks)
 
 
 def find_assignor(assignors: Iterable[Assignor], name: str | None) -> Assignor:
@@ -73,7 +76,7 @@ def find_assignor(assignors: Iterable[Assignor], name: str | None) -> Assignor:
         if assignor.name == name:
             return assignor
     raise IllegalStateError(
-        f"the group's coordinator chose the assignor {name!r}, which this member did not offer"
+        f"the coordinator chose the assignor {name!r}, which this member does not have"
     )
 
 
@@ -85,7 +88,9 @@ def subscriptions_of(joined: JoinGroupResponse) -> dict[str, Subscription]:
 
 
 def subscribed_topics(subscriptions: Mapping[str, Subscription]) -> frozenset[str]:
-    return frozenset(topic for told in subscriptions.values() for topic in told.topics)
+    return frozenset(
+        topic for subscription in subscriptions.values() for topic in subscription.topics
+    )
 
 
 def assign(
@@ -94,12 +99,12 @@ def assign(
     subscriptions: Mapping[str, Subscription],
     topics: TopicRacks,
 ) -> dict[str, Assignment]:
-    """An assignment for every member; one that the assignor left out gets nothing."""
-    found = assignor.assign(topics, subscriptions)
+    """Returns an assignment for every member, empty for those that the assignor omits."""
+    assignments = assignor.assign(topics, subscriptions)
     if protocol is RebalanceProtocol.COOPERATIVE and not assignor.from_subscribed_topics:
-        # The built-in one compares generations, and may give away what a member only claims.
-        _check_cooperative(assignor, found, subscriptions)
-    return {member: found.get(member) or Assignment(()) for member in subscriptions}
+        # The built-in one compares generations, and may reassign what a member claims wrongly.
+        _check_cooperative(assignor, assignments, subscriptions)
+    return {member: assignments.get(member) or Assignment(()) for member in subscriptions}
 
 
 def _check_cooperative(
@@ -113,17 +118,17 @@ def _check_cooperative(
         owned = set(subscriptions[member].owned_partitions)
         added |= set(assignment.partitions) - owned
         revoked |= owned - set(assignment.partitions)
-    both = sorted(added & revoked)
-    if both:
+    conflicts = sorted(added & revoked)
+    if conflicts:
         raise IllegalStateError(
-            f"assignor {assignor.name!r} gives {', '.join(map(str, both))} to a new member while "
-            "another one still owns them. A cooperative assignor leaves such partitions out: the "
-            "group rebalances again once they are given up"
+            f"assignor {assignor.name!r} assigns {', '.join(map(str, conflicts))} to a new member "
+            "while another one still owns them; a cooperative assignor must omit such partitions: "
+            "the group rebalances again once they are revoked"
         )
 
 
 def shape(topics: TopicRacks, names: Iterable[str], *, with_racks: bool) -> dict[str, object]:
-    """What of the metadata an assignment depends on: another shape, another assignment."""
+    """Returns the part of the metadata that an assignment depends on."""
 
     def of(racks: Sequence[frozenset[str]]) -> object:
         return tuple(racks) if with_racks else len(racks)

@@ -1,4 +1,4 @@
-"""The offsets of a group: committed and looked up, again and again until a deadline (C3)."""
+"""Commits and lookups of a group's offsets, with retries until a deadline (C3)."""
 
 from collections.abc import Collection, Mapping
 from typing import Protocol
@@ -11,7 +11,7 @@ from penstock.client.consumer.group.commits import (
     commit_errors,
     commit_request,
     fetch_request,
-    fetched_offsets,
+    read_offset_fetch,
 )
 from penstock.client.consumer.record import OffsetAndMetadata
 from penstock.client.coordinators import CoordinatorKind, Coordinators
@@ -22,12 +22,12 @@ from penstock.net.client.network_client import NetworkClient, RequestBuilder
 from penstock.protocol.messages.offset_commit import OffsetCommitResponse
 from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
-_NOT_THIS_MEMBER = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
-"""To a question about offsets: the next heartbeat hears the same, and joins anew."""
-_TRY_AGAIN = frozenset(
+_STALE_MEMBER_ERRORS = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
+"""Errors of an OffsetFetch: the next heartbeat fails with the same, and the member rejoins."""
+_RETRIED_ERRORS = frozenset(
     {
         *COORDINATOR_ERRORS,
-        *_NOT_THIS_MEMBER,
+        *_STALE_MEMBER_ERRORS,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.UNSTABLE_OFFSET_COMMIT,
     }
@@ -35,20 +35,20 @@ _TRY_AGAIN = frozenset(
 
 
 class Committer(Protocol):
-    """Who a commit is from, at the time."""
+    """The membership that commits."""
 
-    def committing_as(self) -> Identity: ...
+    def commit_identity(self) -> Identity: ...
 
-    def fetching_as(self) -> Identity | None:
-        """Only with KIP-848, whose members show their epoch."""
+    def fetch_identity(self) -> Identity | None:
+        """Returns the identity for OffsetFetch; None with the classic protocol."""
 
-    def commit_refused(self, code: ErrorCode, who: Identity) -> KafkaError | None: ...
+    def handle_commit_error(self, code: ErrorCode, identity: Identity) -> KafkaError | None: ...
 
     def connection(self, node_id: int) -> int: ...
 
 
 class GroupOffsets:
-    """Asks the coordinator of `group_id`, on behalf of `committer`."""
+    """Sends OffsetCommit and OffsetFetch to the coordinator of `group_id`."""
 
     def __init__(
         self,
@@ -69,8 +69,11 @@ class GroupOffsets:
         *,
         retry: bool = True,
     ) -> None:
-        """CommitFailedError where this is no member any more, RebalanceInProgressError where it
-        may work after a poll, AuthorizationError, KafkaTimeoutError …"""
+        """Commits; with `retry`, repeats retriable failures until the deadline.
+
+        Raises CommitFailedError if the consumer is not a member any more, RebalanceInProgressError
+        if it may succeed after a poll, AuthorizationError, KafkaTimeoutError and others.
+        """
         if not offsets:
             return
         attempts = 0
@@ -87,8 +90,8 @@ class GroupOffsets:
     async def _commit_once(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline_ms: int
     ) -> None:
-        who = self._committer.committing_as()
-        request = commit_request(self._group_id, who, offsets)
+        identity = self._committer.commit_identity()
+        request = commit_request(self._group_id, identity, offsets)
         node_id = await self._find(deadline_ms)
         try:
             response = await self._network.within(
@@ -104,53 +107,57 @@ class GroupOffsets:
             self._forget(node_id)
             raise
         errors = commit_errors(response)
-        denied = sorted(
-            {p.topic for p, e in errors.items() if e is ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+        denied_topics = sorted(
+            {
+                partition.topic
+                for partition, code in errors.items()
+                if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            }
         )
         for partition, code in errors.items():
             if code in MEMBERSHIP_ERRORS:
-                error = self._committer.commit_refused(code, who)
-                raise error or _stale(code)
+                error = self._committer.handle_commit_error(code, identity)
+                raise error or _stale_member_error(code)
             if code in COORDINATOR_ERRORS:
                 self._forget(node_id)
             if code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                raise error_of(code, self._not_committed(partition, code))
-        if denied:
+                raise error_of(code, self._commit_error_message(partition, code))
+        if denied_topics:
             raise error_of(
                 ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                f"offsets of {', '.join(denied)} are not committed: the user of this client needs "
-                "the ACL READ on these topics",
+                f"offsets of {', '.join(denied_topics)} are not committed; the user of this client "
+                "needs the ACL READ on these topics",
             )
 
-    def _not_committed(self, partition: TopicPartition, code: ErrorCode) -> str:
+    def _commit_error_message(self, partition: TopicPartition, code: ErrorCode) -> str:
         text = f"the offset of {partition} is not committed for group {self._group_id}: {code.name}"
         if code is ErrorCode.OFFSET_METADATA_TOO_LARGE:
-            return f"{text}. The metadata is longer than the broker's offset.metadata.max.bytes"
+            return f"{text}; the metadata is longer than the broker's offset.metadata.max.bytes"
         if code is ErrorCode.GROUP_AUTHORIZATION_FAILED:
-            return f"{text}. The user of this client needs the ACL READ on the group"
+            return f"{text}; the user of this client needs the ACL READ on the group"
         return text
 
     async def committed(
         self, partitions: Collection[TopicPartition], deadline_ms: int
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The committed offset of each partition; None where there is none."""
+        """Returns the committed offset of each partition, or None without one."""
         if not partitions:
             return {}
         attempts = 0
         while True:
             try:
-                found = await self._fetch_once(partitions, deadline_ms)
-                return {partition: found.get(partition) for partition in partitions}
+                offsets = await self._fetch_once(partitions, deadline_ms)
+                return {partition: offsets.get(partition) for partition in partitions}
             except KafkaError as error:
-                if error.code in _NOT_THIS_MEMBER:
-                    error = _stale(error.code)
+                if error.code in _STALE_MEMBER_ERRORS:
+                    error = _stale_member_error(error.code)
                 await self._network.wait_before_retry(error, attempts, deadline_ms)
             attempts += 1
 
     async def _fetch_once(
         self, partitions: Collection[TopicPartition], deadline_ms: int
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        make = fetch_request(self._group_id, partitions, self._committer.fetching_as())
+        make = fetch_request(self._group_id, partitions, self._committer.fetch_identity())
         node_id = await self._find(deadline_ms)
         try:
             response = await self._network.within(
@@ -165,25 +172,31 @@ class GroupOffsets:
         except KafkaError:
             self._forget(node_id)
             raise
-        found = fetched_offsets(response)
-        errors = [found.error] if found.error else list(found.errors.values())
-        for code in sorted(errors, key=lambda code: code in _TRY_AGAIN):
-            # Final errors first: what only takes its time does not hide them.
+        result = read_offset_fetch(response)
+        errors = [result.error] if result.error else list(result.errors.values())
+        for code in sorted(errors, key=lambda code: code in _RETRIED_ERRORS):
+            # Errors that are not retried come first.
             if code in COORDINATOR_ERRORS:
                 self._forget(node_id)
-            raise error_of(code, self._not_found(code, found.errors))
-        return found.offsets
+            raise error_of(code, self._fetch_error_message(code, result.errors))
+        return result.offsets
 
-    def _not_found(self, code: ErrorCode, errors: Mapping[TopicPartition, ErrorCode]) -> str:
-        of = ", ".join(str(p) for p, e in sorted(errors.items()) if e is code)
-        what = f" of {of}" if of else ""
-        text = f"the committed offsets{what} of group {self._group_id} cannot be read: {code.name}"
+    def _fetch_error_message(
+        self, code: ErrorCode, errors: Mapping[TopicPartition, ErrorCode]
+    ) -> str:
+        partitions = ", ".join(
+            str(partition) for partition, error in sorted(errors.items()) if error is code
+        )
+        subject = f" of {partitions}" if partitions else ""
+        text = (
+            f"the committed offsets{subject} of group {self._group_id} cannot be read: {code.name}"
+        )
         if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return f"{text}. There is no such topic or partition"
+            return f"{text}; the topic or partition does not exist"
         if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            return f"{text}. The user of this client needs the ACL DESCRIBE on the topic"
+            return f"{text}; the user of this client needs the ACL DESCRIBE on the topic"
         if code is ErrorCode.GROUP_AUTHORIZATION_FAILED:
-            return f"{text}. The user of this client needs the ACL DESCRIBE on the group"
+            return f"{text}; the user of this client needs the ACL DESCRIBE on the group"
         return text
 
     async def _find(self, deadline_ms: int) -> int:
@@ -194,13 +207,13 @@ class GroupOffsets:
 
 
 def _may_retry(error: KafkaError) -> bool:
-    # A rebalance ends only when poll is called: waiting for it here would be in vain.
+    # A rebalance only ends when poll is called: a retry here would be useless.
     return error.code.retriable and error.code is not ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def _stale(code: ErrorCode) -> KafkaError:
-    """The epoch is about to change: `pause_after` takes it as worth another attempt."""
+def _stale_member_error(code: ErrorCode) -> KafkaError:
+    """Returns a retriable error: the epoch of the member is about to change."""
     return CommitFailedError(
-        f"the member's epoch has changed while its request was under way ({code.name})",
+        f"the epoch of the member changed during its request ({code.name})",
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     )

@@ -8,8 +8,8 @@ from penstock.client.consumer.group.commits import (
     commit_errors,
     commit_request,
     fetch_request,
-    fetched_offsets,
     leave_request,
+    read_offset_fetch,
 )
 from penstock.client.consumer.record import OffsetAndMetadata
 from penstock.client.errors import IllegalStateError
@@ -131,7 +131,7 @@ def test_what_a_fetch_says() -> None:
             ),
         ],
     )
-    found = fetched_offsets(OffsetFetchResponse(groups=[new]))
+    found = read_offset_fetch(OffsetFetchResponse(groups=[new]))
     assert (found.error, found.offsets, found.errors) == (ErrorCode.NONE, expected, errors)
     old = OffsetFetchResponse(
         topics=[
@@ -142,7 +142,7 @@ def test_what_a_fetch_says() -> None:
         ],
         error_code=ErrorCode.NOT_COORDINATOR,
     )
-    found = fetched_offsets(old)
+    found = read_offset_fetch(old)
     assert found.error is ErrorCode.NOT_COORDINATOR
     assert found.offsets == {A0: OffsetAndMetadata(5, "", 3), A1: None}
 

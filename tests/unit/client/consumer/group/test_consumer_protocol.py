@@ -21,7 +21,7 @@ from penstock.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     ConsumerGroupHeartbeatResponseTopicPartitions,
 )
-from tests.support.client.membership_driver import Play
+from tests.support.client.membership_driver import MachineDriver
 from tests.support.coordinator.groups import id_of
 
 SETTINGS = MemberSettings("g", max_poll_interval_ms=10_000, rack_id="r", remote_assignor="range")
@@ -31,7 +31,7 @@ NAMES = {T: "t"}
 Target = Mapping[UUID, list[int]]
 
 
-class ConsumerPlay(Play):
+class ConsumerProtocolDriver(MachineDriver):
     def __init__(self, settings: MemberSettings = SETTINGS) -> None:
         self.member = ConsumerMember(settings, "me")
         super().__init__(self.member)
@@ -48,7 +48,7 @@ class ConsumerPlay(Play):
 
     def next_beat(self) -> ConsumerGroupHeartbeatRequest:
         """The one that is due after the interval."""
-        self.later(1_000)
+        self.advance(1_000)
         return self.beat()
 
     def target(self, target: Target | None = None, *, bump: bool = True) -> None:
@@ -61,7 +61,7 @@ class ConsumerPlay(Play):
                 for topic, partitions in target.items()
             ]
             assignment = ConsumerGroupHeartbeatAssignment(topics)
-        self.answer(
+        self.respond(
             ConsumerGroupHeartbeatResponse(
                 member_id="me",
                 member_epoch=self.epoch,
@@ -71,7 +71,7 @@ class ConsumerPlay(Play):
         )
 
     def error(self, code: ErrorCode, said: str | None = None) -> None:
-        self.answer(ConsumerGroupHeartbeatResponse(0, code, said))
+        self.respond(ConsumerGroupHeartbeatResponse(0, code, said))
 
     def stable(self, *partitions: int) -> None:
         self.start()
@@ -80,7 +80,7 @@ class ConsumerPlay(Play):
         self.done(self.event())
         self.beat()
         self.target(bump=False)
-        assert self.member.is_settled
+        assert self.member.is_stable
 
 
 def told(request: ConsumerGroupHeartbeatRequest) -> dict[UUID, list[int]] | None:
@@ -91,156 +91,156 @@ def told(request: ConsumerGroupHeartbeatRequest) -> dict[UUID, list[int]] | None
 
 def test_the_first_assignment() -> None:
     """Everything is told when it joins; then only what is new."""
-    play = ConsumerPlay()
-    assert play.member.metadata_identity() == Identity(-1, "me", None)
-    join = play.start()
+    driver = ConsumerProtocolDriver()
+    assert driver.member.metadata_identity() == Identity(-1, "me", None)
+    join = driver.start()
     assert (join.member_id, join.member_epoch, join.rebalance_timeout_ms) == ("me", 0, 10_000)
     assert (join.subscribed_topic_names, join.subscribed_topic_regex) == (["t"], None)
     assert (join.rack_id, join.server_assignor, told(join)) == ("r", "range", {})
-    play.target({T: [0, 1]})
-    assert play.assigned() == {T0, T1}
-    event = play.event()
+    driver.target({T: [0, 1]})
+    assert driver.assigned() == {T0, T1}
+    event = driver.event()
     assert (event.kind, event.partitions) == ("assigned", (T0, T1))
-    assert play.is_idle()
-    play.done(event)
-    acknowledged = play.beat()
+    assert driver.is_idle()
+    driver.done(event)
+    acknowledged = driver.beat()
     assert told(acknowledged) == {T: [0, 1]}
     assert acknowledged.member_epoch == 1
-    play.target(bump=False)
-    assert play.member.is_settled
-    beat = play.next_beat()
+    driver.target(bump=False)
+    assert driver.member.is_stable
+    beat = driver.next_beat()
     assert (beat.subscribed_topic_names, beat.rack_id, beat.server_assignor) == (None, None, None)
     assert (beat.rebalance_timeout_ms, told(beat)) == (-1, None)
-    assert play.member.identity() == Identity(1, "me", None)
+    assert driver.member.identity() == Identity(1, "me", None)
 
 
 def test_partitions_go_and_come() -> None:
     """First what goes, with the listener; then what comes; then the coordinator is told."""
-    play = ConsumerPlay()
-    play.stable(0, 1)
-    play.next_beat()
-    play.target({T: [1, 2]})
-    revoked = play.event()
+    driver = ConsumerProtocolDriver()
+    driver.stable(0, 1)
+    driver.next_beat()
+    driver.target({T: [1, 2]})
+    revoked = driver.event()
     assert (revoked.kind, revoked.partitions) == ("revoked", (T0,))
-    assert play.member.owned == {T0, T1}
-    play.done(revoked)
-    assert play.assigned() == {T1, T2}
-    added = play.event()
+    assert driver.member.owned == {T0, T1}
+    driver.done(revoked)
+    assert driver.assigned() == {T1, T2}
+    added = driver.event()
     assert (added.kind, added.partitions) == ("assigned", (T2,))
-    play.done(added)
-    assert told(play.beat()) == {T: [1, 2]}
+    driver.done(added)
+    assert told(driver.beat()) == {T: [1, 2]}
 
 
 def test_a_target_that_changes_under_way() -> None:
-    play = ConsumerPlay()
-    play.stable(0)
-    play.next_beat()
-    play.target({T: [1]})
-    revoked = play.event()
-    assert told(play.next_beat()) is None
-    play.target({T: [0, 2]})
-    play.done(revoked)
-    assert play.assigned() == {T1}
-    play.done(play.event())
-    assert told(play.beat()) == {T: [1]}
-    play.target(bump=False)
+    driver = ConsumerProtocolDriver()
+    driver.stable(0)
+    driver.next_beat()
+    driver.target({T: [1]})
+    revoked = driver.event()
+    assert told(driver.next_beat()) is None
+    driver.target({T: [0, 2]})
+    driver.done(revoked)
+    assert driver.assigned() == {T1}
+    driver.done(driver.event())
+    assert told(driver.beat()) == {T: [1]}
+    driver.target(bump=False)
     # And on to the next one.
-    assert play.event().partitions == (T1,)
+    assert driver.event().partitions == (T1,)
 
 
 def test_nothing_is_taken_that_a_heartbeat_under_way_does_not_name() -> None:
     """The coordinator would take it for given up, and could give it to somebody else."""
-    play = ConsumerPlay()
-    play.stable(0)
-    play.next_beat()
-    assert play.sent is not None
-    play.member.failed(play.sent.number, DisconnectError("gone"), play.now)
-    play.take(ForgetCoordinator)
-    assert told(play.next_beat()) == {T: [0]}
-    play.target({T: [0, 1]})
-    assert play.assigned() == {T0, T1}
+    driver = ConsumerProtocolDriver()
+    driver.stable(0)
+    driver.next_beat()
+    assert driver.sent is not None
+    driver.member.handle_failure(driver.sent.number, DisconnectError("gone"), driver.now)
+    driver.take(ForgetCoordinator)
+    assert told(driver.next_beat()) == {T: [0]}
+    driver.target({T: [0, 1]})
+    assert driver.assigned() == {T0, T1}
 
 
 def test_topics_without_a_name() -> None:
     """What is known is taken; the rest is asked for, and follows."""
-    play = ConsumerPlay()
-    play.start()
-    play.target({T: [0], U: [1]})
-    assert play.take(ResolveTopics).topic_ids == {U}
-    assert play.assigned() == {T0}
-    play.done(play.event())
-    assert told(play.beat()) == {T: [0]}
-    play.target(bump=False)
-    assert not play.member.is_settled
-    play.later(100)
-    play.take(ResolveTopics)
-    play.member.topics_resolved({U: "u"}, play.now)
-    assert play.assigned() == {T0, TopicPartition("u", 1)}
-    play.done(play.event())
-    assert told(play.beat()) == {T: [0], U: [1]}
-    play.target(bump=False)
-    assert play.member.is_settled
+    driver = ConsumerProtocolDriver()
+    driver.start()
+    driver.target({T: [0], U: [1]})
+    assert driver.take(ResolveTopics).topic_ids == {U}
+    assert driver.assigned() == {T0}
+    driver.done(driver.event())
+    assert told(driver.beat()) == {T: [0]}
+    driver.target(bump=False)
+    assert not driver.member.is_stable
+    driver.advance(100)
+    driver.take(ResolveTopics)
+    driver.member.topics_resolved({U: "u"}, driver.now)
+    assert driver.assigned() == {T0, TopicPartition("u", 1)}
+    driver.done(driver.event())
+    assert told(driver.beat()) == {T: [0], U: [1]}
+    driver.target(bump=False)
+    assert driver.member.is_stable
 
 
 @pytest.mark.parametrize("error", [ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID])
 def test_fenced(error: ErrorCode) -> None:
     """Everything is lost; it joins again under its id."""
-    play = ConsumerPlay()
-    play.stable(0)
-    play.next_beat()
-    play.error(error)
-    lost = play.event()
+    driver = ConsumerProtocolDriver()
+    driver.stable(0)
+    driver.next_beat()
+    driver.error(error)
+    lost = driver.event()
     assert (lost.kind, lost.partitions) == ("lost", (T0,))
     with pytest.raises(CommitFailedError):
-        play.member.identity()
-    play.done(lost)
-    assert play.assigned() == set()
-    join = play.beat()
+        driver.member.identity()
+    driver.done(lost)
+    assert driver.assigned() == set()
+    join = driver.beat()
     assert (join.member_id, join.member_epoch, told(join)) == ("me", 0, {})
 
 
 def test_fenced_while_the_listener_works() -> None:
-    play = ConsumerPlay()
-    play.stable(0, 1)
-    play.next_beat()
-    play.target({T: [1, 2]})
-    revoked = play.event()
-    play.next_beat()
-    play.error(ErrorCode.FENCED_MEMBER_EPOCH)
-    assert play.is_idle()
-    play.done(revoked)
-    assert play.event().kind == "lost"
+    driver = ConsumerProtocolDriver()
+    driver.stable(0, 1)
+    driver.next_beat()
+    driver.target({T: [1, 2]})
+    revoked = driver.event()
+    driver.next_beat()
+    driver.error(ErrorCode.FENCED_MEMBER_EPOCH)
+    assert driver.is_idle()
+    driver.done(revoked)
+    assert driver.event().kind == "lost"
 
 
 def test_after_a_broken_connection_everything_is_told_again() -> None:
-    play = ConsumerPlay()
-    play.stable(0)
-    play.next_beat()
-    assert play.sent is not None
-    play.member.failed(play.sent.number, DisconnectError("gone"), play.now)
-    play.take(ForgetCoordinator)
-    play.later(100)
-    beat = play.beat()
+    driver = ConsumerProtocolDriver()
+    driver.stable(0)
+    driver.next_beat()
+    assert driver.sent is not None
+    driver.member.handle_failure(driver.sent.number, DisconnectError("gone"), driver.now)
+    driver.take(ForgetCoordinator)
+    driver.advance(100)
+    beat = driver.beat()
     assert (beat.member_epoch, beat.subscribed_topic_names, told(beat)) == (1, ["t"], {T: [0]})
 
 
 @pytest.mark.parametrize("error", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE])
 def test_the_coordinator_has_moved(error: ErrorCode) -> None:
-    play = ConsumerPlay()
-    play.stable(0)
-    play.next_beat()
-    play.error(error)
-    play.take(ForgetCoordinator)
-    assert play.beat().member_epoch == 1
+    driver = ConsumerProtocolDriver()
+    driver.stable(0)
+    driver.next_beat()
+    driver.error(error)
+    driver.take(ForgetCoordinator)
+    assert driver.beat().member_epoch == 1
 
 
 def test_a_coordinator_that_loads() -> None:
-    play = ConsumerPlay()
-    play.start()
-    play.error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    assert play.is_idle()
-    play.later(100)
-    assert play.beat().member_epoch == 0
+    driver = ConsumerProtocolDriver()
+    driver.start()
+    driver.error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    assert driver.is_idle()
+    driver.advance(100)
+    assert driver.beat().member_epoch == 0
 
 
 @pytest.mark.parametrize(
@@ -258,130 +258,132 @@ def test_a_coordinator_that_loads() -> None:
 )
 def test_fatal_errors(error: ErrorCode, told: str) -> None:
     """Poll says what to do, and does so every time."""
-    play = ConsumerPlay()
-    play.stable(0)
-    play.next_beat()
-    play.error(error, "because")
-    report = play.report()
+    driver = ConsumerProtocolDriver()
+    driver.stable(0)
+    driver.next_beat()
+    driver.error(error, "because")
+    report = driver.report()
     assert report.is_fatal
     assert told in report.error.message
     assert report.error.message.endswith("(because)")
-    lost = play.event()
+    lost = driver.event()
     assert lost.kind == "lost"
-    play.done(lost)
-    assert play.assigned() == set()
-    play.poll()
-    play.later(60_000)
-    assert play.is_idle()
+    driver.done(lost)
+    assert driver.assigned() == set()
+    driver.poll()
+    driver.advance(60_000)
+    assert driver.is_idle()
 
 
 def test_a_broker_that_does_not_know_the_protocol() -> None:
-    play = ConsumerPlay()
-    play.start()
-    assert play.sent is not None
-    play.member.failed(play.sent.number, UnsupportedVersionError("not served"), play.now)
-    report = play.report()
+    driver = ConsumerProtocolDriver()
+    driver.start()
+    assert driver.sent is not None
+    driver.member.handle_failure(
+        driver.sent.number, UnsupportedVersionError("not served"), driver.now
+    )
+    report = driver.report()
     assert report.is_fatal
     assert 'group_protocol="consumer"' in report.error.message
 
 
 def test_a_topic_that_may_not_be_seen() -> None:
     """Told, but not final: the right may come."""
-    play = ConsumerPlay()
-    play.start()
-    play.error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "t")
-    assert not play.report().is_fatal
-    play.later(200)
-    assert play.beat().member_epoch == 0
+    driver = ConsumerProtocolDriver()
+    driver.start()
+    driver.error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "t")
+    assert not driver.report().is_fatal
+    driver.advance(200)
+    assert driver.beat().member_epoch == 0
 
 
 def test_a_poll_that_does_not_come() -> None:
     """It leaves; with the next poll it hears that all is lost, and joins."""
-    play = ConsumerPlay()
-    play.stable(0)
+    driver = ConsumerProtocolDriver()
+    driver.stable(0)
     while True:
-        play.later(20_000, polls=False)
-        beat = play.beat()
+        driver.advance(20_000, polls=False)
+        beat = driver.beat()
         if beat.member_epoch < 0:
             break
-        play.target(bump=False)
+        driver.target(bump=False)
     assert beat.member_epoch == -1
-    lost = play.event()
+    lost = driver.event()
     assert lost.kind == "lost"
-    assert play.member.needs_poll
-    play.poll()
-    assert play.is_idle()
-    play.done(lost)
-    assert play.assigned() == set()
-    assert play.beat().member_epoch == 0
+    assert driver.member.needs_poll
+    driver.poll()
+    assert driver.is_idle()
+    driver.done(lost)
+    assert driver.assigned() == set()
+    assert driver.beat().member_epoch == 0
 
 
 @pytest.mark.parametrize(("instance", "epoch"), [(None, -1), ("a", -2)])
 def test_leaving(instance: str | None, epoch: int) -> None:
     """A static member leaves for a while only."""
-    play = ConsumerPlay(SETTINGS._replace(group_instance_id=instance))
-    play.stable(0)
-    event = play.member.release()
+    driver = ConsumerProtocolDriver(SETTINGS._replace(group_instance_id=instance))
+    driver.stable(0)
+    event = driver.member.prepare_leave()
     assert event is not None
     assert (event.kind, event.partitions) == ("revoked", (T0,))
-    play.member.leave("bye", play.now)
-    leave = play.beat()
+    driver.member.leave("bye", driver.now)
+    leave = driver.beat()
     assert (leave.member_epoch, leave.instance_id) == (epoch, instance)
-    assert play.assigned() == set()
-    play.error(ErrorCode.UNKNOWN_MEMBER_ID)
-    play.poll()
-    assert play.is_idle()
-    assert play.member.state is State.UNSUBSCRIBED
+    assert driver.assigned() == set()
+    driver.error(ErrorCode.UNKNOWN_MEMBER_ID)
+    driver.poll()
+    assert driver.is_idle()
+    assert driver.member.state is State.UNSUBSCRIBED
     # It may come back.
-    assert play.start().member_epoch == 0
+    assert driver.start().member_epoch == 0
 
 
 def test_subscriptions_change() -> None:
     """The coordinator is told at once, with the next heartbeat; a pattern is taken back by ''."""
-    play = ConsumerPlay()
-    play.stable(0)
-    play.member.subscribe(frozenset(["t", "u"]), play.now)
-    assert play.beat().subscribed_topic_names == ["t", "u"]
-    play.target(bump=False)
-    play.member.subscribe_regex("x.*", play.now)
-    beat = play.beat()
+    driver = ConsumerProtocolDriver()
+    driver.stable(0)
+    driver.member.subscribe(frozenset(["t", "u"]), driver.now)
+    assert driver.beat().subscribed_topic_names == ["t", "u"]
+    driver.target(bump=False)
+    driver.member.subscribe_regex("x.*", driver.now)
+    beat = driver.beat()
     assert (beat.subscribed_topic_names, beat.subscribed_topic_regex) == ([], "x.*")
-    play.target(bump=False)
-    play.member.subscribe(frozenset(["t"]), play.now)
-    beat = play.beat()
+    driver.target(bump=False)
+    driver.member.subscribe(frozenset(["t"]), driver.now)
+    beat = driver.beat()
     assert (beat.subscribed_topic_names, beat.subscribed_topic_regex) == (["t"], "")
 
 
 @pytest.mark.parametrize("kind", ["revoked", "assigned"])
 def test_a_listener_that_fails(kind: str) -> None:
     """It is called again: the coordinator waits for the member, as long as it may."""
-    play = ConsumerPlay()
-    play.stable(0)
-    play.next_beat()
-    play.target({T: [1] if kind == "revoked" else [0, 1]})
+    driver = ConsumerProtocolDriver()
+    driver.stable(0)
+    driver.next_beat()
+    driver.target({T: [1] if kind == "revoked" else [0, 1]})
     if kind == "assigned":
-        play.assigned()
-    event = play.event()
+        driver.assigned()
+    event = driver.event()
     assert event.kind == kind
-    play.done(event, ValueError("oops"))
-    assert play.is_idle()
-    play.later(100)
-    again = play.event()
+    driver.done(event, ValueError("oops"))
+    assert driver.is_idle()
+    driver.advance(100)
+    again = driver.event()
     assert again.kind == kind
-    play.done(again)
+    driver.done(again)
     if kind == "revoked":
-        assert play.assigned() == {T1}
-        play.done(play.event())
-    assert told(play.beat()) == {T: [1] if kind == "revoked" else [0, 1]}
+        assert driver.assigned() == {T1}
+        driver.done(driver.event())
+    assert told(driver.beat()) == {T: [1] if kind == "revoked" else [0, 1]}
 
 
 def test_commits_that_are_refused() -> None:
-    play = ConsumerPlay()
-    play.stable(0)
-    who = play.member.identity()
-    assert play.member.commit_refused(ErrorCode.STALE_MEMBER_EPOCH, who, play.now) is None
-    refused = play.member.commit_refused(ErrorCode.UNKNOWN_MEMBER_ID, who, play.now)
+    driver = ConsumerProtocolDriver()
+    driver.stable(0)
+    who = driver.member.identity()
+    assert driver.member.handle_commit_error(ErrorCode.STALE_MEMBER_EPOCH, who, driver.now) is None
+    refused = driver.member.handle_commit_error(ErrorCode.UNKNOWN_MEMBER_ID, who, driver.now)
     assert isinstance(refused, CommitFailedError)
-    assert play.event().kind == "lost"
-    refused = play.member.commit_refused(ErrorCode.STALE_MEMBER_EPOCH, who, play.now)
+    assert driver.event().kind == "lost"
+    refused = driver.member.handle_commit_error(ErrorCode.STALE_MEMBER_EPOCH, who, driver.now)
     assert isinstance(refused, CommitFailedError)

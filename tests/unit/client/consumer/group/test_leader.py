@@ -39,7 +39,7 @@ OWNED = {"x": Subscription(["t"], owned_partitions=[T0]), "y": Subscription(["t"
 
 def test_a_partition_that_still_has_an_owner() -> None:
     greedy = Fixed({"x": Assignment(()), "y": Assignment([T0])})
-    with pytest.raises(IllegalStateError, match="gives t-0 to a new member while"):
+    with pytest.raises(IllegalStateError, match="assigns t-0 to a new member while"):
         assign(greedy, RebalanceProtocol.COOPERATIVE, OWNED, {})
     # Eager members have given up everything before.
     found = assign(greedy, RebalanceProtocol.EAGER, OWNED, {})
@@ -52,5 +52,5 @@ def test_who_is_left_out_gets_nothing() -> None:
 
 
 def test_an_assignor_that_was_not_offered() -> None:
-    with pytest.raises(IllegalStateError, match="'sticky', which this member did not offer"):
+    with pytest.raises(IllegalStateError, match="'sticky', which this member does not have"):
         find_assignor(assignors_of("range"), "sticky")

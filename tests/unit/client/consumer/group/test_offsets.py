@@ -30,16 +30,16 @@ class Member:
     def __init__(self, *identities: Identity) -> None:
         self._identities = list(identities)
 
-    def committing_as(self) -> Identity:
+    def commit_identity(self) -> Identity:
         return self._identities[0]
 
-    def fetching_as(self) -> Identity | None:
+    def fetch_identity(self) -> Identity | None:
         first = self._identities[0]
         if len(self._identities) > 1:
             del self._identities[0]
         return first
 
-    def commit_refused(self, code: ErrorCode, who: Identity) -> KafkaError | None:
+    def handle_commit_error(self, code: ErrorCode, who: Identity) -> KafkaError | None:
         return None
 
     def connection(self, node_id: int) -> int:
@@ -50,7 +50,7 @@ def answering(*codes: ErrorCode) -> tuple[FakeCluster, Callable[[], list[str | N
     """A broker that says these, then an offset; and who has asked it."""
     left = list(codes)
 
-    def answer(node_id: int, request: OffsetFetchRequest) -> Message:
+    def respond(node_id: int, request: OffsetFetchRequest) -> Message:
         group = OffsetFetchResponseGroup(group_id="g")
         if left:
             group.error_code = left.pop(0)
@@ -61,7 +61,7 @@ def answering(*codes: ErrorCode) -> tuple[FakeCluster, Callable[[], list[str | N
 
     cluster = FakeCluster()
     cluster.coordinators["g"] = 1
-    cluster.answers[OffsetFetchRequest] = answer
+    cluster.answers[OffsetFetchRequest] = respond
     return cluster, lambda: [request.groups[0].member_id for _, request in cluster.asked]
 
 

@@ -19,7 +19,7 @@ from tests.support.client.membership_simulation import (
     SESSION_MS,
     TOPICS,
     Faults,
-    MemberWorld,
+    MembershipSimulation,
     SimMember,
 )
 
@@ -40,15 +40,15 @@ def settings(instance: str | None) -> MemberSettings:
     )
 
 
-def check_single_owners(world: MemberWorld) -> None:
+def check_single_owners(simulation: MembershipSimulation) -> None:
     """Of the members that the coordinator knows, in their epochs, no two own a partition.
 
     What a member does while nobody can tell it that it is out, or after a request of its own came
     so late that it was out, cannot be helped: its commits are refused.
     """
-    group = world.host.shard.groups.get(GROUP)
+    group = simulation.host.shard.groups.get(GROUP)
     owners: dict[TopicPartition, str] = {}
-    for member in world.members:
+    for member in simulation.members:
         who = member.machine.metadata_identity()
         known = group.members.get(who.member_id) if group is not None else None
         if not member.alive or not member.machine.is_member or known is None:
@@ -65,62 +65,66 @@ def check_single_owners(world: MemberWorld) -> None:
 
 def storm(
     seed: int, make: Callable[[str, str | None], GroupMachine], *, check: bool
-) -> MemberWorld:
-    world = MemberWorld(seed, Faults(loss=0.03, twice=0.03, late=0.02))
-    random = world.random
+) -> MembershipSimulation:
+    simulation = MembershipSimulation(seed, Faults(loss=0.03, twice=0.03, late=0.02))
+    random = simulation.random
 
     def start(topics: frozenset[str] | None = None) -> None:
-        name = f"member-{len(world.members)}"
-        taken = {m.machine.metadata_identity().group_instance_id for m in world.members if m.alive}
+        name = f"member-{len(simulation.members)}"
+        taken = {
+            m.machine.metadata_identity().group_instance_id for m in simulation.members if m.alive
+        }
         free = [None, None] + [i for i in ("a", "b") if i not in taken]
         machine = make(name, random.choice(free) if topics is None else None)
         some = random.choice([frozenset(TOPICS), frozenset(TOPICS), frozenset(["t"])])
-        SimMember(world, name, machine).start(topics or some)
+        SimMember(simulation, name, machine).start(topics or some)
 
     def disturb() -> None:
-        if not world.faults.loss:
+        if not simulation.faults.loss:
             return
-        living = [member for member in world.members if member.alive]
+        living = [member for member in simulation.members if member.alive]
         action = random.random()
         if len(living) < 2 or (action < 0.3 and len(living) < MEMBERS):
             start()
         elif action < 0.5:
             random.choice(living).stop(leave=random.random() < 0.6)
         elif action < 0.65:
-            world.restart_coordinator()
+            simulation.restart_coordinator()
         elif action < 0.8:
             lazy = random.choice(living)
             lazy.polls = False
-            world.later(random.randrange(2_000, 20_000), lambda: setattr(lazy, "polls", True))
+            simulation.schedule(
+                random.randrange(2_000, 20_000), lambda: setattr(lazy, "polls", True)
+            )
         else:
-            world.change_topics()
-        world.later(random.randrange(500, 5_000), disturb)
+            simulation.change_topics()
+        simulation.schedule(random.randrange(500, 5_000), disturb)
 
     start()
     start()
-    world.later(2_000, disturb)
+    simulation.schedule(2_000, disturb)
     for _ in range(STORM_MS // 20):
-        world.run(20)
+        simulation.run(20)
         if check:
-            check_single_owners(world)
-    world.faults = Faults()
+            check_single_owners(simulation)
+    simulation.faults = Faults()
     start(frozenset(TOPICS))
     for _ in range(CALM_MS // 100):
-        world.run(100)
+        simulation.run(100)
         if check:
-            check_single_owners(world)
-    return world
+            check_single_owners(simulation)
+    return simulation
 
 
-def check_calm(world: MemberWorld) -> None:
+def check_calm(simulation: MembershipSimulation) -> None:
     """Everything is owned, by one member each, and nobody has anything left to do."""
-    living = [member for member in world.members if member.alive]
+    living = [member for member in simulation.members if member.alive]
     # A static member that was fenced, be it by a late request of its own, gives up for good.
     going = [member for member in living if not member.errors]
     assert going
-    assert all(member.machine.is_settled for member in going)
+    assert all(member.machine.is_stable for member in going)
     owned = [partition for member in living for partition in member.owned]
-    assert sorted(owned) == sorted(world.partitions())
+    assert sorted(owned) == sorted(simulation.partitions())
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -129,14 +133,14 @@ def test_classic_members(seed: int, assignor: str) -> None:
     def make(name: str, instance: str | None) -> ClassicMember:
         return ClassicMember(settings(instance), assignors_of(assignor))
 
-    world = storm(seed, make, check=assignor == "cooperative-sticky")
-    check_calm(world)
+    simulation = storm(seed, make, check=assignor == "cooperative-sticky")
+    check_calm(simulation)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_consumer_members(seed: int) -> None:
-    world = storm(seed, lambda name, i: ConsumerMember(settings(i), f"id-{name}"), check=True)
-    check_calm(world)
+    simulation = storm(seed, lambda name, i: ConsumerMember(settings(i), f"id-{name}"), check=True)
+    check_calm(simulation)
 
 
 def test_the_same_seed_gives_the_same_world() -> None:
