@@ -125,7 +125,7 @@ def test_the_protected_listener_gets_the_place_of_who_is_idle_the_longest() -> N
             async with client(inside) as another:
                 await some_turns(another)
                 assert await idle.at_end()
-                assert "nobody was idle for longer" in service.reasons[0]
+                assert "this connection was idle for the longest time" in service.reasons[0]
                 await some_turns(busy)
                 async with client(inside) as third:
                     await some_turns(third)
@@ -253,4 +253,4 @@ def test_hosts_are_limited_by_name(caplog: pytest.LogCaptureFixture) -> None:
 
     with caplog.at_level(logging.WARNING, "penstock.net"):
         run(scenario)
-    assert "nobody knows the host no-such-host.invalid" in caplog.messages[0]
+    assert "the host no-such-host.invalid cannot be resolved" in caplog.messages[0]

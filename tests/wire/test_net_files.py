@@ -163,7 +163,7 @@ def test_a_file_closed_meanwhile_ends_the_connection_with_no_other_files_bytes(
         (tmp_path / "other").write_bytes(b"!" * SIZE)
         other.append(OsDisk().open(str(tmp_path / "other")))
 
-    failing(file, secured, replace, "the segment was deleted")
+    failing(file, secured, replace, "the segment has been deleted")
     other[0].close()
 
 

@@ -242,7 +242,7 @@ def test_a_last_reply_arrives_before_the_end(parties: Parties, tmp_path: Path) -
     async def scenario() -> None:
         def refuse(connection: Connection, frame: memoryview, response: PendingResponse) -> None:
             response.send([framed(b"authentication failed")])
-            connection.close_after_replies("authentication failed")
+            connection.close_after_responses("authentication failed")
 
         service = RecordingService(refuse)
         async with serving(service, tls=parties.settings()) as (_, _, port):
@@ -267,7 +267,7 @@ def test_a_slow_reader_gets_the_whole_last_reply(
     async def scenario() -> None:
         def last(connection: Connection, frame: memoryview, response: PendingResponse) -> None:
             response.send([framed(reply)])
-            connection.close_after_replies("last")
+            connection.close_after_responses("last")
 
         service = RecordingService(last)
         limits = Limits(send_buffer=20_000)

@@ -1,28 +1,28 @@
 """The network, on one event loop, asyncio's or uvloop's: `server/` listens, `client/` connects.
 
-Both cut their streams into frames (`framing.py`). The rest of this page is about the server's side.
+Both cut their streams into frames (`framing.py`). The rest of this page is about the server.
 
-Bytes of a socket become frames, frames go to the host (`server.Service`) in order, replies go back
-in the same order. The layer knows nothing of what is in a frame.
+The bytes of a socket become frames. They are delivered in order to the `Service`, the broker's
+dispatcher, and its responses are sent in the same order. The layer does not know what a frame
+contains.
 
-How it fits together, from the socket up:
+The modules of `server/`, from the socket up:
 
-    wire.py        owns one non-blocking socket: recv_into, sendmsg, sendfile, reader and writer
-    tls_wire.py    the same through TLS, by memory buffers
-    connection.py  no I/O: delivers frames, orders replies, decides when nothing more is read
-    framing.py     no I/O: cuts the stream into frames, with memory only for bytes that came
-    send_queue.py      no I/O: what waits to be sent
-    files.py       ranges of files: is it in the page cache, and a thread for what is not
-    server.py      listeners, limits, the sweep for idle connections, shutting down
-    acceptor.py    accepting on one listener, and when not: no room, or too fast
-    limits.py      the limits, and who is let in; host_names.py for hosts that are named there
-    tls.py stores.py names.py   Kafka's ssl.* settings as an SSLContext; the name in a certificate
+    transport.py      owns one non-blocking socket: recv_into, sendmsg, sendfile, reader and writer
+    tls_transport.py  the same through TLS, with memory BIOs
+    connection.py     no I/O: delivers frames, orders responses, decides when to stop reading
+    send_queue.py     no I/O: what is to be sent
+    file_ranges.py    ranges of files: whether they are in the page cache, a thread if they are not
+    socket_server.py  listeners, limits, the sweep for idle connections, shutdown
+    acceptor.py       accepts on one listener, and pauses it
+    limits.py         the limits and the admission of connections; host_names.py resolves names
+    ../tls/           Kafka's `ssl.*` settings as an SSLContext; the name in a certificate
 
-What is not obvious:
+Not obvious:
 
-- A connection that must not read (held, throttled, too much unsent, too much pipelined) keeps its
-  reader until the peer really sends something: the usual request costs no system call for it.
-- Bytes that the peer does not read stay at `Limits.max_unsent` and one reply; requests that are not
-  answered stay at `Limits.max_pipelined`; requests not begun at one receive buffer.
-- Time is looked at once per sweep, not per request: a request only leaves a mark.
+- A connection that must not read (held, throttled, too many unsent bytes or pending responses)
+  keeps its reader until the peer really sends something, which saves two system calls per request.
+- Memory per connection is bounded: unsent bytes by `Limits.max_unsent` plus one response, pending
+  responses by `Limits.max_pipelined`, queued requests by one receive buffer.
+- The clock is read once per sweep, not per request: a request only sets `Connection.active`.
 """

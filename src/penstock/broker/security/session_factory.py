@@ -114,4 +114,4 @@ def _authenticate(connection: Connection, session: Session, user: str) -> None:
 
 def _close_soon(connection: Connection, reason: str) -> None:
     """Closes a connection when its client has had time to read the last response."""
-    asyncio.get_running_loop().call_later(_LINGER_S, connection.close_after_replies, reason)
+    asyncio.get_running_loop().call_later(_LINGER_S, connection.close_after_responses, reason)

@@ -1,15 +1,16 @@
-"""One client's connection: requests in order, replies in the same order. No I/O.
+"""One client's connection: requests in order, responses in the same order. No I/O.
 
-Below is a `Transport`, which owns the socket, above the `Host`, which responds. The connection
-decides whether the next request may be delivered; as long as it may not, nothing more is read:
+Below it is a `Transport`, which owns the socket, above it a `ConnectionOwner`, which receives the
+requests. The connection decides whether the next request may be delivered. As long as it may not,
+nothing more is read:
 
-    held        the host works on a request that later ones must not overtake
+    held        a request is in progress that later ones must not overtake
     throttled   the client is over its quota
-    unanswered  `Limits.max_pipelined` requests wait for their replies
-    unsent      the client does not read: more than `Limits.max_unsent` bytes wait in memory
-    waiting     requests of the last receive are still to be delivered
+    in flight   `Limits.max_pipelined` requests have no response yet
+    unsent      the client does not read: more than `Limits.max_unsent` bytes are in memory
+    queued      requests of the last receive are not delivered yet
 
-Of those that wait at most `TURN_REQUESTS` are delivered before other connections get their turn.
+At most `MAX_REQUESTS_PER_TURN` queued requests are delivered before other connections are served.
 """
 
 from collections import deque
@@ -21,17 +22,25 @@ from penstock.net.framing import FrameMemory, FrameReader
 from penstock.net.server.limits import Backlog, Limits
 from penstock.net.server.send_queue import FileRange, Part, SendQueue
 
-__all__ = ["Connection", "FileRange", "Host", "Part", "Peer", "PendingResponse", "Transport"]
+__all__ = [
+    "Connection",
+    "ConnectionOwner",
+    "FileRange",
+    "Part",
+    "Peer",
+    "PendingResponse",
+    "Transport",
+]
 
-TURN_REQUESTS: Final = 64
-# Why nothing may be delivered whatever has been answered and sent.
+MAX_REQUESTS_PER_TURN: Final = 64
+# Reasons to deliver nothing, whatever has been sent.
 _HELD: Final = 1
 _THROTTLED: Final = 2
 _ENDING: Final = 4
 _CLOSED: Final = 8
 
 _PROGRESS: Final = 4096
-"""So many bytes at once are progress on a large request; a slow loris sends fewer."""
+"""So many bytes at once count as activity on a large request; a slow-loris client sends fewer."""
 
 
 class Peer(NamedTuple):
@@ -40,18 +49,18 @@ class Peer(NamedTuple):
     port: int
     listener: str
     tls_subject: str | None
-    """The name in the client's certificate as RFC 2253 writes it, None without a certificate."""
+    """The subject of the client's certificate in RFC 2253 form; None without a certificate."""
 
 
 class Transport(Protocol):
-    """What a connection asks of whoever owns the socket."""
+    """The owner of the socket, as its connection sees it."""
 
     def flush(self) -> None:
-        """Send what is in the send_queue, as far as the peer takes it."""
+        """Sends what is in the send queue, as much as the peer accepts."""
         ...
 
     def resume(self) -> None:
-        """Reading may go on."""
+        """Resumes reading."""
         ...
 
     def call_soon(self, callback: Callable[[], None]) -> None: ...
@@ -59,29 +68,29 @@ class Transport(Protocol):
     def call_later(self, ms: int, callback: Callable[[], None]) -> None: ...
 
     def finish(self) -> None:
-        """Everything was handed over for sending: end the stream, then `Connection.close`."""
+        """Ends the stream, as everything has been sent, and then calls `Connection.close`."""
         ...
 
     def abort(self) -> None:
-        """Close the socket now."""
+        """Closes the socket at once."""
         ...
 
 
-class Host(Protocol):
-    """What a connection tells upwards. Exceptions of `received` close the connection."""
+class ConnectionOwner(Protocol):
+    """Receives the events of a connection. An exception of `received` closes the connection."""
 
     @property
     def received(self) -> "Callable[[Connection, memoryview], None]": ...
 
     def failed(self, connection: "Connection", error: Exception) -> None:
-        """`received` raised something that is no ProtocolError."""
+        """Reports an exception of `received` other than ProtocolError."""
         ...
 
     def closed(self, connection: "Connection", reason: str, expected: bool) -> None: ...
 
 
 class PendingResponse:
-    """The place of one reply in the order of replies. Exactly one of its methods is called once."""
+    """The place of one response in the order of responses. Call one method, once."""
 
     __slots__ = ("_connection", "parts")
 
@@ -90,23 +99,23 @@ class PendingResponse:
         self.parts: Sequence[Part] | None = None
 
     def send(self, parts: Sequence[Part]) -> None:
-        """Reply with these parts, as soon as all earlier requests have theirs.
+        """Sends these parts as soon as all earlier responses have been sent.
 
-        The parts are the caller's no longer and must not change. What may happen before this
-        returns: the reply is sent, the connection closed, the next request delivered.
+        The caller must not change the parts afterwards. Before this returns, the response may be
+        sent, the connection closed and the next request delivered.
         """
         if self.parts is not None:
-            raise RuntimeError("this request has been answered already")
+            raise RuntimeError("this request has its response already")
         self.parts = parts
-        self._connection._answered(self)
+        self._connection._complete(self)
 
     def skip(self) -> None:
-        """There is no reply to this request (acks=0)."""
+        """Completes a request that has no response (acks=0)."""
         self.send(())
 
 
 class Connection:
-    """See the module. The host uses the public methods; `peer` and `session` are its to read."""
+    """The connection; see the module. `session` belongs to the service."""
 
     __slots__ = (
         "_authenticated",
@@ -115,13 +124,13 @@ class Connection:
         "_ending",
         "_eof",
         "_flush_due",
-        "_host",
         "_limits",
+        "_owner",
+        "_pauses",
         "_pending",
-        "_stops",
+        "_queued",
         "_throttles",
         "_transport",
-        "_waiting",
         "active",
         "closed",
         "last_active_ms",
@@ -135,7 +144,7 @@ class Connection:
     def __init__(
         self,
         peer: Peer,
-        host: Host,
+        owner: ConnectionOwner,
         limits: Limits,
         backlog: Backlog,
         memory: FrameMemory,
@@ -143,20 +152,20 @@ class Connection:
     ) -> None:
         self.peer = peer
         self.session: object = None
-        """The host's own state for this connection."""
+        """The service's own state for this connection."""
         self.closed = False
         self.reader = FrameReader(memory, limits.max_frame_before_login)
         self.send_queue = SendQueue()
         self.active = False
-        """Set by every request and every progress; the sweep for idle connections takes it back."""
+        """Set by every request and other progress; the sweep for idle connections resets it."""
         self.opened_ms = self.last_active_ms = now_ms
-        self._host = host
+        self._owner = owner
         self._limits = limits
         self._backlog = backlog
         self._transport: Transport = _NO_TRANSPORT
         self._pending: deque[PendingResponse] = deque()
-        self._waiting: deque[memoryview] = deque()
-        self._stops = 0
+        self._queued: deque[memoryview] = deque()
+        self._pauses = 0
         self._throttles = 0
         self._delivering = False
         self._flush_due = False
@@ -168,16 +177,16 @@ class Connection:
         host, port, listener, _ = self.peer
         return f"<Connection {host}:{port} on {listener}>"
 
-    # For the host.
+    # --- for the service
 
     def begin_response(self) -> PendingResponse:
-        """The place of the reply to the request that is being received: once for each, in order."""
+        """Returns the place of the current request's response; call it once for each request."""
         response = PendingResponse(self)
         self._pending.append(response)
         return response
 
     def respond(self, parts: Sequence[Part]) -> None:
-        """Is `begin_response().send(parts)`, without the object if no other response is pending.
+        """Sends a response: `begin_response().send(parts)` without the object, where possible.
 
         Saves 0.6 µs of the 8 µs of a small Produce.
         """
@@ -189,23 +198,24 @@ class Connection:
                 self._flush()
 
     def hold(self) -> None:
-        """Deliver no further request until `release`."""
-        self._stops |= _HELD
+        """Delivers no further request until `release`."""
+        self._pauses |= _HELD
 
     def release(self) -> None:
-        self._stops &= ~_HELD
-        self._go_on()
+        self._pauses &= ~_HELD
+        self._resume()
 
     def throttle(self, ms: int) -> None:
-        """Deliver no request for that long (a quota is exceeded)."""
+        """Delivers no request for that long, because a quota is exceeded."""
         if ms > 0 and not self.closed:
             self._throttles += 1
-            self._stops |= _THROTTLED
+            self._pauses |= _THROTTLED
             self._transport.call_later(ms, self._throttle_over)
 
     @property
     def authenticated(self) -> bool:
-        """Set by the host: who has logged in may send larger requests and take its time."""
+        """Set by the service: an authenticated client may send larger requests, and no login
+        timeout applies."""
         return self._authenticated
 
     @authenticated.setter
@@ -215,68 +225,68 @@ class Connection:
         self.max_frame(limits.max_frame if value else limits.max_frame_before_login)
 
     def max_frame(self, size: int) -> None:
-        """The largest request that is accepted from now on."""
+        """Sets the largest request that is accepted from now on."""
         self.reader.max_size = size
 
     def close(self, reason: str, *, expected: bool = False) -> None:
-        """At once, without the replies that are due. Does nothing when it is closed.
+        """Closes at once, without the pending responses. Does nothing if it is closed already.
 
-        What is `expected` is no more than a line for debugging.
+        An `expected` close is logged at level DEBUG only.
         """
         if self.closed:
             return
         self.closed = True
-        self._stops |= _CLOSED
-        self._backlog.count -= len(self._waiting)
-        self._waiting.clear()
+        self._pauses |= _CLOSED
+        self._backlog.count -= len(self._queued)
+        self._queued.clear()
         self._pending.clear()
         self.send_queue.clear()
         self.reader.release()
         self._transport.abort()
-        self._host.closed(self, reason, expected)
+        self._owner.closed(self, reason, expected)
 
-    def close_after_replies(self, reason: str) -> None:
-        """Deliver nothing more; close when every request that was delivered has its reply."""
+    def close_after_responses(self, reason: str) -> None:
+        """Delivers nothing more; closes when all pending responses have been sent."""
         if self.closed or self._ending is not None:
             return
         self._ending = reason
-        self._stops |= _ENDING
-        self._backlog.count -= len(self._waiting)
-        self._waiting.clear()
+        self._pauses |= _ENDING
+        self._backlog.count -= len(self._queued)
+        self._queued.clear()
         if not self._pending and not self.send_queue.parts:
             self.close(reason, expected=True)
 
-    # For the transport.
+    # --- for the transport
 
     def attach(self, transport: Transport) -> None:
         self._transport = transport
 
     @property
-    def unanswered(self) -> int:
-        """Requests that were delivered and have no reply yet."""
+    def in_flight(self) -> int:
+        """The number of requests that were delivered and have no response yet."""
         return len(self._pending)
 
     @property
-    def waiting(self) -> int:
-        """Requests that were received and not delivered."""
-        return len(self._waiting)
+    def queued(self) -> int:
+        """The number of requests that were received and not delivered."""
+        return len(self._queued)
 
     @property
     def ending(self) -> str | None:
-        """Why the connection ends after the replies that are due, None if it does not."""
+        """Why the connection closes after the pending responses; None if it does not."""
         return self._ending
 
     @property
-    def wants_bytes(self) -> bool:
-        """Whether the wire may read on."""
-        if not (self._pending or self._waiting or self._stops or self.send_queue.parts):
+    def can_read(self) -> bool:
+        """Whether the transport may read on."""
+        if not (self._pending or self._queued or self._pauses or self.send_queue.parts):
             return True
-        if self._waiting or not self._may_deliver():
+        if self._queued or not self._may_deliver():
             return False
         return not (self._pending and self._backlog.full)
 
     def received(self, count: int) -> None:
-        """The wire put `count` bytes into `reader.buffer()`."""
+        """Takes `count` bytes that the transport has put into `reader.buffer()`."""
         try:
             frames = self.reader.feed(count)
         except ProtocolError as error:
@@ -285,39 +295,39 @@ class Connection:
         if frames:
             self.active = True
             if len(frames) == 1 and not (
-                self._waiting or self._stops or self._pending or self.send_queue.parts
+                self._queued or self._pauses or self._pending or self.send_queue.parts
             ):
-                self._deliver(frames[0])  # it need not wait
+                self._deliver(frames[0])  # the usual case: nothing is queued
                 return
-            self._waiting.extend(frames)
+            self._queued.extend(frames)
             self._backlog.count += len(frames)
             self._deliver()
         elif count >= _PROGRESS:
             self.active = True
 
-    def ended(self) -> None:
-        """The peer sends nothing more. What it sent before is still delivered."""
+    def on_eof(self) -> None:
+        """Notes that the peer has ended its stream. What it sent before is still delivered."""
         self._eof = True
-        if not self._waiting:
+        if not self._queued:
             if self.reader.begun:
                 self.close("the client closed the connection in the middle of a request")
             else:
                 self.close("closed by the client", expected=True)
 
     def sent(self) -> None:
-        """The wire sent something."""
+        """Notes that the transport has sent something."""
         self.active = True
         if self._delivering:
             return
         if self._ending is not None:
             self._finish_if_done()
         else:
-            self._go_on()
+            self._resume()
 
-    # Its own.
+    # --- delivery
 
     def _may_deliver(self) -> bool:
-        if self._stops:
+        if self._pauses:
             return False
         send_queue = self.send_queue
         if not (self._pending or send_queue.parts):
@@ -330,55 +340,55 @@ class Connection:
         )
 
     def _deliver(self, frame: memoryview | None = None) -> None:
-        """Deliver `frame`, which may be, then what waits, as far as it may be.
+        """Delivers `frame`, then queued requests as long as it may.
 
-        The replies made meanwhile leave together.
+        Responses that are complete by then are sent together.
         """
         self._delivering = True
-        waiting = self._waiting
+        queued = self._queued
         backlog = self._backlog
-        received = self._host.received
-        left = TURN_REQUESTS
+        received = self._owner.received
+        remaining = MAX_REQUESTS_PER_TURN
         try:
             if frame is not None:
                 received(self, frame)
-            while waiting:
+            while queued:
                 if not self._may_deliver():
                     if not self.send_queue.parts:
                         break
                     self._transport.flush()
                     if not self._may_deliver():
                         break
-                if not left:
-                    self._transport.call_soon(self._go_on)
+                if not remaining:
+                    self._transport.call_soon(self._resume)
                     break
-                left -= 1
+                remaining -= 1
                 backlog.count -= 1
-                received(self, waiting.popleft())
+                received(self, queued.popleft())
             if self.send_queue.parts:
                 self._transport.flush()
         except ProtocolError as error:
             self.close(f"not a valid request: {error.message}")
-        except Exception as error:  # noqa: BLE001  # whatever it is, it costs this connection only
-            self._host.failed(self, error)
+        except Exception as error:  # noqa: BLE001  # it affects this connection only
+            self._owner.failed(self, error)
             self.close("an error in the broker, see its log")
         finally:
             self._delivering = False
         if self._ending is not None:
             self._finish_if_done()
-        elif self._eof and not waiting:
-            self.ended()
+        elif self._eof and not queued:
+            self.on_eof()
 
-    def _go_on(self) -> None:
-        """Something that kept requests back may be gone."""
+    def _resume(self) -> None:
+        """Delivers and reads again, if nothing prevents it any more."""
         if self._delivering or self.closed:
             return
-        if self._waiting and self._may_deliver():
+        if self._queued and self._may_deliver():
             self._deliver()
-        if self.wants_bytes:
+        if self.can_read:
             self._transport.resume()
 
-    def _answered(self, response: PendingResponse) -> None:
+    def _complete(self, response: PendingResponse) -> None:
         responses = self._pending
         if self.closed or responses[0] is not response:
             return
@@ -390,7 +400,7 @@ class Connection:
         if not responses:
             self._flush()
         elif not self._flush_due:
-            # Others are likely to be answered in the same turn: they leave together.
+            # Others are likely to complete in the same turn: they are sent together.
             self._flush_due = True
             self._transport.call_soon(self._flush)
 
@@ -403,7 +413,7 @@ class Connection:
         elif self._ending is not None:
             self._finish_if_done()
         else:
-            self._go_on()
+            self._resume()
 
     def _finish_if_done(self) -> None:
         if not self._pending and not self.send_queue.parts and not self.closed:
@@ -412,12 +422,12 @@ class Connection:
     def _throttle_over(self) -> None:
         self._throttles -= 1
         if not self._throttles:
-            self._stops &= ~_THROTTLED
-            self._go_on()
+            self._pauses &= ~_THROTTLED
+            self._resume()
 
 
 class _NoTransport:
-    """Before `attach` there is nothing to be asked for."""
+    """The transport of a connection before `attach`."""
 
     def flush(self) -> None: ...
     def resume(self) -> None: ...

@@ -1,7 +1,7 @@
-"""Ranges of files on their way to a socket, so that a disk never stalls the event loop.
+"""Ranges of files that are sent to a socket without blocking the event loop on a disk.
 
-Before a range is sent it is probed: are its pages in the page cache? What is not is read by a
-thread first. The thread has its own descriptor, so that a file closed meanwhile is no other file's.
+Before a range is sent, its pages are probed: those that are not in the page cache are first read by
+a thread. The thread has its own descriptor: the number of a closed file may belong to another file.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import Final
 from penstock.net.server.send_queue import FileRange
 
 CHUNK: Final = 1024 * 1024
-"""What is probed, loaded and sent at a time."""
+"""Bytes that are probed, loaded and sent at a time."""
 _PROBE_STEP: Final = 128 * 1024
 _READ_SIZE: Final = 256 * 1024
 _THREADS: Final = 2
@@ -24,26 +24,29 @@ _NOWAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 _UNSUPPORTED: Final = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
 Probe = Callable[[int, int, int], bool]
-"""(descriptor, position, size): whether it can be read without waiting for a disk."""
+"""`probe(descriptor, position, size)` returns whether a read would not wait for a disk."""
 
 
 class FileGoneError(Exception):
-    """The range is not there any more: its file was closed or cut."""
+    """The range does not exist any more: its file was closed or truncated."""
 
 
 def descriptor(part: FileRange) -> int:
-    """The file's descriptor, now: not to be kept until later, when the file may be closed."""
+    """Returns the file's descriptor, for use at once: the file may be closed later.
+
+    Raises FileGoneError if the file is closed.
+    """
     try:
         fd = part.file.fileno()
     except (OSError, ValueError):
         fd = -1
     if fd < 0:
-        raise FileGoneError("its file was closed, so the segment was deleted meanwhile")
+        raise FileGoneError("its file was closed, so the segment has been deleted")
     return fd
 
 
 def in_page_cache(fd: int, position: int, size: int) -> bool:
-    """Looks at one byte in each 128 KiB, and the last; a file system that cannot say is quick."""
+    """Probes one byte in each 128 KiB, and the last; True on file systems without the probe."""
     if _NOWAIT is None:
         return True
     byte = [bytearray(1)]
@@ -62,14 +65,14 @@ def in_page_cache(fd: int, position: int, size: int) -> bool:
 
 
 class FileLoader:
-    """Probes, and threads that read what is cold. One for all connections of a server."""
+    """Probes ranges, and reads cold ones on threads. One for all connections of a server."""
 
     def __init__(
         self, executor: ThreadPoolExecutor | None = None, probe: Probe = in_page_cache
     ) -> None:
         self.is_warm = probe
         self.loads = 0
-        """How many chunks threads were asked for."""
+        """How many chunks were read on threads."""
         self._executor = executor
         self._owned = executor is None
 
@@ -83,9 +86,9 @@ class FileLoader:
         *,
         keep: bool,
     ) -> None:
-        """Read in a thread; `done` is called in the loop, with the bytes if they are to be kept.
+        """Reads on a thread, then calls `done` in the loop, with the bytes if `keep`.
 
-        Without `keep` the bytes only come into the page cache, and so do some after them.
+        Without `keep` the bytes are only read into the page cache, with some that follow them.
         """
         executor = self._executor
         if executor is None:

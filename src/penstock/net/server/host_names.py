@@ -1,4 +1,4 @@
-"""Hosts of `max.connections.per.ip.overrides` that are named: looked up on a thread."""
+"""Resolves the host names in `max.connections.per.ip.overrides` on a thread."""
 
 import asyncio
 import socket
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from ipaddress import ip_address
 
 
-def named(overrides: Mapping[str, int]) -> dict[str, int]:
-    """Those whose host is no address."""
+def overrides_by_name(overrides: Mapping[str, int]) -> dict[str, int]:
+    """Returns the overrides whose host is a name, not an address."""
     return {host: most for host, most in overrides.items() if not _is_address(host)}
 
 
@@ -19,20 +19,21 @@ def _is_address(host: str) -> bool:
     return True
 
 
-async def look_up(overrides: Mapping[str, int]) -> tuple[dict[str, int], list[str]]:
-    """The same by address, and the names that nobody knows. Of several addresses one counts.
+async def resolve_overrides(overrides: Mapping[str, int]) -> tuple[dict[str, int], list[str]]:
+    """Returns the overrides by address, and the names that cannot be resolved.
 
-    As with Java's `InetAddress.getByName` it is the first of IPv4, if there is one.
+    Of several addresses one counts: as with Java's `InetAddress.getByName` it is the first IPv4
+    address, if there is one.
     """
     loop = asyncio.get_running_loop()
-    found: dict[str, int] = {}
+    by_address: dict[str, int] = {}
     unknown: list[str] = []
     for host, most in overrides.items():
         try:
-            answers = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            addresses = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError):
             unknown.append(host)
             continue
-        answers.sort(key=lambda answer: answer[0] != socket.AF_INET)
-        found[str(answers[0][4][0])] = most
-    return found, unknown
+        addresses.sort(key=lambda address: address[0] != socket.AF_INET)
+        by_address[str(addresses[0][4][0])] = most
+    return by_address, unknown

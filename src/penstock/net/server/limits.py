@@ -1,4 +1,4 @@
-"""Limits that keep one client from taking what belongs to all, and who is let in under them."""
+"""Limits that keep one client from starving others, and the admission of connections."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -10,32 +10,33 @@ UNLIMITED: Final = 2**31 - 1
 
 @dataclass(slots=True)
 class Limits:
-    """May be changed while the server runs; what is said of a connection holds from its start."""
+    """May be changed while the server runs; limits of a connection apply to new connections."""
 
     max_frame: int = 100 * 1024 * 1024
     """`socket.request.max.bytes`"""
     max_frame_before_login: int = 512 * 1024
-    """As long as the host has not set `Connection.authenticated`: `sasl.server.max.receive.size`"""
+    """`sasl.server.max.receive.size`, until the service sets `Connection.authenticated`"""
     max_connections: int = UNLIMITED
     """`max.connections`"""
     max_connections_per_listener: Mapping[str, int] = field(default_factory=dict)
     """`listener.name.<name>.max.connections`"""
     protected_listener: str | None = None
-    """That of the brokers: beyond `max_connections` others are closed for who connects there."""
+    """The inter-broker listener: at `max_connections` it accepts, and a client's connection is
+    closed instead."""
     max_connections_per_ip: int = UNLIMITED
     """`max.connections.per.ip`"""
     per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
-    """`max.connections.per.ip.overrides`, by address or name; the server looks up the names."""
+    """`max.connections.per.ip.overrides`, by address or name; the server resolves the names."""
     idle_ms: int = 600_000
     """`connections.max.idle.ms`; negative for never"""
     login_ms: int = 60_000
-    """From the first byte to `Connection.authenticated`, TLS handshake included."""
+    """From the accept to `Connection.authenticated`, including the TLS handshake."""
     queued_max_requests: int = 500
-    """`queued.max.requests`: received, not begun. When reached, nobody may pipeline."""
+    """`queued.max.requests`: received and not begun. When reached, no client may pipeline."""
     max_pipelined: int = 1000
-    """Requests of one connection that were delivered and not answered."""
+    """Requests of one connection that were delivered and have no response."""
     max_unsent: int = 64 * 1024
-    """Bytes in memory that a client may leave unread before its next requests wait."""
+    """Bytes in memory that a client may leave unread before its next requests are delayed."""
     send_buffer: int = -1
     """`socket.send.buffer.bytes`; -1 leaves it to the operating system, which is the fastest."""
     receive_buffer: int = -1
@@ -45,7 +46,7 @@ class Limits:
 
 
 class Admission:
-    """Counts open connections and decides on new ones."""
+    """Counts open connections and decides about new ones."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -53,10 +54,10 @@ class Admission:
         self.by_listener: Counter[str] = Counter()
         self.by_ip: Counter[str] = Counter()
         self.named_overrides: Mapping[str, int] = {}
-        """The overrides of hosts that `Limits.per_ip_overrides` has by name, by their address."""
+        """By address, the overrides that `Limits.per_ip_overrides` has by name."""
 
     def lacks_room(self, listener: str) -> str | None:
-        """Why a listener must wait before it accepts one more, None if it need not."""
+        """Returns why a listener must not accept one more connection; None if it may."""
         limits = self._limits
         most = limits.max_connections_per_listener.get(listener, UNLIMITED)
         if self.by_listener[listener] >= most:
@@ -66,7 +67,7 @@ class Admission:
         return None
 
     def refusal(self, ip: str) -> str | None:
-        """Why one more connection from an address is closed, None if it is let in."""
+        """Returns why one more connection from an address is closed; None if it is admitted."""
         limits = self._limits
         most = limits.per_ip_overrides.get(ip)
         if most is None:
@@ -80,7 +81,7 @@ class Admission:
 
     @property
     def excess(self) -> int:
-        """How many connections there are beyond `max_connections`."""
+        """The number of connections above `max_connections`."""
         return max(0, self.total - self._limits.max_connections)
 
     def enter(self, listener: str, ip: str) -> None:
@@ -97,7 +98,7 @@ class Admission:
 
 
 class Backlog:
-    """Requests that were received and not begun, over all connections."""
+    """The number of requests that were received and not begun, over all connections."""
 
     __slots__ = ("_limits", "count")
 
@@ -111,7 +112,7 @@ class Backlog:
 
 
 class LogRateLimiter:
-    """Keeps a hostile peer from filling the log: of each kind of line, so many in an interval."""
+    """Keeps a hostile peer from filling the log: at most `lines` of each kind in an interval."""
 
     def __init__(self, interval_ms: int = 10_000, lines: int = 5) -> None:
         self._interval_ms = interval_ms
@@ -120,12 +121,12 @@ class LogRateLimiter:
         self._count: Counter[str] = Counter()
 
     def allow(self, kind: str, now_ms: int) -> int | None:
-        """None if the line is to be left out, else how many were since the last one."""
+        """Returns None to suppress the line, else how many were suppressed since the last one."""
         since = self._since.setdefault(kind, now_ms)
-        left_out = 0
+        suppressed = 0
         if now_ms - since >= self._interval_ms:
-            left_out = max(0, self._count[kind] - self._lines)
+            suppressed = max(0, self._count[kind] - self._lines)
             self._since[kind] = now_ms
             self._count[kind] = 0
         self._count[kind] += 1
-        return left_out if self._count[kind] <= self._lines else None
+        return suppressed if self._count[kind] <= self._lines else None

@@ -1,4 +1,4 @@
-"""What waits to be sent on a connection, in order: memory and ranges of files."""
+"""The send queue of a connection: parts of responses in order, in memory or as ranges of files."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ _MAX_BUFFERS: Final = 256
 
 class OpenFile(Protocol):
     def fileno(self) -> int:
-        """The descriptor; negative, or an error, once the file is closed."""
+        """Returns the descriptor; negative, or raises, if the file is closed."""
         ...
 
 
 class FileRange(Protocol):
-    """Bytes of a file, sent without passing through memory where that is possible."""
+    """Bytes of a file, sent with `sendfile` where possible."""
 
     @property
     def file(self) -> OpenFile: ...
@@ -32,15 +32,15 @@ Part: TypeAlias = Buffer | FileRange
 
 
 class SendQueue:
-    """Parts of replies. `unsent` counts the bytes of memory among them, not those of files."""
+    """Parts of responses. `unsent` counts the bytes in memory, not those in files."""
 
     __slots__ = ("files", "parts", "unsent")
 
     def __init__(self) -> None:
         self.parts: deque[Part] = deque()
-        """In order; to be read only."""
+        """In order; read-only for others."""
         self.files = 0
-        """How many of them are ranges of files."""
+        """How many of the parts are ranges of files."""
         self.unsent = 0
 
     def put(self, parts: Sequence[Part]) -> None:
@@ -57,7 +57,7 @@ class SendQueue:
             self.parts.append(part)
 
     def file(self) -> FileRange | None:
-        """The range of a file that is to be sent next, if it is one."""
+        """Returns the next part if it is a range of a file, else None."""
         if not self.files:
             return None
         part = self.parts[0]
@@ -68,7 +68,7 @@ class SendQueue:
         self.parts.popleft()
 
     def buffers(self) -> tuple[list[Buffer], bool]:
-        """The memory to be sent next, and whether a range of a file follows it."""
+        """Returns the buffers to be sent next, and whether a range of a file follows them."""
         buffers: list[Buffer] = []
         for part in self.parts:
             if not isinstance(part, MEMORY):
@@ -79,7 +79,7 @@ class SendQueue:
         return buffers, False
 
     def sent(self, count: int) -> None:
-        """Take away `count` bytes of what `buffers` gave."""
+        """Removes `count` bytes that were sent of what `buffers` returned."""
         if count == self.unsent and not self.files:
             self.parts.clear()
             self.unsent = 0

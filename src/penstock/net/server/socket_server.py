@@ -1,4 +1,4 @@
-"""Listeners: who comes in, the limits on them, the sweep for idle ones, shutting down."""
+"""The socket server: listeners, connections, the sweep for idle ones, and shutdown."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ from penstock.net.framing import FrameMemory
 from penstock.net.server.acceptor import Acceptor, ConnectionThrottle, NoThrottle
 from penstock.net.server.connection import Connection, Peer
 from penstock.net.server.file_ranges import FileLoader
-from penstock.net.server.host_names import look_up, named
+from penstock.net.server.host_names import overrides_by_name, resolve_overrides
 from penstock.net.server.limits import Admission, Backlog, Limits, LogRateLimiter
 from penstock.net.server.tls_transport import TlsTransport
 from penstock.net.server.transport import PlaintextTransport
@@ -31,22 +31,22 @@ _SWEEP_S: Final = 1.0
 
 
 class Service(Protocol):
-    """What the host implements. Everything is called in the event loop."""
+    """Receives the requests of all connections. Everything is called in the event loop."""
 
     def connected(self, connection: Connection) -> None:
-        """A client is there, after its TLS handshake."""
+        """Notes a new connection, after its TLS handshake."""
         ...
 
     def received(self, connection: Connection, frame: memoryview) -> None:
-        """One whole request without its length; the memory is this frame's own and writable.
+        """Handles one request, without its length prefix, in writable memory of its own.
 
-        Calls `connection.begin_response()` once. A ProtocolError closes the connection with a line
-        in the log, any other exception with a traceback.
+        It must call `connection.begin_response()` or `respond()` once. A ProtocolError closes the
+        connection with a line in the log, any other exception with a traceback.
         """
         ...
 
     def disconnected(self, connection: Connection, reason: str) -> None:
-        """For each `connected`, once."""
+        """Notes the end of a connection, once for each `connected`."""
         ...
 
 
@@ -54,14 +54,14 @@ class Service(Protocol):
 class Listener:
     name: str
     host: str
-    """Where to listen; empty for all addresses."""
+    """The address to bind; empty for all addresses."""
     port: int
-    """0 for any that is free."""
+    """0 for any free port."""
     tls: TlsSettings | ssl.SSLContext | None = None
 
 
 class Address(NamedTuple):
-    """Where a listener listens."""
+    """The address that a listener is bound to."""
 
     listener: str
     host: str
@@ -76,8 +76,8 @@ class _SystemClock:
         return time.monotonic_ns() // 1_000_000
 
 
-class _Open(NamedTuple):
-    """A listener, with who accepts for it."""
+class _OpenListener(NamedTuple):
+    """A bound listener."""
 
     name: str
     acceptor: Acceptor
@@ -100,23 +100,23 @@ class SocketServer:
     ) -> None:
         self.limits = limits or Limits()
         self.admission = Admission(self.limits)
-        """How many connections there are: `total`, `by_listener`, `by_ip`."""
+        """The numbers of open connections: `total`, `by_listener`, `by_ip`."""
         self.backlog = Backlog(self.limits)
         self.received = service.received
         self._service = service
         self._throttle = throttle or NoThrottle()
         self._clock = clock or _SystemClock()
-        self._log = logger or logging.getLogger("penstock.net")
+        self._log = logger or logging.getLogger(__name__)
         self._files = files or FileLoader(executor)
         self._memory = FrameMemory()
         self._log_limiter = LogRateLimiter()
-        self._open: list[_Open] = []
+        self._open: list[_OpenListener] = []
         self._connections: dict[Connection, bool] = {}
-        """Open ones, and whether the service was told of them."""
+        """Open connections, and whether `Service.connected` was called."""
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._overrides: Mapping[str, int] = {}
-        """Those of the limits whose names were looked up last."""
-        self._looking_up: asyncio.Task[None] | None = None
+        """The overrides whose names were resolved last."""
+        self._resolution: asyncio.Task[None] | None = None
         self._all_closed: asyncio.Event | None = None
 
     @property
@@ -124,11 +124,11 @@ class SocketServer:
         return list(self._connections)
 
     async def start(self, listeners: Sequence[Listener]) -> list[Address]:
-        """Listen on all of them, or raise KafkaError and on none."""
+        """Binds all listeners; raises KafkaError, with none bound, if one fails."""
         self._loop = asyncio.get_running_loop()
         self._overrides = self.limits.per_ip_overrides
-        await self._look_up(named(self._overrides))
-        opened: list[tuple[_Open, socket.socket]] = []
+        await self._resolve_overrides(overrides_by_name(self._overrides))
+        opened: list[tuple[_OpenListener, socket.socket]] = []
         try:
             for listener in listeners:
                 tls = listener.tls
@@ -143,42 +143,42 @@ class SocketServer:
                     self._warn,
                     self._log,
                 )
-                opened.append((_Open(listener.name, acceptor, source), sock))
+                opened.append((_OpenListener(listener.name, acceptor, source), sock))
         except BaseException:
-            for one, _ in opened:
-                one.acceptor.stop()
+            for bound, _ in opened:
+                bound.acceptor.stop()
             raise
-        for one, _ in opened:
-            self._open.append(one)
-            one.acceptor.start()
+        for bound, _ in opened:
+            self._open.append(bound)
+            bound.acceptor.start()
         if self._sweep_timer is None:
             self._sweep_timer = self._loop.call_later(_SWEEP_S, self._sweep_again)
-        return [Address(one.name, *sock.getsockname()[:2]) for one, sock in opened]
+        return [Address(bound.name, *sock.getsockname()[:2]) for bound, sock in opened]
 
     def reload_tls(self, listener: str, settings: TlsSettings | None = None) -> bool:
-        """New settings, or changed files, for connections from now on; whether anything changed."""
+        """Loads new settings or changed files for new connections; returns whether any changed."""
         changed = False
-        for one in self._open:
-            if one.name == listener and isinstance(one.tls, TlsSource):
-                changed = one.tls.reload(settings) or changed
+        for bound in self._open:
+            if bound.name == listener and isinstance(bound.tls, TlsSource):
+                changed = bound.tls.reload(settings) or changed
         return changed
 
     def stop_accepting(self) -> None:
-        for one in self._open:
-            one.acceptor.stop()
+        for listener in self._open:
+            listener.acceptor.stop()
         self._open.clear()
-        if self._looking_up is not None:
-            self._looking_up.cancel()
+        if self._resolution is not None:
+            self._resolution.cancel()
 
     async def close(self, grace_s: float) -> None:
-        """Send the replies that are due for at most so long, then close everything."""
+        """Waits at most `grace_s` for pending responses to be sent, then closes everything."""
         self.stop_accepting()
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
             self._sweep_timer = None
         reason = "the broker is shutting down"
         for connection in self.connections:
-            connection.close_after_replies(reason)
+            connection.close_after_responses(reason)
         if self._connections and grace_s > 0:
             self._all_closed = asyncio.Event()
             with contextlib.suppress(TimeoutError):
@@ -188,19 +188,19 @@ class SocketServer:
         self._files.close()
 
     def sweep(self) -> None:
-        """Close connections that are idle, or have not logged in in time. Called every second."""
+        """Closes connections that are idle or have not logged in in time. Called every second."""
         self.limits_changed()
         now_ms = self._clock.monotonic_ms()
         idle_ms = self.limits.idle_ms
         login_ms = self.limits.login_ms
         for connection in self.connections:
             unread = len(connection.send_queue.parts)
-            if connection.active or (connection.unanswered and not unread):
+            if connection.active or (connection.in_flight and not unread):
                 connection.active = False
                 connection.last_active_ms = now_ms
             elif 0 <= idle_ms < now_ms - connection.last_active_ms:
                 connection.close(
-                    f"no whole request and no reply taken for connections.max.idle.ms={idle_ms}",
+                    f"no request and no response read for connections.max.idle.ms={idle_ms}",
                     expected=True,
                 )
                 continue
@@ -211,44 +211,46 @@ class SocketServer:
         self._sweep_timer = self._loop.call_later(_SWEEP_S, self._sweep_again)
         self.sweep()
 
-    # Accepting.
+    # --- accepting
 
     def limits_changed(self) -> None:
-        """Has changed limits on connections take effect, at the next sweep otherwise."""
+        """Applies changed limits on connections now instead of at the next sweep."""
         if self.limits.per_ip_overrides is not self._overrides:
-            names = named(self.limits.per_ip_overrides)
-            if names != named(self._overrides):
-                if self._looking_up is not None:
-                    self._looking_up.cancel()
-                self._looking_up = self._loop.create_task(self._look_up(names))
+            names = overrides_by_name(self.limits.per_ip_overrides)
+            if names != overrides_by_name(self._overrides):
+                if self._resolution is not None:
+                    self._resolution.cancel()
+                self._resolution = self._loop.create_task(self._resolve_overrides(names))
             self._overrides = self.limits.per_ip_overrides
         self._close_excess()
-        self._look_for_room()
+        self._check_room()
 
-    async def _look_up(self, names: Mapping[str, int]) -> None:
-        self.admission.named_overrides, unknown = await look_up(names)
+    async def _resolve_overrides(self, names: Mapping[str, int]) -> None:
+        self.admission.named_overrides, unknown = await resolve_overrides(names)
         if unknown:
             self._log.warning(
-                "max.connections.per.ip.overrides: nobody knows the host %s: check the name, or "
-                "give its address",
+                "max.connections.per.ip.overrides: the host %s cannot be resolved: check the name, "
+                "or use its address",
                 ", ".join(unknown),
             )
 
-    def _look_for_room(self) -> None:
-        for one in self._open:
-            one.acceptor.look()
+    def _check_room(self) -> None:
+        for listener in self._open:
+            listener.acceptor.check_room()
 
     def _close_excess(self) -> None:
-        """Who was idle the longest makes room, but nobody of the protected listener."""
+        """Closes the connections that were idle longest, except on the protected listener."""
         excess = self.admission.excess
         if not excess:
             return
         protected = self.limits.protected_listener
-        others = (each for each in self._connections if each.peer.listener != protected)
-        for connection in nsmallest(excess, others, key=_last_use):
+        candidates = (
+            connection for connection in self._connections if connection.peer.listener != protected
+        )
+        for connection in nsmallest(excess, candidates, key=_last_use):
             connection.close(
-                f"max.connections={self.limits.max_connections} is exceeded, and nobody was idle "
-                f"for longer"
+                f"max.connections={self.limits.max_connections} is exceeded, and this connection "
+                f"was idle for the longest time"
             )
 
     def _admit(
@@ -279,28 +281,28 @@ class SocketServer:
                 self._files,
                 context,
                 self._memory,
-                lambda subject: self._secured(connection, subject),
+                lambda subject: self._on_handshake(connection, subject),
             )
         self.admission.enter(name, host)
         self._connections[connection] = False
         transport.start()
         if context is None:
-            self._announce(connection)
+            self._connect(connection)
         self._close_excess()
 
-    def _secured(self, connection: Connection, subject: str | None) -> None:
+    def _on_handshake(self, connection: Connection, subject: str | None) -> None:
         connection.peer = connection.peer._replace(tls_subject=subject)
-        self._announce(connection)
+        self._connect(connection)
 
-    def _announce(self, connection: Connection) -> None:
+    def _connect(self, connection: Connection) -> None:
         self._connections[connection] = True
         try:
             self._service.connected(connection)
-        except Exception as error:  # noqa: BLE001  # it costs this connection only
+        except Exception as error:  # noqa: BLE001  # it affects this connection only
             self.failed(connection, error)
             connection.close("an error in the broker, see its log")
 
-    # What connections tell.
+    # --- events of connections
 
     def failed(self, connection: Connection, error: Exception) -> None:
         self._log.error(
@@ -311,9 +313,9 @@ class SocketServer:
         )
 
     def closed(self, connection: Connection, reason: str, expected: bool) -> None:
-        known = self._connections.pop(connection)
+        was_connected = self._connections.pop(connection)
         self.admission.leave(connection.peer.listener, connection.peer.host)
-        self._look_for_room()
+        self._check_room()
         if expected:
             self._log.debug("%r: %s", connection, reason, extra=_fields(connection))
         else:
@@ -324,10 +326,10 @@ class SocketServer:
                 reason,
                 extra=_fields(connection),
             )
-        if known:
+        if was_connected:
             try:
                 self._service.disconnected(connection, reason)
-            except Exception as error:  # noqa: BLE001  # it costs this connection only
+            except Exception as error:  # noqa: BLE001  # it affects this connection only
                 self.failed(connection, error)
         if self._all_closed is not None and not self._connections:
             self._all_closed.set()
@@ -335,17 +337,17 @@ class SocketServer:
     def _warn(
         self, kind: str, line: str, *args: object, extra: Mapping[str, object] | None = None
     ) -> None:
-        left_out = self._log_limiter.allow(kind, self._clock.monotonic_ms())
-        if left_out is None:
+        suppressed = self._log_limiter.allow(kind, self._clock.monotonic_ms())
+        if suppressed is None:
             return
-        if left_out:
-            line += f" ({left_out} more lines like this were left out)"
+        if suppressed:
+            line += f" ({suppressed} similar lines were suppressed)"
         self._log.warning(line, *args, extra=extra)
 
 
 def _last_use(connection: Connection) -> tuple[bool, int]:
-    """Orders connections by how long they have been idle, the longest first."""
-    return connection.active or connection.unanswered > 0, connection.last_active_ms
+    """The sort key of connections by idle time, the longest first."""
+    return connection.active or connection.in_flight > 0, connection.last_active_ms
 
 
 def _fields(connection: Connection) -> dict[str, object]:
@@ -368,8 +370,8 @@ async def _listen(
     where = f"listener {listener.name} on {host or 'all addresses'}:{port}"
     try:
         if host:
-            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            family, _, _, _, address = found[0]
+            addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            family, _, _, _, address = addresses[0]
         elif socket.has_dualstack_ipv6():
             family, address = socket.AF_INET6, ("::", port)
         else:
@@ -377,7 +379,7 @@ async def _listen(
     except socket.gaierror as error:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
-            f"{where}: the host is not known ({error.strerror}): change it in `listeners`",
+            f"{where}: the host cannot be resolved ({error.strerror}): change it in `listeners`",
         ) from None
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -385,7 +387,7 @@ async def _listen(
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1 if host else 0)
-        if limits.receive_buffer >= 0:  # accepted sockets inherit it, before the handshake
+        if limits.receive_buffer >= 0:  # accepted sockets inherit it
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer)
         sock.bind(address)
         sock.listen(limits.listen_backlog)

@@ -1,4 +1,4 @@
-"""A socket with TLS on it. The TLS engine works in memory; the socket stays the wire's own."""
+"""The transport of TLS connections. The TLS engine works in memory BIOs, without the socket."""
 
 import asyncio
 import contextlib
@@ -16,13 +16,21 @@ from penstock.net.server.transport import PlaintextTransport
 from penstock.net.tls.subject_names import subject_of
 
 _ENCRYPT: Final = 128 * 1024
-"""Encrypted at a time: no more than this is in memory twice."""
+"""Bytes that are encrypted at a time: only so many are in memory twice."""
 
 
 class TlsTransport(PlaintextTransport):
-    """As a plain one, and `opened` is called with the client's name after the handshake."""
+    """Calls `on_handshake` with the subject of the client's certificate after the handshake."""
 
-    __slots__ = ("_cipher", "_incoming", "_memory", "_opened", "_outgoing", "_read_ahead", "_tls")
+    __slots__ = (
+        "_cipher",
+        "_incoming",
+        "_memory",
+        "_on_handshake",
+        "_outgoing",
+        "_read_ahead",
+        "_tls",
+    )
 
     def __init__(
         self,
@@ -32,27 +40,27 @@ class TlsTransport(PlaintextTransport):
         files: FileLoader,
         context: ssl.SSLContext,
         memory: FrameMemory,
-        opened: Callable[[str | None], None],
+        on_handshake: Callable[[str | None], None],
     ) -> None:
         super().__init__(loop, sock, connection, files)
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._memory = memory
-        self._opened: Callable[[str | None], None] | None = opened
+        self._on_handshake: Callable[[str | None], None] | None = on_handshake
         self._cipher = memoryview(b"")
         self._read_ahead: bytes | None = None
-        """What a thread read of the file range that is being sent."""
+        """Bytes of the current file range that a thread has read."""
 
     def resume(self) -> None:
         if not self._reading:
             super().resume()
-            # Bytes that were received before the pause do not make the socket readable.
+            # Bytes that were received before the pause do not make the socket readable again.
             self._loop.call_soon(self._decrypt)
 
     def finish(self) -> None:
-        if not self._lingering and self._opened is None:
-            # It waits for the peer's answer, which is of no interest.
+        if not self._lingering and self._on_handshake is None:
+            # It raises because it waits for the peer's close_notify, which does not matter.
             with contextlib.suppress(ssl.SSLError):
                 self._tls.unwrap()
             self._drain()
@@ -61,9 +69,9 @@ class TlsTransport(PlaintextTransport):
     def _readable(self) -> None:
         connection = self._connection
         if self._lingering:
-            self._drop()
+            self._discard()
             return
-        if not connection.wants_bytes:
+        if not connection.can_read:
             self._pause()
             return
         try:
@@ -71,10 +79,10 @@ class TlsTransport(PlaintextTransport):
         except BlockingIOError:
             return
         except OSError as error:
-            self._lost(error)
+            self._broken(error)
             return
         if not count:
-            self._ended()
+            self._eof()
             return
         self._incoming.write(self._memory.view[:count])
         self._decrypt()
@@ -82,23 +90,23 @@ class TlsTransport(PlaintextTransport):
     def _decrypt(self) -> None:
         connection = self._connection
         try:
-            if self._opened is not None and not connection.closed:
-                self._handshake(self._opened)
-            while connection.wants_bytes and not self._lingering:
+            if self._on_handshake is not None and not connection.closed:
+                self._handshake(self._on_handshake)
+            while connection.can_read and not self._lingering:
                 buffer = connection.reader.buffer()
-                # With a buffer it returns how many bytes it put there.
+                # With a buffer it returns the number of bytes.
                 count = cast("int", self._tls.read(len(buffer), buffer))
                 del buffer
                 if not count:
-                    self._ended()
+                    self._eof()
                     return
                 connection.received(count)
             if not self._lingering and (self._incoming.pending or self._tls.pending()):
-                self._stop_reading()  # so that `resume` comes back here
+                self._stop_reading()  # so that `resume` continues here
         except ssl.SSLWantReadError:
             pass
         except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
-            self._ended()
+            self._eof()
             return
         except ssl.SSLError as error:
             self._failed(error)
@@ -106,15 +114,15 @@ class TlsTransport(PlaintextTransport):
         if not connection.closed and self._outgoing.pending:
             self.flush()
 
-    def _handshake(self, opened: Callable[[str | None], None]) -> None:
+    def _handshake(self, on_handshake: Callable[[str | None], None]) -> None:
         self._tls.do_handshake()
-        self._opened = None
+        self._on_handshake = None
         certificate = self._tls.getpeercert(binary_form=True)
-        opened(subject_of(certificate) if certificate else None)
+        on_handshake(subject_of(certificate) if certificate else None)
 
     def _failed(self, error: ssl.SSLError) -> None:
-        self._drain()  # the alert, so that the client can tell its user
-        if self._opened is None:
+        self._drain()  # the alert, so that the client can report it
+        if self._on_handshake is None:
             self._connection.close(f"TLS failed: {error.reason or error}")
             return
         self._connection.close(
@@ -123,13 +131,13 @@ class TlsTransport(PlaintextTransport):
         )
 
     def _drain(self) -> None:
-        """Send what the engine made, if the socket takes it now."""
+        """Sends what the engine has produced, if the socket accepts it now."""
         try:
             self._cipher = memoryview(bytes(self._cipher) + self._outgoing.read())
             if self._cipher:
                 self._cipher = self._cipher[self._sock.send(self._cipher) :]
         except OSError:
-            pass  # the connection ends anyway
+            pass  # the connection closes anyway
 
     def _write(self) -> None:
         connection = self._connection
@@ -137,30 +145,30 @@ class TlsTransport(PlaintextTransport):
         try:
             while True:
                 if not self._cipher:
-                    if send_queue.parts and self._opened is None and not self._encrypt_next():
+                    if send_queue.parts and self._on_handshake is None and not self._encrypt_next():
                         return
                     self._cipher = memoryview(self._outgoing.read())
                     if not self._cipher:
                         break
                 count = self._sock.send(self._cipher)
-                connection.active = connection.active or self._opened is None
+                connection.active = connection.active or self._on_handshake is None
                 self._cipher = self._cipher[count:]
         except BlockingIOError:
             self._wait_for_writable()
             return
         except FileGoneError as error:
-            connection.close(f"cannot go on sending records: {error}")
+            connection.close(f"cannot send the rest of the records: {error}")
             return
         except ssl.SSLError as error:
             self._failed(error)
             return
         except OSError as error:
-            self._lost(error)
+            self._broken(error)
             return
         self._all_sent()
 
     def _encrypt_next(self) -> bool:
-        """Encrypt a bounded piece of the send_queue; False if a thread has to read it first."""
+        """Encrypts a bounded piece of the send queue; returns False if a thread must read first."""
         send_queue = self._connection.send_queue
         part = send_queue.file()
         if part is not None:
@@ -195,7 +203,7 @@ class TlsTransport(PlaintextTransport):
         return True
 
     def _loaded(self, result: bytes | OSError) -> None:
-        if self._still_wanted(result):
+        if self._finish_load(result):
             assert isinstance(result, bytes)
             self._read_ahead = result
             self._write()

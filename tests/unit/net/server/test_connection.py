@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.core.errors import ProtocolError
 from penstock.net.framing import FrameMemory
-from penstock.net.server.connection import TURN_REQUESTS, Connection, Peer, PendingResponse
+from penstock.net.server.connection import MAX_REQUESTS_PER_TURN, Connection, Peer, PendingResponse
 from penstock.net.server.limits import Backlog, Limits
 from tests.support.broker.net_server import framed
 
@@ -119,7 +119,7 @@ def test_replies_leave_in_the_order_of_requests(order: list[int], skipped: set[i
     assert wire.sent == b"".join(
         b"reply " + request for number, request in enumerate(requests) if number not in skipped
     )
-    assert connection.unanswered == 0
+    assert connection.in_flight == 0
 
 
 def test_replies_made_at_once_leave_together() -> None:
@@ -150,7 +150,7 @@ def test_a_request_is_answered_once() -> None:
     _, wire, host, _ = connect()
     wire.receive(b"a")
     host.responses[0].send([b"x"])
-    with pytest.raises(RuntimeError, match="answered already"):
+    with pytest.raises(RuntimeError, match="response already"):
         host.responses[0].skip()
 
 
@@ -159,14 +159,14 @@ def test_a_held_connection_delivers_nothing_until_its_release() -> None:
     host.on_frame = lambda connection, response: connection.hold()
     wire.receive(b"a", b"b", b"c")
     assert host.frames == [b"a"]
-    assert (connection.waiting, backlog.count, connection.wants_bytes) == (2, 2, False)
+    assert (connection.queued, backlog.count, connection.can_read) == (2, 2, False)
     host.responses[0].send([b"x"])
     assert (host.frames, wire.sent) == ([b"a"], b"x")
     connection.release()
     assert host.frames == [b"a", b"b"]
     host.on_frame = lambda connection, response: None
     connection.release()
-    assert (host.frames, backlog.count, connection.wants_bytes) == ([b"a", b"b", b"c"], 0, True)
+    assert (host.frames, backlog.count, connection.can_read) == ([b"a", b"b", b"c"], 0, True)
     assert wire.resumed == 1
 
 
@@ -174,7 +174,7 @@ def test_a_throttled_connection_waits_for_all_of_its_throttles() -> None:
     """X4: a client over its quota is not read from for the time it was told."""
     connection, wire, host, _ = connect()
     connection.throttle(0)
-    assert connection.wants_bytes
+    assert connection.can_read
     connection.throttle(100)
     connection.throttle(300)
     wire.receive(b"a")
@@ -188,7 +188,7 @@ def test_a_throttled_connection_waits_for_all_of_its_throttles() -> None:
 def test_a_connection_has_only_so_many_unanswered_requests() -> None:
     connection, wire, host, _ = connect(Limits(max_pipelined=3))
     wire.receive(*numbers(5))
-    assert (len(host.frames), connection.wants_bytes) == (3, False)
+    assert (len(host.frames), connection.can_read) == (3, False)
     host.responses[0].send([b"x"])
     wire.turn()
     assert len(host.frames) == 4
@@ -203,33 +203,37 @@ def test_a_peer_that_does_not_read_gets_no_more_requests_delivered() -> None:
     wire.takes = 0
     wire.receive(*numbers(10))
     assert len(host.frames) == 3
-    assert (connection.send_queue.unsent, connection.wants_bytes) == (1200, False)
+    assert (connection.send_queue.unsent, connection.can_read) == (1200, False)
     wire.takes = 2**60
     wire.flush()
     assert (len(host.frames), len(wire.sent)) == (10, 4000)
-    assert connection.wants_bytes
+    assert connection.can_read
 
 
 def test_others_get_their_turn_between_pipelined_requests() -> None:
     _, wire, host, _ = connect()
     host.on_frame = lambda connection, response: response.skip()
-    wire.receive(*numbers(2 * TURN_REQUESTS + 1))
+    wire.receive(*numbers(2 * MAX_REQUESTS_PER_TURN + 1))
     counts = [len(host.frames)]
     while wire.soon:
         wire.turn()
         counts.append(len(host.frames))
-    assert counts == [TURN_REQUESTS, 2 * TURN_REQUESTS, 2 * TURN_REQUESTS + 1]
+    assert counts == [
+        MAX_REQUESTS_PER_TURN,
+        2 * MAX_REQUESTS_PER_TURN,
+        2 * MAX_REQUESTS_PER_TURN + 1,
+    ]
 
 
 def test_nobody_pipelines_while_too_many_requests_wait() -> None:
     """`queued.max.requests`: one request of each connection always gets through."""
     connection, wire, host, backlog = connect(Limits(queued_max_requests=5))
     backlog.count = 5
-    assert connection.wants_bytes
+    assert connection.can_read
     wire.receive(b"a")
-    assert (host.frames, connection.wants_bytes) == ([b"a"], False)
+    assert (host.frames, connection.can_read) == ([b"a"], False)
     host.responses[0].send([b"x"])
-    assert connection.wants_bytes
+    assert connection.can_read
 
 
 @pytest.mark.parametrize("error", [ProtocolError("bad bytes"), ValueError("a bug")])
@@ -252,7 +256,7 @@ def test_closing_twice_is_told_once() -> None:
     connection, _, host, _ = connect()
     connection.close("first")
     connection.close("second")
-    connection.close_after_replies("third")
+    connection.close_after_responses("third")
     assert host.reasons == [("first", False)]
 
 
@@ -262,13 +266,13 @@ def test_closing_after_replies_waits_for_them(early: bool) -> None:
     wire.receive(b"a", b"b")
     host.responses[1].send([b"2"])
     if early:
-        connection.close_after_replies("enough")
+        connection.close_after_responses("enough")
         wire.receive(b"c")
         host.responses[0].send([b"1"])
     else:
         wire.takes = 0
         host.responses[0].send([b"1"])
-        connection.close_after_replies("enough")
+        connection.close_after_responses("enough")
         assert not wire.finished
         wire.takes = 100
         wire.flush()
@@ -280,7 +284,7 @@ def test_closing_after_a_reply_made_at_once(parts: list[bytes]) -> None:
     _, wire, host, _ = connect()
 
     def refuse(connection: Connection, response: PendingResponse) -> None:
-        connection.close_after_replies("refused")
+        connection.close_after_responses("refused")
         response.send(parts)
 
     host.on_frame = refuse
@@ -293,7 +297,7 @@ def test_what_was_sent_before_the_end_is_delivered() -> None:
     connection, wire, host, _ = connect()
     host.on_frame = lambda connection, response: connection.hold()
     wire.receive(b"a", b"b")
-    connection.ended()
+    connection.on_eof()
     assert not connection.closed
     connection.release()
     assert (host.frames, host.reasons) == ([b"a", b"b"], [("closed by the client", True)])
@@ -303,7 +307,7 @@ def test_an_end_within_a_request_is_reported_as_such() -> None:
     connection, _, host, _ = connect()
     connection.reader.buffer()[:6] = b"\0\0\0\x09ab"
     connection.received(6)
-    connection.ended()
+    connection.on_eof()
     assert host.reasons == [("the client closed the connection in the middle of a request", False)]
 
 

@@ -102,7 +102,7 @@ class World:
             self.write()
         if not (self.reading and self.socket):
             return
-        if not self.connection.wants_bytes:
+        if not self.connection.can_read:
             self.reading = False
             return
         buffer = self.connection.reader.buffer()
@@ -166,7 +166,7 @@ def test_every_request_is_delivered_and_answered_in_order(
             world.connection.release()
         else:
             world.time()
-        assert world.connection.unanswered <= pipelined
+        assert world.connection.in_flight <= pipelined
         assert world.connection.send_queue.unsent <= unsent + pipelined * 40_100
     world.plan = []
     world.window = 2**40
@@ -180,4 +180,4 @@ def test_every_request_is_delivered_and_answered_in_order(
             world.answer(0)
     assert world.delivered == requests
     assert world.sent == b"".join(map(framed, requests))
-    assert (world.backlog.count, world.connection.waiting, world.reasons) == (0, 0, [])
+    assert (world.backlog.count, world.connection.queued, world.reasons) == (0, 0, [])

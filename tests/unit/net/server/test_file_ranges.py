@@ -57,7 +57,7 @@ def test_a_closed_file_has_no_descriptor(path: Path) -> None:
     file = OsDisk().open(str(path))
     assert descriptor(Range(file, 0, 1)) == file.fileno()
     file.close()
-    with pytest.raises(FileGoneError, match="segment was deleted"):
+    with pytest.raises(FileGoneError, match="segment has been deleted"):
         descriptor(Range(file, 0, 1))
 
 
