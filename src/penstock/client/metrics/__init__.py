@@ -1,4 +1,4 @@
-"""Metrics of a client: sensors take values in, metrics are what can be read of them.
+"""Metrics of a client: sensors record values, metrics are numbers computed from them.
 
     metrics = Metrics(clock, tags={"client-id": "orders"})
     sensor = metrics.sensor("request-latency")
@@ -7,42 +7,23 @@
     sensor.record(12.5)
     metrics.snapshot()  # {MetricName: float}
 
-Names, groups and what the numbers mean are Kafka's.
+Names, groups and the meaning of the numbers are Kafka's.
 """
 
-from penstock.client.metrics.histogram import BinScheme, ConstantBins, LinearBins
-from penstock.client.metrics.registry import MetricName, Metrics, RecordingLevel, Sensor
-from penstock.client.metrics.stats import (
-    Avg,
-    Count,
-    Max,
-    Min,
-    Percentile,
-    Rate,
-    Stat,
-    Total,
-    Value,
-    WindowedCount,
-    WindowedSum,
-)
+from penstock.client.metrics.histogram import LinearBins
+from penstock.client.metrics.registry import MetricName, Metrics, Sensor
+from penstock.client.metrics.stats import Avg, Count, Max, Percentile, Rate, Stat, Total
 
 __all__ = [
     "Avg",
-    "BinScheme",
-    "ConstantBins",
     "Count",
     "LinearBins",
     "Max",
     "MetricName",
     "Metrics",
-    "Min",
     "Percentile",
     "Rate",
-    "RecordingLevel",
     "Sensor",
     "Stat",
     "Total",
-    "Value",
-    "WindowedCount",
-    "WindowedSum",
 ]
