@@ -6,8 +6,7 @@
         producer.send("orders", b"value", key=b"key").result()
 
 Settings are keyword arguments with Kafka's names in snake_case; `penstock.client.settings` lists
-them. Errors are in `penstock.client.errors`, what `Admin` takes and gives in
-`penstock.client.admin`.
+them. Errors are in `penstock.client.errors`, the values of `Admin` in `penstock.client.admin`.
 """
 
 from importlib import import_module
@@ -44,7 +43,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Who only produces does not wait for the consumer's modules."""
+    """Imports the modules of a client on first use: a program that only produces does not load the
+    consumer."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

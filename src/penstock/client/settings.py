@@ -1,8 +1,8 @@
 """The settings of the clients: Kafka's names in snake_case, Kafka's defaults.
 
 Each client has one declaration, a TypedDict: its keys are the keyword arguments of the client, with
-their types, and `resolve` fills in what was not given. So a setting is written down once, an editor
-knows it, and code reads it as `settings["linger_ms"]`.
+their types, and `resolve` adds the defaults. So a setting is declared once, editors complete it,
+and code reads it as `settings["linger_ms"]`.
 """
 
 import difflib
@@ -21,7 +21,7 @@ _REQUIRED: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What there is to know about a setting beside its type."""
+    """The default, documentation and allowed values of a setting."""
 
     default: object
     doc: str
@@ -46,46 +46,52 @@ _MAX_INT = 2**31 - 1
 
 
 class CommonOptions(TypedDict, total=False):
-    """What every client takes."""
+    """The settings of every client."""
 
     bootstrap_servers: Annotated[
         str | Sequence[str],
-        setting(_REQUIRED, "Brokers to ask first, host:port, as a list or separated by commas."),
+        setting(
+            _REQUIRED, "Brokers to connect to first: host:port, as a list or separated by commas."
+        ),
     ]
     client_id: Annotated[str, setting("", "Name of this client in logs, metrics and quotas.")]
     request_timeout_ms: Annotated[
-        int, setting(30_000, "Wait for an answer; then the connection is given up.", at_least=0)
+        int,
+        setting(30_000, "Time to wait for a response; then the connection is closed.", at_least=0),
     ]
     default_api_timeout_ms: Annotated[
-        int, setting(60_000, "Time for a call that names none, retries included.", at_least=0)
+        int,
+        setting(
+            60_000, "Time for a call without a timeout of its own, including retries.", at_least=0
+        ),
     ]
-    retry_backoff_ms: Annotated[int, setting(100, "Wait before the first retry.", at_least=0)]
+    retry_backoff_ms: Annotated[int, setting(100, "Delay before the first retry.", at_least=0)]
     retry_backoff_max_ms: Annotated[
-        int, setting(1_000, "Longest wait between two retries.", at_least=0)
+        int, setting(1_000, "Longest delay between two retries.", at_least=0)
     ]
     reconnect_backoff_ms: Annotated[
-        int, setting(50, "Wait before the first reconnection to a broker.", at_least=0)
+        int, setting(50, "Delay before the first reconnection to a broker.", at_least=0)
     ]
     reconnect_backoff_max_ms: Annotated[
-        int, setting(1_000, "Longest wait between two connections to a broker.", at_least=0)
+        int, setting(1_000, "Longest delay between two connections to a broker.", at_least=0)
     ]
     socket_connection_setup_timeout_ms: Annotated[
-        int, setting(10_000, "Time for a connection to be made; it doubles on failure.", at_least=1)
+        int, setting(10_000, "Time to establish a connection; it doubles on failure.", at_least=1)
     ]
     socket_connection_setup_timeout_max_ms: Annotated[
-        int, setting(30_000, "Most time for a connection to be made.", at_least=1)
+        int, setting(30_000, "Longest time to establish a connection.", at_least=1)
     ]
     connections_max_idle_ms: Annotated[
         int, setting(540_000, "Idle connections are closed after this time.")
     ]
     send_buffer_bytes: Annotated[
-        int, setting(-1, "SO_SNDBUF; -1 is the system's choice.", at_least=-1)
+        int, setting(-1, "SO_SNDBUF; -1 is the system's default.", at_least=-1)
     ]
     receive_buffer_bytes: Annotated[
-        int, setting(-1, "SO_RCVBUF; -1 is the system's choice.", at_least=-1)
+        int, setting(-1, "SO_RCVBUF; -1 is the system's default.", at_least=-1)
     ]
     metadata_max_age_ms: Annotated[
-        int, setting(300_000, "Metadata older than this is asked for anew.", at_least=0)
+        int, setting(300_000, "Metadata older than this is updated.", at_least=0)
     ]
     metadata_recovery_strategy: Annotated[
         str,
@@ -97,18 +103,18 @@ class CommonOptions(TypedDict, total=False):
     ]
     metadata_recovery_rebootstrap_trigger_ms: Annotated[
         int,
-        setting(300_000, "Without metadata for so long, start from the bootstrap servers again."),
+        setting(300_000, "After so long without metadata, the bootstrap servers are used again."),
     ]
-    metrics_num_samples: Annotated[int, setting(2, "Samples kept for a metric.", at_least=1)]
+    metrics_num_samples: Annotated[int, setting(2, "Number of samples of a metric.", at_least=1)]
     metrics_sample_window_ms: Annotated[
         int, setting(30_000, "Length of a sample of a metric.", at_least=0)
     ]
     security_protocol: Annotated[
-        str, setting("PLAINTEXT", "How to speak with brokers.", one_of=_PROTOCOLS)
+        str, setting("PLAINTEXT", "Whether to use TLS (SSL) and a login (SASL).", one_of=_PROTOCOLS)
     ]
     sasl_mechanism: Annotated[str, setting("GSSAPI", "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.")]
     sasl_jaas_config: Annotated[
-        str | None, setting(None, "Login as Kafka's property files have it.")
+        str | None, setting(None, "Login in the format of Kafka's property files.")
     ]
     sasl_plain_username: Annotated[str | None, setting(None, "User for PLAIN and SCRAM.")]
     sasl_plain_password: Annotated[str | None, setting(None, "Password for PLAIN and SCRAM.")]
@@ -116,106 +122,133 @@ class CommonOptions(TypedDict, total=False):
     ssl_truststore_type: Annotated[str, setting("JKS", "PEM or PKCS12.")]
     ssl_truststore_password: Annotated[str | None, setting(None, "Password of the truststore.")]
     ssl_truststore_certificates: Annotated[
-        str | None, setting(None, "Trusted certificates themselves, in PEM.")
+        str | None, setting(None, "Trusted certificates as text in PEM.")
     ]
-    ssl_keystore_location: Annotated[str | None, setting(None, "File of this client's key.")]
+    ssl_keystore_location: Annotated[
+        str | None, setting(None, "File with this client's key and certificates.")
+    ]
     ssl_keystore_type: Annotated[str, setting("JKS", "PEM or PKCS12.")]
     ssl_keystore_password: Annotated[str | None, setting(None, "Password of the keystore.")]
-    ssl_keystore_key: Annotated[str | None, setting(None, "This client's key itself, in PEM.")]
+    ssl_keystore_key: Annotated[str | None, setting(None, "This client's key as text in PEM.")]
     ssl_keystore_certificate_chain: Annotated[
-        str | None, setting(None, "This client's certificates themselves, in PEM.")
+        str | None, setting(None, "This client's certificates as text in PEM.")
     ]
     ssl_key_password: Annotated[str | None, setting(None, "Password of this client's key.")]
     ssl_endpoint_identification_algorithm: Annotated[
-        str, setting("https", "https checks the broker's name, empty does not.")
+        str, setting("https", "https verifies the broker's host name, an empty text does not.")
     ]
     ssl_enabled_protocols: Annotated[
-        str | Sequence[str], setting(("TLSv1.2", "TLSv1.3"), "Versions of TLS.")
+        str | Sequence[str], setting(("TLSv1.2", "TLSv1.3"), "Allowed versions of TLS.")
     ]
-    ssl_cipher_suites: Annotated[str | Sequence[str], setting((), "Suites; empty is the default.")]
-    ssl_cafile: Annotated[str | None, setting(None, "Trusted certificates: a file in PEM.")]
-    ssl_certfile: Annotated[str | None, setting(None, "This client's certificate in PEM.")]
-    ssl_keyfile: Annotated[str | None, setting(None, "This client's key in PEM.")]
-    ssl_check_hostname: Annotated[bool, setting(True, "Whether the broker's name is checked.")]
-    ssl_context: Annotated[Any, setting(None, "An ssl.SSLContext, instead of all of these.")]
+    ssl_cipher_suites: Annotated[
+        str | Sequence[str], setting((), "Allowed cipher suites; empty allows OpenSSL's defaults.")
+    ]
+    ssl_cafile: Annotated[str | None, setting(None, "File with trusted certificates in PEM.")]
+    ssl_certfile: Annotated[
+        str | None, setting(None, "File with this client's certificates in PEM.")
+    ]
+    ssl_keyfile: Annotated[str | None, setting(None, "File with this client's key in PEM.")]
+    ssl_check_hostname: Annotated[
+        bool, setting(True, "Whether the broker's host name is verified.")
+    ]
+    ssl_context: Annotated[
+        Any, setting(None, "An ssl.SSLContext, instead of all other ssl settings.")
+    ]
 
 
 class ProducerOptions(CommonOptions, total=False):
-    """What `Producer` takes."""
+    """The settings of `Producer`."""
 
     acks: Annotated[
         str | int,
-        setting("all", "Who must have a record: 0 nobody, 1 the leader, all the in-sync replicas."),
+        setting(
+            "all", "Replicas that must store a record: 0 none, 1 the leader, all the in-sync ones."
+        ),
     ]
     enable_idempotence: Annotated[
         bool,
-        setting(None, "Each record once and in order, whatever is retried. On where acks allow."),
+        setting(
+            None, "Stores each record once and in order, despite retries. On if acks allows it."
+        ),
     ]
     transactional_id: Annotated[
-        str | None, setting(None, "Name of the producer across restarts, for transactions.")
+        str | None, setting(None, "Name of the producer across restarts; enables transactions.")
     ]
     transaction_timeout_ms: Annotated[
-        int, setting(60_000, "An open transaction is aborted after this time.", at_least=1)
+        int, setting(60_000, "A transaction that is open for so long is aborted.", at_least=1)
     ]
     buffer_memory: Annotated[
-        int, setting(33_554_432, "Bytes of records that wait to be sent.", at_least=0)
+        int, setting(33_554_432, "Bytes of memory for records that wait to be sent.", at_least=0)
     ]
-    batch_size: Annotated[int, setting(16_384, "Bytes of a batch, and of a block.", at_least=0)]
-    linger_ms: Annotated[int, setting(5, "Wait for more records before sending.", at_least=0)]
+    batch_size: Annotated[
+        int, setting(16_384, "Bytes of a batch, and of a block of buffer_memory.", at_least=0)
+    ]
+    linger_ms: Annotated[int, setting(5, "Time that a batch waits for more records.", at_least=0)]
     max_request_size: Annotated[
-        int, setting(1_048_576, "Most bytes of a request, and of a record.", at_least=0)
+        int, setting(1_048_576, "Largest request and largest record in bytes.", at_least=0)
     ]
     max_block_ms: Annotated[
-        int, setting(60_000, "Wait in send for memory and metadata.", at_least=0)
+        int, setting(60_000, "Longest wait of send for memory and metadata.", at_least=0)
     ]
     delivery_timeout_ms: Annotated[
-        int, setting(120_000, "From send to success or failure at the latest.", at_least=0)
+        int, setting(120_000, "Longest time from send to success or failure.", at_least=0)
     ]
     retries: Annotated[
         int, setting(_MAX_INT, "Attempts after the first.", at_least=0, at_most=_MAX_INT)
     ]
     max_in_flight_requests_per_connection: Annotated[
-        int, setting(5, "Unanswered requests on a connection.", at_least=1)
+        int, setting(5, "Requests without a response on a connection.", at_least=1)
     ]
     compression_type: Annotated[
         str,
         setting(
-            "none", "How batches are packed.", one_of=("none", "gzip", "snappy", "lz4", "zstd")
+            "none", "Compression of batches.", one_of=("none", "gzip", "snappy", "lz4", "zstd")
         ),
     ]
     compression_gzip_level: Annotated[int, setting(-1, "1 to 9; -1 is the default.", at_most=9)]
     compression_lz4_level: Annotated[int, setting(9, "1 to 17.", at_least=1, at_most=17)]
     compression_zstd_level: Annotated[int, setting(3, "-131072 to 22.", at_most=22)]
     partitioner: Annotated[
-        Any, setting(None, "Chooses partitions; without one: key hash, else sticky.")
+        Any,
+        setting(None, "Chooses partitions; by default the key's hash, without a key a sticky one."),
     ]
     partitioner_ignore_keys: Annotated[
-        bool, setting(False, "Records with keys are spread like those without.")
+        bool, setting(False, "Records with keys are distributed like those without.")
     ]
     partitioner_adaptive_partitioning_enable: Annotated[
-        bool, setting(True, "Slow brokers get fewer records without a key.")
+        bool, setting(True, "Slow brokers get fewer of the records without a key.")
     ]
     partitioner_availability_timeout_ms: Annotated[
-        int, setting(0, "A partition whose broker is silent for so long is left out.", at_least=0)
+        int,
+        setting(0, "Partitions whose broker is not ready for so long are not chosen.", at_least=0),
     ]
-    key_serializer: Annotated[Any, setting(None, "From key to bytes; bytes are passed on.")]
-    value_serializer: Annotated[Any, setting(None, "From value to bytes; bytes are passed on.")]
-    interceptors: Annotated[Sequence[Any], setting((), "See every record and its fate.")]
+    key_serializer: Annotated[Any, setting(None, "Serializes keys; without one they are bytes.")]
+    value_serializer: Annotated[
+        Any, setting(None, "Serializes values; without one they are bytes.")
+    ]
+    interceptors: Annotated[
+        Sequence[Any], setting((), "Objects that see every record and its outcome.")
+    ]
     metadata_max_idle_ms: Annotated[
-        int, setting(300_000, "A topic not used for so long is forgotten.", at_least=5_000)
+        int,
+        setting(
+            300_000, "Metadata of a topic that is unused for so long is dropped.", at_least=5_000
+        ),
     ]
 
 
 class ConsumerOptions(CommonOptions, total=False):
-    """What `Consumer` takes."""
+    """The settings of `Consumer`."""
 
-    group_id: Annotated[str | None, setting(None, "The group; without one: assign, no commits.")]
-    group_instance_id: Annotated[str | None, setting(None, "Name of a static member.")]
+    group_id: Annotated[
+        str | None, setting(None, "The consumer group; without one, use assign, and do not commit.")
+    ]
+    group_instance_id: Annotated[str | None, setting(None, "Name of a static member of the group.")]
     group_protocol: Annotated[
-        str, setting("classic", "How the group works.", one_of=("classic", "consumer"))
+        str, setting("classic", "The protocol of the group.", one_of=("classic", "consumer"))
     ]
     group_remote_assignor: Annotated[
-        str | None, setting(None, "The broker's assignor, with group_protocol=consumer.")
+        str | None, setting(None, "Assignor of the broker, with group_protocol=consumer.")
     ]
     partition_assignment_strategy: Annotated[
         str | Sequence[Any],
@@ -225,99 +258,109 @@ class ConsumerOptions(CommonOptions, total=False):
         ),
     ]
     session_timeout_ms: Annotated[
-        int, setting(45_000, "A member that is silent for so long is out.", at_least=1)
+        int, setting(45_000, "A member without heartbeats for so long is removed.", at_least=1)
     ]
-    heartbeat_interval_ms: Annotated[int, setting(3_000, "Between two heartbeats.", at_least=1)]
+    heartbeat_interval_ms: Annotated[
+        int, setting(3_000, "Time between two heartbeats.", at_least=1)
+    ]
     max_poll_interval_ms: Annotated[
-        int, setting(300_000, "A member that does not poll for so long leaves.", at_least=1)
+        int,
+        setting(300_000, "A member that does not poll for so long leaves the group.", at_least=1),
     ]
-    max_poll_records: Annotated[int, setting(500, "Most records that poll gives.", at_least=1)]
-    enable_auto_commit: Annotated[bool, setting(True, "Commit what was polled, by itself.")]
-    auto_commit_interval_ms: Annotated[int, setting(5_000, "Between two such commits.", at_least=0)]
+    max_poll_records: Annotated[int, setting(500, "Most records that poll returns.", at_least=1)]
+    enable_auto_commit: Annotated[bool, setting(True, "Commits polled records automatically.")]
+    auto_commit_interval_ms: Annotated[
+        int, setting(5_000, "Time between two automatic commits.", at_least=0)
+    ]
     auto_offset_reset: Annotated[
         str,
         setting(
-            "latest", "Where to start without an offset: earliest, latest, none, by_duration:…"
+            "latest", "Start without a committed offset: earliest, latest, none, by_duration:…"
         ),
     ]
     isolation_level: Annotated[
         str,
         setting(
             "read_uncommitted",
-            "Whether records of open and aborted transactions are seen.",
+            "Whether records of open and aborted transactions are returned.",
             one_of=("read_uncommitted", "read_committed"),
         ),
     ]
-    fetch_min_bytes: Annotated[int, setting(1, "A broker waits for so many bytes.", at_least=0)]
-    fetch_max_wait_ms: Annotated[int, setting(500, "It waits no longer than this.", at_least=0)]
-    fetch_max_bytes: Annotated[int, setting(52_428_800, "Most bytes of an answer.", at_least=0)]
-    max_partition_fetch_bytes: Annotated[
-        int, setting(1_048_576, "Most bytes of a partition in an answer.", at_least=0)
+    fetch_min_bytes: Annotated[
+        int, setting(1, "A broker responds once it has so many bytes.", at_least=0)
     ]
-    check_crcs: Annotated[bool, setting(True, "Whether batches are checked.")]
-    client_rack: Annotated[str, setting("", "Where this client is, to read from a near replica.")]
+    fetch_max_wait_ms: Annotated[
+        int, setting(500, "A broker responds after this time at the latest.", at_least=0)
+    ]
+    fetch_max_bytes: Annotated[int, setting(52_428_800, "Most bytes of a response.", at_least=0)]
+    max_partition_fetch_bytes: Annotated[
+        int, setting(1_048_576, "Most bytes of a partition in a response.", at_least=0)
+    ]
+    check_crcs: Annotated[bool, setting(True, "Whether the checksums of batches are verified.")]
+    client_rack: Annotated[str, setting("", "Rack of this client, to read from a replica nearby.")]
     exclude_internal_topics: Annotated[
         bool, setting(True, "Patterns do not match internal topics.")
     ]
     allow_auto_create_topics: Annotated[bool, setting(True, "Subscribing may create the topic.")]
-    key_deserializer: Annotated[Any, setting(None, "From bytes to key.")]
-    value_deserializer: Annotated[Any, setting(None, "From bytes to value.")]
-    interceptors: Annotated[Sequence[Any], setting((), "See records and commits.")]
+    key_deserializer: Annotated[Any, setting(None, "Deserializes keys.")]
+    value_deserializer: Annotated[Any, setting(None, "Deserializes values.")]
+    interceptors: Annotated[Sequence[Any], setting((), "Objects that see records and commits.")]
 
 
 class AdminOptions(CommonOptions, total=False):
-    """What `Admin` takes."""
+    """The settings of `Admin`."""
 
     retries: Annotated[
         int, setting(_MAX_INT, "Attempts after the first.", at_least=0, at_most=_MAX_INT)
     ]
 
 
-def resolve(kind: type[Options], given: Mapping[str, object]) -> Options:
-    """All settings of a client: those given, checked, and the defaults of the others.
+def resolve(kind: type[Options], options: Mapping[str, object]) -> Options:
+    """Returns all settings of a client: the given options, checked, and defaults.
 
-    ConfigError names the setting and what it may be; of one that does not exist, the nearest.
+    Raises ConfigError with the name of the setting and the allowed values, or the nearest name
+    for a setting that does not exist.
     """
     declared = settings_of(kind)
-    for name in given:
+    for name in options:
         if name not in declared:
             near = difflib.get_close_matches(name.replace(".", "_"), declared, n=1, cutoff=0.6)
             hint = f": did you mean {near[0]}?" if near else ""
             raise ConfigError(f"there is no setting {name}{hint}")
-    found: dict[str, object] = {}
-    for name, (base, about) in declared.items():
-        value = given.get(name, about.default)
+    resolved: dict[str, object] = {}
+    for name, (base, spec) in declared.items():
+        value = options.get(name, spec.default)
         if value is _REQUIRED:
-            raise ConfigError(f"{name} is missing: {about.doc}")
-        found[name] = value if value is about.default else _checked(name, value, base, about)
-    return cast("Options", found)
+            raise ConfigError(f"{name} is missing: {spec.doc}")
+        resolved[name] = value if value is spec.default else _parse(name, value, base, spec)
+    return cast("Options", resolved)
 
 
 def from_properties(
     kind: type[Options], properties: Mapping[str, str]
 ) -> tuple[dict[str, object], list[str]]:
-    """What a Kafka property file says to a client, as keyword arguments, and the names it says in
-    vain: settings of other clients, or of Java alone."""
+    """Returns the keyword arguments in a Kafka property file, and the names of other properties:
+    settings of other clients, or of Java only."""
     declared = settings_of(kind)
-    known: dict[str, object] = {}
-    unknown: list[str] = []
+    options: dict[str, object] = {}
+    unknown_names: list[str] = []
     for name, text in properties.items():
         key = name.replace(".", "_")
         if key in declared and declared[key][0] is not Any:
-            known[key] = text
+            options[key] = text
         else:
-            unknown.append(name)
-    return known, unknown
+            unknown_names.append(name)
+    return options, unknown_names
 
 
 @cache
 def settings_of(kind: type[Any]) -> dict[str, tuple[Any, Setting]]:
-    """Every setting of a client: its type and what else is declared of it."""
-    found = {}
+    """Returns every setting of a client: its type and its declaration."""
+    declared = {}
     for name, hint in get_type_hints(kind, include_extras=True).items():
-        base, about = get_args(hint)
-        found[name] = (base, about)
-    return found
+        base, spec = get_args(hint)
+        declared[name] = (base, spec)
+    return declared
 
 
 def servers(settings: CommonOptions) -> list[str]:
@@ -325,30 +368,30 @@ def servers(settings: CommonOptions) -> list[str]:
 
 
 def items(value: str | Sequence[str]) -> list[str]:
-    """A list setting, which may have been given as text with commas."""
+    """Returns the items of a list setting, which may be a text with commas."""
     parts = value.split(",") if isinstance(value, str) else value
     return [part.strip() for part in parts if part.strip()]
 
 
-def _checked(name: str, value: object, base: Any, about: Setting) -> object:
+def _parse(name: str, value: object, base: Any, spec: Setting) -> object:
     types = get_args(base) if isinstance(base, UnionType) else (base,)
     if base is Any or (value is None and type(None) in types):
         return value
     if bool in types:
         value = _bool(name, value)
     elif int in types and str not in types:
-        value = _int(name, value, about)
+        value = _int(name, value, spec)
     elif types == (str,) or types == (str, type(None)):
         if not isinstance(value, str):
             raise ConfigError(f"{name}={value!r}: it must be text")
     elif isinstance(value, bytes | Mapping) or not isinstance(value, int | str | Sequence):
-        raise ConfigError(f"{name}={value!r} does not fit: {about.doc}")
-    if about.one_of:
-        by_folded = {each.lower(): each for each in about.one_of}
-        chosen = by_folded.get(str(value).lower())
-        if chosen is None:
-            raise ConfigError(f"{name}={value}: it is one of {', '.join(about.one_of)}")
-        value = chosen
+        raise ConfigError(f"{name}={value!r} is not valid: {spec.doc}")
+    if spec.one_of:
+        choices = {choice.lower(): choice for choice in spec.one_of}
+        choice = choices.get(str(value).lower())
+        if choice is None:
+            raise ConfigError(f"{name}={value}: it must be one of {', '.join(spec.one_of)}")
+        value = choice
     return value
 
 
@@ -357,11 +400,11 @@ def _bool(name: str, value: object) -> bool:
         return value
     text = value.lower() if isinstance(value, str) else ""
     if text not in ("true", "false"):
-        raise ConfigError(f"{name}={value!r}: it is true or false")
+        raise ConfigError(f"{name}={value!r}: it must be true or false")
     return text == "true"
 
 
-def _int(name: str, value: object, about: Setting) -> int:
+def _int(name: str, value: object, spec: Setting) -> int:
     if isinstance(value, str):
         try:
             value = int(value)
@@ -369,7 +412,7 @@ def _int(name: str, value: object, about: Setting) -> int:
             raise ConfigError(f"{name}={value!r}: it must be a whole number") from None
     if isinstance(value, bool) or not isinstance(value, int):
         raise ConfigError(f"{name}={value!r}: it must be a whole number")
-    low, high = about.at_least, about.at_most
+    low, high = spec.at_least, spec.at_most
     if (low is not None and value < low) or (high is not None and value > high):
         bounds = [f"at least {low}"] if low is not None else []
         bounds += [f"at most {high}"] if high is not None else []
