@@ -1,4 +1,4 @@
-"""The `penstock` program: its commands, each in a file of its own."""
+"""The `penstock` program: finds and runs the command, whose module is imported on demand."""
 
 import os
 import sys
@@ -32,11 +32,11 @@ COMMANDS = {
 """The module and attribute of each command: a function or a typer app."""
 
 _COMPLETION = "_PENSTOCK_COMPLETE"
-"""Set by the shell when it asks which words could come next."""
+"""Environment variable that the shell sets when it asks for completions."""
 
 
 def new_app(only: str | None = None) -> typer.Typer:
-    """The program with all its commands, or with one: others then cost no time to import."""
+    """Returns the program with all commands, or with one, which is quicker to import."""
     app = typer.Typer(
         name="penstock",
         help="Kafka that you can pip install: Kafka's wire protocol and Kafka's files.",
@@ -59,7 +59,7 @@ def new_app(only: str | None = None) -> typer.Typer:
 
 
 def new_group(about: str) -> typer.Typer:
-    """A command with commands of its own."""
+    """Returns a typer app for a command with subcommands."""
     return typer.Typer(
         help=about,
         no_args_is_help=True,
@@ -68,8 +68,8 @@ def new_group(about: str) -> typer.Typer:
     )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         print(f"penstock {__version__}")
         raise typer.Exit
 
@@ -84,16 +84,16 @@ def _options(
 
 
 def main() -> None:
-    """Entry point of the installed program."""
+    """The entry point of the installed program."""
     words = completed_words(os.environ) if _COMPLETION in os.environ else sys.argv
     named = words[1] if len(words) > 1 else None
     new_app(named if named in COMMANDS else None)(prog_name="penstock")
 
 
 def completed_words(environment: Mapping[str, str]) -> list[str]:
-    """The words that are typed already when a shell asks for the next; the last may be half done.
+    """Returns the complete words of the command line for which a shell requests completions.
 
-    bash tells them in COMP_WORDS, the others in a variable of typer's.
+    bash passes the command line in COMP_WORDS, other shells in a variable of typer's.
     """
     typed = environment.get("_TYPER_COMPLETE_ARGS") or environment.get("COMP_WORDS", "")
     words = typed.split()

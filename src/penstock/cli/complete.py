@@ -1,4 +1,4 @@
-"""Names from the cluster, for the shell that completes a word: quick, and silent when it fails."""
+"""Shell completion with names from the cluster: quick, and silent if it fails."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from penstock.client.admin.admin import Admin
 
 TIMEOUT_S = 1.0
-"""Whoever presses Tab does not wait longer."""
+"""How long a user who presses Tab waits at most."""
 
 
 def topics(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -20,13 +20,13 @@ def topics(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def groups(ctx: typer.Context, incomplete: str) -> list[str]:
-    return _names(ctx, incomplete, lambda admin: [each.group_id for each in admin.list_groups()])
+    return _names(ctx, incomplete, lambda admin: [group.group_id for group in admin.list_groups()])
 
 
 def transactional_ids(ctx: typer.Context, incomplete: str) -> list[str]:
     def find(admin: "Admin") -> list[str]:
-        found = admin.list_transactions().values()
-        return [each.transactional_id for listed in found for each in listed]
+        by_broker = admin.list_transactions().values()
+        return [listing.transactional_id for listings in by_broker for listing in listings]
 
     return _names(ctx, incomplete, find)
 
@@ -38,24 +38,24 @@ def users(ctx: typer.Context, incomplete: str) -> list[str]:
 def _names(
     ctx: typer.Context, incomplete: str, find: "Callable[[Admin], Iterable[str]]"
 ) -> list[str]:
-    """What `find` gives, as far as it begins like the word; nothing if anything goes wrong."""
-    given = ctx.params
+    """Returns the names that start with `incomplete`; nothing if anything goes wrong."""
+    params = ctx.params
     try:
         session = Session(
-            given.get("bootstrap_server") or DEFAULT_SERVER,
-            given.get("config_file"),
-            given.get("settings"),
+            params.get("bootstrap_server") or DEFAULT_SERVER,
+            params.get("config_file"),
+            params.get("settings"),
             TIMEOUT_S,
         )
-        session.out = _Silent()
+        session.out = _SilentOutput()
         with session.admin() as admin:
             return sorted(name for name in find(admin) if name.startswith(incomplete))
-    except (Exception, SystemExit):  # noqa: BLE001 - the shell shows nothing of it
+    except (Exception, SystemExit):  # noqa: BLE001 - completion must not print errors
         return []
 
 
-class _Silent(Output):
-    """Nothing may be printed between the user's words."""
+class _SilentOutput(Output):
+    """Output that prints nothing, because the user is typing a command."""
 
     def __init__(self) -> None:
         super().__init__(as_json=True)

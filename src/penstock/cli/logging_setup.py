@@ -1,4 +1,4 @@
-"""How the log lines of a running broker look: for people, or one JSON object a line."""
+"""The log format of a running broker: for people, or one JSON object per line."""
 
 import json
 import logging
@@ -30,7 +30,7 @@ class HumanFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line: time, level, component, message, and whatever the line was given."""
+    """One object per line: time, level, component, message and the `extra` fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
@@ -51,12 +51,12 @@ def _component(record: logging.LogRecord) -> str:
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:
-    """What the line was given as `extra`."""
+    """Returns the fields that were passed as `extra`."""
     return {name: value for name, value in vars(record).items() if name not in _KNOWN}
 
 
 def set_up_logging(log_format: LogFormat, level: str) -> None:
-    """All log lines go to standard error; standard output has what the user waits for."""
+    """Sends all log lines to standard error; standard output is for results."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else HumanFormatter())
     root = logging.getLogger()

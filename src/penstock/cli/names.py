@@ -1,8 +1,8 @@
-"""How topics, partitions and settings are named on the command line. All of it is pure.
+"""Parses topics, partitions and settings on the command line. No I/O.
 
-A word made of letters that topics may have (`orders.eu`) is the name of a topic. Any other word is
-a regular expression that must match whole names (`orders.*`); a comma stands for "or", as with
-Kafka's scripts.
+An argument that consists of characters that topic names may have (`orders.eu`) is the name of a
+topic. Any other argument is a regular expression that must match whole names (`orders.*`); a comma
+means "or", as in Kafka's scripts.
 """
 
 import re
@@ -18,16 +18,16 @@ _RANGE = re.compile(r"([0-9]+)?(-)?([0-9]+)?")
 
 
 def is_name(word: str) -> bool:
-    """Whether the word names one topic; otherwise it is a pattern."""
+    """Returns whether the argument names one topic; otherwise it is a pattern."""
     return _NAME.fullmatch(word) is not None
 
 
 def pattern(word: str) -> Callable[[str], bool]:
-    """Whether a whole name fits a regular expression."""
+    """Returns a function that tells whether a whole name matches a regular expression."""
     try:
         compiled = re.compile(word)
     except re.error as error:
-        raise UsageError(f"'{word}' is no regular expression: {error}") from None
+        raise UsageError(f"'{word}' is not a regular expression: {error}") from None
     return lambda name: compiled.fullmatch(name) is not None
 
 
@@ -38,11 +38,11 @@ def choose_topics(
     *,
     must_match: bool = True,
 ) -> list[str]:
-    """The topics that the words mean, each once.
+    """Returns the topics that the arguments select, each once.
 
-    Patterns only see the `visible` ones; a name may also be that of a `hidden` one (internal), or
-    of none at all: the broker will say so. A pattern that fits nothing is an error if it
-    `must_match`.
+    Patterns match `visible` topics only. A name is returned as it is: it may be that of a `hidden`
+    (internal) topic, and the broker reports an unknown one. With `must_match`, a pattern without a
+    match is an error.
     """
     chosen: dict[str, None] = {}
     for word in words:
@@ -50,18 +50,18 @@ def choose_topics(
         if all(is_name(name) for name in names):
             chosen |= dict.fromkeys(names)
             continue
-        fits = pattern(word.replace(",", "|"))
-        found = sorted(name for name in visible if fits(name))
-        if not found and must_match:
-            internal = any(fits(name) for name in hidden)
+        matches = pattern(word.replace(",", "|"))
+        topics = sorted(name for name in visible if matches(name))
+        if not topics and must_match:
+            internal = any(matches(name) for name in hidden)
             hint = ": add --internal for internal ones" if internal else ""
             raise _unknown(f"no topic matches '{word}'{hint}")
-        chosen |= dict.fromkeys(found)
+        chosen |= dict.fromkeys(topics)
     return list(chosen)
 
 
 class PartitionSet(NamedTuple):
-    """Numbers of partitions as they were asked for: `0,2-4,7-`. Without ranges: all."""
+    """A selection of partitions: `0,2-4,7-`. Without ranges it contains all."""
 
     ranges: tuple[tuple[int, int | None], ...] = ()
 
@@ -74,62 +74,62 @@ class PartitionSet(NamedTuple):
     def parse(cls, text: str) -> "PartitionSet":
         ranges = []
         for part in text.split(","):
-            found = _RANGE.fullmatch(part.strip())
-            if found is None or found[1] is None or (found[3] and not found[2]):
-                raise UsageError(f"'{text}' names no partitions: write 3, 0,2 or 4-7 or 4-")
-            low = int(found[1])
-            high = low if not found[2] else None if found[3] is None else int(found[3])
+            match = _RANGE.fullmatch(part.strip())
+            if match is None or match[1] is None or (match[3] and not match[2]):
+                raise UsageError(f"'{text}' does not name partitions: write 3, 0,2 or 4-7 or 4-")
+            low = int(match[1])
+            high = low if not match[2] else None if match[3] is None else int(match[3])
             if high is not None and high < low:
-                raise UsageError(f"'{part}' is no range: the smaller number comes first")
+                raise UsageError(f"'{part}' is not a range: the smaller number comes first")
             ranges.append((low, high))
         return cls(tuple(ranges))
 
     def missing(self, count: int) -> list[int]:
-        """Numbers that were named one by one, and that a topic with `count` partitions lacks."""
+        """Returns the partitions that a topic with `count` partitions does not have."""
         return sorted({low for low, _ in self.ranges if low >= count})
 
 
-class TopicWord(NamedTuple):
-    """A topic, or a pattern, with partitions: `orders:0,2-4`."""
+class TopicSelection(NamedTuple):
+    """A topic or pattern with partitions: `orders:0,2-4`."""
 
     topic: str
     partitions: PartitionSet
 
     @classmethod
-    def parse(cls, word: str) -> "TopicWord":
+    def parse(cls, word: str) -> "TopicSelection":
         topic, colon, numbers = word.rpartition(":")
         if not colon:
             return cls(word, PartitionSet())
         if not topic:
-            raise UsageError(f"'{word}' names no topic: write TOPIC or TOPIC:PARTITIONS")
+            raise UsageError(f"'{word}' does not name a topic: write TOPIC or TOPIC:PARTITIONS")
         return cls(topic, PartitionSet.parse(numbers))
 
 
 def choose_partitions(
     words: Iterable[str], counts: Mapping[str, int], hidden: Collection[str] = ()
 ) -> list[TopicPartition]:
-    """The partitions that the words mean, each once, sorted.
+    """Returns the partitions that the arguments select, sorted, each once.
 
-    `counts` has the number of partitions of every topic; patterns do not see those in `hidden`.
+    `counts` has the number of partitions of every topic; patterns do not match `hidden` ones.
     """
     chosen: set[TopicPartition] = set()
     visible = [name for name in counts if name not in hidden]
     for word in words:
-        wanted = TopicWord.parse(word)
-        for topic in choose_topics([wanted.topic], visible, hidden):
+        selection = TopicSelection.parse(word)
+        for topic in choose_topics([selection.topic], visible, hidden):
             if topic not in counts:
                 raise _unknown(
                     f"there is no topic {topic}, or this user may not see it: "
                     "check the name against penstock topic list"
                 )
-            if missing := wanted.partitions.missing(counts[topic]):
+            if missing := selection.partitions.missing(counts[topic]):
                 raise _unknown(
                     f"topic {topic} has no partition {missing[0]}: it has 0 to {counts[topic] - 1}"
                 )
             chosen.update(
                 TopicPartition(topic, number)
                 for number in range(counts[topic])
-                if wanted.partitions.has(number)
+                if selection.partitions.has(number)
             )
     return sorted(chosen)
 
@@ -139,42 +139,43 @@ def _unknown(message: str) -> KafkaError:
 
 
 def one_partition(word: str) -> TopicPartition:
-    """`orders:3` as a partition."""
+    """Parses a partition: `orders:3`."""
     topic, _, number = word.rpartition(":")
     if not topic or not number.isascii() or not number.isdecimal():
-        raise UsageError(f"'{word}' is no partition: write TOPIC:PARTITION, such as orders:0")
+        raise UsageError(f"'{word}' is not a partition: write TOPIC:PARTITION, such as orders:0")
     return TopicPartition(topic, int(number))
 
 
 def key_values(words: Iterable[str], option: str) -> dict[str, str]:
-    """`KEY=VALUE` words by their keys. The value may be empty, and may have more = in it."""
-    found: dict[str, str] = {}
+    """Parses `KEY=VALUE` arguments. A value may be empty and may contain `=`."""
+    values: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key.strip():
             raise UsageError(f"{option} {word}: it must be KEY=VALUE")
-        found[key.strip()] = value
-    return found
+        values[key.strip()] = value
+    return values
 
 
 def replica_lists(text: str) -> list[list[int]]:
-    """Brokers of partitions as Kafka's `--replica-assignment` has them: `0:1,1:2`."""
+    """Parses the replicas of each partition as in Kafka's `--replica-assignment`: `0:1,1:2`."""
     try:
         lists = [[int(broker) for broker in part.split(":")] for part in text.split(",")]
     except ValueError:
         raise UsageError(
-            f"'{text}' is no assignment: write the brokers of each partition, such as 0:1,1:2 for "
+            f"'{text}' is not an assignment: write the brokers of each partition, such as 0:1,1:2 "
+            "for "
             "partition 0 on brokers 0 and 1, partition 1 on 1 and 2"
         ) from None
     return lists
 
 
-def count_of(number: int, one: str, many: str | None = None) -> str:
-    """`1 topic`, `2 topics`."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
+def count_of(number: int, singular: str, plural: str | None = None) -> str:
+    """Returns a number with its noun: `1 topic`, `2 topics`."""
+    return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
 def and_more(items: Sequence[object], at_most: int = 10) -> str:
-    """Items for a sentence; of many only the first ones."""
-    shown = ", ".join(map(str, items[:at_most]))
-    return shown if len(items) <= at_most else f"{shown} and {len(items) - at_most} more"
+    """Returns the items for a sentence; of many only the first ones."""
+    text = ", ".join(map(str, items[:at_most]))
+    return text if len(items) <= at_most else f"{text} and {len(items) - at_most} more"

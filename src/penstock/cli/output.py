@@ -1,7 +1,7 @@
-"""What commands print: tables for people, JSON for programs, progress on long work.
+"""Output of commands: tables for people, JSON for programs, progress bars for long operations.
 
-Results go to standard output, everything else to standard error. Colours and progress bars are for
-terminals only; a table that goes into a pipe or a file is plain, one line for each row, never cut.
+Results go to standard output, everything else to standard error. Colours and progress bars appear
+only on a terminal; in a pipe or a file a table is plain text with one untruncated line per row.
 """
 
 import json
@@ -21,11 +21,11 @@ _GAP = "  "
 
 
 class UsageError(Exception):
-    """A command was called in a way that makes no sense; its text says what to do. Exit code 2."""
+    """A command was called with wrong arguments; the text says what to do. Exit code 2."""
 
 
 class Marked:
-    """A value that stands out on a terminal: `style` is one of rich's, such as `red`."""
+    """A value that is highlighted on a terminal; `style` is a style of rich, such as `red`."""
 
     def __init__(self, value: object, style: str) -> None:
         self.value = value
@@ -33,7 +33,7 @@ class Marked:
 
 
 class Output:
-    """Where a command puts its results. With `as_json`, one JSON document and no tables."""
+    """The output of a command. With `as_json` it is one JSON document instead of tables."""
 
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
@@ -47,34 +47,34 @@ class Output:
         document: object = None,
         empty: str = "nothing to show",
     ) -> None:
-        """Rows under their columns; numbers to the right, None as a dash.
+        """Prints rows under their columns; numbers are right-aligned, None is a dash.
 
         As JSON it is a list of objects with the columns' names (lower case, _ for spaces), or
-        `document` where that says it better. `empty` is said to people when there are no rows.
+        `document` if it is given. `empty` is printed for people if there are no rows.
         """
-        listed = [list(row) for row in rows]
+        cells = [list(row) for row in rows]
         if self.as_json:
             names = [column.lower().replace(" ", "_").replace("-", "_") for column in columns]
             self.document(
-                [dict(zip(names, row, strict=True)) for row in listed]
+                [dict(zip(names, row, strict=True)) for row in cells]
                 if document is None
                 else document
             )
             return
-        if not listed:
+        if not cells:
             self.note(empty)
             return
         heads = [column.upper() for column in columns]
-        rights = [_is_number([row[index] for row in listed]) for index in range(len(columns))]
+        rights = [_is_number([row[index] for row in cells]) for index in range(len(columns))]
         if sys.stdout.isatty():
-            _print_rich(title, heads, rights, listed)
+            _print_rich(title, heads, rights, cells)
             return
         if title is not None:
             print(title)
-        print("\n".join(text_table(heads, rights, listed)))
+        print("\n".join(text_table(heads, rights, cells)))
 
     def fields(self, fields: Mapping[str, object], *, document: object = None) -> None:
-        """Names and values, one to a line."""
+        """Prints names and values, one per line."""
         if self.as_json:
             self.document(dict(fields) if document is None else document)
             return
@@ -83,30 +83,30 @@ class Output:
             print(f"{name + ':':<{width + 1}} {shown(value)}")
 
     def document(self, value: object) -> None:
-        """A JSON document, indented on a terminal."""
+        """Prints a JSON document, indented on a terminal."""
         indent = 2 if sys.stdout.isatty() else None
         print(json.dumps(plain(value), ensure_ascii=False, indent=indent))
 
     def line(self, text: str) -> None:
-        """A line of the result, for people only: with JSON the document says it."""
+        """Prints a line of the result, for people only."""
         if not self.as_json:
             print(text)
 
     def done(self, text: str, document: object = None) -> None:
-        """Say what was done; as JSON `document`, or nothing."""
+        """Prints what was done; as JSON, `document` if it is given."""
         if not self.as_json:
             print(text)
         elif document is not None:
             self.document(document)
 
     def note(self, text: str) -> None:
-        """Something beside the result, on standard error."""
+        """Prints a remark on standard error, for people only."""
         if not self.as_json:
             print(text, file=sys.stderr)
 
     @contextmanager
     def progress(self, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-        """A progress bar on a terminal, nothing elsewhere. Gives a function to call with steps."""
+        """Shows a progress bar on a terminal. Yields a function that advances it by some steps."""
         if self.as_json or not sys.stderr.isatty():
             yield lambda steps: None
             return
@@ -147,16 +147,16 @@ def _print_rich(
     for head, right in zip(heads, rights, strict=True):
         table.add_column(head, justify="right" if right else "left", overflow="fold")
     for row in rows:
-        styles = [each.style if isinstance(each, Marked) else "" for each in row]
-        table.add_row(*(Text(shown(each), style) for each, style in zip(row, styles, strict=True)))
+        styles = [cell.style if isinstance(cell, Marked) else "" for cell in row]
+        table.add_row(*(Text(shown(cell), style) for cell, style in zip(row, styles, strict=True)))
     Console(highlight=False).print(table)
 
 
 def text_table(
     heads: Sequence[str], rights: Sequence[bool], rows: Iterable[Sequence[object]]
 ) -> list[str]:
-    """The lines of a table without lines and colours, as it goes into a pipe."""
-    cells = [list(heads), *([shown(each) for each in row] for row in rows)]
+    """Returns the lines of a table in plain text."""
+    cells = [list(heads), *([shown(cell) for cell in row] for row in rows)]
     widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
     lines = []
     for row in cells:
@@ -169,27 +169,28 @@ def text_table(
 
 
 def _width(text: str) -> int:
-    """Columns on a terminal: some letters take two."""
+    """Returns the width on a terminal, where some letters take two columns."""
     if text.isascii():
         return len(text)
     return len(text) + sum(east_asian_width(letter) in "WF" for letter in text)
 
 
 def _is_number(values: Sequence[object]) -> bool:
-    bare = [each.value if isinstance(each, Marked) else each for each in values]
-    numbers = [each for each in bare if each is not None]
+    bare = [value.value if isinstance(value, Marked) else value for value in values]
+    numbers = [value for value in bare if value is not None]
     return bool(numbers) and all(
-        isinstance(each, int | float) and not isinstance(each, bool | Enum) for each in numbers
+        isinstance(number, int | float) and not isinstance(number, bool | Enum)
+        for number in numbers
     )
 
 
 def kafka_id(value: UUID) -> str:
-    """An id as Kafka writes it: 22 letters."""
+    """Returns an id in Kafka's notation, 22 characters."""
     return urlsafe_b64encode(value.bytes).decode().rstrip("=")
 
 
 def shown(value: object) -> str:
-    """A value as people read it."""
+    """Returns a value as text for people."""
     if isinstance(value, Marked):
         return shown(value.value)
     if isinstance(value, UUID):
@@ -207,21 +208,22 @@ def shown(value: object) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     if isinstance(value, list | tuple | set | frozenset) and type(value).__str__ is object.__str__:
-        return ",".join(shown(each) for each in value) or "-"
+        return ",".join(shown(item) for item in value) or "-"
     return _escaped(str(value))
 
 
 def _escaped(text: str) -> str:
-    """Names come from others: what would move the cursor or break a row is shown by its code."""
+    """Escapes unprintable characters, because names from a cluster could move the cursor."""
     if text.isprintable():
         return text
     return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text
     )
 
 
 def plain(value: object) -> object:
-    """A value as JSON has it: named tuples as objects, bytes as text, enums by name."""
+    """Returns a value as JSON: named tuples as objects, bytes as text, enums by name."""
     if isinstance(value, Marked):
         return plain(value.value)
     if value is None or isinstance(value, bool | str):
@@ -239,12 +241,12 @@ def plain(value: object) -> object:
     if isinstance(value, KafkaError):
         return {"error": value.code.name, "message": value.message}
     if isinstance(value, Mapping):
-        return {_key(key): plain(each) for key, each in value.items()}
+        return {_key(key): plain(item) for key, item in value.items()}
     as_dict = getattr(value, "_asdict", None)
     if as_dict is not None:
-        return {name: plain(each) for name, each in as_dict().items()}
+        return {name: plain(item) for name, item in as_dict().items()}
     if isinstance(value, Iterable):
-        return [plain(each) for each in value]
+        return [plain(item) for item in value]
     return str(value)
 
 
@@ -253,14 +255,14 @@ def _key(key: object) -> str:
 
 
 def moment(timestamp_ms: int) -> datetime | None:
-    """A Kafka timestamp as a time; None for -1."""
+    """Returns a Kafka timestamp as a datetime; None for -1."""
     if timestamp_ms < 0:
         return None
     return datetime.fromtimestamp(timestamp_ms / 1000, UTC)
 
 
 def fail(text: str, *, code: str = "FAILED", as_json: bool = False, status: int = 1) -> NoReturn:
-    """End the program with an error on standard error."""
+    """Ends the program with an error on standard error."""
     if as_json:
         print(json.dumps({"error": code, "message": text}, ensure_ascii=False), file=sys.stderr)
     elif code in ("FAILED", "USAGE", "NOT_CONFIRMED"):
@@ -273,15 +275,15 @@ def fail(text: str, *, code: str = "FAILED", as_json: bool = False, status: int 
 def fail_many(
     reasons: Mapping[str, tuple[str, str]], done: Sequence[str], *, as_json: bool = False
 ) -> NoReturn:
-    """End the program with the codes and texts of what failed; `done` is what went well."""
+    """Ends the program with the code and text of each failure; `done` lists what succeeded."""
     if as_json:
         code, message = next(iter(reasons.values()))
-        each = {item: {"error": code, "message": text} for item, (code, text) in reasons.items()}
-        found = {"error": code, "message": message, "errors": each, "done": list(done)}
-        print(json.dumps(found, ensure_ascii=False), file=sys.stderr)
+        errors = {item: {"error": code, "message": text} for item, (code, text) in reasons.items()}
+        document = {"error": code, "message": message, "errors": errors, "done": list(done)}
+        print(json.dumps(document, ensure_ascii=False), file=sys.stderr)
     else:
         for code, text in reasons.values():
             print(f"penstock: {text} ({code})", file=sys.stderr)
         if done:
-            print(f"penstock: went well: {', '.join(done)}", file=sys.stderr)
+            print(f"penstock: succeeded: {', '.join(done)}", file=sys.stderr)
     raise SystemExit(1)

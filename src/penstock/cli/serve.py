@@ -1,4 +1,4 @@
-"""`penstock serve`: run a broker."""
+"""`penstock serve`: runs a broker."""
 
 import sys
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ def serve(
         Path | None,
         typer.Argument(
             metavar="[SERVER.PROPERTIES]",
-            help="Kafka's own file of settings. Without one: 127.0.0.1:9092, ./penstock-data.",
+            help="Kafka's settings file. Without one: 127.0.0.1:9092, ./penstock-data.",
             show_default=False,
         ),
     ] = None,
@@ -35,36 +35,39 @@ def serve(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="A setting, over what the file says. May be given several times.",
+            help="A setting, overriding the file. May be repeated.",
         ),
     ] = None,
     log_format: Annotated[
-        LogFormat, typer.Option("--log-format", help="How log lines look, on standard error.")
+        LogFormat, typer.Option("--log-format", help="The format of log lines on standard error.")
     ] = LogFormat.HUMAN,
     log_level: Annotated[
-        LogLevel, typer.Option("--log-level", help="The least that is logged.")
+        LogLevel, typer.Option("--log-level", help="The lowest level that is logged.")
     ] = LogLevel.INFO,
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
 
-    Settings have Kafka's names. One line on standard output says when clients may come, and where.
+    Settings have Kafka's names. One line on standard output tells when and
+    where clients can connect.
     """
-    # Imported here so that other commands do not wait for the broker's modules.
+    # Imported here because the modules of the broker would slow down other commands.
     from penstock.broker.main import run
     from penstock.core.errors import KafkaError
 
     set_up_logging(log_format, log_level.value)
     try:
-        run(properties, settings or [], _say_ready)
+        run(properties, settings or [], _print_ready)
     except KafkaError as error:
         print(f"penstock: {error.message}", file=sys.stderr)
         raise typer.Exit(1) from None
 
 
-def _say_ready(endpoints: "Sequence[Endpoint]") -> None:
-    """The line that a user, or a script, waits for: the addresses as clients are told them."""
-    where = [
-        f"[{each.host}]:{each.port}" if ":" in each.host else f"{each.host}:{each.port}"
-        for each in endpoints
+def _print_ready(endpoints: "Sequence[Endpoint]") -> None:
+    """Prints the line that users and scripts wait for, with the advertised addresses."""
+    addresses = [
+        f"[{endpoint.host}]:{endpoint.port}"
+        if ":" in endpoint.host
+        else f"{endpoint.host}:{endpoint.port}"
+        for endpoint in endpoints
     ]
-    print(f"penstock is ready on {', '.join(where)}", flush=True)
+    print(f"penstock is ready on {', '.join(addresses)}", flush=True)

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.cli.names import (
     PartitionSet,
-    TopicWord,
+    TopicSelection,
     and_more,
     choose_partitions,
     choose_topics,
@@ -44,7 +44,7 @@ def test_a_pattern_that_fits_nothing() -> None:
     with pytest.raises(KafkaError, match="--internal"):
         choose_topics(["__.*"], TOPICS, ["__hidden"])
     assert choose_topics(["x.*"], TOPICS, must_match=False) == []
-    with pytest.raises(UsageError, match="is no regular expression"):
+    with pytest.raises(UsageError, match="is not a regular expression"):
         choose_topics(["(x"], TOPICS)
 
 
@@ -77,8 +77,8 @@ def test_partitions_of_topics() -> None:
         choose_partitions(["missing"], counts)
     with pytest.raises(KafkaError, match="topic orders has no partition 3: it has 0 to 2"):
         choose_partitions(["orders:3"], counts)
-    with pytest.raises(UsageError, match="names no topic"):
-        TopicWord.parse(":3")
+    with pytest.raises(UsageError, match="does not name a topic"):
+        TopicSelection.parse(":3")
 
 
 def test_one_partition() -> None:

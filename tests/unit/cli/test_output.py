@@ -174,7 +174,7 @@ def test_failures_of_some(printed: Shown) -> None:
     assert printed() == (
         "",
         "penstock: a exists (TOPIC_ALREADY_EXISTS)\npenstock: b: 0 (INVALID_PARTITIONS)\n"
-        "penstock: went well: c\n",
+        "penstock: succeeded: c\n",
     )
     with pytest.raises(SystemExit):
         fail_many(reasons, ["c"], as_json=True)

@@ -43,7 +43,7 @@ def failing(error: BaseException) -> Callable[[], None]:
                 {"b": None},
             ),
             1,
-            "penstock: topic a: none (UNKNOWN_TOPIC_OR_PARTITION)\npenstock: went well: b\n",
+            "penstock: topic a: none (UNKNOWN_TOPIC_OR_PARTITION)\npenstock: succeeded: b\n",
         ),
         (KeyboardInterrupt(), 130, ""),
         (typer.Abort(), 130, ""),

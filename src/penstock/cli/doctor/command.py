@@ -1,4 +1,4 @@
-"""`penstock doctor`: what is wrong between here and a cluster (E3, E4, E6, E7)."""
+"""`penstock doctor`: finds out why a cluster cannot be used from here (E3, E4, E6, E7)."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ from penstock.cli.output import Output
 from penstock.cli.session import Session, in_commands, with_session
 
 if TYPE_CHECKING:
-    from penstock.cli.doctor.examination import Finding
+    from penstock.cli.doctor.diagnosis import StepResult
 
 _STYLES = {"ok": "32", "warning": "33", "failed": "1;31", "skipped": "2"}
 
@@ -32,7 +32,7 @@ def doctor(
         typer.Option(
             "--topic",
             "-t",
-            help="Write a record to this topic and read it again, instead of one made for it.",
+            help="Write a record to this topic and read it back, instead of a temporary topic.",
             autocompletion=complete.topics,
             show_default=False,
         ),
@@ -42,67 +42,69 @@ def doctor(
         typer.Option("--read-only", help="Write nothing: no topic, no record."),
     ] = False,
 ) -> None:
-    """Walk from the address to a record there and back, and explain the first thing that is wrong.
+    """Check every step from the address to a record there and back; explain the first failure.
 
     Steps: address, name, connection, TLS, versions, login, metadata, advertised listeners, topic,
     produce, fetch, clock, group coordinator. Logins and TLS are set with -X or --command-config as
-    for every other client. The exit code is 1 if something is wrong; warnings leave it 0.
+    for every other command. The exit code is 1 if something is wrong, 0 if there are only warnings.
     """
-    from penstock.cli.doctor.examination import Examination, run_examination
+    from penstock.cli.doctor.diagnosis import Diagnosis, run_diagnosis
     from penstock.client.settings import ConsumerOptions
 
-    findings: list[Finding] = []
+    results: list[StepResult] = []
 
-    def tell(found: "Finding") -> None:
-        found = found._replace(
-            text=in_commands(found.text),
-            todo=None if found.todo is None else in_commands(found.todo),
+    def report(result: "StepResult") -> None:
+        result = result._replace(
+            text=in_commands(result.text),
+            remedy=None if result.remedy is None else in_commands(result.remedy),
         )
-        findings.append(found)
+        results.append(result)
         if not session.out.as_json:
-            _print(session.out, found)
+            _print(session.out, result)
 
     options = session.options(ConsumerOptions)
-    where = address if address is not None else str(options["bootstrap_servers"])
-    examination = Examination(where, options, tell, topic=topic, read_only=read_only)
-    is_well = run_examination(examination)
+    target = address if address is not None else str(options["bootstrap_servers"])
+    diagnosis = Diagnosis(target, options, report, topic=topic, read_only=read_only)
+    is_healthy = run_diagnosis(diagnosis)
     if session.out.as_json:
-        session.out.document(_document(findings, is_well))
-    elif is_well:
-        session.out.line("all is well" if not _warned(findings) else "it works; see the warnings")
-    if not is_well:
+        session.out.document(_document(results, is_healthy))
+    elif is_healthy:
+        has_warnings = any(result.status == "warning" for result in results)
+        session.out.line("it works; see the warnings" if has_warnings else "all is well")
+    if not is_healthy:
         raise SystemExit(1)
 
 
-def _warned(findings: "list[Finding]") -> bool:
-    return any(each.status == "warning" for each in findings)
-
-
-def _document(findings: "list[Finding]", is_well: bool) -> dict[str, object]:
-    wrong = next((each for each in findings if each.status == "failed"), None)
+def _document(results: "list[StepResult]", is_healthy: bool) -> dict[str, object]:
+    failure = next((result for result in results if result.status == "failed"), None)
     return {
-        "ok": is_well,
+        "ok": is_healthy,
         "problem": None
-        if wrong is None
-        else {"step": wrong.step, "error": wrong.code, "cause": wrong.text, "todo": wrong.todo},
+        if failure is None
+        else {
+            "step": failure.step,
+            "error": failure.code,
+            "cause": failure.text,
+            "todo": failure.remedy,
+        },
         "steps": [
             {
-                "step": each.step,
-                "status": each.status,
-                "text": each.text,
-                "todo": each.todo,
-                "milliseconds": round(each.milliseconds, 1),
-                **({"details": each.details} if each.details else {}),
+                "step": result.step,
+                "status": result.status,
+                "text": result.text,
+                "todo": result.remedy,
+                "milliseconds": round(result.milliseconds, 1),
+                **({"details": result.details} if result.details else {}),
             }
-            for each in findings
+            for result in results
         ],
     }
 
 
-def _print(out: Output, found: "Finding") -> None:
-    word = f"{found.status.value:<8}"
+def _print(out: Output, result: "StepResult") -> None:
+    status = f"{result.status.value:<8}"
     if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
-        word = f"\x1b[{_STYLES[found.status.value]}m{word}\x1b[0m"
-    out.line(f"{word} {found.step:<21} {found.text}  ({found.milliseconds:.0f} ms)")
-    if found.todo is not None:
-        out.line(f"{'':<8} {'':<21} → {found.todo}")
+        status = f"\x1b[{_STYLES[result.status.value]}m{status}\x1b[0m"
+    out.line(f"{status} {result.step:<21} {result.text}  ({result.milliseconds:.0f} ms)")
+    if result.remedy is not None:
+        out.line(f"{'':<8} {'':<21} → {result.remedy}")

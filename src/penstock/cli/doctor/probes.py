@@ -1,4 +1,4 @@
-"""What `penstock doctor` tries on the network: names, connections, TLS, who is there."""
+"""The network I/O of `penstock doctor`: names, connections, TLS, identifying services."""
 
 import asyncio
 import contextlib
@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from penstock.cli.doctor.steps import (
+from penstock.cli.doctor.checks import (
     Address,
-    Kind,
-    Trouble,
+    Problem,
+    Service,
     explain_connection,
     explain_name,
     recognise,
@@ -26,36 +26,36 @@ from penstock.net.client.context import ConnectionContext
 from penstock.net.client.node_connection import NodeConnection
 
 _LISTEN_S: Final = 1.0
-"""How long a stranger may take to say something."""
+"""How long an unknown service may take to respond."""
 
-_QUESTIONS: Final = (b"GET / HTTP/1.0\r\n\r\n", b"srvr\n")
-"""What web servers and ZooKeeper answer, one to a connection."""
+_PROBES: Final = (b"GET / HTTP/1.0\r\n\r\n", b"srvr\n")
+"""Requests that web servers and ZooKeeper respond to, one per connection."""
 
 
 async def resolve(host: str, port: int) -> list[str]:
-    """The addresses of a host, each once."""
+    """Returns the addresses of a host, each once."""
     loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise explain_name(host, error) from None
-    return list(dict.fromkeys(str(each[4][0]) for each in found))
+    return list(dict.fromkeys(str(info[4][0]) for info in addresses))
 
 
 async def connect(address: Address, timeout_s: float) -> str:
-    """Make a connection and close it again; which of the host's addresses it went to."""
+    """Connects and closes the connection; returns the address that was reached."""
     try:
         async with asyncio.timeout(timeout_s):
             _, writer = await asyncio.open_connection(address.host, address.port)
     except OSError as error:
-        raise explain_connection(address, _telling(error), timeout_s) from None
+        raise explain_connection(address, _specific_error(error), timeout_s) from None
     reached = str(writer.get_extra_info("peername")[0])
     await _close(writer)
     return reached
 
 
-def _telling(error: OSError) -> OSError:
-    """Of a host with several addresses, asyncio joins the errors to one without a number."""
+def _specific_error(error: OSError) -> OSError:
+    """Restores the type of an error that asyncio merged from several addresses."""
     if error.errno is None and "[Errno 111]" in str(error):
         return ConnectionRefusedError(str(error))
     return error
@@ -64,29 +64,29 @@ def _telling(error: OSError) -> OSError:
 async def tls_session(
     address: Address, context: ssl.SSLContext, name: str | None, timeout_s: float
 ) -> tuple[dict[str, object], str, str]:
-    """Shake hands; the certificate, the version and the cipher. Raises what `ssl` raises."""
+    """Returns certificate, TLS version and cipher of a handshake. Raises the errors of `ssl`."""
     async with asyncio.timeout(timeout_s):
         _, writer = await asyncio.open_connection(
             address.host, address.port, ssl=context, server_hostname=name
         )
     session = writer.get_extra_info("ssl_object")
-    found = session.getpeercert() or {}, session.version(), session.cipher()[0]
+    details = session.getpeercert() or {}, session.version(), session.cipher()[0]
     await _close(writer)
-    return found
+    return details
 
 
-async def identify(address: Address) -> tuple[Kind, bytes]:
-    """What is behind a port that does not speak Kafka, and what it said."""
+async def identify(address: Address) -> tuple[Service, bytes]:
+    """Returns what listens on a port that does not speak Kafka, and its first bytes."""
     if await _speaks_tls(address):
-        return Kind.TLS, b""
-    heard = b""
-    for question in _QUESTIONS:
-        said = await _ask(address, question)
-        kind = recognise(said)
-        if kind in (Kind.HTTP, Kind.ZOOKEEPER):
-            return kind, said
-        heard = heard or said
-    return recognise(heard), heard
+        return Service.TLS, b""
+    first_greeting = b""
+    for probe in _PROBES:
+        greeting = await _send(address, probe)
+        service = recognise(greeting)
+        if service in (Service.HTTP, Service.ZOOKEEPER):
+            return service, greeting
+        first_greeting = first_greeting or greeting
+    return recognise(first_greeting), first_greeting
 
 
 async def _speaks_tls(address: Address) -> bool:
@@ -96,20 +96,20 @@ async def _speaks_tls(address: Address) -> bool:
     try:
         await tls_session(address, context, None, _LISTEN_S)
     except ssl.SSLError as error:
-        # It refuses us, but in the language of TLS.
+        # An alert is part of the TLS protocol.
         return "ALERT" in (error.reason or "")
     except OSError:
         return False
     return True
 
 
-async def _ask(address: Address, question: bytes) -> bytes:
-    """What it says to this, or by itself; nothing where it is silent."""
+async def _send(address: Address, probe: bytes) -> bytes:
+    """Returns the first bytes that the service sends; none if it is silent."""
     writer: asyncio.StreamWriter | None = None
     try:
         async with asyncio.timeout(_LISTEN_S):
             reader, writer = await asyncio.open_connection(address.host, address.port)
-            writer.write(question)
+            writer.write(probe)
             return await reader.read(1024)
     except OSError:
         return b""
@@ -128,7 +128,7 @@ async def _close(writer: asyncio.StreamWriter) -> None:
 async def linked(
     address: Address, settings: CommonOptions, *, logs_in: bool, tls: bool
 ) -> AsyncIterator[Channel]:
-    """A connection as clients have it, whose versions are known. KafkaError where there is none."""
+    """Opens a client connection with known API versions. Raises KafkaError if it fails."""
     protocol = ("SASL_" if logs_in else "") + ("SSL" if tls else "PLAINTEXT")
     connections = connection_settings({**settings, "security_protocol": protocol})
     context = ConnectionContext(connections, SystemClock(), on_disconnect=_ignore)
@@ -140,13 +140,13 @@ async def linked(
 
 
 def _ignore(node_id: int, error: KafkaError) -> None:
-    """The caller hears of it as well."""
+    """Does nothing: the error is also raised to the caller."""
 
 
 async def reachable(address: Address, timeout_s: float) -> None:
-    """Trouble where a name is not known or no connection is made."""
+    """Raises Problem if the host cannot be resolved or connected to."""
     await resolve(address.host, address.port)
     await connect(address, timeout_s)
 
 
-__all__ = ["Trouble", "connect", "identify", "linked", "reachable", "resolve", "tls_session"]
+__all__ = ["Problem", "connect", "identify", "linked", "reachable", "resolve", "tls_session"]

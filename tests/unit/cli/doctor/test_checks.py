@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from penstock.cli.doctor.steps import (
+from penstock.cli.doctor.checks import (
     Address,
-    Kind,
+    Problem,
+    Service,
     Status,
-    Trouble,
     check_certificate,
     check_clock,
     check_metadata,
@@ -19,7 +19,7 @@ from penstock.cli.doctor.steps import (
     explain_advertised,
     explain_connection,
     explain_name,
-    explain_stranger,
+    explain_other_service,
     parse_addresses,
     recognise,
 )
@@ -58,25 +58,25 @@ def test_addresses(text: str, found: list[Address]) -> None:
         ("", "no address"),
         (":9092", "no host"),
         ("a b:1", "no host"),
-        ("a:0", "no port"),
-        ("a:http", "no port"),
-        ("::1:9092", "two ways"),
+        ("a:0", "not a port"),
+        ("a:http", "not a port"),
+        ("::1:9092", "ambiguous"),
         ("http://a:9092", "web page"),
         ("a:9092/topic", "web page"),
     ],
 )
 def test_addresses_that_are_none(text: str, said: str) -> None:
-    with pytest.raises(Trouble, match=said):
+    with pytest.raises(Problem, match=said):
         parse_addresses(text)
 
 
 def test_names_that_are_not_known() -> None:
     """E6"""
     unknown = socket.gaierror(socket.EAI_NONAME, "not known")
-    assert "Docker" in explain_name("kafka", unknown).todo
-    assert "getent hosts" in explain_name("kafka.example", unknown).todo
+    assert "Docker" in explain_name("kafka", unknown).remedy
+    assert "getent hosts" in explain_name("kafka.example", unknown).remedy
     again = socket.gaierror(socket.EAI_AGAIN, "again")
-    assert "name server did not answer" in explain_name("kafka", again).cause
+    assert "name server did not respond" in explain_name("kafka", again).cause
 
 
 @pytest.mark.parametrize(
@@ -92,32 +92,32 @@ def test_connections_that_fail(error: OSError, code: str, todo: str) -> None:
     """E6"""
     trouble = explain_connection(HERE, error, 5.0)
     assert trouble.code == code
-    assert todo in trouble.todo
+    assert todo in trouble.remedy
     assert "broker.example:9092" in trouble.cause
 
 
 @pytest.mark.parametrize(
     ("said", "kind"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n", Kind.HTTP),
-        (b"Zookeeper version: 3.8\n", Kind.ZOOKEEPER),
-        (b"srvr is not executed because it is not in the whitelist.\n", Kind.ZOOKEEPER),
-        (b"SSH-2.0-OpenSSH\r\n", Kind.OTHER),
-        (b"", Kind.SILENT),
+        (b"HTTP/1.1 400 Bad Request\r\n", Service.HTTP),
+        (b"Zookeeper version: 3.8\n", Service.ZOOKEEPER),
+        (b"srvr is not executed because it is not in the whitelist.\n", Service.ZOOKEEPER),
+        (b"SSH-2.0-OpenSSH\r\n", Service.OTHER),
+        (b"", Service.SILENT),
     ],
 )
-def test_strangers(said: bytes, kind: Kind) -> None:
+def test_strangers(said: bytes, kind: Service) -> None:
     assert recognise(said) is kind
-    trouble = explain_stranger(HERE, "PLAINTEXT", kind, said, "it hung up")
+    trouble = explain_other_service(HERE, "PLAINTEXT", kind, said, "it hung up")
     assert "broker.example:9092" in trouble.cause
-    assert trouble.todo
+    assert trouble.remedy
 
 
 def test_tls_and_no_tls() -> None:
-    speaks = explain_stranger(HERE, "SASL_PLAINTEXT", Kind.TLS, b"", "")
-    assert "security.protocol=SASL_SSL" in speaks.todo
-    speaks_not = explain_stranger(HERE, "SSL", Kind.KAFKA, b"", "")
-    assert "security.protocol=PLAINTEXT" in speaks_not.todo
+    speaks = explain_other_service(HERE, "SASL_PLAINTEXT", Service.TLS, b"", "")
+    assert "security.protocol=SASL_SSL" in speaks.remedy
+    speaks_not = explain_other_service(HERE, "SSL", Service.KAFKA, b"", "")
+    assert "security.protocol=PLAINTEXT" in speaks_not.remedy
 
 
 def test_a_certificate_that_ends_soon() -> None:
@@ -129,7 +129,7 @@ def test_a_certificate_that_ends_soon() -> None:
     }
     soon = check_certificate(certificate, "TLSv1.3", "X", datetime(2026, 6, 1, tzinfo=UTC))
     assert soon.status is Status.WARNING
-    assert "ends in 9 days" in soon.warnings[0]
+    assert "expires in 9 days" in soon.warnings[0]
     assert soon.details["names"] == ["broker.example", "10.0.0.1"]
     assert soon.details["issuer"] == "commonName=ca"
     assert check_certificate(certificate, "", "", datetime(2026, 1, 1, tzinfo=UTC)).status == "ok"
@@ -158,9 +158,9 @@ def test_versions() -> None:
 )
 def test_versions_that_do_not_meet(changed: dict[str, tuple[int, int] | None], said: str) -> None:
     """E4"""
-    with pytest.raises(Trouble) as caught:
+    with pytest.raises(Problem) as caught:
         check_versions(HERE, served(**changed))
-    assert said in caught.value.todo
+    assert said in caught.value.remedy
     assert caught.value.code == "UNSUPPORTED_VERSION"
 
 
@@ -181,7 +181,7 @@ def test_metadata() -> None:
     assert found.status is Status.WARNING
     assert found.details["offline"] == ["t-1"]
     assert found.details["under_replicated"] == ["t-2"]
-    with pytest.raises(Trouble, match="no broker"):
+    with pytest.raises(Problem, match="no brokers"):
         check_metadata(MetadataResponse())
 
 
@@ -204,10 +204,10 @@ def test_metadata() -> None:
 )
 def test_a_topic_that_cannot_be_used(topic: MetadataResponseTopic, min_isr: int, code: str) -> None:
     """E3, E5, E7"""
-    with pytest.raises(Trouble) as caught:
+    with pytest.raises(Problem) as caught:
         check_topic("t", topic, min_isr)
     assert caught.value.code == code
-    assert caught.value.todo
+    assert caught.value.remedy
 
 
 def test_a_topic_that_can() -> None:
@@ -219,22 +219,22 @@ def test_a_topic_that_can() -> None:
 @pytest.mark.parametrize(
     ("advertised", "asked", "code", "said"),
     [
-        ("localhost", "kafka.example", "CONNECTION_REFUSED", "which here is this machine itself"),
-        ("127.0.0.1", "10.0.0.5", "CONNECTION_REFUSED", "which here is this machine itself"),
-        ("0.0.0.0", "kafka.example", "CONNECTION_REFUSED", "no address of a machine"),
-        ("kafka", "localhost", "DNS", "as those of containers are"),
-        ("3f1c0a9b2d4e", "localhost", "DNS", "as those of containers are"),
+        ("localhost", "kafka.example", "CONNECTION_REFUSED", "which is this machine itself"),
+        ("127.0.0.1", "10.0.0.5", "CONNECTION_REFUSED", "which is this machine itself"),
+        ("0.0.0.0", "kafka.example", "CONNECTION_REFUSED", "not the address of a machine"),
+        ("kafka", "localhost", "DNS", "like those of containers"),
+        ("3f1c0a9b2d4e", "localhost", "DNS", "like those of containers"),
         ("10.1.2.3", "kafka.example", "TIMEOUT", "that fails: why"),
         ("localhost", "localhost", "CONNECTION_REFUSED", "that fails: why"),
     ],
 )
 def test_advertised_listeners(advertised: str, asked: str, code: str, said: str) -> None:
     """E6: the address that a broker gives is not one that the client can use."""
-    why = Trouble("why", "do that", code)
+    why = Problem("why", "do that", code)
     trouble = explain_advertised(4, Address(advertised, 9092), Address(asked, 19092), why)
     assert said in trouble.cause
     assert f"{asked}:19092" in trouble.cause
-    assert "advertised.listeners of broker 4" in trouble.todo
+    assert "advertised.listeners of broker 4" in trouble.remedy
     assert trouble.code == "ADVERTISED_LISTENER"
 
 
