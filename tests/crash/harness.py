@@ -80,8 +80,8 @@ def open_logs(disk: CrashDisk, scene: Scene) -> LogManager:
     manager = LogManager(disk, scene.directories, ManualClock(scene.clock.now_ms()))
     manager.startup(lambda topic: scene.config, node_id=NODE)
     for log_dir in manager.dirs:
-        assert log_dir.online, f"{log_dir}: {log_dir.error}"
-        assert not log_dir.broken, f"{log_dir}: {log_dir.broken}"
+        assert log_dir.is_online, f"{log_dir}: {log_dir.error}"
+        assert not log_dir.load_errors, f"{log_dir}: {log_dir.load_errors}"
     return manager
 
 

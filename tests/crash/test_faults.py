@@ -119,7 +119,7 @@ def checkpoint(scene: Scene) -> None:
 
 def chores(scene: Scene) -> None:
     scene.clock.advance(10 * 60 * 1000)
-    for log, task in scene.manager.tick():
+    for log, task in scene.manager.run_maintenance():
         task.run()
         log.finish_flush(task)
 
@@ -238,9 +238,9 @@ def test_a_fault(name: str, mended: str) -> None:
 def check_offline(scene: Scene, log: Log) -> None:
     """Every change is refused, for all partitions of the directory."""
     first, second = scene.manager.dirs
-    assert not first.online
-    assert second.online
-    assert scene.manager.live_dirs == [second]
+    assert not first.is_online
+    assert second.is_online
+    assert scene.manager.online_dirs == [second]
     neighbour = scene.manager.get(NEIGHBOUR)
     for other in filter(None, (log, neighbour)):
         data = data_batch([10], timestamps=[scene.clock.now_ms()])
@@ -278,7 +278,7 @@ def check_spared(scene: Scene) -> None:
     scene.flush(SPARED)
     scene.truncate(scene.log(SPARED).log_end_offset - 1, SPARED)
     scene.manager.dirs[1].checkpoint()
-    for other, task in scene.manager.tick():
+    for other, task in scene.manager.run_maintenance():
         assert other.partition == SPARED
         task.run()
         other.finish_flush(task)
@@ -312,7 +312,7 @@ def test_an_error_while_a_partition_is_created() -> None:
     new = TopicPartition("new", 0)
     with pytest.raises(KafkaStorageError, match="No space left"):
         scene.manager.get_or_create(new, TINY)
-    assert [log_dir.online for log_dir in scene.manager.dirs] == [True, False]
+    assert [log_dir.is_online for log_dir in scene.manager.dirs] == [True, False]
     disk.heal()
     log = scene.manager.get_or_create(new, TINY)
     assert log.directory == "/a/new-0"
@@ -323,7 +323,7 @@ def test_an_error_at_the_start_takes_one_directory_offline() -> None:
     scene.stop()
     disk.fail("open", "/a/hit-0/*.log", EIO)
     scene.start()
-    assert [log_dir.online for log_dir in scene.manager.dirs] == [False, True]
+    assert [log_dir.is_online for log_dir in scene.manager.dirs] == [False, True]
     scene.append(10, partition=SPARED)
     scene.manager.shutdown()
     disk.heal()
@@ -353,7 +353,7 @@ def test_a_partition_that_cannot_be_understood_is_offline_alone() -> None:
     scene.start()
     with pytest.raises(KafkaStorageError, match="leader-epoch-checkpoint, line 1"):
         scene.manager.get(HIT)
-    assert all(log_dir.online for log_dir in scene.manager.dirs)
+    assert all(log_dir.is_online for log_dir in scene.manager.dirs)
     scene.append(10, partition=NEIGHBOUR)
     scene.append(10, partition=SPARED)
     scene.manager.shutdown()
@@ -375,7 +375,7 @@ def test_a_partition_may_be_deleted_while_it_is_flushed() -> None:
         task.run()
     with pytest.raises(KafkaError):
         log.finish_flush(task, failed.value)
-    assert all(log_dir.online for log_dir in scene.manager.dirs)
+    assert all(log_dir.is_online for log_dir in scene.manager.dirs)
     with pytest.raises(KafkaError):
         log.append_as_leader(data_batch([1], timestamps=[0]), 0)
     assert not [name for name in disk.names("/a") if name.startswith("neighbour")]
@@ -398,7 +398,7 @@ def test_a_read_error(name: str) -> None:
     disk.fail("read", "/a/hit-0/*", EIO)
     with pytest.raises(KafkaStorageError, match="Input/output error"):
         READS[name](scene.log(HIT))
-    assert [log_dir.online for log_dir in scene.manager.dirs] == [False, True]
+    assert [log_dir.is_online for log_dir in scene.manager.dirs] == [False, True]
     disk.heal()
     scene.manager.shutdown()
     check_after_restart(disk, scene)

@@ -191,7 +191,7 @@ class SimBroker:
             lambda topic: topic_config(self._config, self._image.config("topics", topic)).log
         )
         for log_dir in self.logs.dirs:
-            assert not log_dir.broken, f"{log_dir}: {log_dir.broken}"
+            assert not log_dir.load_errors, f"{log_dir}: {log_dir.load_errors}"
         self._assemble()
         self._register()
         self._background_tasks.start()

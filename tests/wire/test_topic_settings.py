@@ -100,7 +100,7 @@ class Topic:
         """Has everything cleaned that is due now; keys and values afterwards."""
 
         def run(running: Broker) -> None:
-            cleaner = next(each for each in running.logs.watchers if isinstance(each, LogCleaner))
+            cleaner = next(each for each in running.logs.listeners if isinstance(each, LogCleaner))
             task = cleaner.begin()
             while task is not None:
                 task.run()

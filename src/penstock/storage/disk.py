@@ -1,11 +1,11 @@
-"""The disk as a port, and the real one.
+"""The port to the file system, and its implementation with the operating system's files.
 
-Everything the storage layer does to files goes through `Disk`, `File` and `Mapping`, so that a
-test can put a disk underneath that forgets what was not synced, tears writes, fills up or fails.
-Operations raise `OSError`, as the operating system does; the log turns it into a storage error.
+All file I/O of the storage layer goes through `Disk`, `File` and `MappedFile`, so that tests can
+use a disk that loses unsynced data, tears writes, fills up or fails. Operations raise `OSError`,
+as the operating system does; the log turns it into a storage error.
 
-What survives a power cut, by these calls alone: bytes of a file after `File.sync`, those written
-through a mapping among them; a created, renamed or removed name after `sync_directory` on its
+What survives a power failure: the bytes of a file after `File.sync`, including those
+written through a mapping; a created, renamed or removed name after `sync_directory` of its
 directory.
 """
 
@@ -24,22 +24,22 @@ from penstock.core.buffers import Buffer
 
 
 class File(Protocol):
-    """An open file without a cursor: every call names its position."""
+    """An open file without a cursor: every call has a position."""
 
     def fileno(self) -> int:
-        """The descriptor, for `os.sendfile`; `ValueError` after `close`."""
+        """Returns the descriptor, for `os.sendfile`; raises `ValueError` after `close`."""
         ...
 
     def write_at(self, data: Buffer, position: int) -> None:
-        """Writes all of `data`, or raises; after an error any part of it may be in the file."""
+        """Writes all of `data`. After an `OSError` any part of it may be in the file."""
         ...
 
     def read_at(self, position: int, size: int) -> bytes:
-        """Up to `size` bytes; fewer only at the end of the file."""
+        """Returns `size` bytes; fewer only at the end of the file."""
         ...
 
     def is_cached(self, position: int, size: int) -> bool:
-        """Whether the bytes can be had without waiting for the disk, as far as can be told."""
+        """Returns whether the bytes are probably in memory, so that a read does not block."""
         ...
 
     def size(self) -> int: ...
@@ -51,10 +51,10 @@ class File(Protocol):
         ...
 
     def allocate(self, position: int, size: int) -> None:
-        """A hint that the bytes from `position` on will be written soon.
+        """Hints that the bytes from `position` on will be written soon.
 
-        It may give the file blocks, never another size, and never fails. `truncate` takes back
-        what was not used.
+        It may allocate blocks, but never changes the size and never fails. `truncate` releases
+        the unused blocks.
         """
         ...
 
@@ -65,12 +65,12 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
-class Mapping(Protocol):
+class MappedFile(Protocol):
     """A file mapped into memory, writable, of a fixed size.
 
-    `buffer` is what `struct` packs into. A byte may be written only below what `reserve` was
-    asked for: on a full disk a write into a hole would kill the process with SIGBUS, while
-    `reserve` raises an `OSError` that stops one partition.
+    Bytes of `buffer` may be written only below the size that was passed to `reserve`: on a full
+    disk, a write into a hole would kill the process with SIGBUS, while `reserve` raises an
+    `OSError`, which stops one partition only.
     """
 
     @property
@@ -82,7 +82,7 @@ class Mapping(Protocol):
 
 
 class DiskSpace(NamedTuple):
-    """Bytes of a file system: all of them, and those that can still be written."""
+    """The bytes of a file system: in total, and those that can still be written."""
 
     total: int
     usable: int
@@ -92,17 +92,17 @@ class Disk(Protocol):
     """A file system. Paths are plain strings."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Opens for reading and writing; `create` makes an empty file where none is."""
+        """Opens a file for reading and writing; with `create` it is created if necessary."""
         ...
 
-    def map(self, path: str, size: int) -> Mapping:
-        """Maps the file's first `size` bytes, creating the file or growing it with zeros."""
+    def map(self, path: str, size: int) -> MappedFile:
+        """Maps the first `size` bytes; creates the file, or extends it with zeros, if necessary."""
         ...
 
     def read_file(self, path: str) -> bytes: ...
 
     def names(self, directory: str) -> list[str]:
-        """Names in a directory, sorted."""
+        """Returns the names in a directory, sorted."""
         ...
 
     def exists(self, path: str) -> bool: ...
@@ -116,29 +116,29 @@ class Disk(Protocol):
     def set_modified_ms(self, path: str, modified_ms: int) -> None: ...
 
     def make_directory(self, path: str) -> None:
-        """Creates the directory and its parents; fine where it exists."""
+        """Creates the directory and its parents, unless they exist."""
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Atomic; replaces a file that has the target's name."""
+        """Renames atomically; replaces a file that has the name `target`."""
         ...
 
     def remove(self, path: str) -> None:
-        """Fine where there is no such file."""
+        """Removes a file if it exists."""
         ...
 
     def remove_directory(self, path: str) -> None:
-        """Removes a directory with what is in it; fine where there is none."""
+        """Removes a directory and its content if it exists."""
         ...
 
     def sync_directory(self, path: str) -> None: ...
 
     def space(self, path: str) -> DiskSpace:
-        """The room of the file system that a directory is on."""
+        """Returns the space of the file system that contains the directory."""
         ...
 
     def lock(self, path: str) -> "Lock | None":
-        """Takes the lock file for this process, or gives None where another one holds it."""
+        """Locks the file for this process; returns None if another process has locked it."""
         ...
 
 
@@ -147,7 +147,7 @@ class Lock(Protocol):
 
 
 def replace_file(disk: Disk, path: str, data: bytes) -> None:
-    """Writes a small file so that a crash leaves the old or the new content, never a mixture."""
+    """Replaces a small file atomically: a crash leaves the old or the new content."""
     temporary = path + ".tmp"
     file = disk.open(temporary, create=True)
     try:
@@ -163,19 +163,19 @@ def replace_file(disk: Disk, path: str, data: bytes) -> None:
 _FALLOC_FL_KEEP_SIZE = 1
 
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
-_PROBES = 16
+_MAX_PROBES = 16
 _PROBE_BYTES = 128 * 1024
 
 
 def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
-    """Linux's `fallocate`, which Python has only in the form that changes the file's size."""
+    """Returns Linux's `fallocate`; Python only offers the variant that changes the file size."""
     try:
         function = ctypes.CDLL(None).fallocate64
     except (OSError, AttributeError):
         return None
     function.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
-    found: Callable[[int, int, int, int], int] = function
-    return found
+    fallocate: Callable[[int, int, int, int], int] = function
+    return fallocate
 
 
 _fallocate = _find_fallocate()
@@ -191,7 +191,7 @@ class OsFile:
 
     def fileno(self) -> int:
         if self._fd < 0:
-            # The number may be another file's by now.
+            # The descriptor may belong to another file by now.
             raise ValueError("the file is closed")
         return self._fd
 
@@ -209,19 +209,19 @@ class OsFile:
         if len(data) == size or not data:
             return data
         parts = [data]
-        got = len(data)
-        while got < size:
-            data = os.pread(self._fd, size - got, position + got)
+        received = len(data)
+        while received < size:
+            data = os.pread(self._fd, size - received, position + received)
             if not data:
                 break
             parts.append(data)
-            got += len(data)
+            received += len(data)
         return b"".join(parts)
 
     def is_cached(self, position: int, size: int) -> bool:
         probe = bytearray(1)
-        # The kernel reads ahead: what lies between two pages that are there is mostly there too.
-        step = max(size // _PROBES, _PROBE_BYTES)
+        # The kernel reads ahead: pages between two cached pages are mostly cached too.
+        step = max(size // _MAX_PROBES, _PROBE_BYTES)
         try:
             for at in (*range(position, position + size, step), position + size - 1):
                 os.preadv(self._fd, [probe], at, _NOWAIT)
@@ -243,7 +243,7 @@ class OsFile:
 
     def allocate(self, position: int, size: int) -> None:
         if _fallocate is not None:
-            # Without blocks (the disk is full, or cannot do this) the write itself will tell.
+            # An error (full disk, no support) is ignored: the write itself will fail.
             _fallocate(self._fd, _FALLOC_FL_KEEP_SIZE, position, size)
 
     def sync(self) -> None:
@@ -256,15 +256,15 @@ class OsFile:
 
 
 class OsMapping:
-    """A shared mapping: what is written is in the page cache at once, and survives kill -9."""
+    """A shared mapping: written bytes are in the page cache at once and survive kill -9."""
 
     __slots__ = ("_fd", "_map")
 
     def __init__(self, fd: int, size: int) -> None:
         self._fd = fd
         self._map = mmap.mmap(fd, size)
-        # An index is looked up here and there. Read ahead in a file that is a hole, the kernel
-        # would fill megabytes with zeros for the first entry: 20 ms for each new partition.
+        # Lookups in an index are random. With read-ahead in a file that is a hole, the kernel would
+        # fill megabytes with zeros for the first entry: 20 ms for each new partition.
         self._map.madvise(mmap.MADV_RANDOM)
 
     @property
@@ -282,7 +282,7 @@ class OsMapping:
 
 
 class OsLock:
-    """An advisory lock that the kernel drops when the process dies."""
+    """An advisory lock that the kernel releases when the process dies."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -350,15 +350,15 @@ class OsDisk:
             os.close(fd)
 
     def space(self, path: str) -> DiskSpace:
-        found = os.statvfs(path)
-        return DiskSpace(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+        status = os.statvfs(path)
+        return DiskSpace(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
 
     def lock(self, path: str) -> OsLock | None:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Java's file locks are of this other kind: this one keeps Apache Kafka out, and is
-            # kept out by it. Within one process only the first kind tells.
+            # Java uses this second kind of lock: it excludes Apache Kafka. Within one process only
+            # the first kind works.
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(fd)

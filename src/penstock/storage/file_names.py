@@ -1,4 +1,4 @@
-"""The names of the files of a partition (S1): `00000000000000000042.log` and its companions."""
+"""The names of a partition's files and directories (S1): `00000000000000000042.log` and so on."""
 
 from penstock.core.ids import TopicPartition
 
@@ -9,11 +9,11 @@ TXN_INDEX_SUFFIX = ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 
 CLEANED_SUFFIX = ".cleaned"
-"""Being written by compaction: worthless after a crash."""
+"""Being written by compaction; a start after a crash removes the file."""
 SWAP_SUFFIX = ".swap"
-"""Whole and durable, about to take its segment's place: a crash completes the swap."""
+"""Complete and durable, about to replace its segment; a start after a crash completes the swap."""
 DELETED_SUFFIX = ".deleted"
-"""Out of the log; removed for good after `file.delete.delay.ms`."""
+"""No longer part of the log; the file is removed after `file.delete.delay.ms`."""
 
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
@@ -24,17 +24,17 @@ STRAY_DIRECTORY_SUFFIX = "-stray"
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 """The log of a KRaft controller, which may share a log directory with partitions."""
 
-MAX_NAME = 255
-"""Bytes that a file system allows for the name of a directory."""
+MAX_NAME_BYTES = 255
+"""The longest directory name that a file system allows."""
 
 
 def segment_path(directory: str, base_offset: int, kind: str, suffix: str = "") -> str:
-    """Path of one file of a segment: `segment_path(d, 42, ".index", ".swap")`."""
+    """Returns the path of one file of a segment: `segment_path(d, 42, ".index", ".swap")`."""
     return f"{directory}/{base_offset:020d}{kind}{suffix}"
 
 
 def base_offset_of(name: str) -> int | None:
-    """The offset that a file name starts with; None where it does not start with 20 digits."""
+    """Returns the offset that a file name starts with; None if it does not have 20 digits."""
     digits, dot, _ = name.partition(".")
     if not dot or len(digits) != 20 or not (digits.isascii() and digits.isdigit()):
         return None
@@ -42,13 +42,13 @@ def base_offset_of(name: str) -> int | None:
 
 
 def parse_partition_directory(name: str) -> TopicPartition | None:
-    """`topic-3` as a partition; None for directories that are none, or are marked for deletion."""
-    topic, dash, partition = name.rpartition("-")
-    if not (topic and dash and partition.isascii() and partition.isdigit()):
+    """Returns the partition of a directory named `topic-3`; None for any other name."""
+    topic, dash, number = name.rpartition("-")
+    if not (topic and dash and number.isascii() and number.isdigit()):
         return None
-    found = TopicPartition(topic, int(partition))
-    # Not `topic-03`: that partition's directory is another one.
-    return found if str(found) == name and found.partition < 2**31 else None
+    partition = TopicPartition(topic, int(number))
+    # Not `topic-03`: the directory of partition 3 has another name.
+    return partition if str(partition) == name and partition.partition < 2**31 else None
 
 
 def parse_future_directory(name: str) -> TopicPartition | None:
@@ -65,15 +65,16 @@ def future_directory_name(partition: TopicPartition, unique: str) -> str:
 
 
 def stray_directory_name(partition: TopicPartition, unique: str) -> str:
-    """What the directory of a partition is called that does not belong to this broker."""
+    """Returns the new name for the directory of a partition that this broker does not host."""
     return _with_suffix(partition, unique, STRAY_DIRECTORY_SUFFIX)
 
 
 def deleted_directory_name(partition: TopicPartition, unique: str) -> str:
-    """What the directory of a partition is called until it is removed; long topics are cut."""
+    """Returns the name that a deleted partition's directory has until it is removed."""
     return _with_suffix(partition, unique, DELETE_DIRECTORY_SUFFIX)
 
 
 def _with_suffix(partition: TopicPartition, unique: str, suffix: str) -> str:
+    # Long topic names are shortened to fit.
     rest = f"-{partition.partition}.{unique}{suffix}"
-    return partition.topic[: MAX_NAME - len(rest)] + rest
+    return partition.topic[: MAX_NAME_BYTES - len(rest)] + rest

@@ -1,7 +1,8 @@
 """The settings of one log, under Kafka's topic-level names and with Kafka's defaults.
 
-A `LogConfig` is a value. The broker's own settings make the default one; a topic's overrides make
-another from it (`with_overrides`), which replaces the log's at once (S4: global and per topic).
+A `LogConfig` is a value. The broker derives the default one from its own settings; a topic's
+overrides create another one from it (`with_overrides`), which takes effect at once (S4: global and
+per topic).
 """
 
 import difflib
@@ -29,7 +30,7 @@ _DIGITS = re.compile(r"[+-]?[0-9]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """Field `segment_bytes` is the setting `segment.bytes`, and so on for each."""
+    """The settings as fields: `segment_bytes` is the setting `segment.bytes`, and so on."""
 
     segment_bytes: int = 1024 * 1024 * 1024
     segment_ms: int = 168 * HOUR_MS
@@ -61,7 +62,7 @@ class LogConfig:
     message_timestamp_after_max_ms: int = HOUR_MS
 
     max_segment_ms: int = field(init=False)
-    """`segment.ms`, or less: a compacted log rolls in time to keep `max.compaction.lag.ms`."""
+    """`segment.ms`, or less for a compacted log, which must roll within `max.compaction.lag.ms`."""
 
     def __post_init__(self) -> None:
         limit = self.segment_ms
@@ -79,7 +80,7 @@ class LogConfig:
 
     @property
     def append_policy(self) -> AppendPolicy:
-        """What of this decides whether and how a batch is stored."""
+        """The part of the settings that decides whether and how a batch is stored."""
         codec = None
         if self.compression_type != "producer":
             codec = Compression.from_name(self.compression_type)
@@ -99,7 +100,10 @@ class LogConfig:
         )
 
     def with_overrides(self, properties: Mapping[str, str]) -> "LogConfig":
-        """This config with settings given as Kafka spells them: `{"retention.ms": "1000"}`."""
+        """Returns a copy with settings under Kafka's names: `{"retention.ms": "1000"}`.
+
+        Raises INVALID_CONFIG for an unknown name or a value that is not allowed.
+        """
         changes = {_field_of(name): _parse(name, text.strip()) for name, text in properties.items()}
         config = replace(self, **changes)  # type: ignore[arg-type]
         if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
@@ -155,7 +159,7 @@ def _ratio(text: str) -> float:
 def _policies(text: str) -> frozenset[str]:
     policies = frozenset(part.strip() for part in text.split(",") if part.strip())
     if not policies <= {"delete", "compact"}:
-        raise ValueError("must be delete, compact or both, with a comma between")
+        raise ValueError("must be delete, compact or both, separated by a comma")
     return policies
 
 
@@ -163,8 +167,8 @@ _PARSERS: dict[str, Callable[[str], object]] = {
     "segment.bytes": _integer(1024 * 1024, INT_MAX),
     "segment.ms": _integer(1, LONG_MAX),
     "segment.jitter.ms": _integer(0, LONG_MAX),
-    # Kafka allows 4, with which a segment would be full before its first batch: the time index
-    # keeps a slot of 12 bytes for the roll, and needs another.
+    # Kafka allows 4, which would make a segment full before its first batch: the time index
+    # reserves a slot of 12 bytes for the roll and needs another one.
     "segment.index.bytes": _integer(24, INT_MAX),
     "index.interval.bytes": _integer(0, INT_MAX),
     "preallocate": _boolean,
@@ -189,13 +193,13 @@ _PARSERS: dict[str, Callable[[str], object]] = {
 }
 
 SETTINGS = tuple(_PARSERS)
-"""Kafka's names of the settings a log knows."""
+"""The names of the settings, as in Kafka."""
 
 
 def _field_of(name: str) -> str:
     if name not in _PARSERS:
-        near = difflib.get_close_matches(name, _PARSERS, n=1)
-        _refuse(name, f"no such topic setting{f'; did you mean {near[0]}?' if near else ''}")
+        matches = difflib.get_close_matches(name, _PARSERS, n=1)
+        _refuse(name, f"no such topic setting{f'; did you mean {matches[0]}?' if matches else ''}")
     return name.replace(".", "_")
 
 
@@ -210,5 +214,5 @@ def _refuse(name: str, reason: str) -> NoReturn:
     raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}: {reason}")
 
 
-if {each.name for each in fields(LogConfig) if each.init} != set(map(_field_of, SETTINGS)):
-    raise AssertionError("LogConfig's fields and the table of parsers name different settings")
+if {setting.name for setting in fields(LogConfig) if setting.init} != set(map(_field_of, SETTINGS)):
+    raise AssertionError("the fields of LogConfig and the table of parsers have different settings")

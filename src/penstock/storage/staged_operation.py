@@ -1,13 +1,14 @@
-"""Work in steps: some of it on the logs' own thread, some on any other (ADR 5).
+"""Operations that alternate between the event loop and a worker thread (ADR 5).
 
-An operation that needs several syncs, with changes to a log between them, is a generator. It
-changes the log itself and yields each thing that waits for the disk::
+The event loop owns the logs, a worker thread does the blocking I/O. An operation that needs several
+syncs, with changes to a log between them, is a generator. It changes the log itself and yields each
+piece of blocking work::
 
-    operation = log.begin_truncation(5)
-    while not operation.advance():                       # on the logs' own thread
+    operation = manager.begin_truncation(partition, 5)
+    while not operation.advance():                       # on the event loop
         await loop.run_in_executor(pool, operation.run)  # on any thread
 
-An `OSError` of what was yielded is raised in the generator, where it was yielded.
+An `OSError` of the work is raised in the generator, at the `yield`.
 """
 
 from collections.abc import Callable, Generator
@@ -16,25 +17,26 @@ from typing import Generic, TypeAlias, TypeVar
 T = TypeVar("T")
 
 Work: TypeAlias = Callable[[], None]
-"""Something that waits for the disk; it touches nothing that the logs' own thread changes."""
+"""Blocking I/O; it must not touch anything that the event loop changes."""
 Steps: TypeAlias = Generator[Work, None, T]
 
 
 class StagedOperation(Generic[T]):
-    """An operation under way. `result` is there once `advance` has said that it has ended."""
+    """An operation in progress. `result` is set once `advance` has returned True."""
 
     result: T
 
     def __init__(self, steps: Steps[T]) -> None:
         self.steps = steps
-        """For an operation that has this one as a part."""
+        """For an operation that includes this one."""
         self._work: Work | None = None
         self._error: OSError | None = None
 
     def advance(self) -> bool:
-        """Goes on, on the logs' own thread. False: `run` it, then come again. True: it has ended.
+        """Continues the operation, on the event loop.
 
-        Raises what the operation raises; it has ended then, too.
+        Returns False when there is work: call `run`, then `advance` again. Returns True when the
+        operation has ended. Raises the operation's exception, which also ends it.
         """
         error, self._error = self._error, None
         try:
@@ -45,7 +47,7 @@ class StagedOperation(Generic[T]):
         return False
 
     def run(self) -> None:
-        """Does what waits for the disk, on any thread."""
+        """Does the blocking work, on any thread."""
         work, self._work = self._work, None
         if work is not None:
             try:
@@ -54,7 +56,7 @@ class StagedOperation(Generic[T]):
                 self._error = error
 
     def complete(self) -> T:
-        """Does all of it here and now."""
+        """Runs the whole operation on this thread."""
         while not self.advance():
             self.run()
         return self.result

@@ -350,7 +350,7 @@ def _write_truncated(writer: LogWriter, manager: LogManager, first: bool) -> Non
     writer.send(writer.shapes(3), producer=aborted, transactional=True)
     writer.end(aborted, commit=False)
     _write_plain(writer, 90, producer=producer)
-    manager.truncate_to(writer.log.partition, kept)
+    manager.begin_truncation(writer.log.partition, kept).complete()
     writer.notes.truncate_to(kept)
     writer.epoch += 1
     _write_plain(writer, 30, producer=Producer(203, epoch=writer.epoch))
@@ -375,7 +375,7 @@ def _write_far(writer: LogWriter, manager: LogManager, first: bool) -> None:
     """Offsets that need more than 32 bits."""
     if first:
         writer.notes.first_offset = 5_000_000_000
-        manager.truncate_fully_and_start_at(writer.log.partition, writer.notes.first_offset)
+        manager.begin_full_truncation(writer.log.partition, writer.notes.first_offset).complete()
     _write_plain(writer, 100)
 
 

@@ -81,3 +81,11 @@ def fill(log: Log, count: int) -> None:
     for _ in range(count):
         log.append_as_leader(filler(100), 0)
     log.update_high_watermark(log.log_end_offset)
+
+
+def remove_deleted_files(log_dir: LogDir) -> None:
+    """Removes the files of deleted logs and segments whose delay has passed."""
+    task = log_dir.begin_removal()
+    if task is not None:
+        task.run()
+        log_dir.finish_removal(task)

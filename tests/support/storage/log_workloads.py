@@ -17,7 +17,7 @@ from penstock.records.record import Record
 from penstock.records.validate import AppendOrigin
 from penstock.storage.cleaner.cleaning_task import CleaningTask
 from penstock.storage.cleaner.log_cleaner import LogCleaner
-from penstock.storage.cleaner.steps import CleanerTask, StoreStep, SwapStep
+from penstock.storage.cleaner.steps import CheckpointStep, CleanerTask, SwapStep
 from penstock.storage.disk import Disk
 from penstock.storage.log.log import Log
 from penstock.storage.log.results import LogAppendInfo
@@ -98,7 +98,7 @@ def _unknown_to_recovery(task: CleanerTask) -> list[int]:
 def _finish(cleaner: LogCleaner, task: CleanerTask) -> CleanerTask | None:
     """Takes over what a step has made, in all turns that this needs."""
     following = cleaner.finish(task)
-    while isinstance(following, SwapStep | StoreStep):
+    while isinstance(following, SwapStep | CheckpointStep):
         following.run()
         following = cleaner.finish(following)
     return following
@@ -160,7 +160,7 @@ class Scene:
         for log in self.manager:
             history = self.histories[log.partition]
             history.most_start = max(history.most_start, log.high_watermark)
-        for log, task in self.manager.tick():
+        for log, task in self.manager.run_maintenance():
             task.run()
             log.finish_flush(task)
             self.histories[log.partition].flush(task.end_offset)
@@ -193,7 +193,7 @@ class Scene:
             if work:
                 work.pop(0)()
         assert move.error is None, f"{move.error}"
-        return move.done
+        return move.is_done
 
     # --- appends
 
@@ -294,12 +294,12 @@ class Scene:
 
     def truncate(self, offset: int, partition: TopicPartition = TP) -> None:
         self.histories[partition].truncate(
-            offset, lambda: self.manager.truncate_to(partition, offset)
+            offset, lambda: self.manager.begin_truncation(partition, offset).complete()
         )
 
     def truncate_fully(self, offset: int, partition: TopicPartition = TP) -> None:
         self.histories[partition].truncate_fully(
-            offset, lambda: self.manager.truncate_fully_and_start_at(partition, offset)
+            offset, lambda: self.manager.begin_full_truncation(partition, offset).complete()
         )
 
     def delete_records(self, offset: int, partition: TopicPartition = TP) -> None:

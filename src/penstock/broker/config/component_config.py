@@ -112,7 +112,6 @@ def chore_intervals(config: BrokerConfig) -> MaintenanceIntervals:
 
 def producer_limits(config: BrokerConfig) -> ProducerLimits:
     return ProducerLimits(
-        max_transaction_timeout_ms=config.int("transaction.max.timeout.ms"),
         producer_id_expiration_ms=config.int("producer.id.expiration.ms"),
         verify_transactions=config.bool("transaction.partition.verification.enable"),
     )

@@ -15,7 +15,8 @@ from penstock.protocol.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from penstock.security.acl import AclOperation
-from penstock.storage.manager.log_manager import LogDirDescription, LogManager
+from penstock.storage.manager.log_dir_description import LogDirDescription
+from penstock.storage.manager.log_manager import LogManager
 
 _FIRST_WITH_ERROR = 3
 

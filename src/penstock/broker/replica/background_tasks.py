@@ -49,7 +49,7 @@ class BackgroundTasks:
         while not await self._stopped_within(_TICK_S):
             try:
                 await self._tidy()
-                self._logs.retain()
+                self._logs.apply_retention()
                 for log, task in self._logs.due_flushes():
                     self._log_flusher.run(log, task)
             except KafkaError as error:

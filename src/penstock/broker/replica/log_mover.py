@@ -44,7 +44,7 @@ class LogMover:
         ended = is_told = False
         while not ended:
             ended = self._logs.advance_move(move)
-            if move.done and not is_told:
+            if move.is_done and not is_told:
                 # At once: the log before takes no more records.
                 self._replicas.on_log_moved(partition)
                 is_told = True
@@ -55,7 +55,7 @@ class LogMover:
                 workers = self._workers
                 pool = workers.clean if move.swap is None else workers.flush
                 await workers.run(pool, move.run)
-        if move.done:
+        if move.is_done:
             logger.info("%s was moved from %s to %s", partition, move.source.path, move.target.path)
 
     async def close(self) -> None:

@@ -1,10 +1,10 @@
 """The small text files of a log directory: checkpoints, the clean-shutdown marker, identities.
 
-Each has pure functions from and to its bytes, and a pair that loads and stores it through the
-disk. A file that is not there is no error: it means nothing has been noted yet. One that cannot
-be read is a `CorruptCheckpointError` with its path and the line.
+Each file has a pair of pure functions that encode and decode it, and a pair that loads and stores
+it through the disk. A missing file is not an error: nothing has been stored yet. An invalid file
+raises a `CorruptCheckpointError` with its path and line.
 
-A checkpoint has a version (0), the number of its entries, then one entry per line::
+A checkpoint consists of a version (0), the number of entries, and one entry per line::
 
     0
     2
@@ -39,7 +39,7 @@ MOVED_MARKER = ".penstock_moved"
 
 _CHECKPOINT_VERSION = 0
 _NODE_KEYS = ("broker.id", "node.id")
-"""What a node's number is called in `meta.properties`, by version: ZooKeeper's days, KRaft's."""
+"""The key of the node id in `meta.properties`, by version: with ZooKeeper, with KRaft."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 class CorruptCheckpointError(KafkaStorageError):
-    """A file of this module that cannot be read; the message names it and the line."""
+    """A file of this module is invalid; the message has its path and line."""
 
 
 class EpochEntry(NamedTuple):
@@ -59,7 +59,7 @@ class EpochEntry(NamedTuple):
 
 
 class MetaProperties(NamedTuple):
-    """`meta.properties`: whose directory this is. Version 0 says `broker.id`, 1 says `node.id`."""
+    """`meta.properties`: the owner of a log directory. Version 0 has `broker.id`, 1 `node.id`."""
 
     version: int
     cluster_id: str | None = None
@@ -68,7 +68,7 @@ class MetaProperties(NamedTuple):
 
 
 class PartitionMetadata(NamedTuple):
-    """`partition.metadata`: which topic of that name this is."""
+    """`partition.metadata`: the id of the topic, which tells it from earlier ones of that name."""
 
     version: int
     topic_id: UUID
@@ -78,12 +78,12 @@ class PartitionMetadata(NamedTuple):
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """A checkpoint of partitions and offsets."""
+    """Returns the content of an offset checkpoint."""
     return _encode(f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items())
 
 
 def decode_offsets(data: bytes, path: str) -> dict[TopicPartition, int]:
-    """The offsets in a checkpoint; `path` is for the error."""
+    """Returns the offsets in a checkpoint; `path` is for the error message."""
 
     def entry(line: str) -> tuple[TopicPartition, int]:
         topic, partition, offset = line.split()
@@ -96,24 +96,20 @@ def load_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
     return decode_offsets(disk.read_file(path), path) if disk.exists(path) else {}
 
 
-def store_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
-    replace_file(disk, path, encode_offsets(offsets))
-
-
 def encode_leader_epochs(entries: Iterable[EpochEntry]) -> bytes:
-    """The content of `leader-epoch-checkpoint`."""
+    """Returns the content of `leader-epoch-checkpoint`."""
     return _encode(f"{entry.epoch} {entry.start_offset}" for entry in entries)
 
 
 def decode_leader_epochs(data: bytes, path: str) -> list[EpochEntry]:
-    """The epochs in a `leader-epoch-checkpoint`; `path` is for the error."""
+    """Returns the epochs in a `leader-epoch-checkpoint`; `path` is for the error message."""
 
     def entry(line: str) -> EpochEntry:
-        epoch, start_offset = line.split()
-        found = EpochEntry(_integer(epoch, 32), _integer(start_offset, 64))
-        if found.epoch < 0 or found.start_offset < 0:
+        epoch_text, start_text = line.split()
+        epoch, start_offset = _integer(epoch_text, 32), _integer(start_text, 64)
+        if epoch < 0 or start_offset < 0:
             raise ValueError("negative")
-        return found
+        return EpochEntry(epoch, start_offset)
 
     return _decode(data, path, entry, "epoch start-offset")
 
@@ -128,7 +124,9 @@ def _decode(data: bytes, path: str, parse: Callable[[str], T], form: str) -> lis
     if lines:
         version = _number_line(lines, 1, path, "the version")
         if version != _CHECKPOINT_VERSION:
-            raise _malformed(path, 1, f"version {version}; {_CHECKPOINT_VERSION} is the only one")
+            raise _malformed(
+                path, 1, f"version {version} is not supported, only {_CHECKPOINT_VERSION}"
+            )
     if len(lines) < 2:
         return []
     count = _number_line(lines, 2, path, "the number of entries")
@@ -139,7 +137,7 @@ def _decode(data: bytes, path: str, parse: Callable[[str], T], form: str) -> lis
         except ValueError:
             raise _malformed(path, number, f"{line!r} is not of the form '{form}'") from None
     if len(entries) != count:
-        raise _malformed(path, 2, f"{count} entries were written, {len(entries)} are there")
+        raise _malformed(path, 2, f"there should be {count} entries, not {len(entries)}")
     return entries
 
 
@@ -148,7 +146,7 @@ def _lines(data: bytes, path: str) -> list[str]:
         text = data.decode()
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise _malformed(path, line, "bytes that are not UTF-8") from None
+        raise _malformed(path, line, "the text is not UTF-8") from None
     lines = _LINE_END.split(text)
     return lines[:-1] if lines[-1] == "" else lines
 
@@ -172,7 +170,7 @@ def _integer(text: str, bits: int) -> int:
 
 def _malformed(path: str, line: int, what: str) -> CorruptCheckpointError:
     return CorruptCheckpointError(
-        f"{path}, line {line}: {what}. Restore the file, or delete it to start without what it says"
+        f"{path}, line {line}: {what}. Restore the file, or delete it to start without it"
     )
 
 
@@ -180,12 +178,12 @@ def _malformed(path: str, line: int, what: str) -> CorruptCheckpointError:
 
 
 def encode_clean_shutdown(broker_epoch: int = -1) -> bytes:
-    """The content of `.kafka_cleanshutdown`."""
+    """Returns the content of `.kafka_cleanshutdown`."""
     return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
 
 
 def decode_clean_shutdown(data: bytes) -> int | None:
-    """The broker epoch in the marker. None where it has none: the file's being there counts."""
+    """Returns the broker epoch in the marker, or None: the existence of the file is enough."""
     try:
         content = json.loads(data)
     except ValueError:
@@ -199,31 +197,31 @@ def has_clean_shutdown(disk: Disk, log_dir: str) -> bool:
 
 
 def store_clean_shutdown(disk: Disk, log_dir: str, broker_epoch: int = -1) -> None:
-    """Notes that every log of the directory was flushed and closed; to be called after that."""
+    """Creates the marker; to be called after every log of the directory was closed."""
     replace_file(disk, f"{log_dir}/{CLEAN_SHUTDOWN_MARKER}", encode_clean_shutdown(broker_epoch))
 
 
 def remove_clean_shutdown(disk: Disk, log_dir: str) -> None:
-    """Takes the marker away for good: one that came back would hide a later crash."""
+    """Removes the marker durably: if it reappeared, it would hide a later crash."""
     disk.remove(f"{log_dir}/{CLEAN_SHUTDOWN_MARKER}")
     disk.sync_directory(log_dir)
 
 
-# --- the mark of a log that was moved
+# --- the marker of a moved log
 
 
 def has_moved_marker(disk: Disk, directory: str) -> bool:
-    """Whether the log in a directory was copied from another one, which may still be there."""
+    """Returns whether a move copied the log from another directory, which may still exist."""
     return disk.exists(f"{directory}/{MOVED_MARKER}")
 
 
 def store_moved_marker(disk: Disk, directory: str, source: str) -> None:
-    """Marks a log that was copied from the directory `source` of `log.dirs`."""
+    """Marks a log that a move copied from the log directory `source`."""
     replace_file(disk, f"{directory}/{MOVED_MARKER}", f"{source}\n".encode())
 
 
 def remove_moved_marker(disk: Disk, directory: str) -> None:
-    """Takes the mark away for good, also where that was done and is not durable yet."""
+    """Removes the marker durably, even if it was already removed without a sync."""
     disk.remove(f"{directory}/{MOVED_MARKER}")
     disk.sync_directory(directory)
 
@@ -232,14 +230,14 @@ def remove_moved_marker(disk: Disk, directory: str) -> None:
 
 
 def uuid_text(value: UUID) -> str:
-    """A UUID as Kafka prints it: base64 for URLs, without padding."""
+    """Returns a UUID as Kafka prints it: base64 for URLs, without padding."""
     return urlsafe_b64encode(value.bytes).decode().rstrip("=")
 
 
 def parse_uuid(text: str) -> UUID:
-    """The UUID that Kafka printed so; `ValueError` for anything else."""
+    """Returns the UUID that Kafka printed; raises `ValueError` for any other text."""
     if not re.fullmatch(r"[A-Za-z0-9_-]{22}(==)?", text):
-        raise ValueError(f"{text!r} is no UUID in base64")
+        raise ValueError(f"{text!r} is not a UUID in base64")
     return UUID(bytes=urlsafe_b64decode(text[:22] + "=="))
 
 
@@ -248,7 +246,7 @@ def encode_partition_metadata(metadata: PartitionMetadata) -> bytes:
 
 
 def decode_partition_metadata(data: bytes, path: str) -> PartitionMetadata:
-    """The content of `partition.metadata`; `path` is for the error."""
+    """Returns the content of `partition.metadata`; `path` is for the error message."""
     values: list[str] = []
     lines = _lines(data, path)
     for number, key in enumerate(("version", "topic_id"), 1):
@@ -260,15 +258,15 @@ def decode_partition_metadata(data: bytes, path: str) -> PartitionMetadata:
     try:
         version = _integer(values[0], 32)
     except ValueError:
-        raise _malformed(path, 1, f"{values[0]!r} is no version") from None
+        raise _malformed(path, 1, f"{values[0]!r} is not a version") from None
     if version < 0:
-        raise _malformed(path, 1, f"version {version} is not known")
+        raise _malformed(path, 1, f"version {version} is not supported")
     try:
         topic_id = parse_uuid(values[1])
     except ValueError as error:
         raise _malformed(path, 2, str(error)) from None
     if topic_id.int == 0:
-        raise _malformed(path, 2, "the topic id is zero, which no topic has")
+        raise _malformed(path, 2, "the topic id is zero, which is reserved")
     return PartitionMetadata(version, topic_id)
 
 
@@ -283,7 +281,7 @@ def store_partition_metadata(disk: Disk, directory: str, topic_id: UUID) -> None
 
 
 def encode_meta_properties(properties: MetaProperties) -> bytes:
-    """The content of `meta.properties`."""
+    """Returns the content of `meta.properties`."""
     values = {"version": str(properties.version)}
     if properties.cluster_id is not None:
         values["cluster.id"] = properties.cluster_id
@@ -295,16 +293,16 @@ def encode_meta_properties(properties: MetaProperties) -> bytes:
 
 
 def decode_meta_properties(data: bytes, path: str) -> MetaProperties:
-    """The content of `meta.properties`; `path` is for the error."""
+    """Returns the content of `meta.properties`; `path` is for the error message."""
     try:
-        found = parse_properties(data.decode("latin-1"))
+        entries = parse_properties(data.decode("latin-1"))
     except PropertiesSyntaxError as error:
         raise _malformed(path, error.line, str(error)) from None
 
     def value(key: str, parse: Callable[[str], T], kind: str) -> T | None:
-        if key not in found:
+        if key not in entries:
             return None
-        text, line = found[key]
+        text, line = entries[key]
         try:
             return parse(text)
         except ValueError:

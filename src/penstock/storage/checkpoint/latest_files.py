@@ -1,4 +1,4 @@
-"""Small files that several threads may be told to write: what was taken last is what stays."""
+"""Small files that several threads may write at the same time: the latest content wins."""
 
 import threading
 from collections.abc import Mapping
@@ -8,21 +8,21 @@ from penstock.storage.disk import Disk
 
 
 class FileWrite:
-    """Contents that were taken at some moment, to be made durable on any thread."""
+    """The content of some files at one moment, to be written on any thread."""
 
     def __init__(self, owner: "LatestFiles", serial: int, files: Mapping[str, bytes]) -> None:
         self.files = files
-        """What is written, by path."""
+        """The content by path."""
         self.error: OSError | None = None
         self._owner = owner
         self._serial = serial
 
     def write(self) -> None:
-        """Returns when these contents, or such that were taken later, are durable."""
+        """Returns when this content, or a later one, is durable."""
         self._owner.write(self._serial, self.files)
 
     def run(self) -> None:
-        """`write`, with what went wrong in `error`."""
+        """Calls `write` and keeps its `OSError` in `error`."""
         try:
             self.write()
         except OSError as error:
@@ -32,31 +32,30 @@ class FileWrite:
 class LatestFiles:
     """Files that are always written together.
 
-    `take` is for the logs' own thread. The lock is there for threads that write at the same
-    time: they come one after the other, and one that was overtaken has nothing left to do.
+    `begin_write` is called on the event loop. The lock serializes threads that write at the same
+    time; a thread whose content is outdated by then writes nothing.
     """
 
     def __init__(self, disk: Disk) -> None:
-        self.taken = 0
-        """How often contents were taken."""
+        self._last_serial = 0
         self._disk = disk
-        self._written = 0
+        self._written_serial = 0
         self._lock = threading.Lock()
 
     @property
     def is_durable(self) -> bool:
-        """Whether what was taken last is durable."""
-        return self._written == self.taken
+        """Whether the latest content is durable."""
+        return self._written_serial == self._last_serial
 
-    def take(self, files: Mapping[str, bytes]) -> FileWrite:
-        """What the files shall be from now on, by path."""
-        self.taken += 1
-        return FileWrite(self, self.taken, files)
+    def begin_write(self, files: Mapping[str, bytes]) -> FileWrite:
+        """Returns the write of new content for the files, by path."""
+        self._last_serial += 1
+        return FileWrite(self, self._last_serial, files)
 
     def write(self, serial: int, files: Mapping[str, bytes]) -> None:
-        """See `FileWrite.write`. A crash leaves each file as it was, or as it shall be."""
+        """See `FileWrite.write`. A crash leaves each file with its old or its new content."""
         with self._lock:
-            if serial <= self._written:
+            if serial <= self._written_serial:
                 return
             for path, data in files.items():
                 file = self._disk.open(_temporary(path), create=True)
@@ -70,7 +69,7 @@ class LatestFiles:
                 self._disk.rename(_temporary(path), path)
             for directory in sorted({str(Path(path).parent) for path in files}):
                 self._disk.sync_directory(directory)
-            self._written = serial
+            self._written_serial = serial
 
 
 def _temporary(path: str) -> str:

@@ -1,10 +1,10 @@
-"""The leader epochs of a partition and where each starts (R4): `leader-epoch-checkpoint`.
+"""The leader epochs of a partition and their start offsets (R4): `leader-epoch-checkpoint`.
 
-A returning follower asks for the end of its last epoch and truncates to it. So after a crash no
-epoch may be lacking that has records in the log; one too many does no harm, because loading a log
-cuts the cache to the log's start and end. The file is written with the next flush, before the
-recovery point moves: what lies above that is read again after a crash, and recovery finds in the
-batches which epochs they have.
+A follower that returns requests the end offset of its last epoch and truncates to it. After a
+crash, every epoch that has records in the log must therefore be known. An additional one does no
+harm, because loading a log truncates the cache to the log's start and end. The file is written
+with the next flush, before the recovery point advances: recovery reads the batches above the
+recovery point and finds their epochs.
 """
 
 from bisect import bisect_right
@@ -39,7 +39,7 @@ _UNDEFINED = EpochEndOffset(NO_LEADER_EPOCH, NO_OFFSET)
 
 
 class LeaderEpochCache:
-    """Epochs and start offsets, both increasing; loaded from the file in `directory`."""
+    """Epochs with start offsets, both increasing; loaded from the file in `directory`."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self.directory = directory
@@ -71,28 +71,26 @@ class LeaderEpochCache:
         return self._entries[0] if self._entries else None
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Takes note that an epoch starts at an offset; entries that contradict it go.
+        """Adds an epoch with its start offset and writes the file.
 
-        The epoch is put into memory first and is durable on return: the caller appends the
-        epoch's first batch only after that, so no crash leaves records whose epoch the file
-        lacks. Where the write fails, the error takes the partition offline, and what is in
-        memory is not asked again.
+        Entries that contradict it are dropped. The epoch is durable on return, so that no crash
+        leaves records without their epoch. An `OSError` takes the partition offline.
         """
         if self._put(EpochEntry(epoch, start_offset)):
             self.flush()
 
     def assign_unsynced(self, epoch: int, start_offset: int) -> None:
-        """`assign` without a wait: the epoch is durable with the next flush of the log."""
+        """Adds an epoch like `assign`, but the next flush of the log makes it durable."""
         if self._put(EpochEntry(epoch, start_offset)):
             self.is_stale = True
 
     def begin_write(self) -> FileWrite:
-        """The file as it should be now, to be written on any thread."""
+        """Returns the write of the current entries, for any thread."""
         self.is_stale = False
-        return self._file.take({self.path: encode_leader_epochs(self._entries)})
+        return self._file.begin_write({self.path: encode_leader_epochs(self._entries)})
 
     def assign_all(self, entries: Iterable[EpochEntry]) -> None:
-        """As `assign` for each, with one write."""
+        """Adds several epochs like `assign`, with one write."""
         entries = list(entries)
         for entry in entries:
             self._put(entry)
@@ -114,45 +112,47 @@ class LeaderEpochCache:
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEndOffset:
-        """The largest epoch known up to `epoch`, and where it ends; (-1, -1) where unknown.
+        """Returns the largest known epoch up to `epoch` and its end offset, or (-1, -1).
 
-        An epoch older than all that are known ends where the first known one starts: its records
-        are gone from the log, and a follower goes on from there.
+        An epoch older than all known ones ends where the first known one starts: its records have
+        been deleted, and a follower continues from there.
         """
         if epoch == NO_LEADER_EPOCH:
             return _UNDEFINED
         if epoch == self.latest_epoch:
             return EpochEndOffset(epoch, log_end_offset)
-        higher = bisect_right(self._entries, epoch, key=_epoch_of)
-        if higher == len(self._entries):
+        next_index = bisect_right(self._entries, epoch, key=_epoch_of)
+        if next_index == len(self._entries):
             return _UNDEFINED
-        end_offset = self._entries[higher].start_offset
-        return EpochEndOffset(self._entries[higher - 1].epoch if higher else epoch, end_offset)
+        end_offset = self._entries[next_index].start_offset
+        return EpochEndOffset(
+            self._entries[next_index - 1].epoch if next_index else epoch, end_offset
+        )
 
     def epoch_for_offset(self, offset: int) -> int | None:
-        """The epoch that holds the offset; None below the first one."""
+        """Returns the epoch of the record at the offset; None below the first epoch."""
         after = bisect_right(self._entries, offset, key=_start_of)
         return self._entries[after - 1].epoch if after else None
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Drops the epochs that start at the offset or above, in memory.
+        """Drops the epochs that start at or above the offset, in memory.
 
-        The file must be written before anything is appended in their place: an epoch that the
-        file has keeps recovery from looking for lower ones in the batches.
+        The file must be written before anything is appended: recovery does not look for epochs
+        in the batches that are lower than the last one in the file.
         """
         if end_offset < 0:
             return
-        kept = len(self._entries)
-        while kept and self._entries[kept - 1].start_offset >= end_offset:
-            kept -= 1
-        self._replace(self._entries[:kept])
+        count = len(self._entries)
+        while count and self._entries[count - 1].start_offset >= end_offset:
+            count -= 1
+        self._replace(self._entries[:count])
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Drops the epochs that end at or before the offset; the one that holds it starts there.
+        """Drops the epochs that end at or before the offset, in memory.
 
-        In memory: the file follows with the next flush, or when the log is closed. A crash before
-        that leaves epochs too many, which the next load cuts off in the same way, by the log start
-        offset that it finds. That one may be lower, too, if it was not stored either.
+        The epoch that contains the offset then starts there. The file is written with the next
+        flush or when the log is closed. After a crash before that, the next load truncates the
+        entries in the same way, to the log start offset that it reads, which may be lower.
         """
         after = bisect_right(self._entries, start_offset, key=_start_of)
         if after:
@@ -160,15 +160,15 @@ class LeaderEpochCache:
             self._replace([first, *self._entries[after:]])
 
     def replace_all(self, entries: Iterable[EpochEntry]) -> None:
-        """Takes over the epochs of a log with the same records; the next flush stores them."""
+        """Replaces all entries, in memory; the next flush writes the file."""
         self._replace(list(entries))
 
     def clear(self) -> None:
-        """Forgets all epochs, in memory. See `truncate_from_end`."""
+        """Drops all epochs, in memory. See `truncate_from_end`."""
         self._replace([])
 
     def flush(self) -> None:
-        """Writes the file, here and now; a crash leaves the old or the new one."""
+        """Writes the file on this thread; a crash leaves the old or the new one."""
         self.begin_write().write()
 
     def _replace(self, entries: list[EpochEntry]) -> None:

@@ -1,8 +1,8 @@
-"""Which transactions a cleaning meets on its way through a log, and how they ended.
+"""The transactions in the batches that a cleaning reads, and how they ended.
 
-Everything that is cleaned is decided, so the aborted transactions are known ahead of time. Their
-records go, whatever their keys. A marker stays while a batch of its transaction is left, or a
-consumer would take aborted records for committed ones, or the other way round.
+All transactions in the cleaned range have ended, so the aborted ones are known in advance. Their
+records are removed, regardless of their keys. A marker is kept while a batch of its transaction
+remains: otherwise a consumer would take aborted records for committed ones, or vice versa.
 """
 
 from collections.abc import Iterable
@@ -14,15 +14,15 @@ from penstock.storage.index.transaction_index import AbortedTxn
 
 
 class MarkerDecision(NamedTuple):
-    """What becomes of a control batch."""
+    """What to do with a control batch."""
 
-    can_go: bool
-    """Nothing of its transaction is left."""
+    can_discard: bool
+    """No batch of its transaction remains."""
     aborted: AbortedTxn | None = None
-    """The entry that the transaction index needs, because batches of the transaction are left."""
+    """The entry for the transaction index, if batches of the transaction remain."""
 
 
-class _Ongoing:
+class _OngoingTxn:
     __slots__ = ("has_batches", "txn")
 
     def __init__(self, txn: AbortedTxn) -> None:
@@ -31,10 +31,10 @@ class _Ongoing:
 
 
 class CleanedTransactions:
-    """To be told of every batch, in the order of the log, from `start_offset` on.
+    """Tracks transactions; receives every batch from `start_offset` on, in log order.
 
-    `aborted` are the transactions that were aborted and touch what is read; those that ended
-    before `start_offset` are left out.
+    `aborted` are the aborted transactions that overlap the cleaned range; those that ended before
+    `start_offset` are ignored.
     """
 
     def __init__(self, aborted: Iterable[AbortedTxn], start_offset: int = 0) -> None:
@@ -43,11 +43,11 @@ class CleanedTransactions:
             key=lambda txn: txn.first_offset,
             reverse=True,
         )
-        self._ongoing_aborted: dict[int, _Ongoing] = {}
+        self._ongoing_aborted: dict[int, _OngoingTxn] = {}
         self._ongoing_committed: set[int] = set()
 
     def on_batch(self, header: BatchHeader) -> bool:
-        """Takes note of a batch of records; says whether its transaction was aborted."""
+        """Processes a batch of records; returns whether its transaction was aborted."""
         if not header.is_transactional:
             return False
         self._start_up_to(header.last_offset)
@@ -59,22 +59,22 @@ class CleanedTransactions:
         return True
 
     def on_control_batch(self, header: BatchHeader, control_type: ControlType) -> MarkerDecision:
-        """Takes note of a control batch; says whether it is still needed."""
+        """Processes a control batch; returns whether it can be discarded."""
         if header.records_count == 0:
-            return MarkerDecision(can_go=True)
+            return MarkerDecision(can_discard=True)
         self._start_up_to(header.last_offset)
         if control_type is ControlType.ABORT:
             ended = self._ongoing_aborted.pop(header.producer_id, None)
             if ended is not None and ended.has_batches:
-                return MarkerDecision(can_go=False, aborted=ended.txn)
-            return MarkerDecision(can_go=True)
+                return MarkerDecision(can_discard=False, aborted=ended.txn)
+            return MarkerDecision(can_discard=True)
         if control_type is ControlType.COMMIT:
             has_batches = header.producer_id in self._ongoing_committed
             self._ongoing_committed.discard(header.producer_id)
-            return MarkerDecision(can_go=not has_batches)
-        return MarkerDecision(can_go=False)
+            return MarkerDecision(can_discard=not has_batches)
+        return MarkerDecision(can_discard=False)
 
     def _start_up_to(self, offset: int) -> None:
         while self._aborted and self._aborted[-1].first_offset <= offset:
             txn = self._aborted.pop()
-            self._ongoing_aborted.setdefault(txn.producer_id, _Ongoing(txn))
+            self._ongoing_aborted.setdefault(txn.producer_id, _OngoingTxn(txn))

@@ -1,9 +1,9 @@
-"""One cleaning of one log, as steps that may run on any thread (S5).
+"""One cleaning of one log, in steps that run on any thread (S5).
 
-What a cleaning needs to know of the log is frozen on the log's own thread, in a `CleaningPlan`.
-The steps then read sealed segments through files of their own and write new ones, which nobody
-else knows yet. The first step maps the dirty keys, each further one writes one new segment. After
-every step the cleaner takes over what came out of it, on the log's thread again.
+The event loop copies what a cleaning must know about the log into a `CleaningPlan`. The steps then
+read sealed segments through file handles of their own and write new segments, which nothing else
+uses yet. The first step maps the dirty keys, each further step writes one new segment. After every
+step the event loop handles the result.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from penstock.records.batch import BatchHeader
 from penstock.storage.cleaner.batch_cleaner import BatchCleaner, CleanerStats, LastRecord, map_batch
 from penstock.storage.cleaner.cleaned_transactions import CleanedTransactions
 from penstock.storage.cleaner.offset_map import BYTES_PER_ENTRY, OffsetMap
-from penstock.storage.cleaner.planning import LogToClean, SegmentFacts, group_segments
+from penstock.storage.cleaner.planning import LogToClean, SegmentSizes, group_segments
 from penstock.storage.cleaner.throttle import CleanerThrottle
 from penstock.storage.disk import Disk
 from penstock.storage.file_names import CLEANED_SUFFIX, SEGMENT_SUFFIXES, segment_path
@@ -26,27 +26,27 @@ from penstock.storage.log_config import LogConfig
 from penstock.storage.segment.batch_scan import scan_batches
 from penstock.storage.segment.log_segment import LogSegment
 
-_NAP_MS = 250
-"""How long a throttled cleaning sleeps before it looks whether it was asked to stop."""
+_SLEEP_MS = 250
+"""How often a throttled cleaning checks whether it was cancelled."""
 
 
 class CleaningAbortedError(Exception):
-    """The cleaning was asked to stop."""
+    """The cleaning was cancelled."""
 
 
-class Source(NamedTuple):
-    """A sealed segment that is cleaned."""
+class SourceSegment(NamedTuple):
+    """A sealed segment to clean."""
 
     segment: LogSegment
     path: str
-    facts: SegmentFacts
+    sizes: SegmentSizes
     end_offset: int
-    """Base offset of the next segment."""
+    """The base offset of the next segment."""
 
 
 @dataclass(frozen=True, slots=True)
 class CleaningPlan:
-    """What a cleaning knows of its log."""
+    """The state of a log when its cleaning starts."""
 
     log: Log
     disk: Disk
@@ -55,31 +55,31 @@ class CleaningPlan:
     now_ms: int
     first_dirty_offset: int
     first_uncleanable_offset: int
-    sources: Sequence[Source]
+    sources: Sequence[SourceSegment]
     dirty_position: int
-    """Where the dirty part starts in the first segment that has any."""
+    """The position of the first dirty batch in its segment."""
     aborted: Sequence[AbortedTxn]
     producers: Mapping[int, LastRecord]
 
     @classmethod
-    def of(cls, found: LogToClean, now_ms: int) -> "CleaningPlan":
-        """Freezes a log; to be called on its own thread."""
-        log = found.log
-        end = found.first_uncleanable_offset
+    def of(cls, candidate: LogToClean, now_ms: int) -> "CleaningPlan":
+        """Returns the plan for a log; to be called on the event loop."""
+        log = candidate.log
+        end = candidate.first_uncleanable_offset
         segments = [segment for segment in log.local.segments if segment.base_offset < end]
         ends = [segment.base_offset for segment in segments[1:]] + [end]
         sources = [_source(segment, after) for segment, after in zip(segments, ends, strict=True)]
-        first_dirty = log.local.segments.from_floor(found.first_dirty_offset)[0]
+        first_dirty = log.local.segments.from_floor(candidate.first_dirty_offset)[0]
         return cls(
             log=log,
             disk=log.local.disk,
             directory=log.directory,
             config=log.config,
             now_ms=now_ms,
-            first_dirty_offset=found.first_dirty_offset,
+            first_dirty_offset=candidate.first_dirty_offset,
             first_uncleanable_offset=end,
             sources=sources,
-            dirty_position=first_dirty.offset_index.lookup(found.first_dirty_offset).position,
+            dirty_position=first_dirty.offset_index.lookup(candidate.first_dirty_offset).position,
             aborted=log.aborted_transactions(segments[0].base_offset, end),
             producers={
                 producer_id: LastRecord(entry.last_data_offset, entry.producer_epoch)
@@ -88,45 +88,45 @@ class CleaningPlan:
         )
 
     def is_current(self, offset: int) -> bool:
-        """Whether the log still has the segments from this offset on, as they were.
+        """Returns whether the log still has the same segments from this offset on.
 
-        Retention may have taken some, and truncation may have changed what they hold.
+        Retention may have deleted some, and a truncation may have changed their content.
         """
         segments = self.log.local.segments
         for source in self.sources:
-            base_offset = source.facts.base_offset
+            base_offset = source.sizes.base_offset
             if base_offset >= offset and segments.floor(base_offset) is not source.segment:
                 return False
         last = self.sources[-1]
-        following = segments.higher(self.first_uncleanable_offset - 1)
+        next_segment = segments.higher(self.first_uncleanable_offset - 1)
         return (
-            following is not None
-            and following.base_offset == self.first_uncleanable_offset
-            and last.segment.size == last.facts.size
+            next_segment is not None
+            and next_segment.base_offset == self.first_uncleanable_offset
+            and last.segment.size == last.sizes.size
         )
 
 
-def _source(segment: LogSegment, end_offset: int) -> Source:
-    facts = SegmentFacts(
+def _source(segment: LogSegment, end_offset: int) -> SourceSegment:
+    sizes = SegmentSizes(
         segment.base_offset,
         segment.size,
         segment.offset_index.size_in_bytes,
         segment.time_index.size_in_bytes,
     )
-    return Source(segment, segment.log_path, facts, end_offset)
+    return SourceSegment(segment, segment.log_path, sizes, end_offset)
 
 
 class Replacement(NamedTuple):
-    """What a step has made: the segments `old` become `new`."""
+    """The result of a step: the segment `new` replaces the `old` ones."""
 
     new: LogSegment
     old: Sequence[LogSegment]
     end_offset: int
-    """Base offset of the segment after `old`."""
+    """The base offset of the segment after `old`."""
 
 
 class CleaningTask:
-    """The steps of a cleaning. `run` does the next one; `cleaner.LogCleaner` does the rest."""
+    """A cleaning. `run` does the next step, `LogCleaner` handles its result."""
 
     is_urgent = False
 
@@ -144,30 +144,30 @@ class CleaningTask:
         self.stats = CleanerStats()
         self.error: Exception | None = None
         """Why the last step failed."""
-        self.leftover: OSError | None = None
-        """Why a file that is not wanted any more could not be removed. Nothing may be swapped
-        beside it: a start after a crash would take that for a swap that was not complete."""
-        self.cancelled = False
-        """Set it from any thread to end the running step soon."""
+        self.removal_error: OSError | None = None
+        """Why an unused `.cleaned` file could not be removed. While it exists, nothing may be
+        swapped: a start after a crash would take that for an incomplete swap."""
+        self.is_cancelled = False
+        """May be set from any thread to end the running step soon."""
         self.replacement: Replacement | None = None
-        """What the last step has made, if it has made anything."""
-        self.next_base_offset = plan.sources[0].facts.base_offset
-        """Where the segments start that are not replaced yet."""
+        """The result of the last step; None if it wrote no segment."""
+        self.next_base_offset = plan.sources[0].sizes.base_offset
+        """The base offset of the first segment that is not replaced yet."""
         self.end_offset = plan.first_dirty_offset
-        """The first offset that is not cleaned, once the last step is done."""
+        """The first offset that is not cleaned, after the last step."""
         self.map_utilization = 0.0
-        """Share of the allowed memory that the keys took."""
+        """The share of the allowed memory that the keys use."""
         self._map_memory = map_memory
         self._load_factor = load_factor
         self._block = max(io_buffer // 2, 4096)
         self._throttle = throttle
         self._sleep = sleep
-        self._unpaid = 0
+        self._unthrottled_bytes = 0
         self._cleaner: BatchCleaner | None = None
         self._legacy_horizon_ms = 0
-        self._groups: list[Sequence[Source]] = []
-        self._writing: LogSegment | None = None
-        self._writing_base: int | None = None
+        self._groups: list[Sequence[SourceSegment]] = []
+        self._output_segment: LogSegment | None = None
+        self._output_base_offset: int | None = None
 
     def __repr__(self) -> str:
         return (
@@ -180,31 +180,31 @@ class CleaningTask:
         return self.plan.log.partition
 
     @property
-    def done(self) -> bool:
-        """Whether all steps are."""
+    def is_done(self) -> bool:
+        """Whether all steps have been run."""
         return self._cleaner is not None and not self._groups
 
     def run(self) -> None:
-        """Does the next step. What goes wrong is in `error` afterwards, and nothing is left."""
+        """Does the next step. After a failure `error` is set and the new files are removed."""
         self.replacement = None
         try:
             if self._cleaner is None:
                 self._map_keys()
             else:
                 self.replacement = self._write_group(self._groups.pop(0))
-        except Exception as error:  # noqa: BLE001 - whatever it is, it ends this cleaning only
+        except Exception as error:  # noqa: BLE001 - any error ends this cleaning only
             self.error = error
-            self._drop_output()
+            self._remove_output()
 
     def discard(self) -> None:
-        """Removes what the last step has made."""
+        """Removes the segment that the last step has written."""
         if self.replacement is not None:
-            self._writing = self.replacement.new
-            self._writing_base = self._writing.base_offset
+            self._output_segment = self.replacement.new
+            self._output_base_offset = self._output_segment.base_offset
             self.replacement = None
-            self._drop_output()
+            self._remove_output()
 
-    # --- the map
+    # --- mapping of the keys
 
     def _map_keys(self) -> None:
         plan = self.plan
@@ -216,13 +216,13 @@ class CleaningTask:
                 continue
             if not self._map_segment(source, position, offsets, transactions):
                 break
-            # Whatever is missing before the next segment was compacted away before.
+            # Offsets missing before the next segment were removed by an earlier cleaning.
             offsets.advance(source.end_offset - 1)
             position = 0
         self.end_offset = offsets.latest_offset + 1
         self.map_utilization = offsets.size * BYTES_PER_ENTRY / self._map_memory
         self._legacy_horizon_ms = self._legacy_horizon()
-        self._groups = self._group()
+        self._groups = self._group_sources()
         self._cleaner = BatchCleaner(
             offsets,
             CleanedTransactions(plan.aborted),
@@ -235,78 +235,85 @@ class CleaningTask:
         )
 
     def _map_size(self) -> int:
-        """Memory for as many keys as there are offsets, at most what is allowed."""
+        """Returns the memory for as many keys as offsets, at most the allowed memory."""
         count = self.plan.first_uncleanable_offset - self.plan.first_dirty_offset
         slots = max(2 * count, ceil(count / self._load_factor)) + 2
         return min(slots * BYTES_PER_ENTRY, self._map_memory)
 
     def _map_segment(
-        self, source: Source, position: int, offsets: OffsetMap, transactions: CleanedTransactions
+        self,
+        source: SourceSegment,
+        position: int,
+        offsets: OffsetMap,
+        transactions: CleanedTransactions,
     ) -> bool:
-        """Puts a segment's keys into the map; False where it became full."""
+        """Adds a segment's keys to the map; returns False if it became full."""
         start = self.plan.first_dirty_offset
         file = self.plan.disk.open(source.path)
         try:
-            size = source.facts.size
-            for found in scan_batches(file, position, size, check=True, block=self._block):
-                if not map_batch(offsets, found, start, transactions):
+            size = source.sizes.size
+            for batch in scan_batches(file, position, size, check=True, block=self._block):
+                if not map_batch(offsets, batch, start, transactions):
                     return False
-                self.stats.map_bytes_read += found.header.size
-                self.stats.map_messages_read += found.header.records_count
-                self._pace(found.header.size)
+                self.stats.map_bytes_read += batch.header.size
+                self.stats.map_messages_read += batch.header.records_count
+                self._throttle_io(batch.header.size)
         finally:
             file.close()
         return True
 
     def _legacy_horizon(self) -> int:
-        """Tombstones of old formats go from segments that were last written before this time."""
-        clean = [
+        """Returns the write time up to which a segment's old-format tombstones are removed."""
+        clean_sources = [
             source
             for source in self.plan.sources
-            if source.facts.base_offset < self.plan.first_dirty_offset
+            if source.sizes.base_offset < self.plan.first_dirty_offset
         ]
-        if not clean:
+        if not clean_sources:
             return 0
-        return self.plan.disk.modified_ms(clean[-1].path) - self.plan.config.delete_retention_ms
+        return (
+            self.plan.disk.modified_ms(clean_sources[-1].path)
+            - self.plan.config.delete_retention_ms
+        )
 
-    def _group(self) -> list[Sequence[Source]]:
+    def _group_sources(self) -> list[Sequence[SourceSegment]]:
         sources = [
-            source for source in self.plan.sources if source.facts.base_offset < self.end_offset
+            source for source in self.plan.sources if source.sizes.base_offset < self.end_offset
         ]
         groups = group_segments(
-            [source.facts for source in sources],
+            [source.sizes for source in sources],
             max_size=self.plan.config.segment_bytes,
             max_index_size=self.plan.config.segment_index_bytes,
             first_uncleanable_offset=self.plan.first_uncleanable_offset,
         )
         return [sources[group.start : group.stop] for group in groups]
 
-    # --- the new segments
+    # --- writing of new segments
 
-    def _write_group(self, group: Sequence[Source]) -> Replacement | None:
-        """Cleans some neighbours into one segment; None where one would stay as it is."""
-        segment = self._writing = self._new_segment(group)
-        output = _Output(segment, self._block)
+    def _write_group(self, group: Sequence[SourceSegment]) -> Replacement | None:
+        """Cleans adjacent segments into one; returns None if a single one would not change."""
+        segment = self._output_segment = self._new_segment(group)
+        output = _SegmentWriter(segment, self._block)
         modified_ms = 0
         for source in group:
             modified_ms = self.plan.disk.modified_ms(source.path)
             self._clean_into(output, source, keep_tombstones=modified_ms > self._legacy_horizon_ms)
-        self._pace(output.flush())
-        if len(group) == 1 and output.unchanged:
-            self._drop_output()
+        self._throttle_io(output.flush())
+        if len(group) == 1 and output.is_unchanged:
+            self._remove_output()
             return None
         segment.seal()
         segment.flush()
-        # Retention and the delete horizon of old formats go by the time of the original.
+        # Retention and the delete horizon of old formats use the write time of the original.
         segment.set_modified_ms(modified_ms)
-        self._writing = self._writing_base = None
+        self._output_segment = self._output_base_offset = None
         return Replacement(segment, [source.segment for source in group], group[-1].end_offset)
 
-    def _new_segment(self, group: Sequence[Source]) -> LogSegment:
+    def _new_segment(self, group: Sequence[SourceSegment]) -> LogSegment:
         plan = self.plan
-        base_offset = group[0].facts.base_offset
+        base_offset = group[0].sizes.base_offset
         self._remove_files(base_offset)
-        self._writing_base = base_offset
+        self._output_base_offset = base_offset
         return LogSegment(
             plan.disk,
             plan.directory,
@@ -317,69 +324,71 @@ class CleaningTask:
             suffix=CLEANED_SUFFIX,
         )
 
-    def _clean_into(self, output: "_Output", source: Source, *, keep_tombstones: bool) -> None:
+    def _clean_into(
+        self, output: "_SegmentWriter", source: SourceSegment, *, keep_tombstones: bool
+    ) -> None:
         assert self._cleaner is not None, "the keys are mapped first"
         clean = self._cleaner.clean
         file = self.plan.disk.open(source.path)
         try:
-            for found in scan_batches(file, 0, source.facts.size, check=True, block=self._block):
-                cleaned = clean(found, keep_legacy_tombstones=keep_tombstones)
-                written = 0
+            for batch in scan_batches(file, 0, source.sizes.size, check=True, block=self._block):
+                cleaned = clean(batch, keep_legacy_tombstones=keep_tombstones)
+                written_bytes = 0
                 if cleaned is None:
-                    output.unchanged = False
+                    output.is_unchanged = False
                 else:
                     if cleaned.aborted is not None:
                         output.segment.txn_index.append(cleaned.aborted)
-                    output.unchanged &= cleaned.unchanged
-                    written = output.add(cleaned.data, cleaned.header)
-                self._pace(found.header.size + written)
+                    output.is_unchanged &= cleaned.is_unchanged
+                    written_bytes = output.add(cleaned.data, cleaned.header)
+                self._throttle_io(batch.header.size + written_bytes)
         finally:
             file.close()
 
-    def _drop_output(self) -> None:
-        """Removes what is written of the new segment, were it only some of its files."""
-        segment, self._writing = self._writing, None
-        base_offset, self._writing_base = self._writing_base, None
+    def _remove_output(self) -> None:
+        """Removes the files of the new segment, even if only some exist."""
+        segment, self._output_segment = self._output_segment, None
+        base_offset, self._output_base_offset = self._output_base_offset, None
         try:
             if segment is not None:
                 segment.close_handlers()
             if base_offset is not None:
                 self._remove_files(base_offset)
         except OSError as error:
-            self.leftover = error
+            self.removal_error = error
 
     def _remove_files(self, base_offset: int) -> None:
         for kind in SEGMENT_SUFFIXES:
             path = segment_path(self.plan.directory, base_offset, kind, CLEANED_SUFFIX)
             self.plan.disk.remove(path)
 
-    def _pace(self, size: int) -> None:
-        """Keeps to the rate, and stops where that was asked for."""
-        self._unpaid += size
-        if self._unpaid < self._block and not self.cancelled:
+    def _throttle_io(self, size: int) -> None:
+        """Sleeps to stay below the I/O rate; raises CleaningAbortedError if cancelled."""
+        self._unthrottled_bytes += size
+        if self._unthrottled_bytes < self._block and not self.is_cancelled:
             return
-        wait_ms = self._throttle.spend(self._unpaid)
-        self._unpaid = 0
-        while wait_ms > 0 and not self.cancelled:
-            nap_ms = min(wait_ms, _NAP_MS)
-            self._sleep(nap_ms / 1000)
-            wait_ms -= nap_ms
-        if self.cancelled:
-            raise CleaningAbortedError(f"the cleaning of {self.partition} was stopped")
+        wait_ms = self._throttle.spend(self._unthrottled_bytes)
+        self._unthrottled_bytes = 0
+        while wait_ms > 0 and not self.is_cancelled:
+            sleep_ms = min(wait_ms, _SLEEP_MS)
+            self._sleep(sleep_ms / 1000)
+            wait_ms -= sleep_ms
+        if self.is_cancelled:
+            raise CleaningAbortedError(f"the cleaning of {self.partition} was cancelled")
 
 
-class _Output:
-    """A new segment, written in blocks."""
+class _SegmentWriter:
+    """Writes a new segment in blocks."""
 
     def __init__(self, segment: LogSegment, block: int) -> None:
         self.segment = segment
-        self.unchanged = True
+        self.is_unchanged = True
         self._block = block
         self._data = bytearray()
         self._headers: list[BatchHeader] = []
 
     def add(self, data: bytes | bytearray | memoryview, header: BatchHeader) -> int:
-        """Adds a batch; returns how many bytes were written because of it."""
+        """Adds a batch; returns how many bytes this call has written."""
         self._headers.append(header)
         self._data += data
         return self.flush() if len(self._data) >= self._block else 0

@@ -1,13 +1,13 @@
-"""Which offset is the latest of each key: the memory of a cleaning (S5).
+"""The map from keys to their latest offsets, which a cleaning builds (S5).
 
-The map is a table of 24 bytes per slot in one block of memory: 128 bits of a keyed hash of the
-key, and the offset. Two keys with the same hash would cost one of them its records; with 128 bits
-and a seed that nobody outside knows, that does not happen. Slots are found by linear probing.
+The map is a table with 24 bytes per slot in one block of memory: 128 bits of a keyed hash of the
+key, and the offset. With two keys of the same hash, one would lose its records; 128 bits and a
+secret seed make that impossible in practice. Slots are found by linear probing.
 
-This file is plain Python and runs as it is. Where a C compiler was there at installation, the same
-source is compiled by Cython with the types of `offset_map.pxd`; then the loops over the records of
-a batch run without the interpreter's lock, so that a cleaning does not hold up the event loop. The
-hash is SipHash-2-4 there and BLAKE2b here: nothing outside of one map sees it.
+This file is plain Python. If a C compiler is available at installation, Cython compiles the same
+source with the types of `offset_map.pxd`; then the loops over the records of a batch run without
+the interpreter's lock, so that a cleaning does not delay the event loop. The hash is SipHash-2-4
+when compiled and BLAKE2b in Python: it is never stored.
 """
 
 from contextlib import nullcontext
@@ -59,35 +59,34 @@ if not cython.compiled:
 
 
 BYTES_PER_ENTRY = 24
-NOT_FOUND = -1
 NO_TIMESTAMP = -1
 
 _SEED_SIZE = 16
 _MOST_GROWTH = 14
-"""Bytes by which a record can grow when its timestamp is told from another base: nine for the
-timestamp, and its length may take five instead of one."""
+"""The number of bytes by which a record can grow when the base timestamp changes: nine for the
+timestamp delta, and its length may take five bytes instead of one."""
 
 
 class Selection(NamedTuple):
-    """What `OffsetMap.select_records` found in a batch."""
+    """The result of `OffsetMap.select_records` for a batch."""
 
     kept: int
-    """Records to keep."""
+    """How many records to keep."""
     tombstones: int
     """How many of them have no value."""
     unkeyed: int
-    """Records that are dropped because they have no key."""
+    """How many records are removed because they have no key."""
     max_timestamp: int
-    """Latest timestamp of those to keep, -1 where there is none."""
+    """The largest timestamp of those to keep; -1 if there is none."""
     size: int
-    """Bytes that those to keep fill in `out`, where some are kept and some are not."""
+    """The bytes in `out` of those to keep, if some are kept and some are not."""
 
 
-# Records as bytes
+# --- records as bytes
 
 
 def _varlong(p: memoryview, pos: int, end: int) -> tuple[int, int]:
-    """A zigzag varint of up to 64 bits, and the position after it or -1."""
+    """Returns a zigzag varint of up to 64 bits and the position after it, or -1."""
     value = 0
     shift = 0
     while pos < end and shift <= 63:
@@ -101,7 +100,7 @@ def _varlong(p: memoryview, pos: int, end: int) -> tuple[int, int]:
 
 
 def _write_varlong(q: memoryview, pos: int, value: int) -> int:
-    """Writes the already zigzagged `value`; returns the position after it."""
+    """Writes `value`, which is already zigzag-encoded; returns the position after it."""
     while value >= 0x80:
         q[pos] = (value & 0x7F) | 0x80
         pos += 1
@@ -119,10 +118,10 @@ def _varlong_size(value: int) -> int:
 
 
 def _read(p: memoryview, pos: int, end: int) -> tuple[int, int, int, int, int, int]:
-    """The parts of the record at `pos` that a cleaning looks at.
+    """Returns the parts of the record at `pos` that a cleaning needs.
 
-    Where the record ends (-1: it is broken), its timestamp delta and offset delta, start and size
-    of its key, and the size of its value; sizes below 0 stand for null.
+    They are the end of the record (-1 if it is invalid), its timestamp delta and offset delta, the
+    start and size of its key, and the size of its value; a size below 0 means null.
     """
     size, pos = _varlong(p, pos, end)
     if pos < 0 or size < 0 or size > end - pos:
@@ -162,9 +161,9 @@ def _broken(index: int, base_offset: int) -> CorruptRecordError:
 def shift_timestamps(
     buffer: Buffer, start: int, end: int, count: int, shift: int, out: bytearray
 ) -> int:
-    """The records in `buffer[start:end]` with `shift` added to their timestamp deltas.
+    """Copies the records in `buffer[start:end]`, with `shift` added to their timestamp deltas.
 
-    They go to the beginning of `out`, which is made large enough; returns how many bytes they are.
+    They are written to the beginning of `out`, which is enlarged if necessary; returns their size.
     """
     room = end - start + _MOST_GROWTH * count
     if len(out) < room:
@@ -193,15 +192,15 @@ def shift_timestamps(
 
 
 class OffsetMap:
-    """From keys to their latest offsets, within a bound of memory.
+    """The latest offset of each key, in a limited amount of memory.
 
-    It takes `room` keys: as many as `memory` bytes hold with `load_factor` of the slots in use.
-    Offsets are put in rising order; `latest_offset` says how far the map reaches.
+    It has space for `room` keys: `memory` bytes with `load_factor` of the slots in use. Offsets
+    are added in increasing order; `latest_offset` is the end of the range that the map covers.
     """
 
     def __init__(self, memory: int, load_factor: float = 0.9, seed: bytes | None = None) -> None:
         self.slots = memory // BYTES_PER_ENTRY
-        # One slot stays empty, so that every search ends.
+        # One slot stays empty, so that every lookup ends.
         self.room = min(int(self.slots * load_factor), self.slots - 1)
         if self.room < 1:
             raise ValueError(
@@ -214,27 +213,27 @@ class OffsetMap:
         if len(self._seed_bytes) != _SEED_SIZE:
             raise ValueError(f"a seed has {_SEED_SIZE} bytes, not {len(self._seed_bytes)}")
         self._seed = _seed_of(self._seed_bytes)
-        # The system gives pages of zeros as they are touched; a bytearray would be filled at once.
+        # The system allocates pages when they are touched; a bytearray would be filled at once.
         self._memory = memoryview(mmap(-1, self.slots * BYTES_PER_ENTRY))
         self._table = _words(self._memory)
 
     @property
     def memory(self) -> int:
-        """Bytes of the table, all there is but for a few hundred."""
+        """The size of the table in bytes."""
         return len(self._memory)
 
     def advance(self, offset: int) -> None:
-        """Says that the map knows all keys up to `offset`."""
+        """Extends the range that the map covers up to `offset`."""
         if offset > self.latest_offset:
             self.latest_offset = offset
 
     def get(self, key: bytes) -> int:
-        """The latest offset of a key, -1 where it was never put."""
+        """Returns the latest offset of a key; -1 if it is not in the map."""
         view = _view(key, 0, len(key))
         return self._get(_source(view), 0, len(key))
 
     def put(self, key: bytes, offset: int) -> bool:
-        """Notes an offset of a key; False where the map is full, and nothing was noted."""
+        """Sets the offset of a key; returns False, without a change, if the map is full."""
         if self.size >= self.room:
             return False
         view = _view(key, 0, len(key))
@@ -244,9 +243,9 @@ class OffsetMap:
     def put_records(
         self, buffer: Buffer, start: int, end: int, count: int, base_offset: int, from_offset: int
     ) -> int:
-        """Puts the keys of the `count` records in `buffer[start:end]` from `from_offset` on.
+        """Adds the keys of the `count` records in `buffer[start:end]` from `from_offset` on.
 
-        Returns how many records were read: fewer than `count` where the map became full.
+        Returns how many records were read: fewer than `count` if the map became full.
         """
         view = _view(buffer, start, end)
         p = _source(view)
@@ -268,11 +267,11 @@ class OffsetMap:
         drop_tombstones: bool,
         out: bytearray,
     ) -> Selection:
-        """Which of the `count` records in `buffer[start:end]` a cleaning keeps.
+        """Selects the records to keep from the `count` records in `buffer[start:end]`.
 
-        Those beyond the map's reach; and of those within, each key's latest record, unless it is
-        a tombstone and `drop_tombstones` is set. Where some are kept and others not, their bytes
-        go to the beginning of `out`, which is made large enough.
+        It keeps records after `latest_offset`, and otherwise the latest record of each key, unless
+        it is a tombstone and `drop_tombstones` is set. If only some are kept, their bytes are
+        written to the beginning of `out`, which is enlarged if necessary.
         """
         if len(out) < end - start:
             out.extend(bytes(end - start - len(out)))
@@ -292,10 +291,10 @@ class OffsetMap:
             self._kept, self._tombstones, self._unkeyed, self._max_timestamp, self._filled
         )
 
-    # The loops. They run without the interpreter's lock where they are compiled.
+    # --- loops, which run without the interpreter's lock when compiled
 
     def _find(self, p: memoryview, start: int, size: int) -> int:
-        """The slot of a key, or the empty one where it belongs, as an index into the table."""
+        """Returns the table index of a key's slot, or of the empty slot where it belongs."""
         first, second = _hash(self._seed, p, start, size)
         self._first = first
         self._second = second
@@ -310,7 +309,7 @@ class OffsetMap:
                 slot = 0
 
     def _get(self, p: memoryview, start: int, size: int) -> int:
-        # What is stored is the offset + 1, so that 0 can stand for an empty slot.
+        # The stored value is the offset + 1, so that 0 means an empty slot.
         return self._table[self._find(p, start, size) + 2] - 1
 
     def _put(self, p: memoryview, start: int, size: int, offset: int) -> None:

@@ -1,10 +1,10 @@
-"""What compaction should do: decisions, nothing else (S5).
+"""Planning of compaction: which logs, and which part of each log, to clean (S5).
 
-A compacted log has a clean head, where each key is there once, and a dirty tail. The first dirty
-offset is what the last cleaning left in `cleaner-offset-checkpoint`. The tail can be cleaned up to
-the first uncleanable offset: the active segment, undecided transactions and records younger than
-`min.compaction.lag.ms` stay as they are, and so does what is not known to be on disk, because
-recovery takes a gap there for a loss.
+A compacted log has a clean head, in which each key occurs once, and a dirty tail. The first dirty
+offset is stored in `cleaner-offset-checkpoint` by the last cleaning. The tail can be cleaned up to
+the first uncleanable offset: the active segment, open transactions and records younger than
+`min.compaction.lag.ms` are not cleaned. Records that may not be durable are not cleaned either,
+because recovery would take the gaps for losses.
 """
 
 import logging
@@ -15,11 +15,11 @@ from penstock.storage.log.log import Log
 from penstock.storage.log_config import INT_MAX, LONG_MAX
 from penstock.storage.segment.log_segment import LogSegment
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class LogToClean(NamedTuple):
-    """A log and what of it can be cleaned."""
+    """A log and its cleanable range."""
 
     log: Log
     first_dirty_offset: int
@@ -27,7 +27,7 @@ class LogToClean(NamedTuple):
     clean_bytes: int
     cleanable_bytes: int
     overdue_ms: int
-    """How long ago `max.compaction.lag.ms` asked for a cleaning; 0 where it does not."""
+    """For how long `max.compaction.lag.ms` has been exceeded; 0 if it is not."""
 
     @property
     def total_bytes(self) -> int:
@@ -39,7 +39,7 @@ class LogToClean(NamedTuple):
 
     @property
     def is_due(self) -> bool:
-        """Whether there is enough to clean, or some of it has waited too long."""
+        """Whether the dirty ratio is large enough, or `max.compaction.lag.ms` is exceeded."""
         if not self.cleanable_bytes:
             return False
         return self.overdue_ms > 0 or (
@@ -48,24 +48,24 @@ class LogToClean(NamedTuple):
 
 
 def first_dirty_offset(log: Log, checkpoint: int | None) -> int:
-    """Where the dirty part starts; the log start offset where the checkpoint cannot be right."""
+    """Returns the first dirty offset; the log start offset if the checkpoint is invalid."""
     start = log.log_start_offset
     if checkpoint is None:
         return start
     if checkpoint < start:
-        # Retention moves the start of a log that is also deleted from: no news.
+        # Retention raises the start offset of a log with cleanup.policy=compact,delete.
         if not log.config.delete:
-            _log.warning(
-                "%s starts at %d, after the offset %d that it was cleaned to; cleaning all of it",
+            logger.warning(
+                "%s starts at %d, after its cleaner checkpoint %d; cleaning all of it",
                 log.partition,
                 start,
                 checkpoint,
             )
         return start
     if checkpoint > log.log_end_offset:
-        _log.warning(
-            "%s ends at %d, before the offset %d that it was cleaned to: records were lost or "
-            "truncated; cleaning all of it",
+        logger.warning(
+            "%s ends at %d, before its cleaner checkpoint %d: records were lost or truncated; "
+            "cleaning all of it",
             log.partition,
             log.log_end_offset,
             checkpoint,
@@ -75,16 +75,16 @@ def first_dirty_offset(log: Log, checkpoint: int | None) -> int:
 
 
 def log_to_clean(log: Log, checkpoint: int | None, now_ms: int) -> LogToClean:
-    """What of a log can be cleaned now, flushed or not."""
+    """Returns the range of a log that can be cleaned now, durable or not."""
     first_dirty = first_dirty_offset(log, checkpoint)
     uncleanable = max(first_dirty, _first_uncleanable(log, first_dirty, now_ms))
     return _range(log, first_dirty, uncleanable, now_ms)
 
 
-def durable_part(found: LogToClean, recovery_point: int, now_ms: int) -> LogToClean:
-    """The same without the segments that are not wholly below the recovery point."""
-    end = min(found.first_uncleanable_offset, recovery_point)
-    return _range(found.log, found.first_dirty_offset, end, now_ms)
+def durable_part(candidate: LogToClean, recovery_point: int, now_ms: int) -> LogToClean:
+    """Returns the range without segments that are not entirely below the recovery point."""
+    end = min(candidate.first_uncleanable_offset, recovery_point)
+    return _range(candidate.log, candidate.first_dirty_offset, end, now_ms)
 
 
 def _range(log: Log, first_dirty: int, uncleanable: int, now_ms: int) -> LogToClean:
@@ -124,7 +124,7 @@ def _overdue_ms(log: Log, first_dirty: int, now_ms: int) -> int:
 
 
 def _dirty_segments(log: Log, first_dirty: int) -> list[LogSegment]:
-    """The segments that hold dirty records, without the active one."""
+    """Returns the segments with dirty records, without the active one."""
     segments = log.local.segments
     return [
         segment for segment in segments.from_floor(first_dirty) if segment is not segments.active
@@ -132,13 +132,13 @@ def _dirty_segments(log: Log, first_dirty: int) -> list[LogSegment]:
 
 
 def by_dirty_ratio(candidates: Iterable[LogToClean]) -> list[LogToClean]:
-    """The logs that are due, the one with the largest dirty share first."""
+    """Returns the logs that are due, the one with the largest dirty ratio first."""
     due = (candidate for candidate in candidates if candidate.is_due)
     return sorted(due, key=lambda candidate: candidate.cleanable_ratio, reverse=True)
 
 
-class SegmentFacts(NamedTuple):
-    """What grouping must know of a segment."""
+class SegmentSizes(NamedTuple):
+    """The base offset and the sizes of a segment, for grouping."""
 
     base_offset: int
     size: int
@@ -147,17 +147,16 @@ class SegmentFacts(NamedTuple):
 
 
 def group_segments(
-    segments: Sequence[SegmentFacts],
+    segments: Sequence[SegmentSizes],
     *,
     max_size: int,
     max_index_size: int,
     first_uncleanable_offset: int,
 ) -> list[range]:
-    """Which neighbours become one segment, so that cleaned logs do not end in crumbs.
+    """Groups adjacent segments that become one, so that cleaned logs do not have tiny segments.
 
-    A group keeps within `segment.bytes` and `segment.index.bytes`, counted before the cleaning,
-    and within the 31 bits that an index has for an offset. Each is a range of positions in
-    `segments`.
+    A group is within `segment.bytes` and `segment.index.bytes`, measured before the cleaning, and
+    within the 31 bits of an offset in an index. Each group is a range of positions in `segments`.
     """
     groups: list[range] = []
     ends = [segment.base_offset for segment in segments[1:]] + [first_uncleanable_offset]
@@ -166,14 +165,14 @@ def group_segments(
         base_offset, size, index_size, time_index_size = segments[start]
         after = start + 1
         while after < len(segments):
-            following = segments[after]
-            size += following.size
-            index_size += following.offset_index_size
-            time_index_size += following.time_index_size
-            # The last offset of a segment is at most the one before the next segment. An empty
-            # one has none to store, or else there would stay one for every 2**31 offsets.
-            far = following.size > 0 and ends[after] - 1 - base_offset > INT_MAX
-            if size > max_size or max(index_size, time_index_size) > max_index_size or far:
+            segment = segments[after]
+            size += segment.size
+            index_size += segment.offset_index_size
+            time_index_size += segment.time_index_size
+            # The last offset of a segment is below the next segment. An empty segment has none;
+            # otherwise one segment would remain for every 2**31 offsets.
+            is_far = segment.size > 0 and ends[after] - 1 - base_offset > INT_MAX
+            if size > max_size or max(index_size, time_index_size) > max_index_size or is_far:
                 break
             after += 1
         groups.append(range(start, after))

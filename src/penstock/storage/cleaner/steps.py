@@ -1,4 +1,4 @@
-"""What the cleaner has others run, beside the cleaning itself: each waits for the disk."""
+"""The blocking steps of the log cleaner besides the cleaning itself: flush, checkpoint, swap."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -33,21 +33,21 @@ class FlushStep:
             self.error = error
 
 
-class StoreStep:
-    """Stores checkpoints; `then` says what comes next, on the logs' own thread."""
+class CheckpointStep:
+    """Writes checkpoints; `then` returns the next task, on the event loop."""
 
     is_urgent = False
 
     def __init__(
         self,
         log: Log,
-        home: LogDir,
-        file: FileWrite,
+        log_dir: LogDir,
+        checkpoint: FileWrite,
         then: "Callable[[], CleanerTask | None]",
     ) -> None:
         self.log = log
-        self.home = home
-        self.file = file
+        self.log_dir = log_dir
+        self.checkpoint = checkpoint
         self.then = then
 
     @property
@@ -55,26 +55,26 @@ class StoreStep:
         return self.log.partition
 
     def run(self) -> None:
-        self.file.run()
+        self.checkpoint.run()
 
 
 class SwapStep:
-    """Puts a new segment in the place of old ones; the log is held until it is through."""
+    """Replaces old segments with a new one; the log's files are locked until it has ended."""
 
     is_urgent = True
 
     def __init__(self, task: CleaningTask, replacement: Replacement) -> None:
         self.task = task
         self.replacement = replacement
-        self.stages = begin_replacement(task.plan.log, [replacement.new], replacement.old)
+        self.operation = begin_replacement(task.plan.log, [replacement.new], replacement.old)
 
     @property
     def partition(self) -> TopicPartition:
         return self.task.partition
 
     def run(self) -> None:
-        self.stages.run()
+        self.operation.run()
 
 
-CleanerTask: TypeAlias = FlushStep | StoreStep | SwapStep | CleaningTask
-"""`run` it on any thread, soon where it `is_urgent`: others wait for it."""
+CleanerTask: TypeAlias = FlushStep | CheckpointStep | SwapStep | CleaningTask
+"""`run` it on any thread, soon if it `is_urgent`: other operations wait for it."""

@@ -1,17 +1,17 @@
-"""How fast the cleaner may read and write (`log.cleaner.io.max.bytes.per.second`)."""
+"""The limit of the log cleaner's I/O rate (`log.cleaner.io.max.bytes.per.second`)."""
 
 from threading import Lock
 
 from penstock.core.clock import Clock
 
 BURST_MS = 300
-"""What may be done ahead of the rate, so that a cleaning does not nap after every block."""
+"""How far the cleaner may be ahead of the rate, so that it does not sleep after every block."""
 
 
 class CleanerThrottle:
-    """One rate for the reads and writes of all cleanings together; may be used by many threads.
+    """One rate for the reads and writes of all cleanings; usable from any thread.
 
-    It tells how long to wait and leaves the waiting to the caller, who may be asked to stop.
+    It only computes delays. The caller sleeps, so that it can be cancelled.
     """
 
     def __init__(self, bytes_per_second: float, clock: Clock) -> None:
@@ -25,10 +25,10 @@ class CleanerThrottle:
         self._paid_until_ms = float(clock.monotonic_ms())
 
     def spend(self, size: int) -> float:
-        """Takes note of `size` bytes; returns for how many milliseconds to wait after them."""
+        """Counts `size` bytes; returns for how many milliseconds to wait after them."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
-            # Time in which nothing was done is not saved up.
+            # Idle time does not accumulate.
             start = max(self._paid_until_ms, now_ms - BURST_MS)
             self._paid_until_ms = start + size * 1000 / self.bytes_per_second
             return max(self._paid_until_ms - now_ms, 0.0)

@@ -1,13 +1,13 @@
-"""What the offset index and the time index share: fixed-size entries in a memory-mapped file.
+"""The common base of the offset index and the time index: fixed-size entries in a mapped file.
 
-An index that is being written has its full size from the start (`segment.index.bytes`), as a hole
-with zeros behind the entries; it is cut to its entries when its segment is rolled or closed. So
-after a crash an index file may have its full size, and its zeros count as entries: Kafka takes
-the size for the number of entries too. Nothing in the file tells; the log knows that it was not
-closed, and rebuilds the indexes of what it recovers.
+While an index is written, its file has the full size (`segment.index.bytes`), with a hole of zeros
+after the entries; it is truncated to its entries when the segment is rolled or closed. After a
+crash the file may therefore have its full size, and the zeros count as entries: like Kafka, the
+index derives the number of entries from the size. Nothing in the file tells the difference; the
+log knows that it was not closed and rebuilds the indexes of the segments it recovers.
 
-A sealed index is mapped when it is first looked into, not when it is opened: most segments of a
-large log are never read.
+A sealed index is mapped at its first lookup, not when it is opened: most segments of a large log
+are never read.
 """
 
 import mmap
@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar, TypeAlias
 
-from penstock.storage.disk import Disk, Mapping
+from penstock.storage.disk import Disk, MappedFile
 
 _FIRST_STEP = 4 << 10
 _LARGEST_STEP = 64 << 10
@@ -27,17 +27,17 @@ _UNMAPPED = b""
 
 
 class CorruptIndexError(Exception):
-    """An index file that cannot be right; it is deleted and rebuilt from the log."""
+    """An index file is invalid; it is rebuilt from the `.log` file."""
 
 
 class InvalidOffsetError(ValueError):
-    """An entry that does not come after the last one, or is too far from the base offset."""
+    """A new entry is not after the last one, or is too far from the base offset."""
 
 
 class MappedIndex(ABC):
-    """Entries of `entry_size` bytes, sorted, appended at the end and found by bisection.
+    """Sorted entries of `entry_size` bytes, appended at the end and found by bisection.
 
-    `writable=False` reads a file as it is (tools do), and neither creates nor trims it.
+    With `writable=False` the file is neither created nor trimmed; `dump-log` uses that.
     """
 
     entry_size: ClassVar[int]
@@ -65,7 +65,7 @@ class MappedIndex(ABC):
         self.base_offset = base_offset
         self.max_bytes = max_bytes
         self.writable = writable
-        self._mapping: Mapping | None = None
+        self._mapping: MappedFile | None = None
         self._buffer: _Bytes = _UNMAPPED
         self._reserved = 0
         self._step = _FIRST_STEP
@@ -75,7 +75,7 @@ class MappedIndex(ABC):
         else:
             if max_bytes < self.entry_size:
                 raise ValueError(
-                    f"an index of {max_bytes} bytes holds no entry of {self.entry_size} bytes: "
+                    f"an index of {max_bytes} bytes cannot have an entry of {self.entry_size}: "
                     f"raise segment.index.bytes"
                 )
             self._length = max_bytes - max_bytes % self.entry_size
@@ -92,7 +92,7 @@ class MappedIndex(ABC):
 
     @property
     def max_entries(self) -> int:
-        """Entries that fit into the file at its present length."""
+        """The number of entries that fit into the file at its current length."""
         return self._max_entries
 
     @property
@@ -101,33 +101,34 @@ class MappedIndex(ABC):
 
     @property
     def size_in_bytes(self) -> int:
-        """Bytes of the entries."""
+        """The number of bytes of the entries."""
         return self._entries * self.entry_size
 
     @property
     def length(self) -> int:
-        """Bytes of the file, the empty slots included."""
+        """The number of bytes of the file, including the empty slots."""
         return self._length
 
     @abstractmethod
     def truncate_to(self, offset: int) -> None:
-        """Drops the entries at this offset and above."""
+        """Drops the entries at or above this offset."""
 
     def truncate(self) -> None:
         """Drops all entries; the file keeps its length."""
         self._truncate_to_entries(0)
 
     def sanity_check(self) -> None:
-        """`CorruptIndexError` where the last entry or the length cannot be right."""
+        """Raises `CorruptIndexError` if the last entry or the length is invalid."""
         if self._length % self.entry_size:
             raise CorruptIndexError(
                 f"{self.path} has {self._length} bytes, not a multiple of {self.entry_size}"
             )
 
     def resize(self, size: int) -> bool:
-        """Gives the file a new length, rounded down to whole entries; says whether it changed.
+        """Changes the length of the file, rounded down to whole entries.
 
-        A segment that becomes active again gets its full index back, a sealed one is trimmed.
+        Returns whether it changed. An active segment has indexes of full length; those of a
+        sealed segment are trimmed.
         """
         size -= size % self.entry_size
         if size == self._length:
@@ -145,20 +146,20 @@ class MappedIndex(ABC):
         return True
 
     def trim(self) -> None:
-        """Cuts the empty slots off the file."""
+        """Removes the empty slots from the file."""
         if self.writable:
             self.resize(self.size_in_bytes)
 
     def reset(self) -> None:
-        """Drops all entries and gives the file its full length, ready to be rebuilt."""
+        """Drops all entries and extends the file to its full length, before a rebuild."""
         self.truncate()
         self.resize(self.max_bytes)
 
     def flush(self) -> None:
-        """Returns when the entries are durable. May run on any thread, whatever else happens.
+        """Makes the entries durable. May run on any thread at any time.
 
-        The file is opened for it: a sync of a file writes what was written through a mapping too,
-        and a handle of one's own cannot be closed by anybody else.
+        It opens the file itself: a sync also covers what was written through a mapping, and no
+        other thread can close the handle.
         """
         file = self._disk.open(self.path)
         try:
@@ -167,7 +168,7 @@ class MappedIndex(ABC):
             file.close()
 
     def close_handle(self) -> None:
-        """Lets go of the file as it is; the next use maps it again."""
+        """Closes the mapping without trimming; the next lookup maps the file again."""
         mapping, self._mapping = self._mapping, None
         self._buffer = _UNMAPPED
         self._reserved = 0
@@ -175,21 +176,21 @@ class MappedIndex(ABC):
             mapping.close()
 
     def close(self) -> None:
-        """Trims the file and lets go of it. What was not flushed is not durable yet."""
+        """Trims the file and closes it. It does not flush."""
         try:
             self.trim()
         finally:
             self.close_handle()
 
     def delete(self) -> None:
-        """Removes the file; fine where it is gone already."""
+        """Removes the file if it exists."""
         self.close_handle()
         self._length = self._max_entries = 0
         self._truncate_to_entries(0)
         self._disk.remove(self.path)
 
     def rename_to(self, path: str) -> None:
-        """Renames the file, or takes note where it has its new name already."""
+        """Renames the file, unless it already has the new name."""
         if self._disk.exists(self.path) or not self._disk.exists(path):
             self._disk.rename(self.path, path)
         self.path = path
@@ -205,7 +206,7 @@ class MappedIndex(ABC):
         return self._buffer
 
     def _reserve(self, end: int) -> None:
-        """Makes the bytes below `end` safe to write: mapped, and backed by blocks of the disk."""
+        """Maps the bytes below `end` and allocates disk blocks for them, before a write."""
         if not self.writable:
             raise ValueError(f"{self.path} is open for reading only")
         if end > self._length:
@@ -213,7 +214,7 @@ class MappedIndex(ABC):
         if self._mapping is None:
             self._map()
         mapping = self._mapping
-        assert mapping is not None, "an index with room for an entry is not empty"
+        assert mapping is not None, "an index with space for an entry is not empty"
         size = min(max(self._reserved + self._step, end), self._length)
         mapping.reserve(size)
         self._reserved = size
@@ -225,10 +226,10 @@ class MappedIndex(ABC):
     def _count_up_to(
         self, target: int, field: Callable[[_Bytes, int], tuple[int, ...]], at: int
     ) -> int:
-        """How many entries have a field (at byte `at` of the entry) that is <= `target`.
+        """Returns how many entries have a field (at byte `at`) that is at most `target`.
 
-        The end of the index is searched first. Followers and most consumers read there, so its
-        pages stay in the page cache, while those that a plain bisection would touch are cold.
+        The end of the index is searched first: followers and most consumers read there, so its
+        pages are in the page cache, while a plain bisection would touch cold pages.
         """
         high = self._entries
         if high == 0:

@@ -1,6 +1,6 @@
-"""The offset index: from an offset to the position of a batch at or before it.
+"""The offset index: maps an offset to the position of a batch at or before it.
 
-Each entry has 8 bytes: the offset relative to the segment's base offset, and the position in the
+An entry has 8 bytes: the offset relative to the segment's base offset, and the position in the
 `.log` file, both int32. The offset is the last one of the batch that starts at the position.
 """
 
@@ -25,7 +25,7 @@ class OffsetPosition(NamedTuple):
 
 
 class OffsetIndex(MappedIndex):
-    """`.index` of one segment."""
+    """The `.index` file of one segment."""
 
     entry_size: ClassVar[int] = _ENTRY.size
 
@@ -35,13 +35,13 @@ class OffsetIndex(MappedIndex):
         self, disk: Disk, path: str, base_offset: int, max_bytes: int, *, writable: bool = True
     ) -> None:
         super().__init__(disk, path, base_offset, max_bytes, writable=writable)
-        # Below the base offset while there is no entry, so that one comparison in append()
-        # refuses both an offset that does not increase and one below the base. None: not read.
+        # Below the base offset while the index is empty, so that one comparison in append()
+        # refuses offsets that do not increase and those below the base. None: not read yet.
         self._last_offset: int | None = None if self._entries else base_offset - 1
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last entry; the base offset where there is none."""
+        """The offset of the last entry; the base offset if the index is empty."""
         if not self._entries:
             return self.base_offset
         if self._last_offset is None:
@@ -53,7 +53,7 @@ class OffsetIndex(MappedIndex):
         last = self._last_offset
         if offset <= (self.last_offset if last is None else last):
             raise InvalidOffsetError(
-                f"offset {offset} does not come after {self.last_offset}, the last one in "
+                f"offset {offset} is not after {self.last_offset}, the last one in "
                 f"{self.path} (base offset {self.base_offset})"
             )
         at = self._entries * 8
@@ -63,13 +63,13 @@ class OffsetIndex(MappedIndex):
             _pack_entry(self._buffer, at, offset - self.base_offset, position)
         except struct_error:
             raise InvalidOffsetError(
-                f"offset {offset} or position {position} is out of the range of {self.path}"
+                f"offset {offset} or position {position} is out of range for {self.path}"
             ) from None
         self._entries += 1
         self._last_offset = offset
 
     def lookup(self, offset: int) -> OffsetPosition:
-        """The last entry at or before the offset; (base offset, 0) where there is none."""
+        """Returns the last entry at or before the offset, or (base offset, 0)."""
         count = self._count_up_to(offset - self.base_offset, _unpack_int, _OFFSET_AT)
         if count == 0:
             return OffsetPosition(self.base_offset, 0)
@@ -77,12 +77,12 @@ class OffsetIndex(MappedIndex):
         return OffsetPosition(self.base_offset + relative, position)
 
     def lookup_position(self, position: int) -> OffsetPosition:
-        """The last entry at or before a position in the log; (base offset, 0) for none."""
+        """Returns the last entry at or before a position of the log, or (base offset, 0)."""
         count = self._count_up_to(position, _unpack_int, _POSITION_AT)
         return self.entry(count - 1) if count else OffsetPosition(self.base_offset, 0)
 
     def fetch_upper_bound(self, position: int, size: int) -> OffsetPosition | None:
-        """An entry behind a fetch of `size` bytes from `position`: the first one there is."""
+        """Returns the first entry after a fetch of `size` bytes from `position`, or None."""
         count = self._count_up_to(position + size - 1, _unpack_int, _POSITION_AT)
         return self.entry(count) if count < self._entries else None
 

@@ -1,7 +1,7 @@
-"""The time index: from a timestamp to an offset before which no later one is found.
+"""The time index: maps a timestamp to an offset up to which no record is later.
 
-Each entry has 12 bytes: a timestamp (int64) and an offset relative to the segment's base offset
-(int32). It says that no record up to that offset has a larger timestamp. Timestamps increase.
+An entry has 12 bytes: a timestamp (int64) and an offset relative to the segment's base offset
+(int32). No record up to that offset has a larger timestamp. Timestamps increase.
 """
 
 from struct import Struct
@@ -32,7 +32,7 @@ class TimestampOffset(NamedTuple):
 
 
 class TimeIndex(MappedIndex):
-    """`.timeindex` of one segment."""
+    """The `.timeindex` file of one segment."""
 
     entry_size: ClassVar[int] = _ENTRY.size
 
@@ -47,12 +47,12 @@ class TimeIndex(MappedIndex):
 
     @property
     def is_full(self) -> bool:
-        """The last slot is kept for the entry that a segment gets when it is rolled."""
+        """The last slot is reserved for the entry that is added when the segment is rolled."""
         return self._entries >= self._max_entries - 1
 
     @property
     def last_entry(self) -> TimestampOffset:
-        """The last entry; (-1, base offset) where there is none."""
+        """The last entry; (-1, base offset) if the index is empty."""
         if self._last_timestamp is None:
             last = TimestampOffset(NO_TIMESTAMP, self.base_offset)
             if self._entries:
@@ -67,8 +67,8 @@ class TimeIndex(MappedIndex):
     def maybe_append(self, timestamp: int, offset: int, *, skip_full_check: bool = False) -> None:
         """Adds an entry if the timestamp is larger than the last one.
 
-        Neither may be smaller than in the last entry. `skip_full_check` when a segment is rolled
-        or closed: that entry may take the last slot.
+        Neither timestamp nor offset may be smaller than in the last entry. `skip_full_check` is
+        for rolling and closing a segment: that entry may use the last slot.
         """
         last_timestamp = self._last_timestamp
         if last_timestamp is None:
@@ -77,7 +77,7 @@ class TimeIndex(MappedIndex):
         if entries:
             if offset < self._last_offset:
                 raise InvalidOffsetError(
-                    f"offset {offset} comes before {self._last_offset}, the last one in {self.path}"
+                    f"offset {offset} is before {self._last_offset}, the last one in {self.path}"
                 )
             if timestamp < last_timestamp:
                 raise ValueError(
@@ -90,8 +90,7 @@ class TimeIndex(MappedIndex):
         relative = offset - self.base_offset
         if not 0 <= relative <= MAX_RELATIVE_OFFSET:
             raise InvalidOffsetError(
-                f"offset {offset} is out of the range of {self.path} "
-                f"(base offset {self.base_offset})"
+                f"offset {offset} is out of range for {self.path} (base offset {self.base_offset})"
             )
         at = entries * 12
         if at + 12 > self._reserved:
@@ -99,13 +98,13 @@ class TimeIndex(MappedIndex):
         try:
             _pack_entry(self._buffer, at, timestamp, relative)
         except struct_error:
-            raise ValueError(f"timestamp {timestamp} is no 64-bit number") from None
+            raise ValueError(f"timestamp {timestamp} is not a 64-bit number") from None
         self._entries = entries + 1
         self._last_timestamp = timestamp
         self._last_offset = offset
 
     def lookup(self, timestamp: int) -> TimestampOffset:
-        """The last entry at or before the timestamp; (-1, base offset) where there is none."""
+        """Returns the last entry at or before the timestamp, or (-1, base offset)."""
         count = self._count_up_to(timestamp, _unpack_timestamp, _TIMESTAMP_AT)
         if count == 0:
             return TimestampOffset(NO_TIMESTAMP, self.base_offset)

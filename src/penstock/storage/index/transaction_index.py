@@ -1,6 +1,6 @@
 """The transaction index: the aborted transactions whose markers are in a segment.
 
-Each entry has 34 bytes: version 0 (int16), then producer id, first offset, last offset (that of
+An entry has 34 bytes: version 0 (int16), then producer id, first offset, last offset (that of
 the marker) and the last stable offset at the time of the abort (int64 each).
 """
 
@@ -23,7 +23,7 @@ class AbortedTxn(NamedTuple):
 
 
 class TransactionIndex:
-    """`.txnindex` of one segment. The file is created by the first append."""
+    """The `.txnindex` file of one segment. The first append creates it."""
 
     __slots__ = ("_disk", "_file", "_last_offset", "_size", "base_offset", "path")
 
@@ -36,55 +36,55 @@ class TransactionIndex:
         self._last_offset: int | None = None
 
     def append(self, txn: AbortedTxn) -> None:
-        """Adds an entry. Last offsets increase."""
+        """Adds an entry. The last offset must be larger than that of the last entry."""
         if self._last_offset is not None and txn.last_offset <= self._last_offset:
             raise ValueError(
-                f"aborted transaction ends at offset {txn.last_offset}, which does not come after "
+                f"aborted transaction ends at offset {txn.last_offset}, which is not after "
                 f"{self._last_offset}, the last one in {self.path}"
             )
-        # A torn entry at the end is overwritten, or all that follow would be misread.
+        # A torn entry at the end is overwritten; otherwise all later entries would be misread.
         at = max(self._size - self._size % _ENTRY.size, 0)
-        self._opened().write_at(_ENTRY.pack(_VERSION, *txn), at)
+        self._open_file().write_at(_ENTRY.pack(_VERSION, *txn), at)
         self._size = at + _ENTRY.size
         self._last_offset = txn.last_offset
 
     def collect_aborted(self, fetch_offset: int, upper_bound: int) -> tuple[list[AbortedTxn], bool]:
-        """Aborted transactions that overlap `fetch_offset` up to, not including, `upper_bound`.
+        """Returns the aborted transactions that overlap `fetch_offset <= offset < upper_bound`.
 
-        The second value is True where no later segment can hold another one.
+        The second value is True if no later segment can contain another one.
         """
-        found: list[AbortedTxn] = []
+        aborted: list[AbortedTxn] = []
         for txn in self._read():
             if txn.last_offset >= fetch_offset and txn.first_offset < upper_bound:
-                found.append(txn)
+                aborted.append(txn)
             if txn.last_stable_offset >= upper_bound:
-                return found, True
-        return found, False
+                return aborted, True
+        return aborted, False
 
     def all(self) -> list[AbortedTxn]:
         return list(self._read())
 
     def truncate_to(self, offset: int) -> None:
-        """Drops the transactions whose marker is at this offset or above."""
+        """Drops the transactions whose marker is at or above this offset."""
         last: int | None = None
         for n, txn in enumerate(self._read()):
             if txn.last_offset >= offset:
                 size = n * _ENTRY.size
-                self._opened().truncate(size)
+                self._open_file().truncate(size)
                 self._size = size
                 self._last_offset = last
                 return
             last = txn.last_offset
 
     def reset(self) -> None:
-        """Drops all entries, ready to be rebuilt."""
+        """Drops all entries, before a rebuild."""
         if self._size > 0:
-            self._opened().truncate(0)
+            self._open_file().truncate(0)
             self._size = 0
         self._last_offset = None
 
     def sanity_check(self) -> None:
-        """`CorruptIndexError` where an entry or the length cannot be right."""
+        """Raises `CorruptIndexError` if an entry or the length is invalid."""
         if self._size > 0 and self._size % _ENTRY.size:
             raise CorruptIndexError(
                 f"{self.path} has {self._size} bytes, not a multiple of {_ENTRY.size}"
@@ -96,7 +96,7 @@ class TransactionIndex:
                 )
 
     def flush(self) -> None:
-        """Returns when the entries are durable."""
+        """Makes the entries durable."""
         if self._file is not None:
             self._file.sync()
 
@@ -106,19 +106,19 @@ class TransactionIndex:
             file.close()
 
     def delete(self) -> None:
-        """Removes the file; fine where there is none."""
+        """Removes the file if it exists."""
         self.close()
         self._size = -1
         self._last_offset = None
         self._disk.remove(self.path)
 
     def rename_to(self, path: str) -> None:
-        """Renames the file if there is one, or takes note where it has its new name already."""
+        """Renames the file if it exists, unless it already has the new name."""
         if self._size >= 0 and self._disk.exists(self.path):
             self._disk.rename(self.path, path)
         self.path = path
 
-    def _opened(self) -> File:
+    def _open_file(self) -> File:
         if self._file is None:
             self._file = self._disk.open(self.path, create=True)
             self._size = max(self._size, 0)
@@ -128,7 +128,7 @@ class TransactionIndex:
         if self._size < _ENTRY.size:
             return
         size = self._size - self._size % _ENTRY.size
-        data = self._opened().read_at(0, size)
+        data = self._open_file().read_at(0, size)
         if len(data) < size:
             raise CorruptIndexError(f"{self.path} has {len(data)} bytes where {size} were written")
         for version, producer_id, first, last, stable in _ENTRY.iter_unpack(data):

@@ -1,8 +1,8 @@
-"""Opening the log in a directory, whatever state a crash left it in (S7).
+"""Loading of a log from its directory, with recovery after a crash (S7).
 
-After a clean stop the files are taken as they are. Otherwise the segments from the recovery point
-on are read: their batches are checked one by one, the indexes and the producer state are built
-anew, and the log is cut after the last whole batch. What was flushed lies before that point.
+After a clean shutdown the files are used as they are. Otherwise the segments from the recovery
+point on are read: their batches are checked, the indexes and the producer state are rebuilt, and
+the log is truncated after the last valid batch. Everything that was flushed is before that point.
 """
 
 import logging
@@ -34,15 +34,14 @@ from penstock.storage.segment.batch_scan import scan_batches
 from penstock.storage.segment.log_segment import LogSegment
 from penstock.storage.segment.log_segments import LogSegments
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 DAY_MS = 24 * 60 * 60 * 1000
 
 
 class ProducerLimits(NamedTuple):
-    """Broker settings that every log needs for its producers."""
+    """The broker settings for the producers of every log."""
 
-    max_transaction_timeout_ms: int = 15 * 60 * 1000
     producer_id_expiration_ms: int = DAY_MS
     verify_transactions: bool = False
 
@@ -64,9 +63,9 @@ def load_log(
     on_failure: Callable[[OSError], None] = lambda error: None,
     roll_jitter: Callable[[int], int] = lambda limit: 0,
 ) -> Log:
-    """Opens the log in `directory`, creating an empty one where there is none.
+    """Opens the log in `directory`; creates an empty one if there is none.
 
-    `clean` says that the last stop was clean; the offsets are those of the checkpoints.
+    `clean` means that the last shutdown was clean. The offsets come from the checkpoints.
     """
     disk.make_directory(directory)
     loader = _Loader(
@@ -84,17 +83,17 @@ def load_log(
     try:
         return loader.load(high_watermark, topic_id, on_failure, roll_jitter)
     except Exception:
-        # The partition stays offline until a restart: its files need not stay open.
+        # The partition is offline until a restart, so its files need not stay open.
         for segment in loader.segments:
             segment.close_handlers()
         raise
 
 
-class _Recovered(NamedTuple):
-    """What recovery found in a segment."""
+class _RecoveredSegment(NamedTuple):
+    """The valid part of a segment."""
 
     size: int
-    """Bytes of the batches before the first one that is broken."""
+    """The number of bytes before the first invalid batch."""
     next_offset: int
     producers: ProducerStateManager
 
@@ -125,8 +124,8 @@ class _Loader:
         self.cleaned_to = cleaned_to
         self.segments = LogSegments()
         self.epochs = LeaderEpochCache(disk, directory)
-        self.replayed: ProducerStateManager | None = None
-        """Of the segment that was recovered last, at its end."""
+        self.replayed_producers: ProducerStateManager | None = None
+        """The producer state at the end of the segment that was recovered last."""
 
     def load(
         self,
@@ -141,17 +140,18 @@ class _Loader:
         active = self.segments.active
         active.make_active()
         start_offset = self._start_offset
-        self._mend_epochs(start_offset, end_offset)
+        self._add_missing_epochs(start_offset, end_offset)
         self.epochs.truncate_from_start(start_offset)
         self.epochs.truncate_from_end(end_offset)
         if self.epochs.is_stale:
             self.epochs.flush()
-        producers = self._known_producers(end_offset)
+        producers = self._load_producers(end_offset)
         producers.remove_straggling_snapshots(self.segments.base_offsets)
         rebuild_producer_state(
             producers, self.segments, start_offset, end_offset, self.clock.now_ms()
         )
-        # Only a flush moves the recovery point on: what was just read may still be in memory only.
+        # Only a flush advances the recovery point: the batches that were just read may still be in
+        # the page cache only.
         recovery_point = end_offset if self.clean else min(self.recovery_point, end_offset)
         local = LocalLog(
             self.disk, self.directory, self.config, self.segments, end_offset, recovery_point
@@ -174,13 +174,13 @@ class _Loader:
     def _start_offset(self) -> int:
         return max(self.log_start_offset, self.segments.first.base_offset)
 
-    # --- files that a crash left behind
+    # --- files left by a crash
 
     def _path(self, name: str) -> str:
         return f"{self.directory}/{name}"
 
     def _finish_swaps(self) -> None:
-        """Completes a replacement of segments that was interrupted, or undoes it."""
+        """Completes or reverts a replacement of segments that a crash interrupted."""
         cleaned: list[str] = []
         swaps: list[str] = []
         for name in self.disk.names(self.directory):
@@ -190,11 +190,11 @@ class _Loader:
                 cleaned.append(name)
             elif name.endswith(SWAP_SUFFIX):
                 swaps.append(name)
-        # LogSegments become .swap from the last to the first, so one that still has a .cleaned
-        # file before it belongs to a replacement that was not complete.
-        least = min((_offset(name) for name in cleaned), default=None)
+        # Segments are renamed to .swap from the last to the first. A segment with a .cleaned file
+        # before it therefore belongs to a replacement that was not complete.
+        first_cleaned = min((_offset(name) for name in cleaned), default=None)
         for name in list(swaps):
-            if least is not None and _offset(name) >= least:
+            if first_cleaned is not None and _offset(name) >= first_cleaned:
                 self.disk.remove(self._path(name))
                 swaps.remove(name)
         for name in cleaned:
@@ -217,16 +217,16 @@ class _Loader:
             if offset is None or name.endswith(SWAP_SUFFIX):
                 continue
             if min(bounds) <= offset < max(bounds) and name.endswith(SEGMENT_SUFFIXES):
-                _log.info("%s: dropping %s, which was compacted", self.partition, name)
+                logger.info("%s: removing %s, which compaction has replaced", self.partition, name)
                 self.disk.remove(self._path(name))
 
     def _next_offset(self, name: str) -> int:
-        """Where a `.log` file ends, by its batches alone: its indexes need not be there."""
+        """Returns the end offset of a `.log` file by its batches; its indexes may be missing."""
         next_offset = _offset(name)
         file = self.disk.open(self._path(name))
         try:
-            for found in scan_batches(file, 0, file.size()):
-                next_offset = found.header.next_offset
+            for batch in scan_batches(file, 0, file.size()):
+                next_offset = batch.header.next_offset
         finally:
             file.close()
         return next_offset
@@ -237,7 +237,7 @@ class _Loader:
     # --- segments
 
     def _open_segments(self) -> set[LogSegment]:
-        """Opens every segment; returns those whose indexes cannot be right."""
+        """Opens every segment; returns those with missing or invalid indexes."""
         names = set(self.disk.names(self.directory))
         damaged: set[LogSegment] = set()
         for name in sorted(names):
@@ -246,7 +246,7 @@ class _Loader:
                 continue
             if not name.endswith(LOG_SUFFIX):
                 if f"{offset:020d}{LOG_SUFFIX}" not in names:
-                    _log.warning("%s: removing %s: there is no log file", self.partition, name)
+                    logger.warning("%s: removing %s, which has no .log file", self.partition, name)
                     self.disk.remove(self._path(name))
                 continue
             segment = self._segment(offset)
@@ -260,62 +260,65 @@ class _Loader:
                     segment.offset_index.sanity_check()
                     segment.time_index.sanity_check()
             except CorruptIndexError as error:
-                _log.warning("%s: rebuilding the indexes: %s", self.partition, error)
+                logger.warning("%s: rebuilding the indexes: %s", self.partition, error)
                 damaged.add(segment)
         return damaged
 
     def _recover_segments(self, damaged: set[LogSegment]) -> None:
-        """Recovers what may not have been flushed or is damaged, and drops what follows a loss.
+        """Recovers the unflushed and damaged segments, and drops the segments after a loss.
 
-        From the first segment to the last: each needs the producer state at the end of the one
-        before it. The segment that ends at the recovery point counts as unflushed: a flush of the
-        active segment leaves out its indexes.
+        It starts with the first segment: each needs the producer state at the end of the previous
+        one. The segment that ends at the recovery point counts as unflushed, because a flush of
+        the active segment does not include its indexes.
         """
-        after = [] if self.clean else self.segments.from_floor(self.recovery_point - 1)
-        unflushed = set(after)
+        unflushed: set[LogSegment] = set()
+        if not self.clean:
+            unflushed.update(self.segments.from_floor(self.recovery_point - 1))
         for segment in self.segments:
             if segment in damaged or segment in unflushed:
-                found = self._recover(segment)
-                lost = segment in unflushed and self._is_loss(segment, found)
-                if lost:
-                    # First what follows, then the broken end: the other way round, a crash in
-                    # between would leave a whole segment before a gap.
+                recovered = self._recover(segment)
+                is_loss = segment in unflushed and self._is_loss(segment, recovered)
+                if is_loss:
+                    # The later segments first, then the invalid end: in the other order, a crash in
+                    # between would leave a valid segment before a gap.
                     self._drop_after(segment)
-                self._cut(segment, found)
-                if lost:
+                self._truncate(segment, recovered)
+                if is_loss:
                     return
 
     def _drop_after(self, segment: LogSegment) -> None:
-        lost = [other for other in self.segments if other.base_offset > segment.base_offset]
-        _log.warning(
-            "%s: the end of %r was never flushed; dropping %d segments after it",
+        later_segments = [
+            later for later in self.segments if later.base_offset > segment.base_offset
+        ]
+        logger.warning(
+            "%s: the end of %r was never flushed; dropping %d later segments",
             self.partition,
             segment,
-            len(lost),
+            len(later_segments),
         )
-        for other in lost:
-            self.segments.remove(other.base_offset)
-            other.delete()
+        for later in later_segments:
+            self.segments.remove(later.base_offset)
+            later.delete()
         self.disk.sync_directory(self.directory)
 
-    def _is_loss(self, segment: LogSegment, found: _Recovered) -> bool:
-        """Whether the end of a segment is missing, so that what follows is of no use.
+    def _is_loss(self, segment: LogSegment, recovered: _RecoveredSegment) -> bool:
+        """Returns whether the end of a segment is missing, so that later segments are useless.
 
-        The file system may have written a later segment before this one. Compaction makes gaps
-        that are meant: ours below the recovery point only, Kafka's wherever it has been, which a
-        compacted topic or the cleaner's checkpoint tells.
+        The file system may have written a later segment before this one. Compaction leaves gaps
+        that are not losses: Penstock's only below the recovery point, Kafka's anywhere in a
+        compacted topic or below the offset in the cleaner's checkpoint.
         """
-        following = self.segments.higher(segment.base_offset)
-        if following is None or following.base_offset <= self.recovery_point:
+        next_segment = self.segments.higher(segment.base_offset)
+        if next_segment is None or next_segment.base_offset <= self.recovery_point:
             return False
-        if found.next_offset >= following.base_offset:
+        if recovered.next_offset >= next_segment.base_offset:
             return False
-        meant = self.config.compact or following.base_offset <= self.cleaned_to
-        return found.size < segment.size or not meant
+        is_compacted = self.config.compact or next_segment.base_offset <= self.cleaned_to
+        return recovered.size < segment.size or not is_compacted
 
-    def _recover(self, segment: LogSegment) -> _Recovered:
-        """Reads the segment and rebuilds what belongs to it, up to the first broken batch."""
-        producers = self._producers()
+    def _recover(self, segment: LogSegment) -> _RecoveredSegment:
+        """Rebuilds the indexes and the producer state up to the segment's first invalid batch."""
+        producers = self._new_producer_state()
         rebuild_producer_state(
             producers,
             self.segments,
@@ -326,69 +329,70 @@ class _Loader:
         size = 0
         segment.begin_rebuild()
         next_offset = segment.base_offset
-        latest = self.epochs.latest_epoch
+        latest_epoch = self.epochs.latest_epoch
         try:
-            for found in scan_batches(segment.file, 0, segment.size, check=True):
-                header = found.header
+            for batch in scan_batches(segment.file, 0, segment.size, check=True):
+                header = batch.header
                 last_offset = header.base_offset + header.last_offset_delta
                 if last_offset < next_offset:
-                    raise InvalidRecordError(f"offset {last_offset} comes after {next_offset - 1}")
+                    raise InvalidRecordError(f"offset {last_offset} is not after {next_offset - 1}")
                 self._refuse_overflow(segment, last_offset)
-                segment.rebuild_from(found)
+                segment.rebuild_from(batch)
                 next_offset = last_offset + 1
-                size = found.position + header.size
+                size = batch.position + header.size
                 epoch = header.partition_leader_epoch
-                if epoch >= 0 and (latest is None or epoch > latest):
+                if epoch >= 0 and (latest_epoch is None or epoch > latest_epoch):
                     self.epochs.assign(epoch, header.base_offset)
-                    latest = epoch
+                    latest_epoch = epoch
                 if header.producer_id >= 0:
-                    replay(producers, found, segment)
+                    replay(producers, batch, segment)
         except (CorruptRecordError, InvalidRecordError) as error:
-            _log.warning("%s: %r ends at byte %d: %s", self.partition, segment, size, error)
+            logger.warning(
+                "%s: truncating %r to %d bytes: %s", self.partition, segment, size, error
+            )
         producers.map_end_offset = next_offset
-        return _Recovered(size, next_offset, producers)
+        return _RecoveredSegment(size, next_offset, producers)
 
     def _refuse_overflow(self, segment: LogSegment, last_offset: int) -> None:
-        """An offset that no index entry can tell, but that fits in before the next segment.
+        """Raises an error for an offset that is too far from the base offset for an index entry.
 
-        It is meant, then: to cut the batch off, as one that is broken, would lose it.
+        Such a batch is valid if it is before the next segment: truncating it would lose records.
         """
         if last_offset - segment.base_offset <= INT_MAX:
             return
-        following = self.segments.higher(segment.base_offset)
-        if following is not None and last_offset < following.base_offset:
+        next_segment = self.segments.higher(segment.base_offset)
+        if next_segment is not None and last_offset < next_segment.base_offset:
             raise KafkaStorageError(
                 f"{segment!r} of {self.partition} has offset {last_offset}, too far from its base "
-                f"offset for an index, as Kafka before 1.1 made them: start Apache Kafka on the "
-                f"directory once, which splits such segments"
+                f"offset for an index; Kafka before 1.1 wrote such segments. Start a newer Apache "
+                f"Kafka on the log directory once: it splits them"
             )
 
-    def _cut(self, segment: LogSegment, found: _Recovered) -> None:
-        """Cuts off what is broken."""
-        segment.end_rebuild(found.size)
-        # So that the next segment's recovery need not read this one again.
-        found.producers.take_snapshot()
-        self.replayed = found.producers
+    def _truncate(self, segment: LogSegment, recovered: _RecoveredSegment) -> None:
+        segment.end_rebuild(recovered.size)
+        # With the snapshot, the recovery of the next segment need not read this one again.
+        recovered.producers.take_snapshot()
+        self.replayed_producers = recovered.producers
 
-    def _known_producers(self, end_offset: int) -> ProducerStateManager:
-        """The producers as recovery has just read them from the end of the log, or none yet.
+    def _load_producers(self, end_offset: int) -> ProducerStateManager:
+        """Returns the producer state that recovery replayed up to the end of the log, or a new one.
 
-        A snapshot has the last batch of a producer only. Who replayed the log knows the last five:
-        a producer with several batches under way when the broker died sends them all again.
+        A snapshot has only the last batch of a producer; the replayed state has the last five.
+        A producer that had several batches in flight when the broker died sends them all again.
         """
-        replayed = self.replayed
-        if replayed is not None and replayed.map_end_offset == end_offset:
-            return replayed
-        return self._producers()
+        producers = self.replayed_producers
+        if producers is not None and producers.map_end_offset == end_offset:
+            return producers
+        return self._new_producer_state()
 
-    def _mend_epochs(self, start_offset: int, end_offset: int) -> None:
-        """Finds the epochs at the start of the log that the file lacks.
+    def _add_missing_epochs(self, start_offset: int, end_offset: int) -> None:
+        """Adds the epochs at the start of the log that the file does not have.
 
-        The file is cut when the log start offset rises, and a crash may take that rise back.
+        The file is truncated when the log start offset rises, and a crash may revert that rise.
         """
         earliest = self.epochs.earliest_entry
         known_from = end_offset if earliest is None else earliest.start_offset
-        found: list[EpochEntry] = []
+        missing: list[EpochEntry] = []
         for segment in self.segments.between(start_offset, known_from):
             first = segment.find(start_offset)
             if first is None:
@@ -397,32 +401,31 @@ class _Loader:
                 epoch = batch.header.partition_leader_epoch
                 if epoch < 0 or batch.header.base_offset >= known_from:
                     break
-                if not found or epoch > found[-1].epoch:
-                    found.append(EpochEntry(epoch, batch.header.base_offset))
-            if not found:
-                # Written before there were epochs, as is all that comes before them.
+                if not missing or epoch > missing[-1].epoch:
+                    missing.append(EpochEntry(epoch, batch.header.base_offset))
+            if not missing:
+                # These batches, and all earlier ones, were written before epochs existed.
                 return
-        if found:
-            self.epochs.assign_all([*found, *self.epochs.entries()])
+        if missing:
+            self.epochs.assign_all([*missing, *self.epochs.entries()])
 
-    def _producers(self) -> ProducerStateManager:
+    def _new_producer_state(self) -> ProducerStateManager:
         return ProducerStateManager(
             self.disk,
             self.directory,
             self.partition,
-            max_transaction_timeout_ms=self.limits.max_transaction_timeout_ms,
             producer_id_expiration_ms=self.limits.producer_id_expiration_ms,
         )
 
     def _end_offset(self) -> int:
-        """The log end offset; makes a first segment where there is none."""
+        """Returns the log end offset; creates the first segment if there is none."""
         if len(self.segments):
             end_offset = self.segments.active.next_offset()
             if end_offset >= self.log_start_offset:
                 return end_offset
-            _log.warning(
+            logger.warning(
                 "%s ends at %d, before its log start offset %d: segment files are missing; "
-                "starting anew there",
+                "the log starts empty at that offset",
                 self.partition,
                 end_offset,
                 self.log_start_offset,
@@ -447,5 +450,5 @@ class _Loader:
 def _offset(name: str) -> int:
     offset = base_offset_of(name)
     if offset is None:
-        raise CorruptRecordError(f"{name} is no segment file: remove it")
+        raise CorruptRecordError(f"{name} is not a segment file: remove it")
     return offset

@@ -1,7 +1,7 @@
-"""Removal of deleted files, in a form that another thread can run.
+"""Removal of deleted files on a worker thread.
 
-`LogManager.tick` does it itself if nobody else has: a host that must not wait asks for it first,
-`run`s it on any thread, and gives it back to the directory.
+`LogDir.begin_removal` returns the files whose delay has passed, a worker thread runs the task, and
+`LogDir.finish_removal` handles its error.
 """
 
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from penstock.storage.segment.log_segment import LogSegment
 
 
 class DeletedDirectory(NamedTuple):
-    """A partition's directory that was deleted, and the log in it."""
+    """The renamed directory of a deleted partition, and the log in it."""
 
     path: str
     log: Log | None
 
 
 class RemovalTask:
-    """Files of one directory of `log.dirs` whose `file.delete.delay.ms` has passed."""
+    """Removes the files of one log directory whose `file.delete.delay.ms` has passed."""
 
     def __init__(
         self, disk: Disk, directories: Sequence[DeletedDirectory], segments: Sequence[LogSegment]
@@ -31,7 +31,7 @@ class RemovalTask:
         self._disk = disk
 
     def run(self) -> None:
-        """Removes them for good."""
+        """Removes the files, on any thread; an `OSError` is kept in `error`."""
         try:
             for segment in self.segments:
                 segment.delete()

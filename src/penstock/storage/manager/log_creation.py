@@ -1,8 +1,8 @@
-"""New logs, many at a time, without the log's thread waiting for the disk.
+"""Creation of many logs at a time, with the blocking I/O on a worker thread.
 
-Each log needs a directory, its topic id and its first leader epoch, all durable before the first
-record. `LogManager.begin_create` decides where the logs go, `LogCreation.run` makes them on any
-thread, `LogManager.finish_create` takes them over.
+The directory of a log, its topic id and its first leader epoch must be durable before the first
+record. `LogManager.begin_create` chooses the log directories, `LogCreation.run` creates the logs on
+any thread, `LogManager.finish_create` adds them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,46 +16,46 @@ from penstock.storage.manager.log_dir import LogDir
 
 
 class NewLog(NamedTuple):
-    """A log to be made."""
+    """A log to create."""
 
     partition: TopicPartition
     config: LogConfig
     topic_id: TopicId | None = None
     leader_epoch: int | None = None
-    """The epoch of its first records, where this broker leads the partition."""
+    """The epoch of its first records, if this broker leads the partition."""
 
 
 class LogCreation:
-    """Logs that are being made, each in its directory of `log.dirs`."""
+    """The creation of some logs, each in its log directory."""
 
     def __init__(
         self,
         disk: Disk,
-        planned: Sequence[tuple[LogDir, NewLog]],
-        existing: Mapping[TopicPartition, Log],
+        new_logs: Sequence[tuple[LogDir, NewLog]],
+        existing_logs: Mapping[TopicPartition, Log],
     ) -> None:
-        self.planned = planned
-        self.existing = existing
-        self.made: dict[TopicPartition, Log] = {}
+        self.new_logs = new_logs
+        self.existing_logs = existing_logs
+        self.created_logs: dict[TopicPartition, Log] = {}
         self.errors: dict[LogDir, OSError] = {}
         self._disk = disk
 
     def run(self) -> None:
-        """Makes the logs; what goes wrong is found by `finish_create`."""
-        for log_dir, new in self.planned:
+        """Creates the logs, on any thread; errors are kept for `finish_create`."""
+        for log_dir, new_log in self.new_logs:
             if log_dir not in self.errors:
                 try:
-                    self._make(log_dir, new)
+                    self._create(log_dir, new_log)
                 except OSError as error:
                     self.errors[log_dir] = error
-        for log_dir in {log_dir for log_dir, _ in self.planned} - self.errors.keys():
+        for log_dir in {log_dir for log_dir, _ in self.new_logs} - self.errors.keys():
             try:
                 self._disk.sync_directory(log_dir.path)
             except OSError as error:
                 self.errors[log_dir] = error
 
-    def _make(self, log_dir: LogDir, new: NewLog) -> None:
-        log = log_dir.make_log(new.partition, new.config, new.topic_id)
-        self.made[new.partition] = log
-        if new.leader_epoch is not None:
-            log.epochs.assign(new.leader_epoch, log.log_end_offset)
+    def _create(self, log_dir: LogDir, new_log: NewLog) -> None:
+        log = log_dir.create_unsynced(new_log.partition, new_log.config, new_log.topic_id)
+        self.created_logs[new_log.partition] = log
+        if new_log.leader_epoch is not None:
+            log.epochs.assign(new_log.leader_epoch, log.log_end_offset)

@@ -1,4 +1,4 @@
-"""Deletion of many logs, over all directories of `log.dirs`, in steps."""
+"""Deletion of many logs, over all log directories, as one staged operation."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -10,18 +10,18 @@ from penstock.storage.manager.log_dir import LogDir
 from penstock.storage.staged_operation import StagedOperation, Steps
 
 
-def deletion(
-    homes: Mapping[LogDir, Sequence[TopicPartition]],
-    wait: Steps[None],
-    stores: Callable[[LogDir], Sequence[FileWrite]],
+def delete_logs(
+    partitions_by_dir: Mapping[LogDir, Sequence[TopicPartition]],
+    wait_for_swaps: Steps[None],
+    checkpoints_of: Callable[[LogDir], Sequence[FileWrite]],
 ) -> Steps[list[KafkaError]]:
-    """Deletes logs; the result is what went wrong.
+    """Deletes logs; returns the errors.
 
-    The logs are out of sight after the first turn. `wait` is what must come to its end before
-    their directories get other names; `stores` gives what is to be written when they have.
+    The logs are removed from their `LogDir` in the first step. `wait_for_swaps` runs before their
+    directories are renamed; `checkpoints_of` returns the files to write after that.
     """
     errors: list[KafkaError] = []
-    under_way: dict[LogDir, StagedOperation[None]] = {}
+    operations: dict[LogDir, StagedOperation[None]] = {}
 
     def advance(operation: StagedOperation[None]) -> bool:
         try:
@@ -30,24 +30,25 @@ def deletion(
             errors.append(error)
             return True
 
-    for home, partitions in homes.items():
-        operation = StagedOperation(home.deletion(partitions))
+    for log_dir, partitions in partitions_by_dir.items():
+        operation = StagedOperation(log_dir.delete_steps(partitions))
         if not advance(operation):
-            under_way[home] = operation
-    yield from wait
-    while under_way:
-        yield partial(_run_all, list(under_way.values()))
-        under_way = {
-            home: operation for home, operation in under_way.items() if not advance(operation)
+            operations[log_dir] = operation
+    yield from wait_for_swaps
+    while operations:
+        yield partial(_run_all, list(operations.values()))
+        operations = {
+            log_dir: operation
+            for log_dir, operation in operations.items()
+            if not advance(operation)
         }
-    for home in homes:
-        for file in stores(home):
-            yield file.run
-            if file.error is not None:
-                home.fail(file.error)
+    for log_dir in partitions_by_dir:
+        for checkpoint in checkpoints_of(log_dir):
+            yield checkpoint.run
+            log_dir.finish_checkpoint(checkpoint)
     return errors
 
 
-def _run_all(operation: Sequence[StagedOperation[None]]) -> None:
-    for each in operation:
-        each.run()
+def _run_all(operations: Sequence[StagedOperation[None]]) -> None:
+    for operation in operations:
+        operation.run()

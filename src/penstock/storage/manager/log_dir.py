@@ -1,21 +1,29 @@
-"""One directory of `log.dirs`: its lock, its identity, its checkpoint_files, the partitions in it.
+"""One log directory of `log.dirs`: its lock, its checkpoints and the logs in it.
 
-A directory fails as a whole: an I/O error in one partition takes all that share the disk offline,
-and none on another one.
+A log directory fails as a whole: an I/O error in one partition takes all partitions on the same
+disk offline, and none on another disk.
 """
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID, uuid4
 
 from penstock.core.clock import Clock
 from penstock.core.errors import KafkaError, KafkaStorageError
 from penstock.core.ids import TopicId, TopicPartition
-from penstock.storage.checkpoint import checkpoint_files
-from penstock.storage.checkpoint.checkpoint_files import MetaProperties
+from penstock.storage.checkpoint.checkpoint_files import (
+    CLEANER_OFFSET_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    has_clean_shutdown,
+    load_partition_metadata,
+    remove_clean_shutdown,
+    store_clean_shutdown,
+    store_partition_metadata,
+)
 from penstock.storage.checkpoint.latest_files import FileWrite
 from penstock.storage.disk import Disk, Lock
 from penstock.storage.file_names import (
@@ -28,29 +36,34 @@ from penstock.storage.log.log import Log
 from penstock.storage.log.log_loader import ProducerLimits, load_log
 from penstock.storage.log_config import LogConfig
 from penstock.storage.manager.dir_checkpoints import DirCheckpoints
+from penstock.storage.manager.dir_identity import check_owner, create_log_dir, lock_log_dir
 from penstock.storage.manager.file_removal import DeletedDirectory, RemovalTask
 from penstock.storage.manager.log_discovery import (
-    DiscoveredLog,
+    IsHosted,
     StrayLog,
-    discover_logs,
-    partition_in,
-    set_strays_aside,
+    partition_of_directory,
+    rename_stray_logs,
 )
+from penstock.storage.segment.log_segment import LogSegment
 from penstock.storage.staged_operation import StagedOperation, Steps, Work
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
-class _DirectoryRename(NamedTuple):
-    """A partition's directory that gets another name."""
-
+class _LogToDelete(NamedTuple):
     partition: TopicPartition
     new_name: str
+    """The name that its directory gets."""
     log: Log | None
 
 
+class _DelayedRemoval(NamedTuple):
+    remove_at_ms: int
+    directory: DeletedDirectory
+
+
 class LogDir:
-    """A directory with logs: `open` it, then `load` them. After a failure `error` says why."""
+    """A directory with logs: `open` it, then `load` them. After a failure `error` is set."""
 
     def __init__(
         self,
@@ -64,11 +77,14 @@ class LogDir:
         self.path = path
         self.logs: dict[TopicPartition, Log] = {}
         self.error: KafkaStorageError | None = None
-        self.broken: dict[TopicPartition, KafkaStorageError] = {}
-        """Partitions whose files could not be understood; they are offline, the others are not."""
-        self.futures: dict[TopicPartition, str] = {}
-        """Names of the directories that a move into this one left behind, when it was loaded."""
-        self.loaded = False
+        self.load_errors: dict[TopicPartition, KafkaStorageError] = {}
+        """Partitions whose files are invalid; they are offline, the others are not."""
+        self.future_directories: dict[TopicPartition, str] = {}
+        """Directory names of future logs that an interrupted move has left here."""
+        self.transient_logs: dict[TopicPartition, Log] = {}
+        """Logs that are being added or deleted. Their directory may exist after a crash, so the
+        checkpoints include them."""
+        self.is_loaded = False
         """Whether it is known which partitions are in the directory."""
         self.directory_id: UUID | None = None
         self._disk = disk
@@ -76,122 +92,60 @@ class LogDir:
         self._limits = limits
         self._roll_jitter = roll_jitter
         self._lock: Lock | None = None
-        self._condemned: list[tuple[int, str, Log | None]] = []
-        self.passing: dict[TopicPartition, Log] = {}
-        """Logs that come or go: their directory may be there after a crash, so that the checkpoints
-        name them too."""
+        self._delayed_removals: list[_DelayedRemoval] = []
         self._checkpoints = DirCheckpoints(disk, path)
 
     def __repr__(self) -> str:
-        state = "online" if self.error is None else "offline"
-        return f"LogDir({self.path!r}, {state}, {len(self.logs)} logs)"
+        status = "online" if self.is_online else "offline"
+        return f"LogDir({self.path!r}, {status}, {len(self.logs)} logs)"
 
     @property
-    def online(self) -> bool:
+    def is_online(self) -> bool:
         return self.error is None
 
-    # --- opening
+    # --- start
 
     def open(self, *, cluster_id: str | None, node_id: int) -> None:
-        """Locks the directory and looks whose it is; a disk error takes the directory offline.
+        """Locks the directory and checks its owner; an I/O error takes it offline.
 
-        Raises where the directory is another broker's: it is in use, or belongs to another node.
+        Raises KafkaStorageError if the directory is in use or belongs to another broker.
         """
         try:
-            self._make_directory()
-            self._take_lock()
-            self._check_identity(cluster_id, node_id)
+            create_log_dir(self._disk, self.path)
+            self._lock = lock_log_dir(self._disk, self.path)
+            self.directory_id = check_owner(self._disk, self.path, cluster_id, node_id)
         except OSError as error:
             self.fail(error)
-
-    def found(self) -> list[DiscoveredLog]:
-        """The partitions that have a directory here, by its name and the topic id in it."""
-        if self.error is not None:
-            return []
-        try:
-            return discover_logs(self._disk, self.path)
-        except OSError as error:
-            self.fail(error)
-            return []
 
     def load(
         self,
         config_of: Callable[[str], LogConfig],
-        belongs: Callable[[TopicPartition, TopicId | None], bool] = lambda partition, topic_id: (
-            True
-        ),
+        is_hosted: IsHosted = lambda partition, topic_id: True,
     ) -> list[StrayLog]:
-        """Loads every log that `belongs` here; the directories of others are renamed, and told."""
+        """Loads the logs of the partitions that this broker hosts.
+
+        Renames the directories of the other partitions and returns them.
+        """
         strays: list[StrayLog] = []
-        if self.error is None:
+        if self.is_online:
             try:
-                if belongs is not None:
-                    strays = set_strays_aside(self._disk, self.path, belongs)
-                self._load_all(config_of)
+                strays = rename_stray_logs(self._disk, self.path, is_hosted)
+                self._load_logs(config_of)
             except OSError as error:
                 self.fail(error)
         return strays
 
-    def _make_directory(self) -> None:
-        directory = Path(self.path)
-        new = [path for path in (directory, *directory.parents) if not self._disk.exists(str(path))]
-        self._disk.make_directory(self.path)
-        for path in new:
-            # Whatever is synced in a directory is lost with the directory's own name.
-            self._disk.sync_directory(str(path.parent))
-
-    def _take_lock(self) -> None:
-        self._lock = self._disk.lock(self._file(".lock"))
-        if self._lock is None:
-            raise KafkaStorageError(
-                f"{self.path} is in use by another process, or named twice in log.dirs: stop that "
-                f"process, or name another directory"
-            )
-
-    def _check_identity(self, cluster_id: str | None, node_id: int) -> None:
-        known = checkpoint_files.load_meta_properties(self._disk, self.path)
-        if known is None:
-            # Version 1 is not valid without the id of a cluster.
-            version = 0 if cluster_id is None else 1
-            known = MetaProperties(version, cluster_id, node_id, uuid4())
-            checkpoint_files.store_meta_properties(self._disk, self.path, known)
-        if known.node_id is not None and known.node_id != node_id:
-            raise KafkaStorageError(
-                f"{self.path} belongs to node {known.node_id}, this is node {node_id}: "
-                f"set node.id={known.node_id}, or name another directory in log.dirs"
-            )
-        if None not in (cluster_id, known.cluster_id) and known.cluster_id != cluster_id:
-            raise KafkaStorageError(
-                f"{self.path} belongs to cluster {known.cluster_id}, this is cluster "
-                f"{cluster_id}: name another directory in log.dirs"
-            )
-        self.directory_id = known.directory_id
-
-    def _load_all(self, config_of: Callable[[str], LogConfig]) -> None:
-        clean = checkpoint_files.has_clean_shutdown(self._disk, self.path)
-        # From the first append on the directory is not clean any more.
-        checkpoint_files.remove_clean_shutdown(self._disk, self.path)
-        recovery_points = self._checkpoints.load(checkpoint_files.RECOVERY_POINT_CHECKPOINT)
-        high_watermarks = self._checkpoints.load(checkpoint_files.REPLICATION_OFFSET_CHECKPOINT)
-        start_offsets = self._checkpoints.load(checkpoint_files.LOG_START_OFFSET_CHECKPOINT)
-        cleaned_to = self._checkpoints.load(checkpoint_files.CLEANER_OFFSET_CHECKPOINT)
-        for name in self._disk.names(self.path):
-            directory = self._file(name)
-            if not self._disk.is_directory(directory):
-                continue
-            if name.endswith(DELETE_DIRECTORY_SUFFIX):
-                self._disk.remove_directory(directory)
-                continue
-            future = parse_future_directory(name)
-            if future is not None:
-                self.futures[future] = name
-                continue
-            partition = partition_in(name)
-            if partition is None:
-                _log.warning("%s is no partition; left alone", directory)
-                continue
+    def _load_logs(self, config_of: Callable[[str], LogConfig]) -> None:
+        clean = has_clean_shutdown(self._disk, self.path)
+        # After the first append the directory is not clean any more.
+        remove_clean_shutdown(self._disk, self.path)
+        recovery_points = self._checkpoints.load(RECOVERY_POINT_CHECKPOINT)
+        high_watermarks = self._checkpoints.load(REPLICATION_OFFSET_CHECKPOINT)
+        start_offsets = self._checkpoints.load(LOG_START_OFFSET_CHECKPOINT)
+        cleaned_to = self._checkpoints.load(CLEANER_OFFSET_CHECKPOINT)
+        for partition, path in self._partition_directories():
             try:
-                metadata = checkpoint_files.load_partition_metadata(self._disk, directory)
+                metadata = load_partition_metadata(self._disk, path)
                 self.logs[partition] = self._load_log(
                     partition,
                     config_of(partition.topic),
@@ -203,39 +157,63 @@ class LogDir:
                     log_start_offset=start_offsets.get(partition, 0),
                 )
             except (KafkaError, CorruptIndexError) as error:
-                self._set_broken(partition, error)
-        loaded = {
-            checkpoint_files.RECOVERY_POINT_CHECKPOINT: recovery_points,
-            checkpoint_files.REPLICATION_OFFSET_CHECKPOINT: high_watermarks,
-            checkpoint_files.LOG_START_OFFSET_CHECKPOINT: start_offsets,
+                self._set_load_error(partition, error)
+        checkpoints = {
+            RECOVERY_POINT_CHECKPOINT: recovery_points,
+            REPLICATION_OFFSET_CHECKPOINT: high_watermarks,
+            LOG_START_OFFSET_CHECKPOINT: start_offsets,
         }
-        for name, offsets in loaded.items():
+        for name, offsets in checkpoints.items():
             self._checkpoints.keep(
-                name, {key: offset for key, offset in offsets.items() if key in self.broken}
+                name, {key: offset for key, offset in offsets.items() if key in self.load_errors}
             )
-        if self._are_outdated(loaded):
+        if self._are_outdated(checkpoints):
             self.checkpoint()
-        self.loaded = True
+        self.is_loaded = True
 
-    def _set_broken(self, partition: TopicPartition, error: KafkaError | CorruptIndexError) -> None:
+    def _partition_directories(self) -> list[tuple[TopicPartition, str]]:
+        """Returns the partitions to load; removes deleted ones and collects future logs."""
+        partitions: list[tuple[TopicPartition, str]] = []
+        for name in self._disk.names(self.path):
+            path = self._path(name)
+            if not self._disk.is_directory(path):
+                continue
+            if name.endswith(DELETE_DIRECTORY_SUFFIX):
+                self._disk.remove_directory(path)
+                continue
+            future_partition = parse_future_directory(name)
+            if future_partition is not None:
+                self.future_directories[future_partition] = name
+                continue
+            partition = partition_of_directory(name)
+            if partition is None:
+                logger.warning("ignoring %s, which is not the directory of a partition", path)
+            else:
+                partitions.append((partition, path))
+        return partitions
+
+    def _set_load_error(
+        self, partition: TopicPartition, error: KafkaError | CorruptIndexError
+    ) -> None:
         if not isinstance(error, KafkaStorageError):
             error = KafkaStorageError(
-                f"{partition} cannot be loaded: {error}. Restore {self._file(str(partition))}, or "
+                f"{partition} cannot be loaded: {error}. Restore {self._path(str(partition))}, or "
                 f"move it away and have it copied from another replica"
             )
-        _log.error("%s is offline: %s", partition, error.message)
-        self.broken[partition] = error
+        logger.error("%s is offline: %s", partition, error.message)
+        self.load_errors[partition] = error
 
-    def _are_outdated(self, loaded: Mapping[str, Mapping[TopicPartition, int]]) -> bool:
-        """Whether a checkpoint must not be read again.
+    def _are_outdated(self, checkpoints: Mapping[str, Mapping[TopicPartition, int]]) -> bool:
+        """Returns whether the checkpoints must be rewritten before they are read again.
 
-        A partition that is gone may come again, with other records at the same offsets. So may
-        records between the end of a log and its recovery point, if some were lost.
+        A partition that no longer exists may be created again, with other records at the same
+        offsets. The same is true for the offsets between the end of a log and its recovery point,
+        if records were lost.
         """
-        known = self.logs.keys() | self.broken.keys()
-        if any(offsets.keys() - known for offsets in loaded.values()):
+        existing = self.logs.keys() | self.load_errors.keys()
+        if any(offsets.keys() - existing for offsets in checkpoints.values()):
             return True
-        recovery_points = loaded[checkpoint_files.RECOVERY_POINT_CHECKPOINT]
+        recovery_points = checkpoints[RECOVERY_POINT_CHECKPOINT]
         return any(
             log.recovery_point < recovery_points.get(partition, 0)
             for partition, log in self.logs.items()
@@ -256,7 +234,7 @@ class LogDir:
     ) -> Log:
         return load_log(
             self._disk,
-            self._file(name or str(partition)),
+            self._path(name or str(partition)),
             partition,
             config,
             self._clock,
@@ -271,25 +249,25 @@ class LogDir:
             roll_jitter=self._roll_jitter,
         )
 
-    def _file(self, name: str) -> str:
+    def _path(self, name: str) -> str:
         return f"{self.path}/{name}"
 
-    # --- logs come and go
+    # --- create
 
     def has(self, partition: TopicPartition) -> bool:
-        return partition in self.logs or partition in self.broken
+        return partition in self.logs or partition in self.load_errors
 
     def log(self, partition: TopicPartition) -> Log:
-        """The partition's log; raises where its files are broken."""
-        if partition in self.broken:
-            raise self.broken[partition]
+        """Returns the partition's log; raises KafkaStorageError if it could not be loaded."""
+        if partition in self.load_errors:
+            raise self.load_errors[partition]
         return self.logs[partition]
 
     def create(self, partition: TopicPartition, config: LogConfig, topic_id: TopicId | None) -> Log:
-        """A new, empty log."""
+        """Creates and returns an empty log."""
         self.require_online()
         try:
-            log = self.make_log(partition, config, topic_id)
+            log = self.create_unsynced(partition, config, topic_id)
             self._disk.sync_directory(self.path)
         except OSError as error:
             self.fail(error)
@@ -298,7 +276,7 @@ class LogDir:
         self.logs[partition] = log
         return log
 
-    def make_log(
+    def create_unsynced(
         self,
         partition: TopicPartition,
         config: LogConfig,
@@ -307,19 +285,21 @@ class LogDir:
         name: str | None = None,
         log_start_offset: int = 0,
     ) -> Log:
-        """An empty log in a directory that is not durable yet. May run on another thread."""
-        directory = self._file(name or str(partition))
-        self._disk.make_directory(directory)
+        """Returns an empty log whose directory is not durable yet. May run on another thread."""
+        path = self._path(name or str(partition))
+        self._disk.make_directory(path)
         if topic_id is not None:
-            # Before any record: records without a topic id could be taken for another topic's.
-            checkpoint_files.store_partition_metadata(self._disk, directory, topic_id)
+            # Before any record: records without a topic id could be attributed to another topic.
+            store_partition_metadata(self._disk, path, topic_id)
         log = self._load_log(
             partition, config, topic_id=topic_id, name=name, log_start_offset=log_start_offset
         )
-        self._disk.sync_directory(directory)
+        self._disk.sync_directory(path)
         return log
 
-    def make_future(
+    # --- moves into this directory
+
+    def create_future_log(
         self,
         name: str,
         partition: TopicPartition,
@@ -327,157 +307,147 @@ class LogDir:
         topic_id: TopicId | None,
         log_start_offset: int,
     ) -> Log:
-        """An empty log for a move into this directory. May run on another thread."""
-        self._disk.remove_directory(self._file(name))
-        log = self.make_log(
+        """Returns an empty log for a move into this directory. May run on another thread."""
+        self._disk.remove_directory(self._path(name))
+        log = self.create_unsynced(
             partition, config, topic_id, name=name, log_start_offset=log_start_offset
         )
         log.guard.on_failure = lambda error: None
         self._disk.sync_directory(self.path)
         return log
 
-    def begin_adoption(self, log: Log) -> Work:
-        """Gives the directory of a log that was moved here its partition's name, on any thread.
+    def begin_rename(self, log: Log, name: str) -> Work:
+        """Returns the work that renames the directory of a moved log to `name`.
 
-        `adopt` or `begin_return` comes next. After an `OSError` it is not known which name the
-        directory has.
+        After an `OSError` it is unknown which name the directory has.
         """
-        return partial(self._rename, log.directory, self._file(str(log.partition)))
-
-    def begin_return(self, log: Log, name: str) -> Work:
-        """Undoes `begin_adoption`: the log's directory gets the name that it had before."""
-        return partial(self._rename, log.directory, self._file(name))
+        return partial(self._rename, log.directory, self._path(name))
 
     def _rename(self, source: str, target: str) -> None:
         self._disk.rename(source, target)
         self._disk.sync_directory(self.path)
 
-    def adopt(self, log: Log) -> None:
-        """From now on this is the partition's log."""
+    def add_moved_log(self, log: Log) -> None:
+        """Makes a future log, whose directory has been renamed, the log of its partition."""
         log.guard.on_failure = self.fail
         self.logs[log.partition] = log
 
+    # --- delete
+
     def delete(self, partition: TopicPartition, reason: str = "was deleted") -> None:
-        """Takes a log away, a broken one too. Its directory is renamed at once, removed later."""
-        self.delete_all([partition], reason)
+        """Deletes a log, even one that could not be loaded, on this thread.
 
-    def delete_all(self, partitions: Iterable[TopicPartition], reason: str = "was deleted") -> None:
-        """`delete` for many, with one wait for the disk."""
-        StagedOperation(self.deletion(partitions, reason)).complete()
+        Its directory is renamed at once and removed later.
+        """
+        StagedOperation(self.delete_steps([partition], reason)).complete()
 
-    def deletion(
+    def delete_steps(
         self, partitions: Iterable[TopicPartition], reason: str = "was deleted"
     ) -> Steps[None]:
-        """`delete_all` in steps. The logs are nobody's from the first turn on.
+        """Deletes logs with one wait for the disk. They are detached in the first step.
 
-        No log of these partitions may be made in this directory until it has ended. Everything else
-        may go on: the directories are renamed under files that are open.
+        No log of these partitions may be created in this directory until it has ended. Open files
+        stay usable: only the directories are renamed.
         """
         self.require_online()
-        gone = [self._take_away(partition, reason) for partition in partitions]
+        deletions = [self._detach(partition, reason) for partition in partitions]
         try:
-            yield partial(self._rename_deleted, gone)
-            for each in gone:
-                self.passing.pop(each.partition, None)
-                self._checkpoints.forget(each.partition)
-            stored = self.begin_checkpoint()
-            if stored is not None:
-                yield stored.write
+            yield partial(self._rename_deleted, deletions)
+            for deletion in deletions:
+                self.transient_logs.pop(deletion.partition, None)
+                self._checkpoints.forget(deletion.partition)
+            checkpoint = self.begin_checkpoint()
+            if checkpoint is not None:
+                yield checkpoint.write
         except OSError as error:
             self.fail(error)
         now_ms = self._clock.now_ms()
-        for each in gone:
-            delay_ms = 0 if each.log is None else each.log.config.file_delete_delay_ms
-            self._condemned.append((now_ms + delay_ms, each.new_name, each.log))
+        for deletion in deletions:
+            log = deletion.log
+            delay_ms = 0 if log is None else log.config.file_delete_delay_ms
+            directory = DeletedDirectory(self._path(deletion.new_name), log)
+            self._delayed_removals.append(_DelayedRemoval(now_ms + delay_ms, directory))
         self.require_online()
 
-    def _take_away(self, partition: TopicPartition, reason: str) -> _DirectoryRename:
-        log = self.logs.pop(partition, None) or self.passing.get(partition)
-        self.broken.pop(partition, None)
+    def _detach(self, partition: TopicPartition, reason: str) -> _LogToDelete:
+        log = self.logs.pop(partition, None) or self.transient_logs.get(partition)
+        self.load_errors.pop(partition, None)
         if log is not None:
-            # Nobody may append to its files, and a flush that misses them is no failed disk.
+            # Nothing may be appended any more, and a flush that misses the files is no disk error.
             log.guard.stop(KafkaStorageError(f"{partition} {reason}"))
-            # As long as it has its name it may be back after a crash.
-            self.passing[partition] = log
-        return _DirectoryRename(partition, deleted_directory_name(partition, uuid4().hex), log)
+            # Until the directory is renamed, the log may reappear after a crash.
+            self.transient_logs[partition] = log
+        return _LogToDelete(partition, deleted_directory_name(partition, uuid4().hex), log)
 
-    def _rename_deleted(self, gone: Iterable[_DirectoryRename]) -> None:
-        for each in gone:
-            self._disk.rename(self._file(str(each.partition)), self._file(each.new_name))
+    def _rename_deleted(self, deletions: Iterable[_LogToDelete]) -> None:
+        for deletion in deletions:
+            self._disk.rename(self._path(str(deletion.partition)), self._path(deletion.new_name))
         self._disk.sync_directory(self.path)
 
-    def purge(self) -> None:
-        """Removes what was deleted long enough ago."""
-        task = self.begin_removal()
-        if task is not None:
-            task.run()
-            self.finish_removal(task)
-
     def begin_removal(self) -> RemovalTask | None:
-        """What was deleted long enough ago, to be removed on any thread; None for nothing."""
+        """Returns the removal of files whose delay has passed, for any thread; None for none."""
         now_ms = self._clock.now_ms()
-        directories = [
-            DeletedDirectory(self._file(name), log)
-            for due_ms, name, log in self._condemned
-            if due_ms <= now_ms
-        ]
-        if directories:
-            self._condemned = [item for item in self._condemned if item[0] > now_ms]
-        segments = [
-            segment
-            for log in self.logs.values()
-            for segment in log.local.take_removable_segments(now_ms)
-        ]
-        if not directories and not segments:
+        removals = [item for item in self._delayed_removals if item.remove_at_ms <= now_ms]
+        if removals:
+            self._delayed_removals = [
+                item for item in self._delayed_removals if item.remove_at_ms > now_ms
+            ]
+        segments: list[LogSegment] = []
+        for log in self.logs.values():
+            segments += log.local.take_removable_segments(now_ms)
+        if not removals and not segments:
             return None
-        return RemovalTask(self._disk, directories, segments)
+        return RemovalTask(self._disk, [item.directory for item in removals], segments)
 
     def finish_removal(self, task: RemovalTask) -> None:
         if task.error is not None:
             self.fail(task.error)
 
-    # --- checkpoint_files, failure, end
+    # --- checkpoints
 
     def checkpoint(self) -> None:
-        """Stores the recovery points, high watermarks and log start offsets, here and now."""
+        """Stores the recovery points, high watermarks and start offsets, on this thread."""
         task = self.begin_checkpoint()
         if task is not None:
             task.run()
             self.finish_checkpoint(task)
 
     def begin_checkpoint(self) -> FileWrite | None:
-        """`checkpoint` for another thread; None where the directory is offline.
+        """Returns the write of the checkpoints, for any thread; None if the directory is offline.
 
-        Any number of them may run at the same time: what was begun last stays.
+        Several writes may run at the same time: the one that was begun last wins.
         """
         if self.error is not None:
             return None
-        return self._checkpoints.take({**self.passing, **self.logs})
+        return self._checkpoints.begin_write({**self.transient_logs, **self.logs})
 
     def finish_checkpoint(self, task: FileWrite) -> None:
         if task.error is not None:
             self.fail(task.error)
+
+    # --- failure and close
 
     def fail(self, error: OSError) -> None:
         """Takes the directory and all its logs offline."""
         if self.error is not None:
             return
         self.error = KafkaStorageError(
-            f"{self.path} is offline: {error.strerror or error}. Its partitions take no more "
-            f"records; mend the disk or free space on it, then restart the broker"
+            f"{self.path} is offline: {error.strerror or error}. Its partitions accept no more "
+            f"records; repair the disk or free space on it, then restart the broker"
         )
-        _log.error("%s", self.error.message)
+        logger.error("%s", self.error.message)
         for log in self.logs.values():
             log.guard.stop(self.error)
 
     def require_online(self) -> None:
+        """Raises `error` if the directory is offline."""
         if self.error is not None:
             raise self.error
 
     def close(self) -> None:
-        """Closes the logs and marks the directory clean, if all of it could be written.
+        """Closes the logs and marks the directory as clean if everything could be written.
 
-        A directory that could not be opened is let go of as it is: it may be another broker's.
+        Leaves a directory that could not be opened unchanged: it may belong to another broker.
         """
         lock, self._lock = self._lock, None
         if lock is None:
@@ -486,19 +456,19 @@ class LogDir:
             try:
                 log.close()
             except KafkaStorageError as error:
-                _log.error("could not close %s: %s", log.partition, error.message)
-        for _, _, deleted in self._condemned:
-            if deleted is not None:
-                deleted.local.close_handlers()
-        if self.loaded:
+                logger.error("could not close %s: %s", log.partition, error.message)
+        for removal in self._delayed_removals:
+            if removal.directory.log is not None:
+                removal.directory.log.local.close_handlers()
+        if self.is_loaded:
             self.checkpoint()
             self._mark_clean()
         lock.release()
 
     def _mark_clean(self) -> None:
-        # A broken partition was not recovered: the next start must not take it for clean.
-        if self.error is None and not self.broken:
+        # A partition that could not be loaded was not recovered: the next start must recover it.
+        if self.error is None and not self.load_errors:
             try:
-                checkpoint_files.store_clean_shutdown(self._disk, self.path)
+                store_clean_shutdown(self._disk, self.path)
             except OSError as error:
                 self.fail(error)

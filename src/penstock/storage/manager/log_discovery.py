@@ -1,4 +1,4 @@
-"""What is in a directory of `log.dirs`, by the names in it and the topic ids: nothing is loaded."""
+"""The partitions in a log directory, by directory names and topic ids, before they are loaded."""
 
 import logging
 from collections.abc import Callable
@@ -18,66 +18,48 @@ from penstock.storage.file_names import (
     stray_directory_name,
 )
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
-Belongs: TypeAlias = Callable[[TopicPartition, TopicId | None], bool]
-"""Whether a partition of a topic with this id (None: its directory has none) is this broker's."""
-
-
-class DiscoveredLog(NamedTuple):
-    """A partition's directory, before anything of it is loaded."""
-
-    log_dir: str
-    partition: TopicPartition
-    topic_id: TopicId | None
+IsHosted: TypeAlias = Callable[[TopicPartition, TopicId | None], bool]
+"""Returns whether this broker hosts the partition of the topic with this id (None: unknown)."""
 
 
 class StrayLog(NamedTuple):
-    """A partition's directory that does not belong to this broker, under the name it has now."""
+    """The directory of a partition that this broker does not host, under its new name."""
 
     partition: TopicPartition
     topic_id: TopicId | None
     path: str
 
 
-def partition_in(name: str) -> TopicPartition | None:
-    """The partition whose directory has this name; None for the log of a controller, too."""
+def partition_of_directory(name: str) -> TopicPartition | None:
+    """Returns the partition with this directory name; None also for a controller's log."""
     partition = parse_partition_directory(name)
     return None if partition is None or partition.topic == CLUSTER_METADATA_TOPIC else partition
 
 
-def discover_logs(disk: Disk, path: str) -> list[DiscoveredLog]:
-    """The partitions in the directory `path`."""
-    logs: list[DiscoveredLog] = []
-    for name in disk.names(path):
-        partition = partition_in(name)
-        if partition is not None and disk.is_directory(f"{path}/{name}"):
-            logs.append(DiscoveredLog(path, partition, _topic_id_in(disk, f"{path}/{name}")))
-    return logs
-
-
-def set_strays_aside(disk: Disk, path: str, belongs: Belongs) -> list[StrayLog]:
-    """Renames the directories of partitions that do not belong here; none is deleted."""
+def rename_stray_logs(disk: Disk, path: str, is_hosted: IsHosted) -> list[StrayLog]:
+    """Renames the directories of partitions that this broker does not host; deletes none."""
     strays: list[StrayLog] = []
     for name in disk.names(path):
         directory = f"{path}/{name}"
-        partition = partition_in(name) or parse_future_directory(name)
+        partition = partition_of_directory(name) or parse_future_directory(name)
         if partition is None or not disk.is_directory(directory):
             continue
-        topic_id = _topic_id_in(disk, directory)
-        if not belongs(partition, topic_id):
-            stray = f"{path}/{stray_directory_name(partition, uuid4().hex)}"
-            disk.rename(directory, stray)
-            strays.append(StrayLog(partition, topic_id, stray))
+        topic_id = _topic_id_of(disk, directory)
+        if not is_hosted(partition, topic_id):
+            stray_path = f"{path}/{stray_directory_name(partition, uuid4().hex)}"
+            disk.rename(directory, stray_path)
+            strays.append(StrayLog(partition, topic_id, stray_path))
     if strays:
         disk.sync_directory(path)
     return strays
 
 
-def _topic_id_in(disk: Disk, directory: str) -> TopicId | None:
+def _topic_id_of(disk: Disk, directory: str) -> TopicId | None:
     try:
         metadata = load_partition_metadata(disk, directory)
     except CorruptCheckpointError as error:
-        _log.error("%s", error.message)
+        logger.error("%s", error.message)
         return None
     return None if metadata is None else metadata.topic_id

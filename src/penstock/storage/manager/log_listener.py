@@ -1,4 +1,4 @@
-"""Who must know what happens to logs."""
+"""The interface for components that follow what happens to logs, such as the log cleaner."""
 
 from typing import Protocol
 
@@ -9,31 +9,31 @@ from penstock.storage.manager.log_dir import LogDir
 
 
 class LogListener(Protocol):
-    """Who must know when a log loses its end, moves, or is deleted: the cleaner.
+    """Is notified when a log is truncated, moved or deleted, on the event loop.
 
-    None of these waits for the disk: `begin_store` tells what is to be written because of them.
+    The methods do no I/O: `begin_checkpoint` returns what must be written because of them.
     """
 
-    def truncated(self, partition: TopicPartition, offset: int) -> None:
-        """The log now ends at `offset`; nothing was appended yet."""
+    def on_truncated(self, partition: TopicPartition, offset: int) -> None:
+        """The log now ends at `offset`; nothing has been appended yet."""
         ...
 
-    def deleted(self, partition: TopicPartition) -> None:
+    def on_deleted(self, partition: TopicPartition) -> None:
         """The log is about to be deleted."""
         ...
 
-    def move_began(self, partition: TopicPartition) -> None:
-        """The log is being copied to another directory: its segments must stay as they are."""
+    def on_move_started(self, partition: TopicPartition) -> None:
+        """The log is being copied to another log directory: its segments must not change."""
         ...
 
-    def move_ended(self, partition: TopicPartition) -> None:
-        """The copy is done, or was given up."""
+    def on_move_ended(self, partition: TopicPartition) -> None:
+        """The copy is complete, or was abandoned."""
         ...
 
-    def moved(self, source: LogDir, target: LogDir, old: Log, new: Log) -> None:
-        """The partition's log is another one, in another directory, with the same records."""
+    def on_moved(self, source: LogDir, target: LogDir, old: Log, new: Log) -> None:
+        """The partition now has another log with the same records, in another log directory."""
         ...
 
-    def begin_store(self, log_dir: LogDir) -> FileWrite | None:
-        """What the watcher keeps in a directory, where it is not stored as it is now."""
+    def begin_checkpoint(self, log_dir: LogDir) -> FileWrite | None:
+        """Returns the write of the listener's file in a log directory; None if it is current."""
         ...

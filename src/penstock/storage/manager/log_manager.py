@@ -1,7 +1,7 @@
-"""All logs of a broker, over several directories (`log.dirs`), and the chores that keep them.
+"""All logs of a broker, in its log directories (`log.dirs`), and their periodic maintenance.
 
-Whatever waits for the disk has a form that the host runs on a thread: `begin_…` gives it. The
-methods that do the same here and now are for the start, for the end, and for tests.
+Every operation that blocks on the disk has a `begin_…` method, which returns a task for a worker
+thread. Blocking methods are for the start and the shutdown.
 """
 
 from collections import Counter
@@ -12,8 +12,8 @@ from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError, KafkaStorageError
 from penstock.core.ids import TopicId, TopicPartition
 from penstock.storage.checkpoint.latest_files import FileWrite
-from penstock.storage.disk import Disk, DiskSpace
-from penstock.storage.file_names import MAX_NAME, future_directory_name
+from penstock.storage.disk import Disk
+from penstock.storage.file_names import MAX_NAME_BYTES, future_directory_name
 from penstock.storage.log.flush_task import FlushTask
 from penstock.storage.log.log import Log
 from penstock.storage.log.log_loader import ProducerLimits
@@ -22,9 +22,10 @@ from penstock.storage.log.truncation import begin_full_truncation, begin_truncat
 from penstock.storage.log_config import LogConfig
 from penstock.storage.manager.file_removal import RemovalTask
 from penstock.storage.manager.log_creation import LogCreation, NewLog
-from penstock.storage.manager.log_deletion import deletion
+from penstock.storage.manager.log_deletion import delete_logs
 from penstock.storage.manager.log_dir import LogDir
-from penstock.storage.manager.log_discovery import DiscoveredLog, StrayLog
+from penstock.storage.manager.log_dir_description import LogDirDescription, describe_log_dir
+from penstock.storage.manager.log_discovery import IsHosted, StrayLog
 from penstock.storage.manager.log_listener import LogListener
 from penstock.storage.manager.log_move import LogMove
 from penstock.storage.manager.log_moves import LogMoves, resolve_duplicate_logs
@@ -32,35 +33,15 @@ from penstock.storage.staged_operation import StagedOperation, Steps
 
 
 class MaintenanceIntervals(NamedTuple):
-    """How often each chore is due, under the broker settings' names."""
+    """How often each maintenance task runs, under the names of the broker settings."""
 
     log_retention_check_interval_ms: int = 5 * 60 * 1000
     log_flush_offset_checkpoint_interval_ms: int = 60 * 1000
     producer_id_expiration_check_interval_ms: int = 10 * 60 * 1000
 
 
-class PartitionSize(NamedTuple):
-    """A log as DescribeLogDirs tells it."""
-
-    partition: TopicPartition
-    size: int
-    offset_lag: int
-    """How far a current log is behind its high watermark, a future one behind the current one."""
-    is_future: bool
-
-
-class LogDirDescription(NamedTuple):
-    """A directory of `log.dirs` as DescribeLogDirs tells it."""
-
-    path: str
-    error: KafkaStorageError | None
-    space: DiskSpace | None
-    """None where the directory is offline."""
-    partitions: list[PartitionSize]
-
-
 class LogManager:
-    """Finds, makes, deletes and keeps logs."""
+    """Loads, creates, moves, deletes and maintains logs."""
 
     def __init__(
         self,
@@ -77,89 +58,86 @@ class LogManager:
         self.dirs = [
             LogDir(disk, path, clock, limits, roll_jitter=roll_jitter) for path in log_dirs
         ]
-        self.watchers: list[LogListener] = []
+        self.listeners: list[LogListener] = []
         self.disk = disk
-        self._moves = LogMoves(disk, self.watchers)
-        self._preferred: dict[TopicPartition, LogDir] = {}
+        self._moves = LogMoves(disk, self.listeners)
+        self._preferred_dirs: dict[TopicPartition, LogDir] = {}
         now = clock.monotonic_ms()
-        self._next_retention = now + intervals.log_retention_check_interval_ms
-        self._next_checkpoint = now + intervals.log_flush_offset_checkpoint_interval_ms
-        self._next_expiration = now + intervals.producer_id_expiration_check_interval_ms
+        self._next_retention_ms = now + intervals.log_retention_check_interval_ms
+        self._next_checkpoint_ms = now + intervals.log_flush_offset_checkpoint_interval_ms
+        self._next_expiration_ms = now + intervals.producer_id_expiration_check_interval_ms
 
     def startup(
         self, config_of: Callable[[str], LogConfig], *, node_id: int, cluster_id: str | None = None
     ) -> None:
-        """Opens every directory and loads the logs in it: `open` and `load` in one."""
+        """Opens every log directory and loads its logs."""
         self.open(node_id=node_id, cluster_id=cluster_id)
         self.load(config_of)
 
     def open(self, *, node_id: int, cluster_id: str | None = None) -> None:
-        """Locks every directory. One that fails is offline; where all fail, that is an error.
+        """Locks every log directory. One that fails is offline.
 
-        After an error every directory is closed again.
+        Raises KafkaStorageError if all of them fail, or one belongs to another broker; then all
+        are closed again.
         """
         if not self.dirs:
-            raise KafkaStorageError("log.dirs names no directory")
+            raise KafkaStorageError("log.dirs is empty: name at least one directory")
         try:
             for log_dir in self.dirs:
                 log_dir.open(cluster_id=cluster_id, node_id=node_id)
-            self._require_a_live_one()
+            self._require_online_dir()
         except Exception:
             self.shutdown()
             raise
 
-    def _require_a_live_one(self) -> None:
-        if not self.live_dirs:
+    def _require_online_dir(self) -> None:
+        if not self.online_dirs:
             self.dirs[0].require_online()
-
-    def found(self) -> list[DiscoveredLog]:
-        """The partitions in the open directories, before they are loaded: names and topic ids."""
-        return [found for log_dir in self.dirs for found in log_dir.found()]
 
     def load(
         self,
         config_of: Callable[[str], LogConfig],
-        belongs: Callable[[TopicPartition, TopicId | None], bool] = lambda partition, topic_id: (
-            True
-        ),
+        is_hosted: IsHosted = lambda partition, topic_id: True,
     ) -> list[StrayLog]:
-        """Loads the logs in the open directories, after a crash with recovery: that may take long.
+        """Loads the logs in the open directories. After a crash it recovers them, which takes time.
 
-        `config_of` gives the settings of a topic. What `belongs` says no to is renamed to
-        `<topic>-<partition>.<uuid>-stray`, never deleted, and given back. After an error every
-        directory is closed again.
+        `config_of` returns the settings of a topic. The directories of partitions that this broker
+        does not host are renamed to `<topic>-<partition>.<uuid>-stray` and returned, never
+        deleted. After an error all log directories are closed again.
         """
         try:
-            strays = [stray for log_dir in self.dirs for stray in log_dir.load(config_of, belongs)]
+            strays = [
+                stray for log_dir in self.dirs for stray in log_dir.load(config_of, is_hosted)
+            ]
             resolve_duplicate_logs(self.disk, self.dirs)
-            self._require_a_live_one()
-            self._refuse_doubles()
+            self._require_online_dir()
+            self._refuse_duplicate_logs()
         except Exception:
             self.shutdown()
             raise
         return strays
 
-    def _refuse_doubles(self) -> None:
-        homes: dict[TopicPartition, LogDir] = {}
+    def _refuse_duplicate_logs(self) -> None:
+        log_dirs: dict[TopicPartition, LogDir] = {}
         for log_dir in self.dirs:
             for partition in log_dir.logs:
-                if partition in homes:
+                if partition in log_dirs:
                     raise KafkaStorageError(
-                        f"{partition} is in {homes[partition].path} and in {log_dir.path}: "
+                        f"{partition} is in {log_dirs[partition].path} and in {log_dir.path}: "
                         f"move one of the two directories away"
                     )
-                homes[partition] = log_dir
+                log_dirs[partition] = log_dir
 
     @property
-    def live_dirs(self) -> list[LogDir]:
-        return [log_dir for log_dir in self.dirs if log_dir.online]
+    def online_dirs(self) -> list[LogDir]:
+        return [log_dir for log_dir in self.dirs if log_dir.is_online]
 
     def __iter__(self) -> Iterator[Log]:
         for log_dir in self.dirs:
             yield from log_dir.logs.values()
 
     def get(self, partition: TopicPartition) -> Log | None:
-        """The partition's log, None where there is none; raises where its files are broken."""
+        """Returns the partition's log or None; raises KafkaStorageError if it cannot be loaded."""
         for log_dir in self.dirs:
             if log_dir.has(partition):
                 return log_dir.log(partition)
@@ -173,20 +151,21 @@ class LogManager:
         *,
         is_new: bool = False,
     ) -> Log:
-        """The partition's log; a new one goes to the live directory with the fewest logs.
+        """Returns the partition's log; creates it in the online directory with the fewest logs.
 
-        A directory that could not be opened may hold the log. One is made all the same only for a
-        partition that `is_new` to this broker: an empty log would stand for lost records.
+        A directory that could not be opened may contain the log. In that case a log is created
+        only for a partition that `is_new` to this broker: otherwise an empty log would replace
+        existing records.
         """
-        log = self._existing(partition, topic_id)
+        log = self._existing_log(partition, topic_id)
         if log is not None:
             return log
-        home = self._place_for(partition, {}, is_new=is_new)
-        log = home.create(partition, config, topic_id)
-        self._preferred.pop(partition, None)
+        log_dir = self._choose_log_dir(partition, {}, is_new=is_new)
+        log = log_dir.create(partition, config, topic_id)
+        self._preferred_dirs.pop(partition, None)
         return log
 
-    def _existing(self, partition: TopicPartition, topic_id: TopicId | None) -> Log | None:
+    def _existing_log(self, partition: TopicPartition, topic_id: TopicId | None) -> Log | None:
         log = self.get(partition)
         if log is not None and topic_id is not None and log.topic_id not in (None, topic_id):
             raise KafkaError(
@@ -197,66 +176,72 @@ class LogManager:
             )
         return log
 
-    def _place_for(
-        self, partition: TopicPartition, planned: Mapping[LogDir, int], *, is_new: bool
+    def _choose_log_dir(
+        self, partition: TopicPartition, new_log_counts: Mapping[LogDir, int], *, is_new: bool
     ) -> LogDir:
-        """Where a new log goes; `planned` counts the logs that are not made yet."""
-        live = self.live_dirs
-        if not live:
-            raise KafkaStorageError("every directory of log.dirs is offline")
-        unknown = [log_dir.path for log_dir in self.dirs if not log_dir.loaded]
-        if unknown and not is_new:
+        """Returns the directory for a new log; `new_log_counts` has the logs not yet created."""
+        online_dirs = self.online_dirs
+        if not online_dirs:
             raise KafkaStorageError(
-                f"{partition} may be in {', '.join(unknown)}, which could not be opened: mend "
+                "every directory of log.dirs is offline: repair a disk and restart the broker"
+            )
+        unloaded = [log_dir.path for log_dir in self.dirs if not log_dir.is_loaded]
+        if unloaded and not is_new:
+            raise KafkaStorageError(
+                f"{partition} may be in {', '.join(unloaded)}, which could not be opened: repair "
                 f"the disk and restart the broker"
             )
-        home = self._preferred.get(partition)
-        if home is not None and home.online:
-            return home
-        return min(live, key=lambda log_dir: len(log_dir.logs) + planned.get(log_dir, 0))
+        preferred = self._preferred_dirs.get(partition)
+        if preferred is not None and preferred.is_online:
+            return preferred
+        return min(
+            online_dirs,
+            key=lambda log_dir: len(log_dir.logs) + new_log_counts.get(log_dir, 0),
+        )
 
-    def begin_create(self, new: Sequence[NewLog], *, is_new: bool = False) -> LogCreation:
-        """`get_or_create` for many logs, the slow part of which `run`s on any thread.
+    def begin_create(self, new_logs: Sequence[NewLog], *, is_new: bool = False) -> LogCreation:
+        """Returns a task that does `get_or_create` for many logs, on any thread.
 
-        Give it to `finish_create` then, and leave the partitions alone until that has returned.
+        Pass it to `finish_create` afterwards. Do not use the partitions until that has returned.
         """
-        count: Counter[LogDir] = Counter()
-        planned: list[tuple[LogDir, NewLog]] = []
-        existing: dict[TopicPartition, Log] = {}
-        for each in new:
-            log = self._existing(each.partition, each.topic_id)
+        counts: Counter[LogDir] = Counter()
+        logs_to_create: list[tuple[LogDir, NewLog]] = []
+        existing_logs: dict[TopicPartition, Log] = {}
+        for new_log in new_logs:
+            log = self._existing_log(new_log.partition, new_log.topic_id)
             if log is not None:
-                existing[each.partition] = log
+                existing_logs[new_log.partition] = log
                 continue
-            home = self._place_for(each.partition, count, is_new=is_new)
-            count[home] += 1
-            planned.append((home, each))
-        return LogCreation(self.disk, planned, existing)
+            log_dir = self._choose_log_dir(new_log.partition, counts, is_new=is_new)
+            counts[log_dir] += 1
+            logs_to_create.append((log_dir, new_log))
+        return LogCreation(self.disk, logs_to_create, existing_logs)
 
     def finish_create(self, creation: LogCreation) -> dict[TopicPartition, Log | KafkaStorageError]:
-        """The logs, or why one could not be made. An I/O error takes its directory offline."""
+        """Returns the logs or their errors. An I/O error takes the log directory offline."""
         for log_dir, error in creation.errors.items():
             log_dir.fail(error)
-        results: dict[TopicPartition, Log | KafkaStorageError] = dict(creation.existing)
-        for log_dir, new in creation.planned:
-            log = creation.made.get(new.partition)
+        results: dict[TopicPartition, Log | KafkaStorageError] = dict(creation.existing_logs)
+        for log_dir, new_log in creation.new_logs:
+            partition = new_log.partition
+            log = creation.created_logs.get(partition)
             if log_dir.error is not None:
                 if log is not None:
                     log.local.close_handlers()
-                results[new.partition] = log_dir.error
+                results[partition] = log_dir.error
             elif log is not None:
-                log_dir.logs[new.partition] = results[new.partition] = log
-                self._preferred.pop(new.partition, None)
+                log_dir.logs[partition] = results[partition] = log
+                self._preferred_dirs.pop(partition, None)
         return results
 
     def delete(self, partition: TopicPartition) -> None:
-        """Deletes the partition's log; its files go after `file.delete.delay.ms`."""
-        self._home_of(partition)
+        """Deletes the partition's log on this thread, the files after `file.delete.delay.ms`."""
+        self._log_dir_of(partition)
         for error in self.delete_all([partition]):
             raise error
 
     def delete_all(self, partitions: Iterable[TopicPartition]) -> list[KafkaError]:
-        """`begin_deletion`, here and now."""
+        """Deletes logs on this thread; returns the errors."""
         partitions = list(partitions)
         for partition in partitions:
             self.cancel_move(partition)
@@ -266,81 +251,74 @@ class LogManager:
     def begin_deletion(
         self, partitions: Iterable[TopicPartition]
     ) -> StagedOperation[list[KafkaError]]:
-        """`delete` for many, with one wait for each directory; the result is what went wrong.
+        """Deletes logs, with one wait for each log directory; the result is the errors.
 
-        After the first `advance` there are no such logs any more. Until it has ended, none may be
-        made for these partitions: the directories still have their names.
+        The logs are no longer available after the first `advance`. Until the operation has ended,
+        none may be created for these partitions: the directories still have their names.
         """
         return StagedOperation(self._delete(list(partitions)))
 
     def _delete(self, partitions: Sequence[TopicPartition]) -> Steps[list[KafkaError]]:
-        homes: dict[LogDir, list[TopicPartition]] = {}
+        partitions_by_dir: dict[LogDir, list[TopicPartition]] = {}
         errors: list[KafkaError] = []
         for partition in partitions:
             try:
-                home = self._home_of(partition)
+                log_dir = self._log_dir_of(partition)
             except KafkaError as error:
                 errors.append(error)
                 continue
             self.cancel_move(partition)
-            for watcher in self.watchers:
-                watcher.deleted(partition)
-            homes.setdefault(home, []).append(partition)
-        errors += yield from deletion(homes, self._moves.end_of_swaps(partitions), self._stores)
+            for listener in self.listeners:
+                listener.on_deleted(partition)
+            partitions_by_dir.setdefault(log_dir, []).append(partition)
+        errors += yield from delete_logs(
+            partitions_by_dir, self._moves.wait_for_swaps(partitions), self._listener_checkpoints
+        )
         return errors
 
-    def _stores(self, log_dir: LogDir) -> list[FileWrite]:
-        """What the watchers have to store in a directory."""
-        stores = [watcher.begin_store(log_dir) for watcher in self.watchers]
-        return [each for each in stores if each is not None]
-
-    def truncate_to(self, partition: TopicPartition, offset: int) -> bool:
-        """`begin_truncation`, here and now."""
-        return self.begin_truncation(partition, offset).complete()
+    def _listener_checkpoints(self, log_dir: LogDir) -> list[FileWrite]:
+        checkpoints = [listener.begin_checkpoint(log_dir) for listener in self.listeners]
+        return [checkpoint for checkpoint in checkpoints if checkpoint is not None]
 
     def begin_truncation(self, partition: TopicPartition, offset: int) -> StagedOperation[bool]:
-        """Truncates a log and stores its recovery point before anything can be appended.
+        """Truncates a log and stores its new recovery point.
 
-        Otherwise a crash would trust records above the truncation that are not the same any more.
-        Until it has ended nothing may be appended; see `Log.begin_truncation`.
+        Otherwise a start after a crash would trust records above the truncation that were
+        replaced since. Nothing may be appended until it has ended; see `truncation`.
         """
         return StagedOperation(self._truncate(partition, offset))
 
     def _truncate(self, partition: TopicPartition, offset: int) -> Steps[bool]:
-        home = self._home_of(partition)
-        self._moves.truncated(partition)
-        truncated = yield from begin_truncation(home.log(partition), offset).steps
-        yield from self._after_truncation(home, partition, offset)
-        return truncated
-
-    def truncate_fully_and_start_at(self, partition: TopicPartition, offset: int) -> None:
-        """`begin_full_truncation`, here and now."""
-        self.begin_full_truncation(partition, offset).complete()
+        log_dir = self._log_dir_of(partition)
+        self._moves.on_truncated(partition)
+        has_changed = yield from begin_truncation(log_dir.log(partition), offset).steps
+        yield from self._after_truncation(log_dir, partition, offset)
+        return has_changed
 
     def begin_full_truncation(
         self, partition: TopicPartition, offset: int
     ) -> StagedOperation[None]:
-        """Empties a log, which then starts at `offset`; stores that as `begin_truncation` does."""
+        """Drops all records of a log, which then starts at `offset`. Like `begin_truncation`."""
         return StagedOperation(self._truncate_fully(partition, offset))
 
     def _truncate_fully(self, partition: TopicPartition, offset: int) -> Steps[None]:
-        home = self._home_of(partition)
-        self._moves.truncated(partition)
-        yield from begin_full_truncation(home.log(partition), offset).steps
-        yield from self._after_truncation(home, partition, offset)
+        log_dir = self._log_dir_of(partition)
+        self._moves.on_truncated(partition)
+        yield from begin_full_truncation(log_dir.log(partition), offset).steps
+        yield from self._after_truncation(log_dir, partition, offset)
 
     def _after_truncation(
-        self, home: LogDir, partition: TopicPartition, offset: int
+        self, log_dir: LogDir, partition: TopicPartition, offset: int
     ) -> Steps[None]:
-        self._moves.truncated(partition)
-        for watcher in self.watchers:
-            watcher.truncated(partition, offset)
-        for file in (home.begin_checkpoint(), *self._stores(home)):
-            if file is not None:
-                yield file.run
-                home.finish_checkpoint(file)
+        self._moves.on_truncated(partition)
+        for listener in self.listeners:
+            listener.on_truncated(partition, offset)
+        for checkpoint in (log_dir.begin_checkpoint(), *self._listener_checkpoints(log_dir)):
+            if checkpoint is not None:
+                yield checkpoint.run
+                log_dir.finish_checkpoint(checkpoint)
 
-    def _home_of(self, partition: TopicPartition) -> LogDir:
+    def _log_dir_of(self, partition: TopicPartition) -> LogDir:
         for log_dir in self.dirs:
             if log_dir.has(partition):
                 return log_dir
@@ -351,136 +329,119 @@ class LogManager:
     # --- moves
 
     def prefer_dir(self, partition: TopicPartition, path: str) -> None:
-        """Has the partition's log made in this directory, once it is made."""
-        self._preferred[partition] = self._dir_at(path)
+        """Chooses the log directory for the partition's log, for when it is created."""
+        self._preferred_dirs[partition] = self._log_dir_at(path)
 
-    def _dir_at(self, path: str) -> LogDir:
+    def _log_dir_at(self, path: str) -> LogDir:
         for log_dir in self.dirs:
             if log_dir.path == path:
                 log_dir.require_online()
                 return log_dir
         raise KafkaError(
             ErrorCode.LOG_DIR_NOT_FOUND,
-            f"{path} is no directory of log.dirs: use one of "
+            f"{path} is not in log.dirs: use one of "
             f"{', '.join(log_dir.path for log_dir in self.dirs)}",
         )
 
     def begin_move(self, partition: TopicPartition, path: str) -> LogMove | None:
-        """Starts to move a partition to another directory (AlterReplicaLogDirs).
+        """Starts to move a partition to another log directory (AlterReplicaLogDirs).
 
-        The host has it go on until it has ended::
+        The caller advances the move until it has ended::
 
             while not manager.advance_move(move):
                 await loop.run_in_executor(pool, move.run)
 
-        None where there is nothing to do: the partition is there, or on its way there. A move to
-        another directory ends, as does any move where `path` is the current directory. A partition
-        without a log raises REPLICA_NOT_AVAILABLE, and is made in `path` when it is made.
+        Returns None if the partition is in `path` already, or is being moved there. A move to
+        another directory is cancelled, also if `path` is the current directory. Raises
+        REPLICA_NOT_AVAILABLE for a partition without a log; it will be created in `path`.
         """
-        target = self._dir_at(path)
-        if len(future_directory_name(partition, "0" * 32).encode()) > MAX_NAME:
+        target = self._log_dir_at(path)
+        if len(future_directory_name(partition, "0" * 32).encode()) > MAX_NAME_BYTES:
             raise KafkaError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION, f"the name of {partition.topic} is too long"
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"{partition.topic} cannot be moved: its name is too long",
             )
-        under_way = self._moves.get(partition)
-        if under_way is not None:
-            if under_way.target is target:
+        current_move = self._moves.get(partition)
+        if current_move is not None:
+            if current_move.target is target:
                 return None
             self.cancel_move(partition)
         if not any(log_dir.has(partition) for log_dir in self.dirs):
             self.prefer_dir(partition, path)
             raise KafkaError(
                 ErrorCode.REPLICA_NOT_AVAILABLE,
-                f"{partition} has no log on this broker; one that is made will be in {path}",
+                f"{partition} has no log on this broker; it will be created in {path}",
             )
-        source = self._home_of(partition)
+        source = self._log_dir_of(partition)
         if source is target:
             return None
         for log_dir in self.dirs:
-            # It may hold an earlier copy.
+            # It may contain an earlier copy.
             log_dir.require_online()
         log = source.log(partition)
         if log.failure is not None:
             raise log.failure
         move = self._moves.begin(partition, source, target)
-        for watcher in self.watchers:
-            watcher.move_began(partition)
+        for listener in self.listeners:
+            listener.on_move_started(partition)
         return move
 
     def advance_move(self, move: LogMove) -> bool:
-        """Takes over what `move.run` did. False: run it again, on any thread. True: it has ended.
+        """Continues a move after `move.run`; returns whether it has ended.
 
-        Once `move.done` the partition was moved: `get` has another log for it, and the one before
-        takes no more records. There is still something to run then. A move that has ended without
-        that was cancelled, or `move.error` says why.
+        If it has not, call `move.run` again, on any thread. Once `move.is_done`, `get` returns the
+        new log and the old one accepts no more records, but files must still be removed. A move
+        that has ended without that was cancelled, or has failed with `move.error`.
         """
         return self._moves.advance(move)
 
     def cancel_move(self, partition: TopicPartition) -> None:
-        """Ends the partition's move, if there is one. The host advances it to its end."""
+        """Cancels the partition's move, if there is one. It must still be advanced to its end."""
         self._moves.cancel(partition)
 
     def unfinished_moves(self) -> list[tuple[TopicPartition, str]]:
-        """The moves that a stop or a crash has interrupted, for the host to begin again."""
+        """Returns the moves that a shutdown or a crash has interrupted, to be started again."""
         return [
             (partition, log_dir.path)
             for log_dir in self.dirs
-            for partition in log_dir.futures
-            if any(other.has(partition) for other in self.dirs)
+            for partition in log_dir.future_directories
+            if any(source.has(partition) for source in self.dirs)
         ]
 
     def describe(self) -> list[LogDirDescription]:
-        """All directories and what is in them (DescribeLogDirs)."""
-        return [self._describe(log_dir) for log_dir in self.dirs]
+        """Returns all log directories and the sizes of their logs (DescribeLogDirs)."""
+        return [describe_log_dir(self.disk, log_dir, self._moves) for log_dir in self.dirs]
 
-    def _describe(self, log_dir: LogDir) -> LogDirDescription:
-        if log_dir.error is not None:
-            return LogDirDescription(log_dir.path, log_dir.error, None, [])
-        try:
-            space = self.disk.space(log_dir.path)
-        except OSError as error:
-            log_dir.fail(error)
-            return LogDirDescription(log_dir.path, log_dir.error, None, [])
-        partitions = [
-            PartitionSize(
-                log.partition, log.size, max(log.high_watermark - log.log_end_offset, 0), False
-            )
-            for log in log_dir.logs.values()
-        ]
-        partitions += (
-            PartitionSize(move.partition, move.size, move.lag, True)
-            for move in self._moves.into(log_dir)
-        )
-        return LogDirDescription(log_dir.path, None, space, partitions)
+    # --- maintenance
 
-    # --- chores
-
-    def tick(self) -> list[tuple[Log, FlushTask]]:
-        """Does all chores that are due, here and now, but for the flushes: see `due_flushes`."""
+    def run_maintenance(self) -> list[tuple[Log, FlushTask]]:
+        """Runs the maintenance that is due on this thread; returns the flushes that are due."""
         for log_dir, removal in self.begin_removals():
             removal.run()
             log_dir.finish_removal(removal)
         for log_dir, checkpoint in self.begin_checkpoints():
             checkpoint.run()
             log_dir.finish_checkpoint(checkpoint)
-        self.retain()
+        self.apply_retention()
         return self.due_flushes()
 
-    def retain(self) -> None:
-        """Retention, and forgetting of producers, where due. Waits for no disk."""
+    def apply_retention(self) -> None:
+        """Applies retention and expires producers, if due. Does not block on the disk."""
         now = self._clock.monotonic_ms()
-        if now >= self._next_retention:
-            self._next_retention = now + self._intervals.log_retention_check_interval_ms
-            self._each(lambda log: delete_old_segments(log))
-        if now >= self._next_expiration:
-            self._next_expiration = now + self._intervals.producer_id_expiration_check_interval_ms
+        if now >= self._next_retention_ms:
+            self._next_retention_ms = now + self._intervals.log_retention_check_interval_ms
+            self._for_each_log(lambda log: delete_old_segments(log))
+        if now >= self._next_expiration_ms:
+            self._next_expiration_ms = (
+                now + self._intervals.producer_id_expiration_check_interval_ms
+            )
             wall_ms = self._clock.now_ms()
-            self._each(lambda log: log.producers.remove_expired(wall_ms))
+            self._for_each_log(lambda log: log.producers.remove_expired(wall_ms))
 
     def due_flushes(self) -> list[tuple[Log, FlushTask]]:
-        """The flushes that are due.
+        """Returns the flushes that are due, to be run on a worker thread.
 
-        The host runs each task on a thread and hands it to `Log.finish_flush`.
+        Pass each to `Log.finish_flush` afterwards.
         """
         tasks: list[tuple[Log, FlushTask]] = []
         for log in self:
@@ -491,38 +452,38 @@ class LogManager:
         return tasks
 
     def begin_checkpoints(self) -> list[tuple[LogDir, FileWrite]]:
-        """The checkpoints that are due.
+        """Returns the checkpoints that are due, to be run on a worker thread.
 
-        The host runs each task on a thread and hands it to `LogDir.finish_checkpoint`.
+        Pass each to `LogDir.finish_checkpoint` afterwards.
         """
         now = self._clock.monotonic_ms()
-        if now < self._next_checkpoint:
+        if now < self._next_checkpoint_ms:
             return []
-        self._next_checkpoint = now + self._intervals.log_flush_offset_checkpoint_interval_ms
-        tasks = [(log_dir, log_dir.begin_checkpoint()) for log_dir in self.live_dirs]
+        self._next_checkpoint_ms = now + self._intervals.log_flush_offset_checkpoint_interval_ms
+        tasks = [(log_dir, log_dir.begin_checkpoint()) for log_dir in self.online_dirs]
         return [(log_dir, task) for log_dir, task in tasks if task is not None]
 
     def begin_removals(self) -> list[tuple[LogDir, RemovalTask]]:
-        """The deleted files whose time has come.
+        """Returns the removals of deleted files that are due, to be run on a worker thread.
 
-        The host runs each task on a thread and hands it to `LogDir.finish_removal`.
+        Pass each to `LogDir.finish_removal` afterwards.
         """
-        tasks = [(log_dir, log_dir.begin_removal()) for log_dir in self.live_dirs]
+        tasks = [(log_dir, log_dir.begin_removal()) for log_dir in self.online_dirs]
         return [(log_dir, task) for log_dir, task in tasks if task is not None]
 
-    def _each(self, chore: Callable[[Log], object]) -> None:
+    def _for_each_log(self, action: Callable[[Log], object]) -> None:
         for log in self:
             if log.failure is None:
                 try:
-                    chore(log)
+                    action(log)
                 except KafkaStorageError:
-                    # The log has said so and taken its directory offline; the others go on.
+                    # The log has logged it and taken its directory offline; others continue.
                     continue
 
     def shutdown(self) -> None:
-        """Flushes and closes everything and marks the directories clean.
+        """Flushes and closes everything and marks the log directories as clean.
 
-        Flushes, cleanings and steps of moves that were handed out must be finished before.
+        Flushes, cleanings and moves on worker threads must be finished before.
         """
         self._moves.close()
         for log_dir in self.dirs:

@@ -1,12 +1,13 @@
-"""The move of one partition to another directory of `log.dirs`, while it is appended to (S1).
+"""The move of one partition to another log directory, while it is appended to (S1).
 
-The batches are copied, as they are, into a future log: `<topic>-<partition>.<uuid>-future` in the
-target directory. Once it has nearly all that the current log has, its directory gets the
-partition's name; then what is left is copied, and from that moment on it is the current log. The
-other directory is renamed and removed after that.
+The batches are copied unchanged into a future log, `<topic>-<partition>.<uuid>-future` in the
+target directory. When it has nearly caught up with the current log, its directory is renamed to
+the partition's name. Then the remaining batches are copied, and the future log becomes the current
+one. The source directory is renamed and removed after that.
 
-`LogMove.run` is the slow part, for any thread; it reads through a handle of its own and writes to
-the future log, which nobody else uses. `log_moves.LogMoves` does the rest on the logs' own thread.
+`LogMove.run` does the blocking part, on any thread: it reads through a file handle of its own and
+writes to the future log, which nothing else uses. `log_moves.LogMoves` does the rest on the event
+loop.
 """
 
 import time
@@ -25,12 +26,13 @@ from penstock.storage.file_names import future_directory_name
 from penstock.storage.log.log import Log
 from penstock.storage.manager.log_dir import LogDir
 from penstock.storage.segment.batch_scan import header_at
+from penstock.storage.segment.log_segment import LogSegment, LogSlice
 from penstock.storage.staged_operation import StagedOperation
 
 CHUNK_BYTES = 4 * 1024 * 1024
 """How much one step copies."""
 FINAL_BYTES = 128 * 1024
-"""So little is copied on the logs' own thread, right before the directories are renamed."""
+"""How much is copied at most on the event loop, right before the logs are switched."""
 _WAIT_SECONDS = 0.005
 """How long a step waits that has nothing to copy, while the current log is being flushed."""
 
@@ -41,55 +43,61 @@ class Chunk(Struct, frozen=True):
     file: File
     position: int
     size: int
-    starts_anew: bool
-    """What the future log has is of no use: this is the start of the current log."""
+    is_restart: bool
+    """The future log must be created again: this is the start of the current log."""
     start_offset: int
-    """Where the current log starts."""
+    """The start offset of the current log."""
     end_offset: int | None
-    """Where it ends, if this is its last batch: that may be behind all that compaction left."""
-    sync: bool
-    """Make the future log durable after this."""
+    """The end offset of the current log if this is its last chunk. Compaction may have removed the
+    last batches, so that the log ends after this chunk."""
+    needs_sync: bool
+    """The future log must be made durable after this chunk."""
 
 
 class LogMove:
-    """A move. `advance` of `LogManager` and `run` take steps until `ended`."""
+    """A move. `LogManager.advance_move` and `run` alternate until it `has_ended`."""
 
     def __init__(
-        self, disk: Disk, log: Log, source: LogDir, target: LogDir, left_over: str | None = None
+        self,
+        disk: Disk,
+        log: Log,
+        source: LogDir,
+        target: LogDir,
+        leftover_name: str | None = None,
     ) -> None:
         self.log = log
-        """The current log; the new one once the move is `done`."""
+        """The current log; the new one once the move `is_done`."""
         self.source = source
         self.target = target
         self.future: Log | None = None
         self.directory_name = future_directory_name(log.partition, uuid4().hex)
-        self.cancelled = False
-        self.ended = False
-        self.done = False
-        """Whether the partition is in its new directory."""
+        self.is_cancelled = False
+        self.has_ended = False
+        self.is_done = False
+        """Whether the partition is in the target directory."""
         self.error: KafkaStorageError | None = None
-        """Why the move was given up."""
+        """Why the move was abandoned."""
         self.end_offset = log.log_start_offset
-        """How far the future log has come."""
+        """The end offset of the future log."""
         self.size = 0
-        """Bytes of the future log."""
-        self.synced = False
-        """Whether all was durable in the future log at some time after it had caught up."""
+        """The number of bytes in the future log."""
+        self.is_synced = False
+        """Whether the future log was durable at some time after it had caught up."""
         self.read_error: OSError | None = None
-        """What went wrong with the current log's files in the last step."""
+        """The error of the last step with the files of the current log."""
         self.write_error: OSError | None = None
-        """What went wrong in the target directory in the last step."""
-        self.problem: KafkaError | None = None
-        """What was wrong with the batches that were read in the last step."""
-        self.outdated = False
-        """Whether the current log was truncated below what was copied."""
-        self.removed = False
-        """Whether the files of the future log are gone, after a move that was given up."""
+        """The error of the last step in the target directory."""
+        self.batch_error: KafkaError | None = None
+        """Why the batches of the last step are invalid."""
+        self.is_outdated = False
+        """Whether the current log was truncated below the end of the future log."""
+        self.is_removed = False
+        """Whether the files of the future log were removed, after the move was abandoned."""
         self.swap: StagedOperation[None] | None = None
-        """The change from the current log to the future one, while it is under way."""
-        self._holding = ExitStack()
-        self._left_over = left_over
-        """Name of the directory that an earlier move into the target has left."""
+        """The switch from the current log to the future one, while it is in progress."""
+        self._log_lock = ExitStack()
+        self._leftover_name = leftover_name
+        """The name of a directory in the target that an earlier move has left."""
         self._disk = disk
         self._step: Callable[[], None] | None = None
 
@@ -102,7 +110,7 @@ class LogMove:
 
     @property
     def directory(self) -> str:
-        """Where the future log is."""
+        """The directory of the future log."""
         return f"{self.target.path}/{self.directory_name}"
 
     @property
@@ -110,105 +118,105 @@ class LogMove:
         """How many offsets the future log is behind."""
         return max(self.log.log_end_offset - self.end_offset, 0)
 
-    # --- on the logs' own thread
+    # --- on the event loop
 
     def plan_copy(self) -> None:
         """Decides what the next `run` copies."""
         log = self.log
-        starts_anew = self.future is None or self.outdated or self.end_offset < log.log_start_offset
-        self.outdated = False
-        offset = log.log_start_offset if starts_anew else self.end_offset
+        is_restart = (
+            self.future is None or self.is_outdated or self.end_offset < log.log_start_offset
+        )
+        self.is_outdated = False
+        offset = log.log_start_offset if is_restart else self.end_offset
         end = log.log_end_offset
-        found = log.local.read(offset, CHUNK_BYTES, end, min_one=True)
         active = log.local.segments.active
         segment, position, size = active, active.size, 0
-        if found is not None:
-            (records, segment) = found
+        batches = log.local.read(offset, CHUNK_BYTES, end, min_one=True)
+        if batches is not None:
+            records, segment = batches
             position, size = records.position, records.size
-        # A handle of the move's own: the log may close its one at any moment.
-        file = self._disk.open(segment.log_path)
-        at_end = segment is active and position + size == active.size
-        sync = at_end and (starts_anew or not self.synced or not self.is_as_durable)
+        is_at_end = segment is active and position + size == active.size
         chunk = Chunk(
-            file,
+            # A handle of its own: the log may close its handle at any moment.
+            self._disk.open(segment.log_path),
             position,
             size,
-            starts_anew,
+            is_restart,
             start_offset=log.log_start_offset,
-            end_offset=end if at_end else None,
-            sync=sync,
+            end_offset=end if is_at_end else None,
+            needs_sync=is_at_end and (is_restart or not self.is_synced or not self.is_as_durable),
         )
         self._step = lambda: self._copy(chunk)
 
-    def hold(self) -> None:
-        """Keeps the current log from being flushed until `release`.
+    def lock_log(self) -> None:
+        """Prevents flushes of the current log until `unlock_log`.
 
-        Where every append is flushed, the current log would always be a flush ahead.
+        Otherwise a log that is flushed after every append would always be one flush ahead.
         """
-        self.release()
-        self._holding.enter_context(self.log.local.lock_files())
+        self.unlock_log()
+        self._log_lock.enter_context(self.log.local.lock_files())
 
-    def release(self) -> None:
-        """Undoes `hold`; fine where nothing is held."""
-        self._holding.close()
+    def unlock_log(self) -> None:
+        """Reverts `lock_log`, if it was called."""
+        self._log_lock.close()
 
     def plan_removal(self) -> None:
-        """Has the next `run` remove what was copied."""
+        """Makes the next `run` remove the future log."""
         self._step = self._remove
 
     @property
     def is_as_durable(self) -> bool:
-        """Whether the future log has on disk what the current one has there."""
+        """Whether everything that is durable in the current log is durable in the future log."""
         return self.future is not None and self.future.recovery_point >= self.log.recovery_point
 
     @property
-    def is_nearly_there(self) -> bool:
-        """Whether what is left to copy is little."""
-        log = self.log
-        if self.end_offset >= log.log_end_offset:
+    def has_nearly_caught_up(self) -> bool:
+        """Whether the remaining batches are few enough for `append_remaining`."""
+        batches = self._remaining_batches()
+        if batches is None:
             return True
-        found = log.local.read(self.end_offset, FINAL_BYTES, log.log_end_offset, min_one=True)
-        if found is None:
-            return True
-        records, segment = found
-        active = log.local.segments.active
+        records, segment = batches
+        active = self.log.local.segments.active
         return segment is active and records.position + records.size == active.size
 
-    def read_rest(self) -> bytes:
-        """What is left to copy, where that is little."""
-        log = self.log
-        found = None
-        if self.end_offset < log.log_end_offset:
-            found = log.local.read(self.end_offset, FINAL_BYTES, log.log_end_offset, min_one=True)
-        return b"" if found is None else found[0].read()
+    def read_remaining(self) -> bytes:
+        """Returns the remaining batches."""
+        batches = self._remaining_batches()
+        return b"" if batches is None else batches[0].read()
 
-    def append_rest(self, data: bytes) -> None:
-        """Copies what is left, here and now."""
+    def _remaining_batches(self) -> tuple[LogSlice, LogSegment] | None:
+        log = self.log
+        if self.end_offset >= log.log_end_offset:
+            return None
+        return log.local.read(self.end_offset, FINAL_BYTES, log.log_end_offset, min_one=True)
+
+    def append_remaining(self, data: bytes) -> None:
+        """Appends the remaining batches to the future log, on this thread."""
         self._append(data)
-        self._reach(self.log.log_end_offset)
+        self._extend_to(self.log.log_end_offset)
 
     def close(self) -> None:
-        """Lets go of the files as they are."""
+        """Closes the files of the future log without flushing them."""
         if self.future is not None:
             self.future.local.close_handlers()
 
     # --- on any thread
 
     def run(self) -> None:
-        """Does the next step; what goes wrong is found by whoever goes on with the move."""
+        """Does the next step; errors are kept for the next `advance_move`."""
         if self.swap is not None:
             self.swap.run()
         else:
             self.run_step()
 
     def run_step(self) -> None:
-        """Does what was planned."""
+        """Does the planned copy or removal."""
         step, self._step = self._step, None
         if step is not None:
             step()
 
     def _copy(self, chunk: Chunk) -> None:
-        self.read_error = self.write_error = self.problem = None
+        self.read_error = self.write_error = self.batch_error = None
         try:
             data = chunk.file.read_at(chunk.position, chunk.size)
         except OSError as error:
@@ -217,15 +225,15 @@ class LogMove:
         finally:
             chunk.file.close()
         try:
-            if chunk.starts_anew:
-                self._start_anew(data, chunk.start_offset)
+            if chunk.is_restart:
+                self._create_future_log(data, chunk.start_offset)
             if data:
                 self._append(data)
             if chunk.end_offset is not None:
-                self._reach(chunk.end_offset)
-            if not data and not chunk.sync:
+                self._extend_to(chunk.end_offset)
+            if not data and not chunk.needs_sync:
                 time.sleep(_WAIT_SECONDS)
-            if chunk.sync:
+            if chunk.needs_sync:
                 self._sync()
         except OSError as error:
             self.write_error = error
@@ -233,33 +241,36 @@ class LogMove:
             cause = error.__cause__
             self.write_error = cause if isinstance(cause, OSError) else OSError(error.message)
         except KafkaError as error:
-            self.problem = error
+            self.batch_error = error
 
-    def _start_anew(self, data: bytes, start: int) -> None:
-        """A future log without records, from the start of the current log on."""
+    def _create_future_log(self, data: bytes, start_offset: int) -> None:
+        """Creates an empty future log that starts where the current log starts."""
         self.close()
-        if self._left_over is not None:
-            self._disk.remove_directory(f"{self.target.path}/{self._left_over}")
-        # Two directories that were both moved could not be told apart after a crash.
+        if self._leftover_name is not None:
+            self._disk.remove_directory(f"{self.target.path}/{self._leftover_name}")
+        # With two marked directories, a start after a crash could not tell the new one.
         checkpoint_files.remove_moved_marker(self._disk, self.log.directory)
         if data:
             # The log may start within a batch, or before the first one that compaction left.
-            start = min(start, header_at(memoryview(data), 0).base_offset)
-        self.future = self.target.make_future(
-            self.directory_name, self.partition, self.log.config, self.log.topic_id, start
+            start_offset = min(start_offset, header_at(memoryview(data), 0).base_offset)
+        self.future = self.target.create_future_log(
+            self.directory_name,
+            self.partition,
+            self.log.config,
+            self.log.topic_id,
+            start_offset,
         )
-        self.end_offset = start
+        self.end_offset = start_offset
         self.size = 0
-        self.synced = False
+        self.is_synced = False
 
     def _append(self, data: bytes) -> None:
-        future = self.future
-        assert future is not None, "a future log is made before it is appended to"
-        room = future.config.segment_bytes
+        future = self._require_future()
+        max_size = future.config.segment_bytes
         group: list[memoryview] = []
         size = 0
         for batch in _batches(data):
-            if group and size + len(batch) > room:
+            if group and size + len(batch) > max_size:
                 self._append_group(future, group)
                 group, size = [], 0
             group.append(batch)
@@ -273,28 +284,30 @@ class LogMove:
         data = b"".join(group)
         config = future.config
         if len(data) > config.segment_bytes:
-            # One batch, from before segment.bytes was lowered.
+            # A single batch that was written before segment.bytes was lowered.
             future.config = replace(config, segment_bytes=len(data))
         try:
             future.append_as_follower(data)
         finally:
             future.config = config
 
-    def _reach(self, offset: int) -> None:
-        """Has the future log end where the current one does."""
-        future = self.future
-        assert future is not None, "a future log is made before it is appended to"
+    def _extend_to(self, offset: int) -> None:
+        """Makes the future log end at `offset`, where the current log ends."""
+        future = self._require_future()
         if future.log_end_offset < offset:
             future.roll(offset)
             self.end_offset = offset
 
     def _sync(self) -> None:
-        future = self.future
-        assert future is not None, "a future log is made before it is flushed"
+        future = self._require_future()
         future.flush()
-        if not self.synced:
+        if not self.is_synced:
             checkpoint_files.store_moved_marker(self._disk, future.directory, self.source.path)
-            self.synced = True
+            self.is_synced = True
+
+    def _require_future(self) -> Log:
+        assert self.future is not None, "the first step creates the future log"
+        return self.future
 
     def _remove(self) -> None:
         self.close()
@@ -302,7 +315,7 @@ class LogMove:
             self._disk.remove_directory(self.directory)
         except OSError as error:
             self.write_error = error
-        self.removed = True
+        self.is_removed = True
 
 
 def _batches(data: bytes) -> Iterator[memoryview]:

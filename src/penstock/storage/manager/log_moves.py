@@ -1,9 +1,9 @@
-"""The moves of partitions between directories that are under way, on the logs' own thread.
+"""The moves of partitions between log directories that are in progress, on the event loop.
 
-What a crash leaves of a move: a `-future` directory, with which nothing is lost, and the current
-log; or, while the one is swapped for the other, the partition in both directories, the new one
-marked. Then the one with more records is the partition's (`resolve_duplicate_logs`): both have all
-that was flushed.
+What a crash leaves of a move: the current log and a `-future` directory, with which nothing is
+lost; or, during the swap, the partition in both log directories, the new one with a marker. At the
+next start the log with more records becomes the partition's log (`resolve_duplicate_logs`): both
+have everything that was flushed.
 """
 
 import errno
@@ -22,145 +22,156 @@ from penstock.storage.manager.log_listener import LogListener
 from penstock.storage.manager.log_move import LogMove
 from penstock.storage.staged_operation import StagedOperation, Steps
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
-_PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
-"""Errors that end a move and do not mean that the disk has failed."""
+_TRANSIENT_ERRNOS = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+)
+"""Errors that end a move but do not mean that the disk has failed."""
 
-_NAP_SECONDS = 0.002
-"""How often a deletion looks whether the swap that it waits for is through."""
+_POLL_SECONDS = 0.002
+"""How often a deletion checks whether the swap that it waits for has ended."""
 
 
 class LogMoves:
-    """At most one move of each partition."""
+    """The moves in progress, at most one for each partition."""
 
-    def __init__(self, disk: Disk, watchers: Sequence[LogListener]) -> None:
+    def __init__(self, disk: Disk, listeners: Sequence[LogListener]) -> None:
         self._disk = disk
-        self._watchers = watchers
+        self._listeners = listeners
         self._moves: dict[TopicPartition, LogMove] = {}
-        self._open: set[LogMove] = set()
-        """All that have not ended, those that were cancelled too."""
+        self._open_moves: set[LogMove] = set()
+        """All moves that have not ended, including the cancelled ones."""
 
     def get(self, partition: TopicPartition) -> LogMove | None:
         return self._moves.get(partition)
 
-    def into(self, target: LogDir) -> list[LogMove]:
-        """The moves into a directory."""
+    def moves_into(self, target: LogDir) -> list[LogMove]:
         return [move for move in self._moves.values() if move.target is target]
 
     def begin(self, partition: TopicPartition, source: LogDir, target: LogDir) -> LogMove:
-        left_over = target.futures.pop(partition, None)
-        move = LogMove(self._disk, source.log(partition), source, target, left_over)
+        """Creates the move of a partition that has none."""
+        leftover_name = target.future_directories.pop(partition, None)
+        move = LogMove(self._disk, source.log(partition), source, target, leftover_name)
         self._moves[partition] = move
-        self._open.add(move)
+        self._open_moves.add(move)
         return move
 
-    def cancel(self, partition: TopicPartition) -> LogMove | None:
-        """Has a move end, if there is one; what it has copied goes when it is advanced."""
+    def cancel(self, partition: TopicPartition) -> None:
+        """Cancels the partition's move, if any; its files are removed when it is advanced."""
         move = self._moves.pop(partition, None)
         if move is not None:
-            move.cancelled = True
-        return move
+            move.is_cancelled = True
 
-    def truncated(self, partition: TopicPartition) -> None:
-        """Notes that the current log has lost its end, perhaps what was copied."""
+    def on_truncated(self, partition: TopicPartition) -> None:
+        """Makes the partition's move start again: the truncated records may have been copied."""
         move = self._moves.get(partition)
         if move is not None:
-            move.outdated = True
+            move.is_outdated = True
 
-    def end_of_swaps(self, partitions: Collection[TopicPartition]) -> Steps[None]:
-        """Waits until none of these partitions has a directory that a swap is about to rename."""
-        while self._swapping(partitions):
-            yield partial(time.sleep, _NAP_SECONDS)
+    def wait_for_swaps(self, partitions: Collection[TopicPartition]) -> Steps[None]:
+        """Waits until no swap is about to rename a directory of these partitions."""
+        while self._swapping_moves(partitions):
+            yield partial(time.sleep, _POLL_SECONDS)
 
     def finish_swaps(self, partitions: Collection[TopicPartition]) -> None:
-        """Brings such swaps to their end, here and now."""
-        for move in self._swapping(partitions):
+        """Completes the swaps of these partitions on this thread."""
+        for move in self._swapping_moves(partitions):
             while move.swap is not None and not self.advance(move):
                 move.run()
 
-    def _swapping(self, partitions: Collection[TopicPartition]) -> list[LogMove]:
+    def _swapping_moves(self, partitions: Collection[TopicPartition]) -> list[LogMove]:
         return [
-            move for move in self._open if move.swap is not None and move.partition in partitions
+            move
+            for move in self._open_moves
+            if move.swap is not None and move.partition in partitions
         ]
 
     def advance(self, move: LogMove) -> bool:
-        """Takes over what the last `run` did; False: `run` it again. True once it has ended."""
-        if move.ended:
+        """Continues a move after `run`; returns True when it has ended, else `run` it again."""
+        if move.has_ended:
             return True
         if move.swap is not None:
             return self._advance_swap(move, move.swap)
-        move.release()
-        if not (move.cancelled or move.error):
-            self._look_for_trouble(move)
-        if move.cancelled or move.error:
-            return self._give_up(move)
+        move.unlock_log()
+        if not self._has_stopped(move):
+            self._check_for_errors(move)
+        if self._has_stopped(move):
+            return self._abandon(move)
         try:
-            ready = move.synced and move.is_nearly_there and self._may_swap(move)
-            if not ready:
+            can_swap = move.is_synced and move.has_nearly_caught_up and self._can_swap(move)
+            if not can_swap:
                 move.plan_copy()
         except OSError as error:
             self._fail(move, move.source, error)
-            return self._give_up(move)
-        if not ready:
+            return self._abandon(move)
+        if not can_swap:
             return False
         move.swap = StagedOperation(self._swap(move))
         return self._advance_swap(move, move.swap)
 
-    def _look_for_trouble(self, move: LogMove) -> None:
+    def _has_stopped(self, move: LogMove) -> bool:
+        return move.is_cancelled or move.error is not None
+
+    def _check_for_errors(self, move: LogMove) -> None:
         if move.source.logs.get(move.partition) is not move.log:
-            move.cancelled = True
+            move.is_cancelled = True
         elif move.log.failure is not None:
             move.error = move.log.failure
         elif move.target.error is not None:
             move.error = move.target.error
-        elif move.outdated:
-            # Whatever went wrong, it was read while the log was cut.
-            move.synced = False
+        elif move.is_outdated:
+            # Any other error may come from reading the log while it was truncated.
+            move.is_synced = False
         elif move.read_error is not None:
             self._fail(move, move.source, move.read_error)
         elif move.write_error is not None:
             self._fail(move, move.target, move.write_error)
-        elif move.problem is not None:
+        elif move.batch_error is not None:
             move.error = KafkaStorageError(
-                f"{move.partition} cannot be copied to {move.target.path}: {move.problem.message}"
+                f"{move.partition} cannot be copied to {move.target.path}: "
+                f"{move.batch_error.message}"
             )
 
     def _fail(self, move: LogMove, log_dir: LogDir, error: OSError) -> None:
-        if error.errno not in _PASSING:
+        if error.errno not in _TRANSIENT_ERRNOS:
             log_dir.fail(error)
         move.error = KafkaStorageError(
             f"{move.partition} could not be moved to {move.target.path}: "
-            f"{error.strerror or error}. It stays in {move.source.path}; mend that, and ask for "
-            f"the move again"
+            f"{error.strerror or error}. It stays in {move.source.path}; fix the cause, then "
+            f"request the move again"
         )
 
-    def _give_up(self, move: LogMove) -> bool:
+    def _abandon(self, move: LogMove) -> bool:
         if self._moves.get(move.partition) is move:
             del self._moves[move.partition]
-        if not move.removed and move.target.online:
+        if not move.is_removed and move.target.is_online:
             move.plan_removal()
             return False
         move.close()
         self._end(move)
-        for watcher in self._watchers:
-            watcher.move_ended(move.partition)
+        for listener in self._listeners:
+            listener.on_move_ended(move.partition)
         if move.error is not None:
-            _log.error("%s", move.error.message)
+            logger.error("%s", move.error.message)
         return True
 
     def _end(self, move: LogMove) -> None:
-        move.ended = True
-        self._open.discard(move)
+        move.has_ended = True
+        self._open_moves.discard(move)
 
-    def _may_swap(self, move: LogMove) -> bool:
+    def _can_swap(self, move: LogMove) -> bool:
         log = move.log
-        if not log.local.is_busy and move.is_as_durable and not self._swapping([move.partition]):
+        if (
+            not log.local.is_busy
+            and move.is_as_durable
+            and not self._swapping_moves([move.partition])
+        ):
             return True
-        # A flush that runs would miss the directory that it makes durable; and the new log must
-        # have what was flushed in the old one. It has after the next step, if none comes in
-        # between.
-        move.hold()
+        # A running flush would miss the directory that it syncs; and everything that was flushed in
+        # the current log must be durable in the future log. It is after the next step, if no other
+        # flush comes in between.
+        move.lock_log()
         return False
 
     # --- the swap
@@ -169,59 +180,64 @@ class LogMoves:
         if not swap.advance():
             return False
         move.swap = None
-        if move.done:
+        if move.is_done:
             self._end(move)
             return True
         return self.advance(move)
 
     def _swap(self, move: LogMove) -> Steps[None]:
-        """Makes the future log the current one; leaves all as it was where that cannot be.
+        """Makes the future log the current one, or leaves everything as it was.
 
-        The current log goes on being appended to, until the moment when all is in the other one.
-        It is held: there is no flush, no retention and no truncation, so that what was flushed is
-        in both. A deletion of the partition waits for the end of this: see `end_of_swaps`.
+        The current log is appended to until the moment when the future log has all its records.
+        Its files are locked: no flush, retention or truncation runs, so that everything flushed is
+        in both logs. A deletion of the partition waits for the end: see `wait_for_swaps`.
         """
         old, new, target = move.log, move.future, move.target
-        assert new is not None, "a future log that has caught up is there"
+        assert new is not None, "a move that has caught up has a future log"
         with old.local.lock_files():
-            target.passing[move.partition] = old
+            target.transient_logs[move.partition] = old
             try:
-                moved = yield from self._take_the_name(move, old, new)
+                has_caught_up = yield from self._rename_and_catch_up(move, old, new)
             finally:
-                target.passing.pop(move.partition, None)
-            if moved:
-                self._switch(move, old, new)
-        if moved:
-            yield from self._leave(move, old, new)
+                target.transient_logs.pop(move.partition, None)
+            if has_caught_up:
+                self._switch_logs(move, old, new)
+        if has_caught_up:
+            yield from self._delete_source(move, old, new)
 
-    def _take_the_name(self, move: LogMove, old: Log, new: Log) -> Steps[bool]:
-        """Renames the future log's directory and copies the rest; False if it was renamed back."""
+    def _rename_and_catch_up(self, move: LogMove, old: Log, new: Log) -> Steps[bool]:
+        """Renames the future log's directory and copies the remaining batches.
+
+        Returns False if the swap cannot continue and the directory was renamed back.
+        """
         target = move.target
-        # Before the directory has its name: without its start offset, deleted records came back.
-        stored = yield from self._store_start(move, old)
-        if not self._is_fine(move):
+        # Before the directory is renamed: without the start offset, deleted records would reappear.
+        stored_start = yield from self._store_start_offset(move, old)
+        if not self._can_continue(move):
             return False
         try:
-            yield target.begin_adoption(new)
+            yield target.begin_rename(new, str(move.partition))
             new.update_directory(f"{target.path}/{move.partition}")
-            while self._is_fine(move) and not self._copy_rest(move, old, new, stored):
-                if stored != old.log_start_offset:
-                    stored = yield from self._store_start(move, old)
+            while self._can_continue(move) and not self._copy_remaining(
+                move, old, new, stored_start
+            ):
+                if stored_start != old.log_start_offset:
+                    stored_start = yield from self._store_start_offset(move, old)
                 else:
                     yield move.run_step
-            if self._is_fine(move):
+            if self._can_continue(move):
                 return True
-            yield target.begin_return(new, move.directory_name)
+            yield target.begin_rename(new, move.directory_name)
             new.update_directory(move.directory)
         except OSError as error:
-            # What its directory is called is not known: nothing of it may be removed.
-            move.removed = True
+            # It is unknown which name the directory has, so nothing may be removed.
+            move.is_removed = True
             target.fail(error)
             self._fail(move, target, error)
         return False
 
-    def _store_start(self, move: LogMove, old: Log) -> Steps[int]:
-        """Has the target's checkpoints name the partition; returns the start offset they have."""
+    def _store_start_offset(self, move: LogMove, old: Log) -> Steps[int]:
+        """Writes the target's checkpoints with the partition; returns the stored start offset."""
         start_offset = old.log_start_offset
         checkpoint = move.target.begin_checkpoint()
         if checkpoint is not None:
@@ -229,27 +245,26 @@ class LogMoves:
             move.target.finish_checkpoint(checkpoint)
         return start_offset
 
-    def _is_fine(self, move: LogMove) -> bool:
-        """Whether the swap may go on."""
-        if not (move.cancelled or move.error):
-            self._look_for_trouble(move)
-        anew = move.outdated or move.end_offset < move.log.log_start_offset
-        return not (move.cancelled or move.error or anew)
+    def _can_continue(self, move: LogMove) -> bool:
+        if not self._has_stopped(move):
+            self._check_for_errors(move)
+        needs_restart = move.is_outdated or move.end_offset < move.log.log_start_offset
+        return not (self._has_stopped(move) or needs_restart)
 
-    def _copy_rest(self, move: LogMove, old: Log, new: Log, stored: int) -> bool:
-        """Copies what is left, where that is little; False: not yet, or something went wrong."""
-        if stored != old.log_start_offset:
+    def _copy_remaining(self, move: LogMove, old: Log, new: Log, stored_start: int) -> bool:
+        """Copies the remaining batches if they are few; returns False if not, or on an error."""
+        if stored_start != old.log_start_offset:
             return False
         try:
-            if not move.is_nearly_there:
+            if not move.has_nearly_caught_up:
                 move.plan_copy()
                 return False
-            rest = move.read_rest()
+            data = move.read_remaining()
         except OSError as error:
             self._fail(move, move.source, error)
             return False
         try:
-            move.append_rest(rest)
+            move.append_remaining(data)
             new.copy_state_from(old)
         except KafkaStorageError as error:
             cause = error.__cause__
@@ -262,93 +277,98 @@ class LogMoves:
             return False
         return True
 
-    def _switch(self, move: LogMove, old: Log, new: Log) -> None:
-        """From now on the new log is the partition's."""
+    def _switch_logs(self, move: LogMove, old: Log, new: Log) -> None:
+        """Makes the new log the log of the partition."""
         partition, source, target = move.partition, move.source, move.target
-        target.adopt(new)
+        target.add_moved_log(new)
         del source.logs[partition]
-        source.passing[partition] = old
+        source.transient_logs[partition] = old
         old.guard.stop(KafkaStorageError(f"{partition} was moved to {target.path}"))
         old.successor = new
         if self._moves.get(partition) is move:
             del self._moves[partition]
-        move.log, move.done = new, True
-        for watcher in self._watchers:
-            watcher.moved(source, target, old, new)
-            watcher.move_ended(partition)
+        move.log, move.is_done = new, True
+        for listener in self._listeners:
+            listener.on_moved(source, target, old, new)
+            listener.on_move_ended(partition)
 
-    def _leave(self, move: LogMove, old: Log, new: Log) -> Steps[None]:
-        """Has the directory of the old log deleted."""
+    def _delete_source(self, move: LogMove, old: Log, new: Log) -> Steps[None]:
+        """Deletes the directory of the old log and stores the listeners' checkpoints."""
         source, target = move.source, move.target
         try:
-            yield from source.deletion([move.partition], f"was moved to {target.path}")
+            yield from source.delete_steps([move.partition], f"was moved to {target.path}")
         except KafkaStorageError:
-            # Its disk has failed. The new log is marked: a start with both will find out.
-            source.passing.pop(move.partition, None)
+            # Its disk has failed. The new log has a marker, so the next start resolves it.
+            source.transient_logs.pop(move.partition, None)
             old.local.close_handlers()
             return
         for log_dir in (source, target):
-            for watcher in self._watchers:
-                file = watcher.begin_store(log_dir)
-                if file is not None:
-                    yield file.run
-                    log_dir.finish_checkpoint(file)
+            for listener in self._listeners:
+                checkpoint = listener.begin_checkpoint(log_dir)
+                if checkpoint is not None:
+                    yield checkpoint.run
+                    log_dir.finish_checkpoint(checkpoint)
         try:
-            # For good with the next sync of the directory, or at the next start.
+            # Durable with the next sync of the directory, or at the next start.
             yield partial(self._disk.remove, f"{new.directory}/{checkpoint_files.MOVED_MARKER}")
         except OSError as error:
             target.fail(error)
 
     def close(self) -> None:
-        """Lets go of all files. The next start goes on with the moves."""
-        for move in self._open:
+        """Closes the files of all future logs. The moves continue after the next start."""
+        for move in self._open_moves:
             move.close()
 
 
-def resolve_duplicate_logs(disk: Disk, dirs: Sequence[LogDir]) -> None:
-    """Gives each partition that a move has left in two directories the log with more records."""
-    for log_dir in dirs:
-        for partition in [*log_dir.logs, *log_dir.broken]:
-            if not log_dir.online:
+def resolve_duplicate_logs(disk: Disk, log_dirs: Sequence[LogDir]) -> None:
+    """Keeps the log with more records of each partition that a move has left in two directories."""
+    for log_dir in log_dirs:
+        for partition in [*log_dir.logs, *log_dir.load_errors]:
+            if not log_dir.is_online:
                 break
-            directory = f"{log_dir.path}/{partition}"
-            if checkpoint_files.has_moved_marker(disk, directory):
-                _settle(disk, dirs, log_dir, partition)
+            if checkpoint_files.has_moved_marker(disk, f"{log_dir.path}/{partition}"):
+                _resolve_duplicate(disk, log_dirs, log_dir, partition)
 
 
-def _settle(disk: Disk, dirs: Sequence[LogDir], marked: LogDir, partition: TopicPartition) -> None:
-    directory = f"{marked.path}/{partition}"
-    others = [each for each in dirs if each is not marked and each.has(partition)]
-    if len(others) > 1 or any(
-        checkpoint_files.has_moved_marker(disk, f"{each.path}/{partition}") for each in others
+def _resolve_duplicate(
+    disk: Disk, log_dirs: Sequence[LogDir], marked: LogDir, partition: TopicPartition
+) -> None:
+    duplicates = [
+        log_dir for log_dir in log_dirs if log_dir is not marked and log_dir.has(partition)
+    ]
+    if len(duplicates) > 1 or any(
+        checkpoint_files.has_moved_marker(disk, f"{log_dir.path}/{partition}")
+        for log_dir in duplicates
     ):
         return
     try:
-        for other in others:
-            loser = other if _end_of(marked, partition) >= _end_of(other, partition) else marked
-            _log.warning(
-                "%s is in %s and in %s: its move was interrupted; the log in %s has less and goes",
+        for duplicate in duplicates:
+            is_marked_longer = _end_offset(marked, partition) >= _end_offset(duplicate, partition)
+            loser = duplicate if is_marked_longer else marked
+            logger.warning(
+                "%s is in %s and in %s because its move was interrupted; deleting the one in %s, "
+                "which has fewer records",
                 partition,
-                other.path,
+                duplicate.path,
                 marked.path,
                 loser.path,
             )
             try:
                 loser.delete(partition, "was left over by a move")
             except KafkaStorageError:
-                # Its disk has failed: the next start finds it again.
+                # Its disk has failed: the next start tries again.
                 log = loser.logs.pop(partition, None)
                 if log is not None:
                     log.local.close_handlers()
                 return
             if loser is marked:
                 return
-        if all(each.loaded for each in dirs):
-            checkpoint_files.remove_moved_marker(disk, directory)
+        if all(log_dir.is_loaded for log_dir in log_dirs):
+            checkpoint_files.remove_moved_marker(disk, f"{marked.path}/{partition}")
     except OSError as error:
         marked.fail(error)
 
 
-def _end_of(log_dir: LogDir, partition: TopicPartition) -> int:
+def _end_offset(log_dir: LogDir, partition: TopicPartition) -> int:
     log = log_dir.logs.get(partition)
     return -1 if log is None else log.log_end_offset

@@ -1,8 +1,8 @@
-"""What is known of one producer in a partition, and whether its next batch may be appended (P3).
+"""The state of one producer in a partition, and the checks of its next batches (P3).
 
-Decisions only. A `ProducerAppendInfo` starts from a producer's state, is shown each batch before
-it is written, raises where one must be refused, and holds the state that is to replace the old
-one once the batches are in the log. Nothing changes before that.
+This module only decides. A `ProducerAppendInfo` starts from a producer's state and checks each
+batch before it is written. It raises an error for a batch that must be refused, and collects the
+state that replaces the old one once the batches are in the log.
 """
 
 from collections import deque
@@ -22,18 +22,18 @@ from penstock.records.control import EndTxnMarker
 from penstock.records.validate import AppendOrigin
 
 BATCHES_TO_RETAIN = 5
-"""Batches of a producer that are remembered: as many as it may have under way."""
+"""How many batches of a producer are remembered: as many as it may have in flight."""
 
 MAX_SEQUENCE = 0x7FFFFFFF
 MAX_PRODUCER_EPOCH = 0x7FFF
 NO_COORDINATOR_EPOCH = -1
 UNKNOWN_TRANSACTION_VERSION = -1
 EPOCH_BUMP_TRANSACTION_VERSION = 2
-"""From this version on (KIP-890) every transaction has a producer epoch of its own."""
+"""From this version on (KIP-890) every transaction has its own producer epoch."""
 
 
 class BatchMetadata(NamedTuple):
-    """What is remembered of a batch, to recognise it when it is sent again."""
+    """The offsets and sequences of a batch, to recognise it when it is sent again."""
 
     last_sequence: int
     last_offset: int
@@ -50,7 +50,7 @@ class BatchMetadata(NamedTuple):
 
 
 class TxnMetadata:
-    """A transaction from its first offset in this partition on; `last_offset` once it ended."""
+    """A transaction in this partition; `last_offset` is set when it has ended."""
 
     __slots__ = ("first_offset", "last_offset", "producer_id")
 
@@ -65,7 +65,7 @@ class TxnMetadata:
 
 
 class CompletedTxn(NamedTuple):
-    """A transaction whose marker is being written. `last_offset` is the marker's."""
+    """A transaction that ends with the batch being appended; `last_offset` is the marker's."""
 
     producer_id: int
     first_offset: int
@@ -74,16 +74,16 @@ class CompletedTxn(NamedTuple):
 
 
 class VerificationGuard:
-    """Tells one attempt to verify a transaction from every other. Compared by identity."""
+    """Identifies one attempt to verify a transaction. Compared by identity."""
 
     __slots__ = ()
 
 
 class VerificationStateEntry:
-    """A transaction that the coordinator is being asked about before its first append (KIP-890).
+    """A transaction that the coordinator must confirm before its first append (KIP-890).
 
-    Kept until the append, so that a marker which comes in between is noticed. The lowest sequence
-    seen holds back higher ones: otherwise a lower one that is to be retried could never be
+    It is kept until the append, so that a marker written in between is noticed. Sequences above
+    the lowest one received are refused: otherwise a lower one that is retried could never be
     written.
     """
 
@@ -98,8 +98,8 @@ class VerificationStateEntry:
         self.epoch = epoch
         self.supports_epoch_bump = supports_epoch_bump
 
-    def saw(self, sequence: int, epoch: int) -> None:
-        """Takes note of a batch that needs verification."""
+    def maybe_update_lowest_sequence_and_epoch(self, sequence: int, epoch: int) -> None:
+        """Updates the lowest sequence for a batch that needs verification."""
         if epoch == self.epoch:
             self.lowest_sequence = min(self.lowest_sequence, sequence)
         elif epoch > self.epoch:
@@ -108,7 +108,7 @@ class VerificationStateEntry:
 
 
 class ProducerStateEntry:
-    """One producer's state: its epoch, its last batches, its open transaction."""
+    """The state of one producer: its epoch, its last batches, its open transaction."""
 
     __slots__ = (
         "batches",
@@ -164,7 +164,7 @@ class ProducerStateEntry:
         return self.batches[-1].offset_delta if self.batches else 0
 
     def set_epoch(self, producer_epoch: int) -> None:
-        """A new epoch starts its sequences anew: what is known of the old one goes."""
+        """Sets the epoch. A new epoch restarts the sequences, so the old batches are dropped."""
         if self.producer_epoch != producer_epoch:
             self.batches.clear()
             self.producer_epoch = producer_epoch
@@ -175,7 +175,7 @@ class ProducerStateEntry:
         self.last_timestamp = batch.timestamp
 
     def update(self, newer: "ProducerStateEntry") -> None:
-        """Takes over what was appended since: `newer` holds the batches of that append only."""
+        """Applies an append: `newer` has only the batches of that append."""
         self.set_epoch(newer.producer_epoch)
         self.batches.extend(newer.batches)
         self.coordinator_epoch = newer.coordinator_epoch
@@ -183,7 +183,7 @@ class ProducerStateEntry:
         self.last_timestamp = newer.last_timestamp
 
     def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:
-        """The remembered batch with the same epoch and sequences, if there is one."""
+        """Returns the remembered batch with the same epoch and sequences, or None."""
         if header.producer_epoch != self.producer_epoch:
             return None
         last_sequence = header.last_sequence
@@ -197,7 +197,7 @@ class ProducerStateEntry:
 
 
 class ProducerAppendInfo:
-    """Checks the batches that one producer appends, and gathers what they change."""
+    """Checks the batches that one producer appends, and collects the changes of its state."""
 
     __slots__ = (
         "_current",
@@ -238,11 +238,11 @@ class ProducerAppendInfo:
         marker: EndTxnMarker | None = None,
         transaction_version: int = UNKNOWN_TRANSACTION_VERSION,
     ) -> CompletedTxn | None:
-        """Takes the next batch, or raises; returns the transaction that it ends, if it does.
+        """Checks the next batch; returns the transaction that it ends, or None.
 
-        A control batch comes with its `marker`. One that ends no transaction, because compaction
-        has emptied the batch, says nothing. The transaction version counts for markers only, and
-        an unknown one as 0.
+        A control batch comes with its `marker`; a batch that compaction has emptied has none and
+        changes nothing. The transaction version matters for markers only; an unknown one means 0.
+        Raises a KafkaError when the producer is fenced or the batch is out of order.
         """
         if not header.is_control:
             self._append_data(header)
@@ -270,14 +270,14 @@ class ProducerAppendInfo:
             self._refuse(
                 ErrorCode.INVALID_TXN_STATE,
                 offset,
-                f"a batch without transaction, while its transaction from offset "
+                f"a batch outside a transaction, while its transaction from offset "
                 f"{entry.current_txn_first_offset} is open: commit or abort it first",
             )
 
     def _append_marker(
         self, header: BatchHeader, marker: EndTxnMarker, transaction_version: int
     ) -> CompletedTxn | None:
-        """Ends the open transaction. None where the producer wrote nothing to this partition."""
+        """Ends the open transaction; None if the producer wrote nothing to this partition."""
         epoch, offset = header.producer_epoch, header.base_offset
         self._check_producer_epoch(epoch, offset, transaction_version)
         self._check_coordinator_epoch(marker.coordinator_epoch, offset)
@@ -302,15 +302,15 @@ class ProducerAppendInfo:
             self._refuse(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 offset,
-                f"epoch {epoch}, while epoch {current} is known: a newer producer has taken over "
+                f"epoch {epoch}, which is older than {current}: a newer producer has taken over "
                 f"or the transaction has ended; abort the transaction and start again",
             )
 
     def _is_repeated_marker(self, epoch: int) -> bool:
-        """Whether a marker of the current epoch is sent again, or the epoch cannot rise further.
+        """Returns whether a marker with the current epoch may be appended.
 
-        The end of a transaction raises the epoch, so that a marker of the current one is late,
-        unless the transaction is closed already.
+        The end of a transaction increments the epoch, so a marker of the current epoch is late,
+        unless it repeats the marker of a transaction that has ended, or the epoch is at its limit.
         """
         return self.entry.current_txn_first_offset is None or epoch == MAX_PRODUCER_EPOCH
 
@@ -323,12 +323,12 @@ class ProducerAppendInfo:
             if sequence > verification.lowest_sequence:
                 self._refuse_sequence(
                     offset,
-                    f"sequence {sequence}, while {verification.lowest_sequence} has to come first",
+                    f"sequence {sequence}, but {verification.lowest_sequence} has to come first",
                 )
         entry = self.entry
         if epoch != entry.producer_epoch:
-            # A producer that is not known, perhaps because retention has removed all it wrote,
-            # may go on with any sequence.
+            # An unknown producer, whose records retention may have deleted, may continue with any
+            # sequence.
             if sequence != 0 and entry.producer_epoch != NO_PRODUCER_EPOCH:
                 self._refuse_sequence(
                     offset,
@@ -347,13 +347,13 @@ class ProducerAppendInfo:
             self._refuse_sequence(offset, f"sequence {sequence} after {last}")
 
     def _check_coordinator_epoch(self, epoch: int, offset: int) -> None:
-        known = self.entry.coordinator_epoch
-        if epoch < known and self._origin is not AppendOrigin.REPLICATION:
+        latest = self.entry.coordinator_epoch
+        if epoch < latest and self._origin is not AppendOrigin.REPLICATION:
             self._refuse(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
                 offset,
-                f"a marker of coordinator epoch {epoch}, while {known} is known: another broker "
-                f"has taken over the coordinator",
+                f"a marker of coordinator epoch {epoch}, which is older than {latest}: another "
+                f"broker has become the coordinator",
             )
 
     def _refuse_sequence(self, offset: int, what: str) -> NoReturn:

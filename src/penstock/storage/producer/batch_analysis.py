@@ -1,8 +1,8 @@
-"""From batches to producer state: what an append would change, and what a log implies.
+"""How batches change the producer state: at an append, and when a log is loaded.
 
-`analyze_batches` decides before anything is written, `BatchAnalysis.apply` changes the state after.
-`rebuild_producer_state` does both for batches that are in the log already, from the last snapshot
-on.
+`analyze_batches` checks the batches before they are written, `BatchAnalysis.apply` changes the
+state afterwards. `rebuild_producer_state` does both for batches that are in the log already, from
+the last snapshot on.
 """
 
 from collections.abc import Sequence
@@ -27,25 +27,25 @@ from penstock.storage.segment.log_segments import LogSegments
 
 
 class BatchAnalysis(NamedTuple):
-    """What appending some batches does to their producers."""
+    """The changes to the producer state that an append of some batches causes."""
 
     updates: dict[int, ProducerAppendInfo]
-    completed: list[CompletedTxn]
-    verified: list[int]
-    """Producers whose transaction needs no verification any more."""
+    completed_txns: list[CompletedTxn]
+    verified_producer_ids: list[int]
+    """Producers whose transaction no longer needs verification."""
     duplicate: BatchMetadata | None = None
-    """The batch was appended before, as this: nothing is to be written."""
+    """The batch that was appended before: nothing must be written."""
 
     def apply(self, producers: ProducerStateManager, segment: LogSegment | None) -> None:
-        """Changes the state, now that the batches are in the log.
+        """Changes the state, after the batches were appended to `segment`.
 
-        Aborted transactions go into the index of `segment`; with None they are there already.
+        Adds aborted transactions to its transaction index; None means that they are in it already.
         """
         for info in self.updates.values():
             producers.update(info)
-        for producer_id in self.verified:
+        for producer_id in self.verified_producer_ids:
             producers.clear_verification_state_entry(producer_id)
-        for txn in self.completed:
+        for txn in self.completed_txns:
             if txn.is_aborted and segment is not None:
                 stable = producers.last_stable_offset(txn)
                 segment.txn_index.append(
@@ -65,15 +65,15 @@ def analyze_batches(
     guard: VerificationGuard | None = None,
     transaction_version: int = -1,
 ) -> BatchAnalysis | None:
-    """Checks epochs, sequences and transactions of batches to be appended; None: nothing to check.
+    """Checks the epochs, sequences and transactions of batches that are to be appended.
 
-    The batches lie in `data` from `start` on. Raises where a producer is fenced or out of order.
-    With `verify`, the first batch of a transaction needs the guard under which the coordinator
-    confirmed it.
+    The batches are in `data` from `start` on. Returns None if none of them has a producer id.
+    Raises a KafkaError when a producer is fenced or out of order. With `verify`, the first batch
+    of a transaction needs the guard under which the coordinator confirmed it.
     """
     updates: dict[int, ProducerAppendInfo] = {}
-    completed: list[CompletedTxn] = []
-    verified: list[int] = []
+    completed_txns: list[CompletedTxn] = []
+    verified_producer_ids: list[int] = []
     position = start
     for header in headers:
         at = position
@@ -91,19 +91,21 @@ def analyze_batches(
         if info is None:
             info = updates[producer_id] = producers.prepare_update(producer_id, origin)
         marker = read_end_txn_marker(data, at, header) if header.is_control else None
-        ended = info.append(header, marker=marker, transaction_version=transaction_version)
-        if ended is not None:
-            completed.append(ended)
+        completed = info.append(header, marker=marker, transaction_version=transaction_version)
+        if completed is not None:
+            completed_txns.append(completed)
         if header.is_transactional and _ends_verification(producers, header):
-            verified.append(producer_id)
-    return BatchAnalysis(updates, completed, verified) if updates else None
+            verified_producer_ids.append(producer_id)
+    if not updates:
+        return None
+    return BatchAnalysis(updates, completed_txns, verified_producer_ids)
 
 
 def _ends_verification(producers: ProducerStateManager, header: BatchHeader) -> bool:
-    """Whether what was to be verified is in the log now, or over.
+    """Returns whether the batch completes or ends the transaction that was to be verified.
 
-    A marker with the epoch of a newer transaction's entry belongs to the one before: each
-    transaction has an epoch of its own there (KIP-890).
+    A marker with the epoch of a newer transaction's entry belongs to the previous transaction:
+    with KIP-890 each transaction has its own epoch.
     """
     entry = producers.verification_state_entry(header.producer_id)
     if entry is None:
@@ -130,15 +132,15 @@ def _require_verified(
 
 
 def replay(
-    producers: ProducerStateManager, found: ScannedBatch, segment: LogSegment | None
+    producers: ProducerStateManager, batch: ScannedBatch, segment: LogSegment | None
 ) -> None:
-    """Takes a batch that is in the log into the state."""
+    """Applies a batch that is in the log to the state."""
     analysis = analyze_batches(
-        producers, found.data, (found.header,), AppendOrigin.REPLICATION, start=found.start
+        producers, batch.data, (batch.header,), AppendOrigin.REPLICATION, start=batch.start
     )
     if analysis is not None:
         analysis.apply(producers, segment)
-    producers.map_end_offset = found.header.next_offset
+    producers.map_end_offset = batch.header.next_offset
 
 
 def rebuild_producer_state(
@@ -148,21 +150,20 @@ def rebuild_producer_state(
     end_offset: int,
     now_ms: int,
 ) -> None:
-    """Makes the state what the log below `end_offset` implies, and snapshots it there.
+    """Rebuilds the state from the log below `end_offset` and writes a snapshot of it.
 
-    It starts from the last snapshot that is not above `end_offset` and reads the rest.
+    It starts from the last snapshot that is not above `end_offset` and replays the rest.
     """
-    bases = segments.base_offsets
-    # Truncation and recovery look back one segment at most: snapshots at the start of the last
-    # two spare them the rest of the log.
-    worth_a_snapshot = set(bases[-2:])
-    nothing_to_load = producers.is_empty and producers.map_end_offset >= end_offset
+    # Truncation and recovery read at most one earlier segment: with snapshots at the start of the
+    # last two segments they need not read the rest of the log.
+    snapshot_offsets = set(segments.base_offsets[-2:])
+    has_nothing_to_load = producers.is_empty and producers.map_end_offset >= end_offset
     producers.truncate_and_reload(log_start_offset, end_offset, now_ms)
-    if end_offset > producers.map_end_offset and not nothing_to_load:
+    if end_offset > producers.map_end_offset and not has_nothing_to_load:
         for segment in segments.between(producers.map_end_offset, end_offset):
             start = max(segment.base_offset, producers.map_end_offset, log_start_offset)
             producers.map_end_offset = start
-            if segment.base_offset in worth_a_snapshot:
+            if segment.base_offset in snapshot_offsets:
                 producers.take_snapshot()
             _replay_segment(producers, segment, start, end_offset)
     producers.map_end_offset = end_offset
@@ -177,5 +178,5 @@ def _replay_segment(
         return
     end = segment.find(end_offset)
     limit = segment.size if end is None else end.position
-    for found in scan_batches(segment.file, first.position, limit):
-        replay(producers, found, None)
+    for batch in scan_batches(segment.file, first.position, limit):
+        replay(producers, batch, None)

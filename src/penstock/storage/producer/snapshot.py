@@ -1,4 +1,4 @@
-"""The bytes of a `.snapshot` file: the producers of a partition at one offset.
+"""The format of a `.snapshot` file: the producers of a partition at one offset.
 
     offset  size  field
          0     2  version, 1
@@ -6,9 +6,9 @@
          6     4  number of producers
         10        46 bytes for each: producer id (8), epoch (2), last sequence (4), last offset
                   (8), offset delta (4), timestamp (8), coordinator epoch (4), first offset of the
-                  open transaction (8), -1 where there is none
+                  open transaction (8), -1 if there is none
 
-Only the last batch of a producer is kept. Numbers are big-endian.
+Only the last batch of a producer is stored. Numbers are big-endian.
 """
 
 from collections.abc import Iterable
@@ -26,11 +26,11 @@ _ENTRY = Struct(">qhiqiqiq")
 
 
 class CorruptSnapshotError(Exception):
-    """A snapshot that cannot be right; the next older one is taken instead."""
+    """A snapshot file is invalid; the next older one is used instead."""
 
 
 def encode_snapshot(entries: Iterable[ProducerStateEntry]) -> bytes:
-    """The content of a snapshot file."""
+    """Returns the content of a snapshot file."""
     rows = [
         _ENTRY.pack(
             entry.producer_id,
@@ -50,12 +50,12 @@ def encode_snapshot(entries: Iterable[ProducerStateEntry]) -> bytes:
 
 
 def decode_snapshot(data: Buffer) -> list[ProducerStateEntry]:
-    """The producers in a snapshot file; `CorruptSnapshotError` for bytes that are none."""
+    """Returns the producers in a snapshot file; raises `CorruptSnapshotError` if it is invalid."""
     if len(data) < _HEADER.size:
         raise CorruptSnapshotError(f"{len(data)} bytes are too few for a snapshot")
     version, crc, count = _HEADER.unpack_from(data)
     if version != _VERSION:
-        raise CorruptSnapshotError(f"version is {version}; {_VERSION} is the only one known")
+        raise CorruptSnapshotError(f"version {version} is not supported, only {_VERSION}")
     computed = crc32c(memoryview(data)[_CRC_START:])
     if crc != computed:
         raise CorruptSnapshotError(f"CRC is {crc:#010x}, the bytes give {computed:#010x}")

@@ -1,15 +1,16 @@
-"""The producers of a partition: what each wrote last, and its open transactions (P3, P4).
+"""The producers of a partition: their last batches and their open transactions (P3, P4).
 
-The state is what the log implies, kept in memory and written to `.snapshot` files, so that a
-restart reads the log from the last snapshot only. Appends are decided first and applied later::
+The state can be derived from the log. It is kept in memory and written to `.snapshot` files, so
+that a start replays the log from the last snapshot only. Appends are checked first and applied
+later::
 
     info = state.prepare_update(header.producer_id, AppendOrigin.CLIENT)
-    completed = info.append(header)      # raises where the batch must be refused
+    completed = info.append(header)      # raises if the batch must be refused
     ...                                  # the batch is written
     state.update(info)
     state.map_end_offset = header.next_offset
 
-A completed transaction stays unstable until the high watermark has passed its marker.
+A completed transaction is unstable until the high watermark has passed its marker.
 """
 
 import logging
@@ -18,7 +19,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from penstock.core.errors import ErrorCode, KafkaError
-from penstock.core.ids import NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
+from penstock.core.ids import NO_PRODUCER_ID, TopicPartition
 from penstock.records.batch import BatchHeader
 from penstock.records.validate import AppendOrigin
 from penstock.storage.disk import Disk
@@ -38,14 +39,11 @@ from penstock.storage.producer.snapshot import (
     encode_snapshot,
 )
 
-LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
-"""Time a coordinator gets to abort a transaction after its timeout, before it counts as late."""
-
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class _Transactions:
-    """Transactions in the order of their first offsets."""
+    """Transactions, sorted by first offset."""
 
     __slots__ = ("_by_offset", "_offsets")
 
@@ -86,7 +84,7 @@ class _Transactions:
 
 
 class ProducerStateManager:
-    """State of the producers of one partition, whose files are in `directory`."""
+    """The state of the producers of one partition, whose files are in `directory`."""
 
     def __init__(
         self,
@@ -94,13 +92,11 @@ class ProducerStateManager:
         directory: str,
         topic_partition: TopicPartition,
         *,
-        max_transaction_timeout_ms: int,
         producer_id_expiration_ms: int,
     ) -> None:
         self._disk = disk
         self.directory = directory
         self.topic_partition = topic_partition
-        self.max_transaction_timeout_ms = max_transaction_timeout_ms
         self.producer_id_expiration_ms = producer_id_expiration_ms
         self._producers: dict[int, ProducerStateEntry] = {}
         self._verifications: dict[int, VerificationStateEntry] = {}
@@ -108,13 +104,13 @@ class ProducerStateManager:
         self._unreplicated = _Transactions()
         self._snapshots = self._list_snapshots()
         self.map_end_offset = 0
-        """The state covers the log below this offset; whoever appends moves it on."""
+        """The state covers the log below this offset; the caller advances it after an append."""
         self._last_snapshot_offset = 0
 
     # --- appends
 
     def prepare_update(self, producer_id: int, origin: AppendOrigin) -> ProducerAppendInfo:
-        """Where the checks of a producer's next batches start."""
+        """Returns the object that checks a producer's next batches."""
         current = self._producers.get(producer_id)
         if current is None:
             current = ProducerStateEntry(producer_id)
@@ -127,9 +123,9 @@ class ProducerStateManager:
         )
 
     def update(self, info: ProducerAppendInfo) -> None:
-        """Takes over what was appended."""
+        """Applies an append."""
         if info.producer_id == NO_PRODUCER_ID:
-            raise ValueError(f"batches without producer id have no state in {self.topic_partition}")
+            raise ValueError(f"batches without producer id have no state: {self.topic_partition}")
         entry = self._producers.get(info.producer_id)
         if entry is None:
             self._producers[info.producer_id] = info.entry
@@ -139,23 +135,23 @@ class ProducerStateManager:
             self._ongoing.put(txn)
 
     def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:
-        """The batch that this one repeats, if it is one of its producer's last five."""
+        """Returns the batch that this one repeats, if it is among its producer's last five."""
         entry = self._producers.get(header.producer_id)
         return None if entry is None else entry.find_duplicate(header)
 
     def load_producer_entry(self, entry: ProducerStateEntry) -> None:
-        """Puts in a producer as a snapshot tells it."""
+        """Adds a producer from a snapshot."""
         self._producers[entry.producer_id] = entry
         if entry.current_txn_first_offset is not None:
             self._ongoing.put(TxnMetadata(entry.producer_id, entry.current_txn_first_offset))
 
-    # --- what is known
+    # --- queries and expiration
 
     def last_entry(self, producer_id: int) -> ProducerStateEntry | None:
         return self._producers.get(producer_id)
 
     def active_producers(self) -> Mapping[int, ProducerStateEntry]:
-        """A view of the producers by id, for DescribeProducers."""
+        """Returns a view of the producers by id."""
         return MappingProxyType(self._producers)
 
     @property
@@ -163,13 +159,14 @@ class ProducerStateManager:
         return not self._producers and not self._unreplicated
 
     def remove_expired(self, now_ms: int) -> None:
-        """Forgets the producers that have been idle for `producer.id.expiration.ms`."""
-        expired = [key for key, entry in self._producers.items() if self._is_expired(entry, now_ms)]
-        for producer_id in expired:
-            del self._producers[producer_id]
-        old = now_ms - self.producer_id_expiration_ms
-        for producer_id in [k for k, v in self._verifications.items() if v.timestamp <= old]:
-            del self._verifications[producer_id]
+        """Removes the producers that have been idle for `producer.id.expiration.ms`."""
+        for producer_id, producer in list(self._producers.items()):
+            if self._is_expired(producer, now_ms):
+                del self._producers[producer_id]
+        oldest_ms = now_ms - self.producer_id_expiration_ms
+        for producer_id, entry in list(self._verifications.items()):
+            if entry.timestamp <= oldest_ms:
+                del self._verifications[producer_id]
 
     def _is_expired(self, entry: ProducerStateEntry, now_ms: int) -> bool:
         return (
@@ -181,8 +178,8 @@ class ProducerStateManager:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Where `read_committed` ends: the first offset of a transaction that is open, or whose
-        marker is not below the high watermark."""
+        """The first offset of a transaction that is open, or whose marker is not yet below the
+        high watermark: `read_committed` ends there."""
         open_txn = self._ongoing.first()
         ended = self._unreplicated.first()
         if open_txn is None:
@@ -193,19 +190,19 @@ class ProducerStateManager:
 
     @property
     def first_undecided_offset(self) -> int | None:
-        """The first offset of a transaction that is open, whatever has been replicated."""
+        """The first offset of an open transaction, regardless of the high watermark."""
         txn = self._ongoing.first()
         return None if txn is None else txn.first_offset
 
     def last_stable_offset(self, completed: CompletedTxn) -> int:
-        """The last stable offset once this transaction ends, as the transaction index has it."""
+        """Returns the last stable offset after this transaction, for the transaction index."""
         for txn in self._ongoing:
             if txn.producer_id != completed.producer_id:
                 return txn.first_offset
         return completed.last_offset + 1
 
     def complete_txn(self, completed: CompletedTxn) -> None:
-        """Ends a transaction; to be called after the transaction index has it."""
+        """Ends a transaction; to be called after it was added to the transaction index."""
         txn = self._ongoing.pop(completed.first_offset)
         if txn is None:
             raise ValueError(f"{completed} was never started in {self.topic_partition}")
@@ -213,24 +210,16 @@ class ProducerStateManager:
         self._unreplicated.put(txn)
 
     def on_high_watermark_updated(self, high_watermark: int) -> None:
-        """Markers below the high watermark make their transactions stable."""
+        """Makes the transactions stable whose markers are below the high watermark."""
         if self._unreplicated:
             self._unreplicated.remove_ended_before(high_watermark)
-
-    def has_late_transaction(self, now_ms: int) -> bool:
-        """Whether the oldest open transaction should have been aborted long ago."""
-        txn = self._ongoing.first()
-        entry = None if txn is None else self._producers.get(txn.producer_id)
-        last_timestamp = NO_TIMESTAMP if entry is None else entry.last_timestamp
-        limit = self.max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS
-        return last_timestamp > 0 and now_ms - last_timestamp > limit
 
     # --- verification of transactions
 
     def has_ongoing_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Whether the producer's transaction of this epoch has records here.
+        """Returns whether the producer's transaction of this epoch has records in the partition.
 
-        One of an older epoch has ended, whatever is known of it here.
+        A transaction of an older epoch has ended, even if its marker is not here yet.
         """
         entry = self.last_entry(producer_id)
         return (
@@ -240,7 +229,7 @@ class ProducerStateManager:
         )
 
     def refuse_old_epoch(self, producer_id: int, epoch: int) -> None:
-        """KafkaError where a newer epoch of the producer has been here."""
+        """Raises INVALID_PRODUCER_EPOCH if a newer epoch of the producer is known."""
         entry = self.last_entry(producer_id)
         if entry is not None and epoch < entry.producer_epoch:
             raise KafkaError(
@@ -259,9 +248,10 @@ class ProducerStateManager:
         *,
         supports_epoch_bump: bool = False,
     ) -> VerificationGuard | None:
-        """The guard for a transaction that the coordinator must be asked about before an append.
+        """Returns the guard for a transaction that the coordinator must verify before an append.
 
-        None where its records are here already. KafkaError where the producer is fenced.
+        Returns None if the transaction has records in the partition already. Raises a KafkaError
+        if the producer is fenced.
         """
         self.refuse_old_epoch(producer_id, epoch)
         if self.has_ongoing_transaction(producer_id, epoch):
@@ -279,13 +269,13 @@ class ProducerStateManager:
         *,
         supports_epoch_bump: bool = False,
     ) -> VerificationStateEntry:
-        """Starts to verify a producer's transaction, or goes on with it."""
+        """Starts or continues the verification of a producer's transaction."""
         entry = self._verifications.get(producer_id)
         if entry is None:
             entry = self._verifications[producer_id] = VerificationStateEntry(
                 now_ms, sequence, epoch, supports_epoch_bump=supports_epoch_bump
             )
-        entry.saw(sequence, epoch)
+        entry.maybe_update_lowest_sequence_and_epoch(sequence, epoch)
         return entry
 
     def verification_state_entry(self, producer_id: int) -> VerificationStateEntry | None:
@@ -306,14 +296,14 @@ class ProducerStateManager:
         self.map_end_offset = source.map_end_offset
         self.producer_id_expiration_ms = source.producer_id_expiration_ms
 
-    # --- the log is cut
+    # --- truncation
 
     def truncate_and_reload(self, log_start: int, log_end: int, now_ms: int) -> None:
-        """Goes back to the last snapshot within `log_start` to `log_end`.
+        """Resets the state to the last snapshot between `log_start` and `log_end`.
 
-        The log must then be replayed from `map_end_offset`. Where the state ends at `log_end`
-        already, it stays. Snapshots out of the range are deleted. `log_end` is at or below the
-        high watermark, so that no transaction is left unreplicated.
+        The log must then be replayed from `map_end_offset`. A state that already ends at `log_end`
+        is kept. Snapshots outside the range are deleted. `log_end` is at or below the high
+        watermark, so that no transaction stays unreplicated.
         """
         for offset in list(self._snapshots):
             if not log_start < offset <= log_end:
@@ -325,7 +315,7 @@ class ProducerStateManager:
         self._load_from_snapshot(log_start, now_ms)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Forgets everything, snapshots included."""
+        """Drops the whole state, including the snapshots."""
         self._clear()
         for snapshot in list(self._snapshots):
             self.delete_snapshot(snapshot)
@@ -333,7 +323,10 @@ class ProducerStateManager:
         self.map_end_offset = offset
 
     def on_log_start_offset_incremented(self, log_start: int) -> None:
-        """The log lost its head. Producers stay known, even if all they wrote is gone."""
+        """Updates the state after the log start offset has risen.
+
+        Producers stay known, even if all their records are deleted.
+        """
         self._unreplicated.remove_ended_before(log_start)
         self.map_end_offset = max(self.map_end_offset, log_start)
         latest = self.latest_snapshot_offset
@@ -351,7 +344,9 @@ class ProducerStateManager:
             try:
                 entries = decode_snapshot(self._disk.read_file(path))
             except CorruptSnapshotError as error:
-                _log.warning("%s is skipped and deleted: %s", path, error)
+                logger.warning(
+                    "%s is invalid and will be deleted; an older snapshot is used: %s", path, error
+                )
                 self.delete_snapshot(offset)
                 continue
             for entry in entries:
@@ -364,10 +359,10 @@ class ProducerStateManager:
     # --- snapshot files
 
     def take_snapshot(self, *, sync: bool = True) -> str | None:
-        """Writes the state at `map_end_offset`, unless that was done before; returns the path.
+        """Writes a snapshot at `map_end_offset`; returns its path, or None if it exists.
 
-        The file is written in place: its CRC tells a torn one, and an older one serves instead.
-        Without `sync` it is durable after `flush_snapshot`.
+        The file is written in place: its CRC reveals a torn write, and an older snapshot is used
+        then. Without `sync` it is durable after `flush_snapshot`.
         """
         offset = self.map_end_offset
         if offset <= self._last_snapshot_offset:
@@ -389,7 +384,7 @@ class ProducerStateManager:
         return path
 
     def flush_snapshot(self, offset: int) -> None:
-        """Makes a snapshot durable; fine where it has been deleted. May run on another thread."""
+        """Makes a snapshot durable, if it exists. May run on another thread."""
         try:
             file = self._disk.open(self._snapshot_path(offset))
         except FileNotFoundError:
@@ -403,14 +398,10 @@ class ProducerStateManager:
     def latest_snapshot_offset(self) -> int | None:
         return self._snapshots[-1] if self._snapshots else None
 
-    def fetch_snapshot(self, offset: int) -> str | None:
-        """Path of the snapshot at this offset."""
-        return self._snapshot_path(offset) if offset in self._snapshots else None
-
     def remove_straggling_snapshots(self, segment_base_offsets: Collection[int]) -> None:
-        """Looks at the directory anew and deletes snapshots that belong to no segment.
+        """Lists the directory again and deletes snapshots that belong to no segment.
 
-        The last of them stays where it lies above all segments: a clean shutdown wrote it.
+        The last of them is kept if it is above all segments: a clean shutdown wrote it.
         """
         self._snapshots = self._list_snapshots()
         stray = [offset for offset in self._snapshots if offset not in segment_base_offsets]
@@ -420,7 +411,7 @@ class ProducerStateManager:
             self.delete_snapshot(offset)
 
     def delete_snapshot(self, offset: int) -> None:
-        """Removes the snapshot at this offset; fine where there is none."""
+        """Removes the snapshot at this offset, if it exists."""
         if offset in self._snapshots:
             self._snapshots.remove(offset)
             self._disk.remove(self._snapshot_path(offset))

@@ -1,8 +1,8 @@
-"""Walking over the batches of a `.log` file, by their headers alone.
+"""Iteration over the batches of a `.log` file, by their headers.
 
-Two ways. `scan` reads large blocks one after the other and gives every batch with its bytes: for
-recovery, compaction and searches within a segment. `find_batch` hops from header to header: for
-the short way from an index entry to an offset.
+`scan_batches` reads large blocks and yields every batch with its bytes: for recovery, compaction
+and timestamp searches. `find_batch` reads headers only: for the short distance from an index entry
+to an offset.
 """
 
 from collections.abc import Iterator
@@ -25,19 +25,19 @@ from penstock.records.batch import (
 from penstock.storage.disk import File
 
 SCAN_BLOCK = 1024 * 1024
-HOP_BLOCK = 4096
+HEADER_BLOCK = 4096
 
 _PREFIX = Layout(">qiibIhi")
-"""Offset, length, leader epoch, magic, CRC, attributes, last offset delta of a v2 batch."""
-_ENTRY_SIZE = 17
-"""Bytes that tell the size of a batch of any format."""
+"""A v2 batch: offset, length, leader epoch, magic, CRC, attributes, last offset delta."""
+_SIZE_PREFIX_BYTES = 17
+"""The number of bytes that contain the size of a batch, in any format."""
 
 
 class ScannedBatch(Struct, frozen=True, gc=False):
-    """A batch found in a file; its bytes are `data[start : start + header.size]`."""
+    """A batch read from a file; its bytes are `data[start : start + header.size]`."""
 
     position: int
-    """Where it starts in the file."""
+    """The start of the batch in the file."""
     header: BatchHeader
     data: memoryview
     start: int
@@ -48,7 +48,7 @@ class ScannedBatch(Struct, frozen=True, gc=False):
 
 
 class BatchLocation(Struct, frozen=True, gc=False):
-    """Place of a batch in a file."""
+    """The position of a batch in a file."""
 
     position: int
     size: int
@@ -58,32 +58,32 @@ class BatchLocation(Struct, frozen=True, gc=False):
 def scan_batches(
     file: File, start: int, end: int, *, check: bool = False, block: int = SCAN_BLOCK
 ) -> Iterator[ScannedBatch]:
-    """The batches from `start` to `end`, in order. `start` must be where a batch starts.
+    """Yields the batches from `start`, which must be the start of a batch, to `end`.
 
-    A batch that runs past `end`, or whose header is none, raises `CorruptRecordError`; with
-    `check`, so does a wrong CRC. What was yielded before is whole.
+    Raises `CorruptRecordError` for a batch that extends past `end` or has an invalid header, and
+    with `check` for a wrong CRC. The batches yielded before that are complete.
     """
     position = start
-    need = HEADER_SIZE
+    needed_bytes = HEADER_SIZE
     while position < end:
-        data = memoryview(file.read_at(position, min(max(block, need), end - position)))
-        if len(data) < min(need, end - position):
+        data = memoryview(file.read_at(position, min(max(block, needed_bytes), end - position)))
+        if len(data) < min(needed_bytes, end - position):
             raise CorruptRecordError(f"the file ends at {position + len(data)}, before {end}")
         at = 0
-        need = HEADER_SIZE
+        needed_bytes = HEADER_SIZE
         while at < len(data):
-            left = len(data) - at
-            if left < HEADER_SIZE and position + left < end:
+            remaining = len(data) - at
+            if remaining < HEADER_SIZE and position + remaining < end:
                 break
             header = header_at(data, at)
             size = header.batch_length + LOG_OVERHEAD
-            if size > left:
+            if size > remaining:
                 if size > end - position:
                     raise CorruptRecordError(
                         f"the batch at position {position} has {size} bytes, "
-                        f"{end - position} are left"
+                        f"but the file has {end - position} more"
                     )
-                need = size
+                needed_bytes = size
                 break
             if check:
                 verify_at(data, at, header)
@@ -93,14 +93,14 @@ def scan_batches(
 
 
 def header_at(data: memoryview, at: int) -> BatchHeader:
-    """The header of a batch of any format (`legacy.header_of` for magic 0 and 1)."""
+    """Returns the header of a batch of any format (`legacy.header_of` for magic 0 and 1)."""
     if len(data) - at > MAGIC_AT and data[at + MAGIC_AT] == MAGIC:
         return read_header(data, at)
     return legacy.header_of(data, at)
 
 
 def verify_at(data: memoryview, at: int, header: BatchHeader) -> None:
-    """`CorruptRecordError` unless the CRC of the batch is right, whatever its format."""
+    """Raises `CorruptRecordError` if the CRC of the batch is wrong, in any format."""
     if header.magic == MAGIC:
         verify(data, at, header)
     elif not legacy.crc_ok(data, at):
@@ -108,9 +108,9 @@ def verify_at(data: memoryview, at: int, header: BatchHeader) -> None:
 
 
 def find_batch(file: File, start: int, end: int, offset: int) -> BatchLocation | None:
-    """The first batch from `start` on whose last offset is at least `offset`."""
+    """Returns the first batch from `start` on whose last offset is at least `offset`."""
     position = start
-    # A large batch is passed by its prefix alone; small ones are many, and read many at once.
+    # Of a large batch only the prefix is read; small batches are read many at a time.
     block = _PREFIX.size
     while position < end:
         data = file.read_at(position, min(block, end - position)).ljust(_PREFIX.size, b"\0")
@@ -125,17 +125,17 @@ def find_batch(file: File, start: int, end: int, offset: int) -> BatchLocation |
                 return BatchLocation(position, size, first + delta)
             position += size
             at += size
-        block = HOP_BLOCK if size < HOP_BLOCK else _PREFIX.size
+        block = HEADER_BLOCK if size < HEADER_BLOCK else _PREFIX.size
     return None
 
 
 def last_whole_batch_end(file: File, start: int, limit: int) -> int:
-    """End of the last batch that ends at or before `limit`, walking from `start`."""
+    """Returns the end of the last batch from `start` on that ends at or before `limit`."""
     position = start
-    while position + _ENTRY_SIZE <= limit:
-        data = file.read_at(position, min(HOP_BLOCK, limit - position))
+    while position + _SIZE_PREFIX_BYTES <= limit:
+        data = file.read_at(position, min(HEADER_BLOCK, limit - position))
         at = 0
-        while at + _ENTRY_SIZE <= len(data):
+        while at + _SIZE_PREFIX_BYTES <= len(data):
             size = first_entry(data, at).size
             if position + at + size > limit:
                 return position + at

@@ -1,6 +1,6 @@
 """One segment of a log: a `.log` file with its offset, time and transaction index (S1, S2, S3).
 
-The segment knows where its batches are and what its indexes must hold; it knows nothing of
+A segment knows the positions of its batches and maintains the indexes; it knows nothing about
 leaders, producers or retention. Only the active segment is appended to.
 """
 
@@ -45,7 +45,7 @@ FIRST_ALLOCATION_AT = 64 * 1024
 
 
 class LogSlice(Struct, frozen=True, gc=False):
-    """Whole batches in a file, to be sent with `os.sendfile` or read."""
+    """Whole batches in a file, to be read or sent with `os.sendfile`."""
 
     file: File
     position: int
@@ -56,7 +56,7 @@ class LogSlice(Struct, frozen=True, gc=False):
 
 
 class LogSegment:
-    """An open segment. `create` makes its files, otherwise the `.log` file must be there."""
+    """An open segment. Without `create` its `.log` file must exist."""
 
     __slots__ = (
         "_allocate_at",
@@ -66,11 +66,11 @@ class LogSegment:
         "_first_timestamp",
         "_has_spare_blocks",
         "_index_interval",
+        "_index_space",
         "_indexed_timestamp",
         "_max_timestamp",
         "_max_timestamp_offset",
         "_recent",
-        "_room",
         "base_offset",
         "directory",
         "file",
@@ -125,11 +125,11 @@ class LogSegment:
             self.file.close()
             raise
         self._recent = RecentBatches()
-        self._room = 0
+        self._index_space = 0
         self._indexed_timestamp: int = NO_TIMESTAMP
         self.indexes_full = False
-        """Whether an index has no room for another entry, as those of a sealed segment have not."""
-        self._check_room()
+        """Whether an index has no space for another entry, as in every sealed segment."""
+        self._update_index_space()
 
     def __repr__(self) -> str:
         return f"LogSegment({self.base_offset}{self.suffix}, {self.size} bytes)"
@@ -139,26 +139,25 @@ class LogSegment:
 
     @property
     def log_path(self) -> str:
-        """Where its batches are."""
         return self._path(LOG_SUFFIX)
 
-    # --- what it holds
+    # --- timestamps
 
     @property
     def max_timestamp(self) -> int:
-        """The largest timestamp of a record in it, -1 where none has one."""
+        """The largest timestamp of a record; -1 if no record has one."""
         if self._max_timestamp is None:
             self._max_timestamp, self._max_timestamp_offset = self.time_index.last_entry
         return self._max_timestamp
 
     @property
     def max_timestamp_offset(self) -> int:
-        """Last offset of the first batch that has the largest timestamp."""
+        """The last offset of the first batch that has the largest timestamp."""
         return self._max_timestamp_offset if self.max_timestamp >= 0 else self.base_offset
 
     @property
     def largest_timestamp(self) -> int:
-        """What retention goes by: the largest timestamp, else when the file was last written."""
+        """The time that retention uses: the largest timestamp, or else the file's write time."""
         timestamp = self.max_timestamp
         return timestamp if timestamp >= 0 else self.modified_ms
 
@@ -168,10 +167,10 @@ class LogSegment:
 
     @property
     def first_timestamp(self) -> int:
-        """Largest timestamp of the first batch: what `segment.ms` and compaction lag count from."""
+        """The largest timestamp of the first batch, where `segment.ms` and compaction lag start."""
         if self._first_timestamp is None:
-            for found in scan_batches(self.file, 0, self.size, block=4096):
-                self._first_timestamp = found.header.max_timestamp
+            for batch in scan_batches(self.file, 0, self.size, block=4096):
+                self._first_timestamp = batch.header.max_timestamp
                 break
             else:
                 return NO_TIMESTAMP
@@ -180,7 +179,7 @@ class LogSegment:
     def should_roll(
         self, config: LogConfig, size: int, max_timestamp: int, last_offset: int, now_ms: int
     ) -> bool:
-        """Whether a batch of this size, time and offset belongs into a new segment (S3)."""
+        """Returns whether a batch of this size, time and offset needs a new segment (S3)."""
         if (
             self.size + size > config.segment_bytes
             or self.indexes_full
@@ -192,15 +191,15 @@ class LogSegment:
         first = self._first_timestamp
         if first is None:
             first = self.first_timestamp
-        waited = max_timestamp - first if first >= 0 else now_ms - self._created_ms
-        return waited > config.max_segment_ms - self.roll_jitter_ms
+        age_ms = max_timestamp - first if first >= 0 else now_ms - self._created_ms
+        return age_ms > config.max_segment_ms - self.roll_jitter_ms
 
     # --- append
 
     def append(self, data: Buffer, headers: Sequence[BatchHeader]) -> None:
         """Writes the batches at the end and indexes them.
 
-        An `OSError` leaves the segment as it was, as far as readers can see.
+        After an `OSError`, readers see the segment unchanged.
         """
         position = self.size
         if position + len(data) > self._allocate_at:
@@ -216,42 +215,41 @@ class LogSegment:
         self.size = position
 
     def _allocate(self, end: int) -> None:
-        # Blocks ahead of the writes spare the file system work in each of them: 13 % of the time
-        # of a 16 KB write on ext4. LogSegments with little data do without, and a young one gets no
-        # more than it has already.
-        more = min(end, ALLOCATE_BYTES)
-        self.file.allocate(end, more)
-        self._allocate_at = end + more
+        # Allocating blocks ahead saves 13 % of the time of a 16 KB write on ext4. Segments with
+        # little data do without, and a small one allocates no more than it already has.
+        size = min(end, ALLOCATE_BYTES)
+        self.file.allocate(end, size)
+        self._allocate_at = end + size
         self._has_spare_blocks = True
 
     def index(self, header: BatchHeader, position: int) -> None:
-        """Takes note of the batch at `position`, with an index entry where one is due."""
+        """Updates the timestamps for the batch at `position` and adds index entries if due."""
         timestamp = header.max_timestamp
         last_offset = header.base_offset + header.last_offset_delta
-        known = self._max_timestamp
-        if known is None:
-            known = self.max_timestamp
-        if timestamp > known:
-            known = self._max_timestamp = timestamp
+        max_timestamp = self._max_timestamp
+        if max_timestamp is None:
+            max_timestamp = self.max_timestamp
+        if timestamp > max_timestamp:
+            max_timestamp = self._max_timestamp = timestamp
             self._max_timestamp_offset = last_offset
         # The log rolls before it appends to a full index. One append may still fill it with its
-        # first batches, or a rebuild may have less room than there was: the entries are sparse
-        # anyway, and the rest does without.
+        # first batches, or a rebuild may have less space than before: the index is sparse anyway,
+        # so the other batches get no entry.
         if self._bytes_since_index > self._index_interval and not self.indexes_full:
             self.offset_index.append(last_offset, position)
-            if known > self._indexed_timestamp:
-                self.time_index.maybe_append(known, self._max_timestamp_offset)
-                self._indexed_timestamp = known
+            if max_timestamp > self._indexed_timestamp:
+                self.time_index.maybe_append(max_timestamp, self._max_timestamp_offset)
+                self._indexed_timestamp = max_timestamp
             self._bytes_since_index = 0
-            self._room -= 1
-            if self._room <= 0:
-                self._check_room()
+            self._index_space -= 1
+            if self._index_space <= 0:
+                self._update_index_space()
         self._bytes_since_index += header.batch_length + LOG_OVERHEAD
 
     # --- read
 
     def find(self, offset: int) -> BatchLocation | None:
-        """The batch that holds `offset`, or the first one after it; None past the end."""
+        """Returns the batch that contains `offset`, or the next one; None past the end."""
         recent = self._recent.find(offset, self.size)
         if recent is not None:
             return recent
@@ -259,54 +257,57 @@ class LogSegment:
         return find_batch(self.file, position, self.size, offset)
 
     def is_recent(self, offset: int) -> bool:
-        """Whether the batch at this offset was appended lately: it is found without the files."""
+        """Returns whether the batch at this offset was appended recently: it needs no file."""
         return offset in self._recent
 
     def read(
         self, offset: int, max_bytes: int, end_position: int, *, min_one: bool
     ) -> LogSlice | None:
-        """Whole batches from the one that holds `offset`, up to `max_bytes` and `end_position`.
+        """Returns whole batches from the one that contains `offset` on.
 
-        `min_one` gives the first batch even where it is larger than `max_bytes`. None where the
-        segment ends before `offset`.
+        They have at most `max_bytes` and end at or before `end_position`. With `min_one` the
+        first batch is returned even if it is larger. Returns None if the segment ends before
+        `offset`.
         """
-        found = self.find(offset)
-        if found is None:
+        first = self.find(offset)
+        if first is None:
             return None
-        start = found.position
-        limit = start + (max(max_bytes, found.size) if min_one else max_bytes)
+        start = first.position
+        limit = start + (max(max_bytes, first.size) if min_one else max_bytes)
         if limit >= end_position:
             end = end_position
-        elif limit < start + found.size:
+        elif limit < start + first.size:
             end = start
         else:
-            _, near = self.offset_index.lookup_position(limit)
-            end = last_whole_batch_end(self.file, max(near, start), limit)
+            _, indexed_position = self.offset_index.lookup_position(limit)
+            end = last_whole_batch_end(self.file, max(indexed_position, start), limit)
         return LogSlice(self.file, start, max(end - start, 0))
 
     def next_offset(self) -> int:
-        """Offset after the last record; reads from the last index entry on."""
+        """Returns the offset after the last record; reads from the last index entry on."""
         _, position = self.offset_index.lookup(self.offset_index.last_offset)
         next_offset = self.base_offset
-        for found in scan_batches(self.file, position, self.size):
-            next_offset = found.header.next_offset
+        for batch in scan_batches(self.file, position, self.size):
+            next_offset = batch.header.next_offset
         return next_offset
 
     def find_timestamp(self, timestamp: int, start_offset: int) -> TimestampAndOffset | None:
-        """The first record at or after `start_offset` whose timestamp is at least `timestamp`."""
-        _, near = self.time_index.lookup(timestamp)
-        _, position = self.offset_index.lookup(max(near, start_offset))
+        """Returns the first record from `start_offset` on that is not before `timestamp`."""
+        position = self._search_start(timestamp, start_offset)
         search_range = SearchRange(self.file, position, self.size)
         return first_record_since(search_range, timestamp, start_offset)
 
     def open_for_search(self, timestamp: int, start_offset: int) -> SearchRange:
-        """The file, opened once more, and where to look for the first record of a timestamp."""
-        _, near = self.time_index.lookup(timestamp)
-        _, position = self.offset_index.lookup(max(near, start_offset))
-        return SearchRange(self._disk.open(self._path(LOG_SUFFIX)), position, self.size)
+        """Returns the range that `find_timestamp` searches, with a file handle of its own."""
+        position = self._search_start(timestamp, start_offset)
+        return SearchRange(self._disk.open(self.log_path), position, self.size)
+
+    def _search_start(self, timestamp: int, start_offset: int) -> int:
+        _, indexed_offset = self.time_index.lookup(timestamp)
+        return self.offset_index.lookup(max(indexed_offset, start_offset)).position
 
     def find_max_timestamp(self) -> TimestampAndOffset | None:
-        """The first record that has the segment's largest timestamp."""
+        """Returns the first record that has the segment's largest timestamp."""
         timestamp = self.max_timestamp
         if timestamp < 0:
             return None
@@ -316,7 +317,7 @@ class LogSegment:
     # --- recovery and truncation
 
     def begin_rebuild(self) -> None:
-        """Empties the indexes and what is known of the batches, before a scan that tells anew."""
+        """Clears the indexes and timestamps, before recovery scans the batches."""
         self.offset_index.reset()
         self.time_index.reset()
         self.txn_index.reset()
@@ -324,31 +325,31 @@ class LogSegment:
         self._max_timestamp_offset = self.base_offset
         self._first_timestamp = None
         self._bytes_since_index = 0
-        self._check_room()
+        self._update_index_space()
 
-    def rebuild_from(self, found: ScannedBatch) -> None:
-        """Indexes a batch that recovery found whole."""
-        if found.header.last_offset - self.base_offset > INT_MAX:
+    def rebuild_from(self, batch: ScannedBatch) -> None:
+        """Indexes a batch that recovery has checked."""
+        header = batch.header
+        if header.last_offset - self.base_offset > INT_MAX:
             raise CorruptRecordError(
-                f"offset {found.header.last_offset} is too far from the segment's base offset "
+                f"offset {header.last_offset} is too far from the segment's base offset "
                 f"{self.base_offset}"
             )
-        if found.header.last_offset < self.base_offset:
+        if header.last_offset < self.base_offset:
             raise InvalidRecordError(
-                f"offset {found.header.last_offset} is below the segment's base offset "
-                f"{self.base_offset}"
+                f"offset {header.last_offset} is below the segment's base offset {self.base_offset}"
             )
-        self.index(found.header, found.position)
+        self.index(header, batch.position)
 
     def end_rebuild(self, valid_bytes: int) -> int:
-        """Cuts off what is not whole; returns how many bytes that were."""
-        cut = self.size - valid_bytes
+        """Truncates the file to the valid batches and seals it; returns the removed bytes."""
+        removed_bytes = self.size - valid_bytes
         self._truncate_file(valid_bytes)
-        # Or a second crash could bring back whole batches from behind the cut, after others that
-        # were appended in the place of the broken one.
+        # Otherwise a second crash could restore batches from behind the truncation, after others
+        # that were appended in place of the broken one.
         self.file.sync()
         self.seal()
-        return cut
+        return removed_bytes
 
     def _truncate_file(self, size: int) -> None:
         self._recent.clear()
@@ -358,51 +359,51 @@ class LogSegment:
         self._allocate_at = max(size, FIRST_ALLOCATION_AT)
 
     def truncate_to(self, offset: int, now_ms: int) -> int:
-        """Drops the batches from the one that holds `offset` on; returns the bytes dropped."""
-        found = self.find(offset)
+        """Drops the batches from the one that contains `offset` on; returns the removed bytes."""
+        first_dropped = self.find(offset)
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self.txn_index.truncate_to(offset)
         self.make_active()
-        cut = 0
-        if found is not None:
-            cut = self.size - found.position
-            self._truncate_file(found.position)
+        removed_bytes = 0
+        if first_dropped is not None:
+            removed_bytes = self.size - first_dropped.position
+            self._truncate_file(first_dropped.position)
         if not self.size:
             self._created_ms = now_ms
             self._first_timestamp = None
         self._bytes_since_index = 0
         if self._max_timestamp is None or self._max_timestamp >= 0:
             self._reload_max_timestamp()
-        return cut
+        return removed_bytes
 
     def _reload_max_timestamp(self) -> None:
         timestamp, offset = self.time_index.last_entry
         _, position = self.offset_index.lookup(offset)
-        for found in scan_batches(self.file, position, self.size):
-            if found.header.max_timestamp > timestamp:
-                timestamp, offset = found.header.max_timestamp, found.header.last_offset
+        for batch in scan_batches(self.file, position, self.size):
+            if batch.header.max_timestamp > timestamp:
+                timestamp, offset = batch.header.max_timestamp, batch.header.last_offset
         self._max_timestamp, self._max_timestamp_offset = timestamp, offset
 
-    # --- life
+    # --- lifecycle
 
     def make_active(self) -> None:
-        """Gives the indexes their full size, so that they can grow."""
+        """Extends the index files to their full size, so that entries can be added."""
         for index in (self.offset_index, self.time_index):
-            # More entries than there may be: segment.index.bytes was lowered since.
+            # It may have more entries than allowed: segment.index.bytes was lowered.
             index.resize(max(index.max_bytes, index.size_in_bytes))
-        self._check_room()
+        self._update_index_space()
 
-    def _check_room(self) -> None:
-        # The time index keeps its last slot for the entry that sealing the segment adds.
+    def _update_index_space(self) -> None:
+        # The time index reserves its last slot for the entry that sealing the segment adds.
         offsets = self.offset_index.max_entries - self.offset_index.entries
         times = self.time_index.max_entries - 1 - self.time_index.entries
-        self._room = min(offsets, times)
+        self._index_space = min(offsets, times)
         self._indexed_timestamp = NO_TIMESTAMP
-        self.indexes_full = self._room <= 0
+        self.indexes_full = self._index_space <= 0
 
     def seal(self) -> None:
-        """Ends the segment: its largest timestamp is indexed, its files get their real size."""
+        """Indexes the largest timestamp and truncates the files to their content."""
         if self.max_timestamp >= 0:
             self.time_index.maybe_append(
                 self.max_timestamp, self._max_timestamp_offset, skip_full_check=True
@@ -416,19 +417,19 @@ class LogSegment:
             self._has_spare_blocks = False
 
     def flush(self) -> None:
-        """Makes the segment's bytes durable. May run on another thread while it is appended to."""
+        """Makes the segment durable. May run on another thread while it is appended to."""
         try:
             self.file.sync()
             self.offset_index.flush()
             self.time_index.flush()
             self.txn_index.flush()
         except OSError:
-            # Retention may rename the files at any moment: then nobody needs them any more.
+            # Retention may rename the files at any moment; then they need not be durable.
             if self.suffix != DELETED_SUFFIX:
                 raise
 
     def change_suffix(self, suffix: str) -> None:
-        """Renames the files, the `.log` file first: an index without one is dropped at start."""
+        """Renames the files, the `.log` file first: loading removes indexes without one."""
         old = self._path(LOG_SUFFIX)
         self.suffix = suffix
         self._disk.rename(old, self._path(LOG_SUFFIX))
@@ -437,7 +438,7 @@ class LogSegment:
         self.txn_index.rename_to(self._path(TXN_INDEX_SUFFIX))
 
     def update_directory(self, directory: str) -> None:
-        """Takes note that the files are in another directory now, which was renamed."""
+        """Uses `directory` from now on: the segment's directory was renamed to it."""
         self.directory = directory
         self.offset_index.path = self._path(INDEX_SUFFIX)
         self.time_index.path = self._path(TIME_INDEX_SUFFIX)
@@ -448,19 +449,19 @@ class LogSegment:
             self._disk.set_modified_ms(self._path(kind), modified_ms)
 
     def close(self) -> None:
-        """Seals the files and lets go of them."""
+        """Seals the segment and closes the files."""
         self.seal()
         self.close_handlers()
 
     def close_handlers(self) -> None:
-        """Lets go of the files as they are: for a disk that has failed."""
+        """Closes the files without sealing them, for example after an I/O error."""
         self.file.close()
         self.offset_index.close_handle()
         self.time_index.close_handle()
         self.txn_index.close()
 
     def delete(self) -> None:
-        """Removes the files for good."""
+        """Closes and removes the files."""
         self.close_handlers()
         for kind in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
             self._disk.remove(self._path(kind))

@@ -1,4 +1,4 @@
-"""The segments of a log in the order of their base offsets."""
+"""The segments of a log, sorted by base offset."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
@@ -7,10 +7,10 @@ from penstock.storage.segment.log_segment import LogSegment
 
 
 class LogSegments:
-    """LogSegments by base offset. The last one is the active one: the only one that grows."""
+    """The segments of a log. The last one is the active one, which is appended to."""
 
     def __init__(self) -> None:
-        self._bases: list[int] = []
+        self._base_offsets: list[int] = []
         self._segments: list[LogSegment] = []
 
     def __len__(self) -> int:
@@ -29,40 +29,40 @@ class LogSegments:
 
     @property
     def base_offsets(self) -> list[int]:
-        return list(self._bases)
+        return list(self._base_offsets)
 
     @property
     def size(self) -> int:
-        """Bytes of all `.log` files."""
+        """The number of bytes in all `.log` files."""
         return sum(segment.size for segment in self._segments)
 
     def add(self, segment: LogSegment) -> None:
-        at = bisect_left(self._bases, segment.base_offset)
-        if at < len(self._bases) and self._bases[at] == segment.base_offset:
-            self._segments[at] = segment
+        index = bisect_left(self._base_offsets, segment.base_offset)
+        if index < len(self._base_offsets) and self._base_offsets[index] == segment.base_offset:
+            self._segments[index] = segment
         else:
-            self._bases.insert(at, segment.base_offset)
-            self._segments.insert(at, segment)
+            self._base_offsets.insert(index, segment.base_offset)
+            self._segments.insert(index, segment)
 
     def remove(self, base_offset: int) -> LogSegment:
-        at = self._bases.index(base_offset)
-        del self._bases[at]
-        return self._segments.pop(at)
+        index = self._base_offsets.index(base_offset)
+        del self._base_offsets[index]
+        return self._segments.pop(index)
 
     def floor(self, offset: int) -> LogSegment | None:
-        """The segment with the greatest base offset at or below `offset`."""
-        at = bisect_right(self._bases, offset) - 1
-        return self._segments[at] if at >= 0 else None
+        """Returns the segment with the largest base offset at or below `offset`."""
+        index = bisect_right(self._base_offsets, offset) - 1
+        return self._segments[index] if index >= 0 else None
 
     def higher(self, offset: int) -> LogSegment | None:
-        """The segment with the least base offset above `offset`."""
-        at = bisect_right(self._bases, offset)
-        return self._segments[at] if at < len(self._segments) else None
+        """Returns the segment with the smallest base offset above `offset`."""
+        index = bisect_right(self._base_offsets, offset)
+        return self._segments[index] if index < len(self._segments) else None
 
     def from_floor(self, offset: int) -> list[LogSegment]:
-        """The segment that would hold `offset`, and all after it."""
-        return self._segments[max(bisect_right(self._bases, offset) - 1, 0) :]
+        """Returns the segment that would contain `offset`, and all later ones."""
+        return self._segments[max(bisect_right(self._base_offsets, offset) - 1, 0) :]
 
     def between(self, start: int, end: int) -> list[LogSegment]:
-        """The segments that can hold offsets of `start <= offset < end`."""
+        """Returns the segments that can contain offsets of `start <= offset < end`."""
         return [segment for segment in self.from_floor(start) if segment.base_offset < end]

@@ -1,57 +1,57 @@
-"""Where the batches lie that were appended lately: consumers that keep up go on reading there."""
+"""Positions of the batches appended last, where consumers that keep up continue to read."""
 
 from array import array
 from bisect import bisect_left
 
 from penstock.storage.segment.batch_scan import BatchLocation
 
-LEAST = 64
-"""As many of the last batches are known at least; twice as many at most."""
+MIN_BATCHES = 64
+"""At least this many of the last batches are known, at most twice as many."""
 
 
 class RecentBatches:
-    """Places of batches by their base offset, without the file.
+    """Positions of batches by base offset, looked up without reading the file.
 
-    Plain numbers in arrays: for 1,000 partitions a dict of headers has 40 MB, more than the
-    processor's caches hold, and appends to all of them in turn are 5 % slower.
+    The numbers are in arrays: for 1,000 partitions, dicts of headers would take 40 MB, more than
+    the processor's caches, and make appends to all of them 5 % slower.
     """
 
-    __slots__ = ("_bases", "_lasts", "_positions")
+    __slots__ = ("_base_offsets", "_last_offsets", "_positions")
 
     def __init__(self) -> None:
-        self._bases = array("q")
-        self._lasts = array("q")
+        self._base_offsets = array("q")
+        self._last_offsets = array("q")
         self._positions = array("q")
 
     def add(self, base_offset: int, last_offset: int, position: int) -> None:
-        """A batch is at this position, right behind the one added before."""
-        bases = self._bases
-        bases.append(base_offset)
-        self._lasts.append(last_offset)
+        """Adds the batch at this position, directly after the one added before."""
+        base_offsets = self._base_offsets
+        base_offsets.append(base_offset)
+        self._last_offsets.append(last_offset)
         self._positions.append(position)
-        if len(bases) >= 2 * LEAST:
+        if len(base_offsets) >= 2 * MIN_BATCHES:
             self._drop_oldest()
 
     def _drop_oldest(self) -> None:
-        for numbers in (self._bases, self._lasts, self._positions):
-            del numbers[:LEAST]
+        for numbers in (self._base_offsets, self._last_offsets, self._positions):
+            del numbers[:MIN_BATCHES]
 
     def find(self, base_offset: int, end: int) -> BatchLocation | None:
-        """The batch that starts with this offset, if it is known; `end` is where the last ends."""
-        bases = self._bases
-        at = bisect_left(bases, base_offset)
-        if at == len(bases) or bases[at] != base_offset:
+        """Returns the batch with this base offset, if known; `end` is the end of the last batch."""
+        base_offsets = self._base_offsets
+        index = bisect_left(base_offsets, base_offset)
+        if index == len(base_offsets) or base_offsets[index] != base_offset:
             return None
-        position = self._positions[at]
-        if at + 1 < len(bases):
-            end = self._positions[at + 1]
-        return BatchLocation(position, end - position, self._lasts[at])
+        position = self._positions[index]
+        if index + 1 < len(base_offsets):
+            end = self._positions[index + 1]
+        return BatchLocation(position, end - position, self._last_offsets[index])
 
     def __contains__(self, base_offset: int) -> bool:
-        bases = self._bases
-        at = bisect_left(bases, base_offset)
-        return at < len(bases) and bases[at] == base_offset
+        base_offsets = self._base_offsets
+        index = bisect_left(base_offsets, base_offset)
+        return index < len(base_offsets) and base_offsets[index] == base_offset
 
     def clear(self) -> None:
-        for numbers in (self._bases, self._lasts, self._positions):
+        for numbers in (self._base_offsets, self._last_offsets, self._positions):
             del numbers[:]

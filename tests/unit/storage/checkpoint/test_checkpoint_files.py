@@ -17,6 +17,7 @@ from penstock.storage.checkpoint.checkpoint_files import (
     MetaProperties,
     PartitionMetadata,
 )
+from penstock.storage.disk import replace_file
 from tests.support.storage.crash_disk import CrashDisk, CrashMode
 
 OFFSETS = {
@@ -81,10 +82,10 @@ def test_line_ends_and_blanks_of_editors_are_taken() -> None:
     [
         (b"x\n", 1, "'x' should be the version"),
         (b"\n", 1, "'' should be the version"),
-        (b"1\n0\n", 1, "version 1; 0 is the only one"),
+        (b"1\n0\n", 1, "version 1 is not supported, only 0"),
         (b"0\nmany\n", 2, "'many' should be the number of entries"),
-        (b"0\n2\na 0 5\n", 2, "2 entries were written, 1 are there"),
-        (b"0\n0\na 0 5\n", 2, "0 entries were written, 1 are there"),
+        (b"0\n2\na 0 5\n", 2, "there should be 2 entries, not 1"),
+        (b"0\n0\na 0 5\n", 2, "there should be 0 entries, not 1"),
         (b"0\n1\na 0\n", 3, "'a 0' is not of the form 'topic partition offset'"),
         (b"0\n2\na 0 5\na 1 2 3\n", 4, "'a 1 2 3' is not of the form"),
         (b"0\n1\na 0 5_0\n", 3, "not of the form"),
@@ -117,7 +118,7 @@ def test_offsets_are_stored_so_that_a_crash_leaves_them() -> None:
     disk = CrashDisk()
     path = "/" + checkpoint_files.RECOVERY_POINT_CHECKPOINT
     assert checkpoint_files.load_offsets(disk, path) == {}
-    checkpoint_files.store_offsets(disk, path, OFFSETS)
+    replace_file(disk, path, checkpoint_files.encode_offsets(OFFSETS))
     assert checkpoint_files.load_offsets(disk.image(CrashMode.DURABLE), path) == OFFSETS
 
 
@@ -217,7 +218,7 @@ def test_uuids_come_back_as_they_were(value: UUID) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "j0hYWjTDQvuqFvqGqxKn+w", "8f48585a-34c3-42fb-aa16-f"])
 def test_other_texts_are_no_uuids(text: str) -> None:
-    with pytest.raises(ValueError, match="is no UUID in base64"):
+    with pytest.raises(ValueError, match="is not a UUID in base64"):
         checkpoint_files.parse_uuid(text)
 
 
@@ -239,10 +240,10 @@ def test_partition_metadata_is_written_and_read_as_kafka_does() -> None:
         (b"", 1, "'' is not of the form 'version: …'"),
         (b"version 0", 1, "is not of the form"),
         (b"version: x\n", 2, "'' is not of the form"),
-        (b"version: x\ntopic_id: j0hYWjTDQvuqFvqGqxKnJw", 1, "'x' is no version"),
-        (b"version: -1\ntopic_id: j0hYWjTDQvuqFvqGqxKnJw", 1, "version -1 is not known"),
+        (b"version: x\ntopic_id: j0hYWjTDQvuqFvqGqxKnJw", 1, "'x' is not a version"),
+        (b"version: -1\ntopic_id: j0hYWjTDQvuqFvqGqxKnJw", 1, "version -1 is not supported"),
         (b"version: 0\nid: x", 2, "'id: x' is not of the form 'topic_id: …'"),
-        (b"version: 0\ntopic_id: x", 2, "'x' is no UUID in base64"),
+        (b"version: 0\ntopic_id: x", 2, "'x' is not a UUID in base64"),
         (b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA", 2, "the topic id is zero"),
     ],
 )

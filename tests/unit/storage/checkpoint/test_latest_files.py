@@ -22,7 +22,7 @@ def disk() -> CrashDisk:
 
 def test_what_is_written_is_durable(disk: CrashDisk) -> None:
     files = LatestFiles(disk)
-    task = files.take({"/d/a": b"1", "/d/b": b"2"})
+    task = files.begin_write({"/d/a": b"1", "/d/b": b"2"})
     assert not files.is_durable
     task.run()
     assert task.error is None
@@ -34,7 +34,7 @@ def test_what_is_written_is_durable(disk: CrashDisk) -> None:
 
 def test_an_older_content_does_not_come_after_a_newer_one(disk: CrashDisk) -> None:
     files = LatestFiles(disk)
-    older, newer = files.take({"/d/a": b"old"}), files.take({"/d/a": b"new"})
+    older, newer = files.begin_write({"/d/a": b"old"}), files.begin_write({"/d/a": b"new"})
     newer.write()
     before = disk.operations
     older.write()
@@ -45,21 +45,21 @@ def test_an_older_content_does_not_come_after_a_newer_one(disk: CrashDisk) -> No
 def test_an_error_is_kept_and_the_next_one_writes(disk: CrashDisk) -> None:
     files = LatestFiles(disk)
     disk.fail("sync", "/d/*", errno.EIO)
-    task = files.take({"/d/a": b"1"})
+    task = files.begin_write({"/d/a": b"1"})
     task.run()
     assert task.error is not None
     assert not files.is_durable
     with pytest.raises(OSError, match="Input/output"):
         task.write()
     disk.heal()
-    files.take({"/d/a": b"2"}).write()
+    files.begin_write({"/d/a": b"2"}).write()
     assert disk.read_file("/d/a") == b"2"
 
 
 def test_threads_that_write_at_the_same_time(tmp_path: Path) -> None:
     path = str(tmp_path / "f")
     files = LatestFiles(OsDisk())
-    tasks = [files.take({path: b"%02d" % n * 100}) for n in range(40)]
+    tasks = [files.begin_write({path: b"%02d" % n * 100}) for n in range(40)]
     together = threading.Barrier(4)
 
     def write(worker: int) -> None:

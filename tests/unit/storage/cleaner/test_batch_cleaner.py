@@ -268,7 +268,7 @@ class TestTombstones:
             ScannedBatch(0, read_header(batch), memoryview(batch), 0), keep_legacy_tombstones=True
         )
         assert found is not None
-        assert found.unchanged
+        assert found.is_unchanged
         assert not found.header.has_delete_horizon
 
 

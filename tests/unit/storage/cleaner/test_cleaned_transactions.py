@@ -39,7 +39,9 @@ def test_batches_of_an_aborted_transaction_are_known() -> None:
     txn = AbortedTxn(1, 10, 20, 21)
     seen = CleanedTransactions([txn])
     assert not seen.on_batch(data(5))
-    assert seen.on_control_batch(control(6), ControlType.COMMIT) == MarkerDecision(can_go=False)
+    assert seen.on_control_batch(control(6), ControlType.COMMIT) == MarkerDecision(
+        can_discard=False
+    )
     assert seen.on_batch(data(10))
     assert not seen.on_batch(data(11, producer_id=2))
     assert not seen.on_batch(data(12, transactional=False))
@@ -50,23 +52,25 @@ def test_batches_of_an_aborted_transaction_are_known() -> None:
 
 def test_a_marker_without_batches_can_go() -> None:
     seen = CleanedTransactions([AbortedTxn(1, 10, 20, 21)])
-    assert seen.on_control_batch(control(20), ControlType.ABORT) == MarkerDecision(can_go=True)
-    assert seen.on_control_batch(control(21), ControlType.ABORT) == MarkerDecision(can_go=True)
-    assert seen.on_control_batch(control(22), ControlType.COMMIT) == MarkerDecision(can_go=True)
-    assert seen.on_control_batch(control(23, empty=True), ControlType.UNKNOWN).can_go
+    assert seen.on_control_batch(control(20), ControlType.ABORT) == MarkerDecision(can_discard=True)
+    assert seen.on_control_batch(control(21), ControlType.ABORT) == MarkerDecision(can_discard=True)
+    assert seen.on_control_batch(control(22), ControlType.COMMIT) == MarkerDecision(
+        can_discard=True
+    )
+    assert seen.on_control_batch(control(23, empty=True), ControlType.UNKNOWN).can_discard
 
 
 def test_a_commit_marker_stays_for_the_batches_before_it_only() -> None:
     seen = CleanedTransactions([])
     assert not seen.on_batch(data(1))
-    assert not seen.on_control_batch(control(2), ControlType.COMMIT).can_go
-    assert seen.on_control_batch(control(3), ControlType.COMMIT).can_go
+    assert not seen.on_control_batch(control(2), ControlType.COMMIT).can_discard
+    assert seen.on_control_batch(control(3), ControlType.COMMIT).can_discard
 
 
 def test_other_control_batches_stay() -> None:
     seen = CleanedTransactions([])
-    assert not seen.on_control_batch(control(1), ControlType.LEADER_CHANGE).can_go
-    assert not seen.on_control_batch(control(2), ControlType.UNKNOWN).can_go
+    assert not seen.on_control_batch(control(1), ControlType.LEADER_CHANGE).can_discard
+    assert not seen.on_control_batch(control(2), ControlType.UNKNOWN).can_discard
 
 
 def test_a_producer_may_abort_one_transaction_after_the_other() -> None:

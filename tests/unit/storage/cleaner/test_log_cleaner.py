@@ -18,7 +18,7 @@ from penstock.storage.checkpoint.checkpoint_files import (
 )
 from penstock.storage.cleaner.cleaning_task import CleaningTask
 from penstock.storage.cleaner.log_cleaner import CleanerSettings, LogCleaner
-from penstock.storage.cleaner.steps import FlushStep, StoreStep
+from penstock.storage.cleaner.steps import CheckpointStep, FlushStep
 from penstock.storage.disk import OsDisk
 from penstock.storage.log.results import FetchIsolation
 from penstock.storage.log.retention import delete_old_segments
@@ -116,7 +116,7 @@ class TestCleaning:
         file.write_at(b"x", 0)
         broker.start()
         assert broker.clean() == 1
-        assert "cleaned anew" in caplog.text
+        assert "will be cleaned again" in caplog.text
         assert checkpoint(broker) == {TP: 12}
 
     def test_files_keep_the_time_of_the_last_original(self) -> None:
@@ -252,7 +252,7 @@ class TestMemory:
         cleaner = LogCleaner(manager, clock, settings)
         log.flush()
         task = cleaner.begin()
-        assert isinstance(task, StoreStep)
+        assert isinstance(task, CheckpointStep)
         tracemalloc.start()
         try:
             while task is not None:
@@ -277,7 +277,7 @@ class TestDurability:
         assert flush.partition == TP
         flush.run()
         store = broker.cleaner.finish(flush)
-        assert isinstance(store, StoreStep)
+        assert isinstance(store, CheckpointStep)
         assert broker.log.recovery_point == 13
         store.run()
         task = broker.cleaner.finish(store)

@@ -110,7 +110,7 @@ class TestMeanwhile:
         fill(broker)
         task = broker.begin()
         task.run()
-        broker.manager.truncate_to(TP, offset)
+        broker.manager.begin_truncation(TP, offset).complete()
         before = broker.records()
         task.run()
         assert broker.cleaner.finish(task) is None
@@ -122,7 +122,7 @@ class TestMeanwhile:
         broker = Broker()
         fill(broker)
         task = broker.begin()
-        broker.manager.truncate_to(TP, 12)
+        broker.manager.begin_truncation(TP, 12).complete()
         run_all(broker, task)
         assert broker.offsets() == [8, 9, 10, 11]
         assert checkpoint(broker) == {TP: 12}
@@ -132,7 +132,7 @@ class TestMeanwhile:
         fill(broker)
         task = broker.begin()
         task.run()
-        broker.manager.truncate_to(TP, 11)
+        broker.manager.begin_truncation(TP, 11).complete()
         broker.append((b"k3", b"another value"))
         broker.roll()
         before = broker.records()
@@ -145,7 +145,7 @@ class TestMeanwhile:
         broker = Broker()
         fill(broker)
         broker.clean()
-        broker.manager.truncate_to(TP, 10)
+        broker.manager.begin_truncation(TP, 10).complete()
         assert checkpoint(broker) == {TP: 10}
         broker.append((b"k0", None), (b"k1", b"again"))
         broker.roll()
@@ -160,7 +160,7 @@ class TestMeanwhile:
         broker = Broker()
         fill(broker)
         broker.clean()
-        broker.manager.truncate_to(TP, 13)
+        broker.manager.begin_truncation(TP, 13).complete()
         assert checkpoint(broker) == {TP: 12}
 
     def test_a_deleted_topic_leaves_nothing_to_one_of_the_same_name(self) -> None:
@@ -276,7 +276,7 @@ class TestThrottle:
         broker.on_sleep = stop_the_third_time
         task.run()
         assert len(broker.slept) == 3
-        assert "was stopped" in str(task.error)
+        assert "was cancelled" in str(task.error)
         assert broker.cleaner.finish(task) is None
         assert broker.cleaner.uncleanable == {}
 
@@ -393,7 +393,7 @@ class TestErrors:
         fill(broker)
         broker.disk.fail("write", f"*/{CLEANER_OFFSET_CHECKPOINT}*", errno.EIO)
         broker.clean()
-        assert not broker.manager.dirs[0].online
+        assert not broker.manager.dirs[0].is_online
 
     def test_records_without_key_are_told(self, caplog: pytest.LogCaptureFixture) -> None:
         broker = Broker(LogConfig())
@@ -401,11 +401,11 @@ class TestErrors:
         broker.roll()
         broker.log.config = COMPACT
         assert broker.clean() == 1
-        assert "dropped 1 records without a key" in caplog.text
+        assert "removed 1 records without a key" in caplog.text
 
     def test_a_closed_cleaner_is_told_nothing_more(self) -> None:
         broker = Broker()
-        watchers = broker.manager.watchers
+        watchers = broker.manager.listeners
         assert broker.cleaner in watchers
         broker.cleaner.close()
         broker.cleaner.close()

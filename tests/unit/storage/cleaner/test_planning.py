@@ -8,7 +8,7 @@ import pytest
 from penstock.core.ids import TopicPartition
 from penstock.storage.cleaner.planning import (
     LogToClean,
-    SegmentFacts,
+    SegmentSizes,
     by_dirty_ratio,
     durable_part,
     first_dirty_offset,
@@ -174,13 +174,13 @@ class TestWhetherDue:
         assert some.log.partition == TP
 
 
-def facts(*segments: tuple[int, int]) -> list[SegmentFacts]:
+def facts(*segments: tuple[int, int]) -> list[SegmentSizes]:
     """LogSegments by base offset and size, with index entries for every hundred bytes."""
-    return [SegmentFacts(base, size, size // 100 * 8, size // 100 * 12) for base, size in segments]
+    return [SegmentSizes(base, size, size // 100 * 8, size // 100 * 12) for base, size in segments]
 
 
 def grouped(
-    segments: list[SegmentFacts], *, size: int = 1000, index_size: int = 10_000, end: int = 10_000
+    segments: list[SegmentSizes], *, size: int = 1000, index_size: int = 10_000, end: int = 10_000
 ) -> list[list[int]]:
     groups = group_segments(
         segments, max_size=size, max_index_size=index_size, first_uncleanable_offset=end
@@ -199,7 +199,7 @@ class TestGroups:
     def test_indexes_are_kept_within_segment_index_bytes(self) -> None:
         segments = facts((0, 200), (10, 200), (20, 200))
         assert grouped(segments, index_size=48) == [[0, 10], [20]]
-        only_offsets = [SegmentFacts(base, 1, 30, 0) for base in (0, 10, 20)]
+        only_offsets = [SegmentSizes(base, 1, 30, 0) for base in (0, 10, 20)]
         assert grouped(only_offsets, index_size=60) == [[0, 10], [20]]
 
     def test_offsets_are_kept_within_31_bits_of_the_base(self) -> None:

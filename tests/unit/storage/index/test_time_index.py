@@ -66,7 +66,7 @@ def test_records_without_timestamp_make_no_entry() -> None:
 
 def test_neither_time_nor_offset_goes_back() -> None:
     index = make([(1000, 150)])
-    with pytest.raises(InvalidOffsetError, match="offset 149 comes before 150"):
+    with pytest.raises(InvalidOffsetError, match="offset 149 is before 150"):
         index.maybe_append(2000, 149)
     with pytest.raises(ValueError, match="timestamp 999 is below 1000"):
         index.maybe_append(999, 160)

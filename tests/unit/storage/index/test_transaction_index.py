@@ -99,7 +99,7 @@ def test_aborted_transactions_of_a_range(
 def test_last_offsets_increase() -> None:
     index = make(TXNS[:2])
     for last in (114, 115):
-        with pytest.raises(ValueError, match=f"offset {last}, which does not come after 115"):
+        with pytest.raises(ValueError, match=f"offset {last}, which is not after 115"):
             index.append(AbortedTxn(9, 100, last, 116))
     assert index.all() == TXNS[:2]
 

@@ -216,7 +216,7 @@ def test_an_offset_too_far_from_its_segment_is_not_cut_off(tmp_path: Path) -> No
         content = bytes(filler(100)) + bytes(filler(100, base_offset=2**31))
         directory.file(0).write_bytes(content)
         directory.file(2**32).write_bytes(bytes(filler(100, base_offset=2**32)))
-        with pytest.raises(KafkaStorageError, match=r"2147483648.*start Apache Kafka"):
+        with pytest.raises(KafkaStorageError, match=r"2147483648.*Start a newer Apache Kafka"):
             directory.open()
         assert directory.file(0).read_bytes() == content
 

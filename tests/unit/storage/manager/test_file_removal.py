@@ -51,7 +51,7 @@ class TestCheckpoints:
         assert broker.stored() == 25
         before = broker.disk.operations
         log_dir.finish_checkpoint(task)
-        broker.manager.tick()
+        broker.manager.run_maintenance()
         assert broker.disk.operations == before, "the chore is done"
         broker.manager.shutdown()
 
@@ -60,7 +60,7 @@ class TestCheckpoints:
         broker = Broker()
         broker.clock.advance(300)
         [(log_dir, task)] = broker.manager.begin_checkpoints()
-        broker.manager.truncate_to(TP, 7)
+        broker.manager.begin_truncation(TP, 7).complete()
         task.run()
         log_dir.finish_checkpoint(task)
         assert broker.stored() == 7
@@ -73,9 +73,9 @@ class TestCheckpoints:
         assert task is not None
         broker.disk.fail("sync", "*.tmp", errno.EIO)
         task.run()
-        assert log_dir.online
+        assert log_dir.is_online
         log_dir.finish_checkpoint(task)
-        assert not log_dir.online
+        assert not log_dir.is_online
         assert log_dir.begin_checkpoint() is None
         broker.manager.shutdown()
 
@@ -116,7 +116,7 @@ class TestRemovals:
         [(log_dir, task)] = broker.manager.begin_removals()
         task.run()
         log_dir.finish_removal(task)
-        assert not log_dir.online
+        assert not log_dir.is_online
         broker.manager.shutdown()
 
 
@@ -152,7 +152,7 @@ class TestTruncation:
         with pytest.raises(KafkaStorageError):
             stages.advance()
         assert not broker.log.local.are_files_locked
-        assert not broker.manager.dirs[0].online
+        assert not broker.manager.dirs[0].is_online
         broker.manager.shutdown()
 
     def test_everything_goes_in_turns_too(self) -> None:

@@ -36,7 +36,7 @@ def directory(tmp_path: Path) -> Directory:
 def test_a_new_directory(directory: Directory) -> None:
     """S1: it is made, locked, and says whose it is."""
     with directory.opened() as log_dir:
-        assert log_dir.online
+        assert log_dir.is_online
         assert log_dir.logs == {}
         assert directory.file(".lock").exists()
         assert not directory.file(CLEAN).exists()
@@ -66,7 +66,7 @@ def test_a_directory_is_used_once(directory: Directory) -> None:
     with directory.opened(), pytest.raises(KafkaStorageError, match="in use by another process"):
         directory.open()
     with directory.opened() as log_dir:
-        assert log_dir.online
+        assert log_dir.is_online
 
 
 LOCK_IT = """
@@ -96,7 +96,7 @@ def test_a_directory_in_use_by_another_process(directory: Directory) -> None:
         other.kill()
         other.wait(10)
     with directory.opened() as log_dir:
-        assert log_dir.online
+        assert log_dir.is_online
 
 
 def test_closing_what_another_process_uses_changes_nothing(directory: Directory) -> None:
@@ -145,7 +145,7 @@ def test_a_cluster_without_an_id(directory: Directory) -> None:
     """A directory that was made before its cluster had an id opens with one, and without."""
     for cluster_id in (None, None, "later"):
         log_dir = directory.open(cluster_id=cluster_id)
-        assert log_dir.online
+        assert log_dir.is_online
         log_dir.close()
     lines = directory.file("meta.properties").read_text().splitlines()
     assert {"version=0", "broker.id=1"} <= set(lines)
@@ -155,7 +155,7 @@ def test_a_directory_that_zookeepers_kafka_wrote(directory: Directory) -> None:
     Path(directory.path).mkdir()
     directory.file("meta.properties").write_text("version=0\nbroker.id=1\ncluster.id=the-cluster\n")
     with directory.opened() as log_dir:
-        assert log_dir.online
+        assert log_dir.is_online
     wrong = directory.make()
     with pytest.raises(KafkaStorageError, match="node 1"):
         wrong.open(cluster_id="the-cluster", node_id=2)
@@ -166,7 +166,7 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     """S1: offline, with the reason."""
     (tmp_path / "file").write_text("no directory")
     log_dir = Directory(str(tmp_path / "file" / "logs")).open()
-    assert not log_dir.online
+    assert not log_dir.is_online
     assert log_dir.error is not None
     assert "offline" in log_dir.error.message
     with pytest.raises(KafkaStorageError):
@@ -214,7 +214,7 @@ def test_other_folders_are_left_alone(directory: Directory) -> None:
         directory.file(name, "file").write_text("keep me")
     with directory.opened() as log_dir:
         assert log_dir.logs == {}
-        assert log_dir.broken == {}
+        assert log_dir.load_errors == {}
     for name in names:
         assert [path.name for path in directory.file(name).iterdir()] == ["file"]
 
@@ -236,9 +236,9 @@ def test_files_that_make_no_sense_take_only_their_partition_offline(
             fill(log_dir.create(partition, SMALL, None), 3)
     directory.file("a-0", name).write_bytes(content)
     with directory.opened() as log_dir:
-        assert log_dir.online
+        assert log_dir.is_online
         assert list(log_dir.logs) == [B]
-        assert name in log_dir.broken[A].message
+        assert name in log_dir.load_errors[A].message
         fill(log_dir.logs[B], 2)
 
 
@@ -251,8 +251,8 @@ def test_records_that_make_no_sense_take_only_their_partition_offline(directory:
         file.write(b"garbage" * 20)
     with directory.opened() as log_dir:
         assert list(log_dir.logs) == [B]
-        assert isinstance(log_dir.broken[A], KafkaStorageError)
-        assert "a-0" in log_dir.broken[A].message
+        assert isinstance(log_dir.load_errors[A], KafkaStorageError)
+        assert "a-0" in log_dir.load_errors[A].message
 
 
 def test_a_broken_partition_keeps_its_checkpoints(directory: Directory) -> None:
@@ -266,7 +266,7 @@ def test_a_broken_partition_keeps_its_checkpoints(directory: Directory) -> None:
     content = broken.read_bytes()
     broken.write_bytes(b"0\n1\nnonsense\n")
     with directory.opened() as log_dir:
-        assert list(log_dir.broken) == [A]
+        assert list(log_dir.load_errors) == [A]
         log_dir.checkpoint()
     assert not directory.file(CLEAN).exists(), "what was not opened was not closed either"
     broken.write_bytes(content)

@@ -22,6 +22,7 @@ from tests.support.storage.log_dirs import (
     B,
     Directory,
     fill,
+    remove_deleted_files,
 )
 from tests.support.storage.logs import batch, offsets
 
@@ -46,12 +47,12 @@ def test_a_deleted_partition_goes_after_the_delay(directory: Directory) -> None:
         assert len(condemned.name) == len("a-0.") + 32 + len("-delete")
         assert directory.checkpoint(REPLICATION) == {"b-11": 1}
         directory.clock.advance(499)
-        log_dir.purge()
+        remove_deleted_files(log_dir)
         assert condemned.exists()
         directory.clock.advance(1)
-        log_dir.purge()
+        remove_deleted_files(log_dir)
         assert not condemned.exists()
-        log_dir.purge()
+        remove_deleted_files(log_dir)
 
 
 def test_a_deleted_partition_can_be_made_again(directory: Directory) -> None:
@@ -62,7 +63,7 @@ def test_a_deleted_partition_can_be_made_again(directory: Directory) -> None:
         assert log.log_end_offset == 0
         fill(log, 1)
         directory.clock.advance(500)
-        log_dir.purge()
+        remove_deleted_files(log_dir)
         assert offsets(log) == [0]
     with directory.opened() as log_dir:
         assert log_dir.logs[A].topic_id == TOPIC_ID
@@ -84,11 +85,11 @@ def test_a_topic_with_the_longest_name(directory: Directory) -> None:
     with directory.opened() as log_dir:
         fill(log_dir.create(longest, SMALL, None), 1)
         log_dir.delete(longest)
-        assert log_dir.online
+        assert log_dir.is_online
         (condemned,) = Path(directory.path).glob("*-delete")
         assert len(condemned.name) <= 255
         directory.clock.advance(500)
-        log_dir.purge()
+        remove_deleted_files(log_dir)
         assert list(Path(directory.path).glob("t*")) == []
 
 
@@ -101,7 +102,7 @@ def test_a_deleted_log_takes_no_more_records(directory: Directory) -> None:
         with pytest.raises(KafkaStorageError, match="deleted"):
             log.append_as_leader(batch(b"late"), 0)
         assert offsets(log) == [0, 1, 2]
-        assert log_dir.online
+        assert log_dir.is_online
 
 
 def test_a_partition_that_is_deleted_while_it_is_flushed(tmp_path: Path) -> None:
@@ -124,7 +125,7 @@ def test_a_partition_that_is_deleted_while_it_is_flushed(tmp_path: Path) -> None
         assert isinstance(error, FileNotFoundError)
         with pytest.raises(KafkaStorageError, match="a-0 was deleted"):
             log.finish_flush(task, error)
-        assert log_dir.online
+        assert log_dir.is_online
         fill(other, 1)
 
 
@@ -142,7 +143,7 @@ def test_a_failure_takes_the_whole_directory_offline() -> None:
     with pytest.raises(KafkaStorageError, match="a-0 is offline"):
         fill(a, 1)
     disk.heal()
-    assert not log_dir.online
+    assert not log_dir.is_online
     assert log_dir.error is not None
     with pytest.raises(KafkaStorageError, match="/logs is offline"):
         fill(b, 1)
@@ -165,7 +166,7 @@ def test_a_failure_while_opening(tmp_path: Path) -> None:
             fill(log_dir.create(partition, SMALL, None), 3)
     disk.fail("read", "/logs/b-11/*", errno.EIO)
     log_dir = Directory("/logs", disk).open()
-    assert not log_dir.online
+    assert not log_dir.is_online
     disk.heal()
     with pytest.raises(KafkaStorageError):
         fill(log_dir.logs[A], 1)
@@ -181,7 +182,7 @@ def test_a_checkpoint_that_cannot_be_written(name: str) -> None:
     fill(log_dir.create(A, SMALL, None), 3)
     disk.fail("write", f"/logs/{name}*", errno.ENOSPC)
     log_dir.checkpoint()
-    assert not log_dir.online
+    assert not log_dir.is_online
     with pytest.raises(KafkaStorageError):
         fill(log_dir.logs[A], 1)
     log_dir.close()
@@ -194,7 +195,7 @@ def test_a_create_that_fails(tmp_path: Path) -> None:
     with pytest.raises(KafkaStorageError, match="free space"):
         log_dir.create(A, SMALL, None)
     assert log_dir.logs == {}
-    assert not log_dir.online
+    assert not log_dir.is_online
     log_dir.close()
 
 
@@ -223,7 +224,7 @@ def test_a_stop_that_fails() -> None:
         fill(log_dir.create(partition, SMALL, None), 3)
     disk.fail("sync", "/logs/a-0/*.log", errno.EIO)
     log_dir.close()
-    assert not log_dir.online
+    assert not log_dir.is_online
     assert not disk.exists(f"/logs/{CLEAN}")
     disk.heal()
     with Directory("/logs", disk).opened() as again:
@@ -244,8 +245,8 @@ def test_a_purge_that_fails(pattern: str) -> None:
     log_dir.delete(A)
     directory.clock.advance(500)
     disk.fail("remove", pattern, errno.EIO)
-    log_dir.purge()
-    assert not log_dir.online
+    remove_deleted_files(log_dir)
+    assert not log_dir.is_online
     log_dir.close()
 
 
@@ -255,7 +256,7 @@ def test_a_marker_that_cannot_be_written() -> None:
     log_dir.create(A, SMALL, None)
     disk.fail("create", f"/logs/{CLEAN}*", errno.EIO)
     log_dir.close()
-    assert not log_dir.online
+    assert not log_dir.is_online
     assert not disk.exists(f"/logs/{CLEAN}")
 
 

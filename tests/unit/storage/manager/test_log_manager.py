@@ -75,7 +75,7 @@ def fill(log: Log, count: int) -> None:
 
 def flush_all(manager: LogManager) -> None:
     """What a host does with the flushes it is handed."""
-    for log, task in manager.tick():
+    for log, task in manager.run_maintenance():
         task.run()
         log.finish_flush(task)
 
@@ -150,7 +150,7 @@ def test_a_directory_that_cannot_be_opened(tmp_path: Path) -> None:
     (tmp_path / "bad").write_text("no directory")
     broker = Broker(tmp_path / "bad", tmp_path / "good")
     with broker.running() as manager:
-        assert [log_dir.online for log_dir in manager.dirs] == [False, True]
+        assert [log_dir.is_online for log_dir in manager.dirs] == [False, True]
         fill(manager.get_or_create(A, SMALL, is_new=True), 3)
         assert homes(manager) == [[], ["a-0"]]
 
@@ -174,7 +174,7 @@ def test_a_log_is_not_made_anew_while_it_may_be_in_a_directory_that_is_offline()
         assert homes(manager) == [["a-0"], ["b-0"]]
     disk.fail("read", "/one/meta.properties", errno.EIO)
     with broker.running() as manager:
-        assert [log_dir.online for log_dir in manager.dirs] == [False, True]
+        assert [log_dir.is_online for log_dir in manager.dirs] == [False, True]
         assert manager.get_or_create(B, SMALL).log_end_offset == 3
         with pytest.raises(KafkaStorageError, match="/one") as refused:
             manager.get_or_create(A, SMALL)
@@ -197,7 +197,7 @@ def test_a_directory_that_fails_later_takes_only_its_own_partitions_offline() ->
         with pytest.raises(KafkaStorageError):
             fill(a, 1)
         fill(b, 1)
-        assert [log_dir.path for log_dir in manager.live_dirs] == ["/two"]
+        assert [log_dir.path for log_dir in manager.online_dirs] == ["/two"]
         assert manager.get(A) is a
         assert offsets(a) == [0, 1, 2]
         assert manager.get_or_create(C, SMALL).directory == "/two/c-0", (
@@ -206,7 +206,7 @@ def test_a_directory_that_fails_later_takes_only_its_own_partitions_offline() ->
         with pytest.raises(KafkaStorageError):
             manager.delete(A)
         broker.clock.advance(10_000)
-        manager.tick()
+        manager.run_maintenance()
     disk.heal()
     assert not disk.exists("/one/.kafka_cleanshutdown")
     assert disk.exists("/two/.kafka_cleanshutdown")
@@ -225,8 +225,8 @@ def test_when_every_directory_has_failed() -> None:
             fill(a, 1)
         with pytest.raises(KafkaStorageError, match="every directory"):
             manager.get_or_create(B, SMALL, is_new=True)
-        assert manager.live_dirs == []
-        assert manager.tick() == []
+        assert manager.online_dirs == []
+        assert manager.run_maintenance() == []
 
 
 def test_a_broken_partition_is_told_when_it_is_asked_for(broker: Broker) -> None:
@@ -249,11 +249,11 @@ def test_a_broken_partition_can_be_deleted(broker: Broker) -> None:
     Path(broker.directories[0], "a-0", "leader-epoch-checkpoint").write_text("nonsense\n")
     with broker.running() as manager:
         with pytest.raises(KafkaStorageError):
-            manager.truncate_to(A, 0)
+            manager.begin_truncation(A, 0).complete()
         manager.delete(A)
         assert manager.get(A) is None
         assert manager.get_or_create(A, SMALL).log_end_offset == 0
-        manager.tick()
+        manager.run_maintenance()
         assert list(Path(broker.directories[0]).glob("*-delete")) == []
 
 
@@ -271,7 +271,7 @@ def test_the_same_directory_twice(tmp_path: Path) -> None:
             manager.startup(lambda topic: SMALL, node_id=1)
         manager.shutdown()
     with Broker(tmp_path / "logs").running() as manager:
-        assert len(manager.live_dirs) == 1
+        assert len(manager.online_dirs) == 1
 
 
 def test_a_start_that_is_refused_lets_go_of_every_directory(broker: Broker) -> None:
@@ -321,7 +321,7 @@ def test_deleting_a_partition(broker: Broker) -> None:
         again = manager.get_or_create(A, SMALL)
         assert again.log_end_offset == 0
         broker.clock.advance(500)
-        manager.tick()
+        manager.run_maintenance()
         left = sorted(path.name for path in Path(broker.directories[0]).iterdir() if path.is_dir())
         assert left == ["a-0"]
 
@@ -367,12 +367,12 @@ def test_a_truncation_is_stored_before_anything_is_appended() -> None:
     fill(log, 25)
     log.flush()
     manager.dirs[0].checkpoint()
-    assert manager.truncate_to(A, 13)
+    assert manager.begin_truncation(A, 13).complete()
     image = disk.image(CrashMode.DURABLE)
     assert image.read_file("/logs/recovery-point-offset-checkpoint") == b"0\n1\na 0 13\n"
-    assert not manager.truncate_to(A, 13)
+    assert not manager.begin_truncation(A, 13).complete()
     with pytest.raises(KafkaError):
-        manager.truncate_to(B, 0)
+        manager.begin_truncation(B, 0).complete()
 
 
 def test_truncating_fully(broker: Broker) -> None:
@@ -380,7 +380,7 @@ def test_truncating_fully(broker: Broker) -> None:
     with broker.running() as manager:
         log = manager.get_or_create(A, SMALL)
         fill(log, 25)
-        manager.truncate_fully_and_start_at(A, 1000)
+        manager.begin_full_truncation(A, 1000).complete()
         assert (log.log_start_offset, log.log_end_offset) == (1000, 1000)
         fill(log, 1)
     with broker.running() as manager:
@@ -401,17 +401,17 @@ def test_retention_is_checked_in_its_interval(broker: Broker) -> None:
         log = manager.get_or_create(A, config)
         fill(log, 35)
         broker.clock.advance(999)
-        manager.tick()
+        manager.run_maintenance()
         assert log.log_start_offset == 0
         broker.clock.advance(1)
-        manager.tick()
+        manager.run_maintenance()
         assert log.log_start_offset == 20
         fill(log, 20)
         broker.clock.advance(999)
-        manager.tick()
+        manager.run_maintenance()
         assert log.log_start_offset == 20
         broker.clock.advance(1)
-        manager.tick()
+        manager.run_maintenance()
         assert log.log_start_offset == 40
 
 
@@ -421,10 +421,10 @@ def test_checkpoints_are_stored_in_their_interval(broker: Broker) -> None:
     with broker.running() as manager:
         fill(manager.get_or_create(A, SMALL), 3)
         broker.clock.advance(299)
-        manager.tick()
+        manager.run_maintenance()
         assert not path.exists() or "a 0 3" not in path.read_text()
         broker.clock.advance(1)
-        manager.tick()
+        manager.run_maintenance()
         assert path.read_text() == "0\n1\na 0 3\n"
 
 
@@ -435,10 +435,10 @@ def test_producers_expire_in_their_interval(tmp_path: Path) -> None:
         log = manager.get_or_create(A, SMALL)
         log.append_as_leader(batch(b"a", producer_id=7, sequence=0), 0)
         broker.clock.advance(699)
-        manager.tick()
+        manager.run_maintenance()
         assert 7 in log.producers.active_producers()
         broker.clock.advance(1)
-        manager.tick()
+        manager.run_maintenance()
         assert 7 not in log.producers.active_producers()
 
 
@@ -450,12 +450,12 @@ def test_flushes_that_are_due_are_handed_out(broker: Broker) -> None:
         b = manager.get_or_create(B, SMALL)
         fill(a, 3)
         fill(b, 3)
-        assert manager.tick() == []
+        assert manager.run_maintenance() == []
         broker.clock.advance(50)
-        ((log, task),) = manager.tick()
+        ((log, task),) = manager.run_maintenance()
         assert log is a
         assert a.recovery_point == 0
-        assert manager.tick() == [], "it is under way"
+        assert manager.run_maintenance() == [], "it is under way"
         task.run()
         log.finish_flush(task)
         assert (a.recovery_point, b.recovery_point) == (3, 0)
@@ -479,7 +479,7 @@ def test_files_are_purged(broker: Broker) -> None:
         directory = Path(log.directory)
         assert len(list(directory.glob("*.log.deleted"))) == 2
         broker.clock.advance(400)
-        manager.tick()
+        manager.run_maintenance()
         assert list(directory.glob("*.deleted")) == []
 
 
@@ -494,8 +494,8 @@ def test_a_chore_that_fails_stops_its_directory_only() -> None:
         fill(b, 35)
         disk.fail("rename", "/one/a-0/*", errno.EIO)
         broker.clock.advance(1000)
-        manager.tick()
-        assert [log_dir.online for log_dir in manager.dirs] == [False, True]
+        manager.run_maintenance()
+        assert [log_dir.is_online for log_dir in manager.dirs] == [False, True]
         assert b.log_start_offset == 20
         assert a.failure is not None
 

@@ -45,7 +45,7 @@ class TestMove:
         old = broker.log
         move = broker.begin()
         broker.finish(move)
-        assert move.done
+        assert move.is_done
         assert broker.home() == B
         assert broker.manager.get(TP) is move.log is not old
         assert offsets(broker.log) == list(range(25))
@@ -65,7 +65,7 @@ class TestMove:
         with pytest.raises(KafkaStorageError, match="moved to /b"):
             old.append_as_leader(filler(100), 0)
         broker.clock.advance(600)
-        broker.manager.tick()
+        broker.manager.run_maintenance()
         assert broker.directories(A) == []
 
     def test_appends_go_on(self, broker: TwoLogDirs) -> None:
@@ -147,7 +147,7 @@ class TestMove:
         flush.run()
         broker.log.finish_flush(flush)
         broker.finish(move)
-        assert move.done
+        assert move.is_done
 
     def test_a_log_that_is_flushed_all_the_time(self, broker: TwoLogDirs) -> None:
         """What is durable in the old directory is durable in the new one."""
@@ -160,7 +160,7 @@ class TestMove:
         broker.fill(3)
         move = broker.begin()
         broker.finish(move, flushed_append)
-        assert move.done
+        assert move.is_done
         end = broker.log.recovery_point
         assert end > 3
         broker.disk = broker.disk.image(CrashMode.DURABLE)
@@ -187,7 +187,7 @@ class TestMove:
                         log.append_as_leader(batch(b"%d" % n), 0)
                     log.update_high_watermark(log.log_end_offset)
                     running.result()
-                assert move.done, move.error
+                assert move.is_done, move.error
                 log = move.log
         assert offsets(log) == list(range(log.log_end_offset))
         manager.shutdown()
@@ -238,7 +238,7 @@ class TestRequests:
         broker.step(move)
         assert broker.manager.begin_move(TP, A) is None
         broker.finish(move)
-        assert (move.done, move.error) == (False, None)
+        assert (move.is_done, move.error) == (False, None)
         assert broker.directories(B) == []
         broker.finish(broker.begin())
         assert broker.home() == B
@@ -249,7 +249,7 @@ class TestRequests:
         broker.step(move)
         broker.manager.delete(TP)
         broker.finish(move)
-        assert not move.done
+        assert not move.is_done
         assert broker.directories(B) == []
         assert broker.manager.get(TP) is None
 
@@ -281,7 +281,7 @@ class TestTrouble:
         broker.disk.heal()
         assert move.error is not None
         assert "stays in /a" in move.error.message
-        assert [log_dir.online for log_dir in broker.manager.dirs] == [True, True]
+        assert [log_dir.is_online for log_dir in broker.manager.dirs] == [True, True]
         assert broker.directories(B) == []
         broker.fill(1)
         assert broker.home() == A
@@ -293,7 +293,7 @@ class TestTrouble:
         broker.disk.fail("write", "/b/*.log", errno.EIO)
         broker.finish(move)
         assert move.error is not None
-        assert [log_dir.online for log_dir in broker.manager.dirs] == [True, False]
+        assert [log_dir.is_online for log_dir in broker.manager.dirs] == [True, False]
         broker.fill(1)
 
     def test_a_broken_source(self, broker: TwoLogDirs) -> None:
@@ -304,7 +304,7 @@ class TestTrouble:
         broker.finish(move)
         broker.disk.heal()
         assert move.error is not None
-        assert [log_dir.online for log_dir in broker.manager.dirs] == [False, True]
+        assert [log_dir.is_online for log_dir in broker.manager.dirs] == [False, True]
         assert broker.directories(B) == []
 
     @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ class TestTrouble:
         broker.disk.fail(operation, path, errno.EIO)
         broker.finish(move)
         broker.disk.heal()
-        assert not move.done
+        assert not move.is_done
         assert move.error is not None
         broker.fill(3)
         broker.kill()
@@ -332,7 +332,7 @@ class TestTrouble:
         broker.disk.fail("rename", "/a/orders-0", errno.EIO)
         broker.finish(move)
         broker.disk.heal()
-        assert move.done
+        assert move.is_done
         broker.fill(3)
         broker.kill()
         broker.start()
@@ -358,10 +358,10 @@ class TestTrouble:
         broker.fill(20)
         move = broker.begin()
         broker.step(move)
-        broker.manager.truncate_to(TP, 3)
+        broker.manager.begin_truncation(TP, 3).complete()
         broker.log.append_as_leader(batch(b"other"), 1)
         broker.finish(move)
-        assert move.done
+        assert move.is_done
         assert offsets(broker.log) == [0, 1, 2, 3]
         assert values(broker.log)[-1] == b"other"
 
@@ -391,7 +391,7 @@ class TestCleaner:
         assert cleaner.begin() is None
         while not manager.advance_move(move):
             move.run()
-        assert move.done
+        assert move.is_done
         assert load_offsets(broker.disk, f"/b/{CLEANER_OFFSET_CHECKPOINT}") == {COMPACTED: cleaned}
         assert load_offsets(broker.disk, f"/a/{CLEANER_OFFSET_CHECKPOINT}") == {}
         move.log.update_high_watermark(move.log.log_end_offset)

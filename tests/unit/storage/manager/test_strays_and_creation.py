@@ -13,7 +13,6 @@ from penstock.core.ids import TopicId, TopicPartition
 from penstock.storage.disk import OsDisk
 from penstock.storage.log.log import Log
 from penstock.storage.manager.log_creation import NewLog
-from penstock.storage.manager.log_discovery import DiscoveredLog
 from penstock.storage.manager.log_manager import LogManager
 from tests.support.broker.two_log_dirs import OTHER, SMALL, TP, A, B, TwoLogDirs
 from tests.support.storage.logs import filler, offsets
@@ -31,29 +30,17 @@ def stopped() -> TwoLogDirs:
     return broker
 
 
-class TestFound:
-    def test_partitions_and_topic_ids_before_anything_is_loaded(self) -> None:
-        """A data directory whose cluster has no metadata yet can be adopted."""
+class TestLoad:
+    def test_nothing_is_loaded_before_load(self) -> None:
         broker = stopped()
         broker.disk.make_directory("/a/__cluster_metadata-0")
         broker.disk.make_directory("/a/no partition")
         broker.disk.make_directory("/b/gone-0.0123456789abcdef0123456789abcdef-stray")
         manager = LogManager(broker.disk, [A, B], broker.clock)
         manager.open(node_id=1)
-        assert manager.found() == [DiscoveredLog(A, TP, ID), DiscoveredLog(B, OTHER, None)]
         assert list(manager) == []
         assert manager.load(lambda topic: SMALL) == []
         assert {log.partition for log in manager} == {TP, OTHER}
-        manager.shutdown()
-
-    def test_a_directory_that_cannot_be_opened_has_none(self) -> None:
-        broker = stopped()
-        broker.disk.fail("create", "/b/.lock", errno.EIO)
-        broker.disk.fail("sync_directory", "/b*", errno.EIO)
-        broker.disk.remove("/b/.lock")
-        manager = LogManager(broker.disk, [A, B], broker.clock)
-        manager.open(node_id=1)
-        assert [found.partition for found in manager.found()] == [TP]
         manager.shutdown()
 
 
@@ -153,5 +140,5 @@ class TestCreation:
         made = [each for each, log in logs.items() if isinstance(log, Log)]
         failed = [each for each, log in logs.items() if isinstance(log, KafkaStorageError)]
         assert (made, failed) == (partitions[::2], partitions[1::2])
-        assert [log_dir.online for log_dir in broker.manager.dirs] == [True, False]
+        assert [log_dir.is_online for log_dir in broker.manager.dirs] == [True, False]
         broker.manager.shutdown()

@@ -280,7 +280,7 @@ def test_version_2_says_nothing_about_data() -> None:
 
 def test_verification_holds_back_higher_sequences() -> None:
     verification = VerificationStateEntry(0, 12, 0, supports_epoch_bump=False)
-    verification.saw(10, 0)
+    verification.maybe_update_lowest_sequence_and_epoch(10, 0)
     code = refused(info(known(0, 10), verification=verification), batch(11, txn=True))
     assert code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     info(known(0, 9), verification=verification).append(batch(10, txn=True))
@@ -298,7 +298,7 @@ def test_verification_with_version_2_expects_zero_of_a_new_producer() -> None:
 def test_the_lowest_sequence_is_kept_per_epoch() -> None:
     entry = VerificationStateEntry(0, 5, 1, supports_epoch_bump=False)
     for sequence, epoch, lowest in [(6, 1, 5), (4, 1, 4), (0, 0, 4), (9, 2, 9), (3, 1, 9)]:
-        entry.saw(sequence, epoch)
+        entry.maybe_update_lowest_sequence_and_epoch(sequence, epoch)
         assert entry.lowest_sequence == lowest
     assert entry.epoch == 2
 

@@ -42,7 +42,6 @@ class Bench:
             self.disk,
             self.directory,
             PARTITION,
-            max_transaction_timeout_ms=900_000,
             producer_id_expiration_ms=86_400_000,
         )
 
@@ -329,7 +328,6 @@ def test_an_empty_log(tmp_path: Path) -> None:
         OsDisk(),
         str(tmp_path),
         PARTITION,
-        max_transaction_timeout_ms=1,
         producer_id_expiration_ms=1,
     )
     rebuild_producer_state(producers, LogSegments(), 0, 0, NOW)

@@ -107,7 +107,7 @@ def test_random_bytes_are_corrupt_and_nothing_else(content: bytes) -> None:
     [
         (b"", "0 bytes are too few"),
         (KAFKA[:9], "9 bytes are too few"),
-        (b"\0\2" + KAFKA[2:], "version is 2"),
+        (b"\0\2" + KAFKA[2:], "version 2 is not supported"),
         (KAFKA[:-1], "CRC is 0xfd9b4eef"),
         (bytes.fromhex("0001 ba0cc8c4 00000001"), "1 producers do not fit into 10 bytes"),
         (bytes.fromhex("0001 ffffffff ffffffff"), "-1 producers do not fit"),

@@ -14,7 +14,7 @@ from penstock.records.batch import BatchHeader
 from penstock.records.control import ControlType, EndTxnMarker
 from penstock.records.validate import AppendOrigin
 from penstock.storage.producer.append_info import CompletedTxn, ProducerStateEntry
-from penstock.storage.producer.state_manager import LATE_TRANSACTION_BUFFER_MS, ProducerStateManager
+from penstock.storage.producer.state_manager import ProducerStateManager
 from tests.support.storage.crash_disk import CrashDisk, CrashMode, SimulatedCrash
 
 DIRECTORY = "/orders-3"
@@ -39,7 +39,6 @@ class Log:
             self.disk,
             DIRECTORY,
             TopicPartition("orders", 3),
-            max_transaction_timeout_ms=TIMEOUT_MS,
             producer_id_expiration_ms=EXPIRATION_MS,
         )
         self.end = 0
@@ -185,20 +184,6 @@ def test_a_transaction_that_never_started_cannot_end() -> None:
     log = Log()
     with pytest.raises(ValueError, match="never started in orders-3"):
         log.state.complete_txn(CompletedTxn(1, 5, 6, is_aborted=False))
-
-
-def test_a_transaction_is_late_long_after_its_timeout() -> None:
-    log = Log()
-    limit = TIMEOUT_MS + LATE_TRANSACTION_BUFFER_MS
-    assert not log.state.has_late_transaction(2**60)
-    log.append(1, 0, txn=True, at=NOW)
-    log.append(2, 0, txn=True, at=NOW - 5000)
-    assert not log.state.has_late_transaction(NOW + limit)
-    assert log.state.has_late_transaction(NOW + limit + 1)
-    log.append(1, 1, txn=True, at=NOW + 10)
-    assert not log.state.has_late_transaction(NOW + limit + 10)
-    log.finish(1)
-    assert log.state.has_late_transaction(NOW - 5000 + limit + 1)
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=60))
@@ -428,12 +413,10 @@ def test_a_failed_snapshot_is_tried_again() -> None:
     assert log.state.take_snapshot() is not None
 
 
-def test_snapshots_are_found_fetched_and_deleted() -> None:
+def test_snapshots_are_listed_and_deleted() -> None:
     log = three_snapshots()
     state = log.state
     assert (log.snapshots(), state.latest_snapshot_offset) == ([1, 2, 3], 3)
-    assert state.fetch_snapshot(2) == f"{DIRECTORY}/00000000000000000002.snapshot"
-    assert state.fetch_snapshot(7) is None
     state.delete_snapshot(7)
     for offset in (1, 2):
         state.delete_snapshot(offset)

@@ -9,7 +9,7 @@ import pytest
 from penstock.core.errors import CorruptRecordError
 from penstock.storage.disk import File, OsDisk
 from penstock.storage.segment.batch_scan import (
-    HOP_BLOCK,
+    HEADER_BLOCK,
     BatchLocation,
     ScannedBatch,
     find_batch,
@@ -183,14 +183,14 @@ def test_find_batch_hops_over_large_batches_without_reading_them(tmp_path: Path)
     file = disk.open(str(path))
     try:
         assert find_batch(file, 0, file.size(), 9) == BatchLocation(900_000, 100_000, 9)
-        assert disk.read["large.log"] <= 10 * HOP_BLOCK
+        assert disk.read["large.log"] <= 10 * HEADER_BLOCK
     finally:
         file.close()
 
 
 @pytest.mark.parametrize("shift", range(0, 64, 7))
 def test_find_batch_across_the_end_of_a_block(tmp_path: Path, shift: int) -> None:
-    first = filler(HOP_BLOCK - shift, base_offset=0)
+    first = filler(HEADER_BLOCK - shift, base_offset=0)
     with file_of(tmp_path, first, filler(90, base_offset=1), filler(90, base_offset=2)) as file:
         assert find_batch(file, 0, file.size(), 2) == BatchLocation(len(first) + 90, 90, 2)
 

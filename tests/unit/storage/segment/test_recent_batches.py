@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.storage.segment.batch_scan import BatchLocation
-from penstock.storage.segment.recent_batches import LEAST, RecentBatches
+from penstock.storage.segment.recent_batches import MIN_BATCHES, RecentBatches
 
 SIZE = 100
 
@@ -26,12 +26,14 @@ def test_a_batch_is_found_by_its_first_offset_alone() -> None:
     assert [offset for offset in range(20) if offset in recent] == [0, 5, 10]
 
 
-@pytest.mark.parametrize("count", [LEAST, 2 * LEAST, 2 * LEAST + 1, 7 * LEAST - 1])
+@pytest.mark.parametrize(
+    "count", [MIN_BATCHES, 2 * MIN_BATCHES, 2 * MIN_BATCHES + 1, 7 * MIN_BATCHES - 1]
+)
 def test_the_last_ones_are_known_and_not_many_more(count: int) -> None:
     recent = filled(count)
     known = [number for number in range(count) if number * 5 in recent]
     assert known == list(range(known[0], count))
-    assert LEAST <= len(known) < 2 * LEAST
+    assert MIN_BATCHES <= len(known) < 2 * MIN_BATCHES
     for number in known:
         assert recent.find(number * 5, count * SIZE) == BatchLocation(
             number * SIZE, SIZE, number * 5 + 2

@@ -1,0 +1,57 @@
+"""The lock and the owner of a log directory: `.lock` and `meta.properties`."""
+
+from pathlib import Path
+from uuid import UUID, uuid4
+
+from penstock.core.errors import KafkaStorageError
+from penstock.storage.checkpoint.checkpoint_files import (
+    MetaProperties,
+    load_meta_properties,
+    store_meta_properties,
+)
+from penstock.storage.disk import Disk, Lock
+
+
+def create_log_dir(disk: Disk, path: str) -> None:
+    """Creates the directory and its parents, durably."""
+    directory = Path(path)
+    missing = [parent for parent in (directory, *directory.parents) if not disk.exists(str(parent))]
+    disk.make_directory(path)
+    for created in missing:
+        # The content of a directory is lost with its name, even if it was synced.
+        disk.sync_directory(str(created.parent))
+
+
+def lock_log_dir(disk: Disk, path: str) -> Lock:
+    """Locks the directory for this process; raises KafkaStorageError if another one uses it."""
+    lock = disk.lock(f"{path}/.lock")
+    if lock is None:
+        raise KafkaStorageError(
+            f"{path} is in use by another process, or named twice in log.dirs: stop that "
+            f"process, or name another directory"
+        )
+    return lock
+
+
+def check_owner(disk: Disk, path: str, cluster_id: str | None, node_id: int) -> UUID | None:
+    """Returns the directory's id; creates `meta.properties` if necessary.
+
+    Raises KafkaStorageError if the directory belongs to another node or cluster.
+    """
+    owner = load_meta_properties(disk, path)
+    if owner is None:
+        # Version 1 is not valid without a cluster id.
+        version = 0 if cluster_id is None else 1
+        owner = MetaProperties(version, cluster_id, node_id, uuid4())
+        store_meta_properties(disk, path, owner)
+    if owner.node_id is not None and owner.node_id != node_id:
+        raise KafkaStorageError(
+            f"{path} belongs to node {owner.node_id}, this is node {node_id}: "
+            f"set node.id={owner.node_id}, or name another directory in log.dirs"
+        )
+    if None not in (cluster_id, owner.cluster_id) and owner.cluster_id != cluster_id:
+        raise KafkaStorageError(
+            f"{path} belongs to cluster {owner.cluster_id}, this is cluster "
+            f"{cluster_id}: name another directory in log.dirs"
+        )
+    return owner.directory_id
