@@ -14,9 +14,9 @@ from penstock.broker.client_telemetry import (
     LatestPushes,
     Push,
 )
-from penstock.controller.configs import ConfigResourceType
 from penstock.controller.image import ClusterImage
 from penstock.core.errors import ErrorCode
+from penstock.protocol.enums import ConfigResourceType
 from penstock.protocol.fields import ZERO_UUID
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
 from penstock.protocol.messages.get_telemetry_subscriptions import (

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker.config.entry import ConfigSource
-from penstock.broker.config.settings import ConfigType
-from penstock.controller.configs import ConfigOperation, ConfigResourceType
 from penstock.core.errors import ErrorCode
+from penstock.protocol.enums import ConfigOpType, ConfigResourceType, ConfigSource, ConfigType
 from penstock.protocol.messages.alter_configs import (
     AlterConfigsAlterableConfig,
     AlterConfigsRequest,
@@ -174,13 +172,13 @@ def test_a_resource_changes_as_a_whole_or_not_at_all(client: WireClient) -> None
 def test_lists_are_extended_and_shortened(client: WireClient) -> None:
     create_topic(client, "lists")
     policy = {"cleanup.policy": "compact"}
-    assert try_alter(client, TOPIC, "lists", policy, ConfigOperation.APPEND)[0] == 0
+    assert try_alter(client, TOPIC, "lists", policy, ConfigOpType.APPEND)[0] == 0
     assert describe(client, TOPIC, "lists")["cleanup.policy"].value == "delete,compact"
     delete = {"cleanup.policy": "delete"}
-    assert try_alter(client, TOPIC, "lists", delete, ConfigOperation.SUBTRACT)[0] == 0
+    assert try_alter(client, TOPIC, "lists", delete, ConfigOpType.SUBTRACT)[0] == 0
     assert describe(client, TOPIC, "lists")["cleanup.policy"].value == "compact"
     number = {"retention.ms": "1"}
-    code, _ = try_alter(client, TOPIC, "lists", number, ConfigOperation.APPEND)
+    code, _ = try_alter(client, TOPIC, "lists", number, ConfigOpType.APPEND)
     assert code is ErrorCode.INVALID_CONFIG
 
 
@@ -283,16 +281,16 @@ def test_loggers_say_more_or_less_at_once(client: WireClient) -> None:
 @pytest.mark.parametrize(
     ("settings", "operation", "code"),
     [
-        ({"kafka": "LOUD"}, ConfigOperation.SET, ErrorCode.INVALID_CONFIG),
-        ({"no.such.logger": "INFO"}, ConfigOperation.SET, ErrorCode.INVALID_CONFIG),
-        ({"kafka": "INFO"}, ConfigOperation.APPEND, ErrorCode.INVALID_REQUEST),
-        ({"root": None}, ConfigOperation.DELETE, ErrorCode.INVALID_REQUEST),
+        ({"kafka": "LOUD"}, ConfigOpType.SET, ErrorCode.INVALID_CONFIG),
+        ({"no.such.logger": "INFO"}, ConfigOpType.SET, ErrorCode.INVALID_CONFIG),
+        ({"kafka": "INFO"}, ConfigOpType.APPEND, ErrorCode.INVALID_REQUEST),
+        ({"root": None}, ConfigOpType.DELETE, ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_levels_that_cannot_be(
     client: WireClient,
     settings: dict[str, str | None],
-    operation: ConfigOperation,
+    operation: ConfigOpType,
     code: ErrorCode,
 ) -> None:
     assert try_alter(client, LOGGER, "7", settings, operation)[0] is code

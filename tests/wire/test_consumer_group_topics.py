@@ -9,8 +9,8 @@ import pytest
 
 from penstock.broker.broker import Broker
 from penstock.broker.metadata.features import GROUP_VERSION
-from penstock.controller.features import UpgradeType
 from penstock.core.errors import ErrorCode
+from penstock.protocol.enums import UpgradeType
 from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from penstock.security.acl import AclOperation, PatternType, ResourceType
 from tests.support.broker.faults import watching

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.controller.configs import ConfigResourceType
 from penstock.core.errors import ErrorCode
+from penstock.protocol.enums import ConfigResourceType
 from penstock.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.support.broker.faults import watching
 from tests.support.broker.in_process import RunningBroker, WireClient, running_broker

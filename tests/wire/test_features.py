@@ -13,9 +13,9 @@ from penstock.broker.metadata.features import (
     TRANSACTION_VERSION,
 )
 from penstock.cluster.factory import StoreConfig, open_store
-from penstock.controller.features import UpgradeType
 from penstock.controller.metadata import FeaturesRecord, Put
 from penstock.core.errors import ErrorCode, KafkaError
+from penstock.protocol.enums import UpgradeType
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
 from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from penstock.security.acl import AclOperation, ResourceType

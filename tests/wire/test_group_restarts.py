@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from penstock.broker.broker import Broker
-from penstock.controller.configs import ConfigResourceType
 from penstock.coordinator.partitioning import partition_for
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
 from penstock.core.internal_topics import ADMIN_CLIENT_ID, GROUP_METADATA_TOPIC
+from penstock.protocol.enums import ConfigResourceType
 from penstock.protocol.stored.offsets import OffsetCommitKey
 from penstock.protocol.versioned import encode_record_key
 from penstock.records.batch import HEADER_SIZE, split

@@ -9,9 +9,9 @@ import pytest
 
 from penstock.broker.broker import Broker
 from penstock.broker.metadata.features import TRANSACTION_VERSION
-from penstock.controller.features import UpgradeType
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
+from penstock.protocol.enums import UpgradeType
 from penstock.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from penstock.protocol.messages.write_txn_markers import WritableTxnMarker
 from tests.support.broker.faults import watching

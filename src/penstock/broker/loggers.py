@@ -8,10 +8,10 @@ not stored: a restart resets them.
 import logging
 from collections.abc import Callable, Iterable
 
-from penstock.broker.config.entry import ConfigEntry, ConfigSource
-from penstock.broker.config.settings import ConfigType, nearest
-from penstock.controller.configs import ConfigOperation
+from penstock.broker.config.entry import ConfigEntry
+from penstock.broker.config.settings import nearest
 from penstock.core.errors import ErrorCode, KafkaError
+from penstock.protocol.enums import ConfigOpType, ConfigSource, ConfigType
 from penstock.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsAlterableConfig,
 )
@@ -68,13 +68,13 @@ def plan_levels(
 
 def _plan_level(config: IncrementalAlterConfigsAlterableConfig) -> Callable[[], None]:
     name = config.name
-    if config.config_operation not in (ConfigOperation.SET, ConfigOperation.DELETE):
+    if config.config_operation not in (ConfigOpType.SET, ConfigOpType.DELETE):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             f"the level of logger {name} can only be set (0) or deleted (1)",
         )
     logger = _logger(name)
-    if config.config_operation == ConfigOperation.SET:
+    if config.config_operation == ConfigOpType.SET:
         level = _LEVELS.get(config.value or "")
         if level is None:
             raise KafkaError(

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from enum import IntEnum
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from penstock.controller.entity_configs import Entity, configs_of, replace_configs
@@ -11,6 +10,7 @@ from penstock.controller.metadata import DEFAULT_ENTITY, Change
 from penstock.controller.result import ControllerResult
 from penstock.controller.topic_names import unknown_topic_error
 from penstock.core.errors import ErrorCode, KafkaError
+from penstock.protocol.enums import ConfigOpType, ConfigResourceType
 from penstock.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -24,25 +24,6 @@ from penstock.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
 )
-
-
-class ConfigResourceType(IntEnum):
-    """The kinds of resources that have settings, by their number on the wire."""
-
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
-
-
-class ConfigOperation(IntEnum):
-    """The operations of IncrementalAlterConfigs, by their number on the wire."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
 
 
 class ConfigRules(NamedTuple):
@@ -159,19 +140,19 @@ def _increment(
     kind = _checked_resource(image, resource.resource_type, resource.resource_name)
     _check_names(resource.configs)
     operations = [(_operation(config), config) for config in resource.configs]
-    _check_values([config for op, config in operations if op is not ConfigOperation.DELETE])
+    _check_values([config for op, config in operations if op is not ConfigOpType.DELETE])
     values = dict(configs_of(image, entity_of(kind, resource.resource_name)))
     for op, config in operations:
         value = config.value or ""
         match op:
-            case ConfigOperation.SET:
+            case ConfigOpType.SET:
                 values[config.name] = value
-            case ConfigOperation.DELETE:
+            case ConfigOpType.DELETE:
                 values.pop(config.name, None)
-            case ConfigOperation.APPEND | ConfigOperation.SUBTRACT:
+            case ConfigOpType.APPEND | ConfigOpType.SUBTRACT:
                 items = _items(values.get(config.name), kind, config.name, op, rules)
                 operands = _split(value)
-                if op is ConfigOperation.APPEND:
+                if op is ConfigOpType.APPEND:
                     items += [item for item in dict.fromkeys(operands) if item not in items]
                 else:
                     items = [item for item in items if item not in operands]
@@ -196,10 +177,7 @@ def _changes(
 
 
 def _checked_resource(image: ClusterImage, number: int, name: str) -> ConfigResourceType:
-    try:
-        kind = ConfigResourceType(number)
-    except ValueError:
-        kind = ConfigResourceType.BROKER_LOGGER
+    kind = ConfigResourceType.from_code(number)
     if kind not in _KINDS:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
@@ -251,9 +229,9 @@ def _check_values(configs: Sequence[_NamedConfig]) -> None:
         )
 
 
-def _operation(config: IncrementalAlterConfigsAlterableConfig) -> ConfigOperation:
+def _operation(config: IncrementalAlterConfigsAlterableConfig) -> ConfigOpType:
     try:
-        return ConfigOperation(config.config_operation)
+        return ConfigOpType(config.config_operation)
     except ValueError:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
@@ -266,7 +244,7 @@ def _items(
     value: str | None,
     kind: ConfigResourceType,
     name: str,
-    op: ConfigOperation,
+    op: ConfigOpType,
     rules: ConfigRules,
 ) -> list[str]:
     if not rules.is_list(kind, name):

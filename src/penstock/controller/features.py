@@ -5,26 +5,18 @@ everything that an unsafe one may.
 """
 
 from collections.abc import Mapping
-from enum import IntEnum
 
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import BrokerRecord, Change, FeaturesRecord, Put
 from penstock.controller.result import ControllerResult
 from penstock.core.errors import ErrorCode, KafkaError
+from penstock.protocol.enums import UpgradeType
 from penstock.protocol.messages.update_features import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-
-
-class UpgradeType(IntEnum):
-    """Which change of a level a client allows, by its number on the wire."""
-
-    UPGRADE = 1
-    SAFE_DOWNGRADE = 2
-    UNSAFE_DOWNGRADE = 3
 
 
 def require_supported(broker: BrokerRecord, levels: Mapping[str, int]) -> None:

@@ -1,9 +1,9 @@
 """The words of access control: resources, operations, and filters over them (X3)."""
 
-from enum import IntEnum
-from typing import NamedTuple, Self, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from penstock.core.errors import ErrorCode, KafkaError
+from penstock.protocol.enums import CodedEnum
 
 PatternKey: TypeAlias = tuple[str, str, str]
 """Resource type, pattern type and name, in Kafka's upper-case names: `controller.AclKey` is one."""
@@ -18,15 +18,7 @@ CLUSTER_NAME = "kafka-cluster"
 """The name of the one resource of type CLUSTER."""
 
 
-class _Coded(IntEnum):
-    """A word that travels as a number; a number that nobody knows is 0, `UNKNOWN`."""
-
-    @classmethod
-    def from_code(cls, code: int) -> Self:
-        return cls(code if code in cls._value2member_map_ else 0)
-
-
-class ResourceType(_Coded):
+class ResourceType(CodedEnum):
     UNKNOWN = 0
     ANY = 1
     TOPIC = 2
@@ -37,7 +29,7 @@ class ResourceType(_Coded):
     USER = 7
 
 
-class PatternType(_Coded):
+class PatternType(CodedEnum):
     UNKNOWN = 0
     ANY = 1
     MATCH = 2
@@ -45,7 +37,7 @@ class PatternType(_Coded):
     PREFIXED = 4
 
 
-class AclOperation(_Coded):
+class AclOperation(CodedEnum):
     UNKNOWN = 0
     ANY = 1
     ALL = 2
@@ -64,7 +56,7 @@ class AclOperation(_Coded):
     TWO_PHASE_COMMIT = 15
 
 
-class AclPermission(_Coded):
+class AclPermission(CodedEnum):
     UNKNOWN = 0
     ANY = 1
     DENY = 2

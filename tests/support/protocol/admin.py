@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.controller.configs import ConfigOperation, ConfigResourceType
 from penstock.core.errors import ErrorCode
+from penstock.protocol.enums import ConfigOpType, ConfigResourceType
 from penstock.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from penstock.protocol.messages.create_topics import (
     CreatableTopic,
@@ -51,14 +51,14 @@ def try_alter(
     kind: int,
     name: str,
     settings: Mapping[str, str | None],
-    operation: ConfigOperation = ConfigOperation.SET,
+    operation: ConfigOpType = ConfigOpType.SET,
     *,
     validate_only: bool = False,
 ) -> tuple[ErrorCode, str | None]:
     """Changes settings; None deletes one. Returns how it went, with the broker's words."""
     configs = [
         IncrementalAlterConfigsAlterableConfig(
-            key, ConfigOperation.DELETE if value is None else operation, value
+            key, ConfigOpType.DELETE if value is None else operation, value
         )
         for key, value in settings.items()
     ]

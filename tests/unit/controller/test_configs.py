@@ -5,8 +5,6 @@ from collections.abc import Mapping
 import pytest
 
 from penstock.controller.configs import (
-    ConfigOperation,
-    ConfigResourceType,
     ConfigRules,
     alter_configs,
     entity_of,
@@ -15,6 +13,7 @@ from penstock.controller.configs import (
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import DEFAULT_ENTITY, ConfigRecord, Put
 from penstock.core.errors import ErrorCode, KafkaError
+from penstock.protocol.enums import ConfigOpType, ConfigResourceType
 from penstock.protocol.messages.alter_configs import (
     AlterConfigsAlterableConfig,
     AlterConfigsRequest,
@@ -27,8 +26,8 @@ from penstock.protocol.messages.incremental_alter_configs import (
 )
 from tests.support.cluster.images import add_topic, check_committable, image_of
 
-TOPIC, BROKER, LOGGER, METRICS, GROUP = ConfigResourceType
-SET, DELETE, APPEND, SUBTRACT = ConfigOperation
+_, TOPIC, BROKER, LOGGER, METRICS, GROUP = ConfigResourceType
+SET, DELETE, APPEND, SUBTRACT = ConfigOpType
 Settings = Mapping[str, str | None]
 
 

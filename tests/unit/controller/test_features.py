@@ -5,10 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from penstock.controller.features import UpgradeType, require_supported, update_features
+from penstock.controller.features import require_supported, update_features
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import FeaturesRecord, Put
 from penstock.core.errors import ErrorCode, KafkaError
+from penstock.protocol.enums import UpgradeType
 from penstock.protocol.messages.update_features import (
     FeatureUpdateKey,
     UpdateFeaturesRequest,

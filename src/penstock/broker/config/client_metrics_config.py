@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 
-from penstock.broker.config.entry import ConfigEntry, ConfigSource, Synonym
+from penstock.broker.config.entry import ConfigEntry, Synonym
 from penstock.broker.config.settings import ConfigError, Table, nearest
 from penstock.broker.config.tables import client_metrics as table
+from penstock.protocol.enums import ConfigSource
 
 CLIENT_METRICS_SETTINGS = Table(table.TABLE)
 

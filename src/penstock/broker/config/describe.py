@@ -8,8 +8,9 @@ from penstock.broker.config.broker_settings import (
     family_of,
     setting_of,
 )
-from penstock.broker.config.entry import ConfigEntry, ConfigSource, Synonym
-from penstock.broker.config.settings import ConfigType, Dynamic
+from penstock.broker.config.entry import ConfigEntry, Synonym
+from penstock.broker.config.settings import Dynamic
+from penstock.protocol.enums import ConfigSource, ConfigType
 
 
 class BrokerDescriptions:

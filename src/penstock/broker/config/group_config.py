@@ -5,10 +5,11 @@ from collections.abc import Iterable, Mapping
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.broker_settings import BROKER_SETTINGS
 from penstock.broker.config.checks import GROUP_KINDS
-from penstock.broker.config.entry import ConfigEntry, ConfigSource, Synonym
+from penstock.broker.config.entry import ConfigEntry, Synonym
 from penstock.broker.config.settings import ConfigError, Table, format_value, nearest
 from penstock.broker.config.tables import group as table
 from penstock.broker.config.validators import Value
+from penstock.protocol.enums import ConfigSource
 
 GROUP_SETTINGS = Table(table.TABLE)
 

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from enum import Enum, IntEnum
+from enum import Enum
 from typing import NamedTuple, Unpack
 
 from penstock.broker.config.validators import Value, check
 from penstock.core.errors import ErrorCode, ErrorDetails, KafkaError
+from penstock.protocol.enums import ConfigType
 
 
 class ConfigError(KafkaError):
@@ -17,21 +18,6 @@ class ConfigError(KafkaError):
     ) -> None:
         super().__init__(ErrorCode.INVALID_CONFIG, cause, **details)
         self.name = name
-
-
-class ConfigType(IntEnum):
-    """The numbers with which DescribeConfigs tells a client how to read a value."""
-
-    UNKNOWN = 0
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    SHORT = 4
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
-    CLASS = 8
-    PASSWORD = 9
 
 
 class Dynamic(Enum):

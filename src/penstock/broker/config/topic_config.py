@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 from penstock.broker.config.broker_config import BrokerConfig
-from penstock.broker.config.entry import ConfigEntry, ConfigSource, Synonym
+from penstock.broker.config.entry import ConfigEntry, Synonym
 from penstock.broker.config.settings import ConfigError, Table, format_value, nearest
 from penstock.broker.config.tables import topic as table
 from penstock.broker.config.validators import Value
+from penstock.protocol.enums import ConfigSource
 from penstock.storage.log_config import SETTINGS as LOG_SETTINGS
 from penstock.storage.log_config import LogConfig
 

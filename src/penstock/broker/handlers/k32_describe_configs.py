@@ -5,11 +5,12 @@ is set for all brokers. Passwords are never told. The settings of another broker
 must be asked itself.
 """
 
-from penstock.broker.config.entry import ConfigEntry, ConfigSource
+from penstock.broker.config.entry import ConfigEntry
 from penstock.broker.metadata.config_resources import ConfigContext as Context
 from penstock.broker.metadata.config_resources import check_access, describe
 from penstock.broker.request import HandlerResult, Request
 from penstock.core.errors import KafkaError
+from penstock.protocol.enums import ConfigSource
 from penstock.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,

@@ -18,8 +18,9 @@ from penstock.broker.metadata.config_resources import (
 )
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.request import Request, Response
-from penstock.controller.configs import ConfigResourceType, incremental_alter_configs
+from penstock.controller.configs import incremental_alter_configs
 from penstock.core.errors import KafkaError
+from penstock.protocol.enums import ConfigResourceType
 from penstock.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from penstock.broker.request import HandlerResult, Request
 from penstock.broker.security.request_authorizer import RequestAuthorizer
-from penstock.controller.configs import ConfigResourceType
 from penstock.controller.image import ClusterImage
 from penstock.core.errors import ErrorCode
+from penstock.protocol.enums import ConfigResourceType
 from penstock.protocol.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
@@ -33,14 +33,13 @@ def handle(context: Context, request: Request, body: ListConfigResourcesRequest)
     if request.version < _FIRST_WITH_TYPES:
         types = [ConfigResourceType.CLIENT_METRICS]
     else:
-        try:
-            types = [ConfigResourceType(number) for number in dict.fromkeys(body.resource_types)]
-        except ValueError:
+        types = list(map(ConfigResourceType.from_code, dict.fromkeys(body.resource_types)))
+        if ConfigResourceType.UNKNOWN in types:
             return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     return ListConfigResourcesResponse(
         config_resources=[
             ConfigResource(name, kind)
-            for kind in types or list(ConfigResourceType)
+            for kind in types or filter(None, ConfigResourceType)
             for name in _names(context, kind)
         ]
     )

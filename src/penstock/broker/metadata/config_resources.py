@@ -23,7 +23,7 @@ from penstock.broker.config.group_config import (
     describe_group,
     validate_group_configs,
 )
-from penstock.broker.config.settings import ConfigError, ConfigType, Setting
+from penstock.broker.config.settings import ConfigError, Setting
 from penstock.broker.config.topic_config import (
     TOPIC_SETTINGS,
     describe_topic,
@@ -32,10 +32,11 @@ from penstock.broker.config.topic_config import (
 from penstock.broker.loggers import describe_loggers
 from penstock.broker.request import Session
 from penstock.broker.security.request_authorizer import CLUSTER_NAME, RequestAuthorizer
-from penstock.controller.configs import ConfigResourceType, ConfigRules
+from penstock.controller.configs import ConfigRules
 from penstock.controller.image import ClusterImage
 from penstock.controller.topic_names import check_topic_name, unknown_topic_error
 from penstock.core.errors import ErrorCode, KafkaError
+from penstock.protocol.enums import ConfigResourceType, ConfigType
 from penstock.protocol.messages.alter_configs import AlterConfigsResource
 from penstock.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsResource
 from penstock.security.acl import AclOperation, ResourceType
@@ -60,14 +61,13 @@ def check_access(
     context: ConfigContext, session: Session, operation: AclOperation, number: int, name: str
 ) -> ConfigResourceType:
     """Returns the kind of a resource; KafkaError if it is unknown or access is denied (E3)."""
-    try:
-        kind = ConfigResourceType(number)
-    except ValueError:
+    kind = ConfigResourceType.from_code(number)
+    if kind is ConfigResourceType.UNKNOWN:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             f"resources of type {number} have no settings: use 2 (topic), 4 (broker), "
             "8 (loggers of a broker), 16 (client metrics) or 32 (group)",
-        ) from None
+        )
     if kind is ConfigResourceType.TOPIC:
         context.authorizer.require(session, operation, ResourceType.TOPIC, name)
     elif kind is ConfigResourceType.GROUP:
@@ -146,6 +146,8 @@ def describe(
         case ConfigResourceType.GROUP:
             _check_named("group", name)
             return describe_group(context.config, image.config("groups", name), names)
+        case ConfigResourceType.UNKNOWN:
+            return []
 
 
 def _check_named(kind: str, name: str) -> None:

@@ -363,7 +363,8 @@ class Diagnosis:
 
     async def _min_isr(self, topic: str) -> int | None:
         """Returns min.insync.replicas of a topic; None if it cannot be read."""
-        from penstock.client.admin.model_configs import ConfigResource, ConfigResourceType
+        from penstock.client.admin.model_configs import ConfigResource
+        from penstock.protocol.enums import ConfigResourceType
 
         resource = ConfigResource(ConfigResourceType.TOPIC, topic)
         try:

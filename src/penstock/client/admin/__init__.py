@@ -15,19 +15,9 @@ from penstock.client.admin.model_cluster import (
     QuorumReplica,
     ReplicaInfo,
     ReplicaLogDir,
-    UpgradeType,
     VersionRange,
 )
-from penstock.client.admin.model_configs import (
-    ConfigEntry,
-    ConfigOp,
-    ConfigOpType,
-    ConfigResource,
-    ConfigResourceType,
-    ConfigSource,
-    ConfigSynonym,
-    ConfigType,
-)
+from penstock.client.admin.model_configs import ConfigEntry, ConfigOp, ConfigResource, ConfigSynonym
 from penstock.client.admin.model_groups import (
     GroupDescription,
     GroupListing,
@@ -65,6 +55,13 @@ from penstock.client.admin.model_transactions import (
     TransactionDescription,
     TransactionListing,
     TransactionState,
+)
+from penstock.protocol.enums import (
+    ConfigOpType,
+    ConfigResourceType,
+    ConfigSource,
+    ConfigType,
+    UpgradeType,
 )
 from penstock.security.acl import AclOperation, AclPermission, PatternType, ResourceType
 from penstock.security.scram_credential import ScramMechanism

@@ -15,7 +15,6 @@ from penstock.client.admin.model_cluster import (
     QuorumEndpoint,
     QuorumInfo,
     QuorumReplica,
-    UpgradeType,
     VersionRange,
 )
 from penstock.client.admin.routing import Router, Where, together
@@ -25,6 +24,7 @@ from penstock.net.client.cluster import Node
 from penstock.net.client.network_client import RequestBuilder
 from penstock.protocol.api import api
 from penstock.protocol.api_key import ApiKey
+from penstock.protocol.enums import UpgradeType
 from penstock.protocol.fields import ZERO_UUID
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.protocol.messages.describe_cluster import (

@@ -3,20 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.client.admin.advice import BrokerTooOldError, explain
-from penstock.client.admin.model_configs import (
-    ConfigEntry,
-    ConfigOp,
-    ConfigOpType,
-    ConfigResource,
-    ConfigResourceType,
-    ConfigSource,
-    ConfigSynonym,
-    ConfigType,
-)
+from penstock.client.admin.model_configs import ConfigEntry, ConfigOp, ConfigResource, ConfigSynonym
 from penstock.client.admin.routing import CONTROLLER_CODES, Locate, Router, Where
 from penstock.client.errors import ConfigError
 from penstock.core.errors import ErrorCode, KafkaError, UnsupportedVersionError
 from penstock.net.client.network_client import RequestBuilder
+from penstock.protocol.enums import ConfigOpType, ConfigResourceType, ConfigSource, ConfigType
 from penstock.protocol.messages.alter_configs import (
     AlterConfigsAlterableConfig,
     AlterConfigsRequest,

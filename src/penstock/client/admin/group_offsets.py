@@ -5,10 +5,10 @@ from typing import Any
 
 from penstock.client.admin.advice import explain
 from penstock.client.admin.groups import GroupCalls
-from penstock.client.admin.locating import CoordinatorType
 from penstock.client.admin.model_groups import MemberToRemove
 from penstock.client.admin.routing import COORDINATOR_CODES, Locate, by_topic, several
 from penstock.client.consumer.record import OffsetAndMetadata
+from penstock.client.coordinators import CoordinatorKind
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.net.client.network_client import RequestBuilder
@@ -80,7 +80,7 @@ class GroupOffsetCalls(GroupCalls):
         return await self._each(
             "list_group_offsets",
             wanted,
-            self._coordinators("list_group_offsets", CoordinatorType.GROUP, deadline_ms),
+            self._coordinators("list_group_offsets", CoordinatorKind.GROUP, deadline_ms),
             send,
             deadline_ms,
             retriable=COORDINATOR_CODES | {ErrorCode.UNSTABLE_OFFSET_COMMIT},
@@ -305,7 +305,7 @@ class GroupOffsetCalls(GroupCalls):
 
     def _at_group(self, call: str, group_id: str, deadline_ms: int) -> Locate[Any]:
         """Everything is at the coordinator of one group."""
-        find = self._coordinators(call, CoordinatorType.GROUP, deadline_ms)
+        find = self._coordinators(call, CoordinatorKind.GROUP, deadline_ms)
 
         async def locate(keys: Sequence[Any]) -> Mapping[Any, int | KafkaError]:
             return dict.fromkeys(keys, (await find([group_id]))[group_id])

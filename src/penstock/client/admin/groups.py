@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.client.admin.advice import BrokerTooOldError, explain
 from penstock.client.admin.group_members import classic_group, consumer_group
-from penstock.client.admin.locating import CoordinatorType, Locator
+from penstock.client.admin.locating import Locator
 from penstock.client.admin.model_groups import (
     GroupDescription,
     GroupListing,
@@ -12,6 +12,7 @@ from penstock.client.admin.model_groups import (
     GroupType,
 )
 from penstock.client.admin.routing import COORDINATOR_CODES
+from penstock.client.coordinators import CoordinatorKind
 from penstock.core.errors import ErrorCode, KafkaError, UnsupportedVersionError
 from penstock.net.client.cluster import Node
 from penstock.net.client.network_client import RequestBuilder
@@ -138,7 +139,7 @@ class GroupCalls(Locator):
         return await self._each(
             "describe_groups",
             group_ids,
-            self._coordinators("describe_groups", CoordinatorType.GROUP, deadline_ms),
+            self._coordinators("describe_groups", CoordinatorKind.GROUP, deadline_ms),
             send,
             deadline_ms,
             retriable=COORDINATOR_CODES,
@@ -217,7 +218,7 @@ class GroupCalls(Locator):
         await self._each(
             "delete_groups",
             group_ids,
-            self._coordinators("delete_groups", CoordinatorType.GROUP, deadline_ms),
+            self._coordinators("delete_groups", CoordinatorKind.GROUP, deadline_ms),
             send,
             deadline_ms,
             retriable=COORDINATOR_CODES,

@@ -1,11 +1,11 @@
 """Where things are: partitions at their leaders, groups and transactional ids at coordinators."""
 
 from collections.abc import Mapping, Sequence
-from enum import Enum
 from typing import Final
 
 from penstock.client.admin.advice import explain
 from penstock.client.admin.routing import Locate, Router, Where
+from penstock.client.coordinators import CoordinatorKind
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.net.client.cluster import Node
@@ -23,11 +23,6 @@ from penstock.protocol.messages.metadata import (
 
 METADATA_WITHOUT_CREATION: Final = (4, "0.11")
 """The first version of Metadata that can ask for a topic without creating it."""
-
-
-class CoordinatorType(Enum):
-    GROUP = 0
-    TRANSACTION = 1
 
 
 class Locator(Router):
@@ -89,7 +84,7 @@ class Locator(Router):
 
         return locate
 
-    def _coordinators(self, call: str, kind: CoordinatorType, deadline_ms: int) -> Locate[str]:
+    def _coordinators(self, call: str, kind: CoordinatorKind, deadline_ms: int) -> Locate[str]:
         """Everything is at the coordinator of its group or transactional id."""
 
         async def locate(keys: Sequence[str]) -> Mapping[str, int | KafkaError]:
@@ -108,7 +103,7 @@ class Locator(Router):
         return locate
 
     async def _find_coordinators(
-        self, call: str, kind: CoordinatorType, keys: Sequence[str], deadline_ms: int
+        self, call: str, kind: CoordinatorKind, keys: Sequence[str], deadline_ms: int
     ) -> list[Coordinator]:
         """Of all keys where the broker can tell them together, else of the first one."""
 

@@ -1,12 +1,12 @@
 """What the admin client takes and gives about brokers, features, folders and the quorum."""
 
-from enum import IntEnum
 from typing import NamedTuple
 from uuid import UUID
 
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.net.client.cluster import Node
+from penstock.protocol.enums import UpgradeType
 from penstock.security.acl import AclOperation
 
 
@@ -33,13 +33,6 @@ class FeatureMetadata(NamedTuple):
     finalized: dict[str, VersionRange]
     finalized_epoch: int | None
     supported: dict[str, VersionRange]
-
-
-class UpgradeType(IntEnum):
-    UPGRADE = 1
-    SAFE_DOWNGRADE = 2
-    UNSAFE_DOWNGRADE = 3
-    """What only newer levels know is lost."""
 
 
 class FeatureUpdate(NamedTuple):

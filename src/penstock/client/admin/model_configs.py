@@ -1,26 +1,8 @@
 """What the admin client takes and gives about settings."""
 
-from enum import IntEnum
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
-
-class _Coded(IntEnum):
-    """A word that travels as a number; a number that nobody knows is 0, `UNKNOWN`."""
-
-    @classmethod
-    def from_code(cls, code: int) -> Self:
-        return cls(code if code in cls._value2member_map_ else 0)
-
-
-class ConfigResourceType(_Coded):
-    """What has settings."""
-
-    UNKNOWN = 0
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
+from penstock.protocol.enums import ConfigOpType, ConfigResourceType, ConfigSource, ConfigType
 
 
 class ConfigResource(NamedTuple):
@@ -28,33 +10,6 @@ class ConfigResource(NamedTuple):
 
     type: ConfigResourceType
     name: str
-
-
-class ConfigSource(_Coded):
-    """Where a value comes from."""
-
-    UNKNOWN = 0
-    DYNAMIC_TOPIC_CONFIG = 1
-    DYNAMIC_BROKER_CONFIG = 2
-    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
-    STATIC_BROKER_CONFIG = 4
-    DEFAULT_CONFIG = 5
-    DYNAMIC_BROKER_LOGGER_CONFIG = 6
-    DYNAMIC_CLIENT_METRICS_CONFIG = 7
-    DYNAMIC_GROUP_CONFIG = 8
-
-
-class ConfigType(_Coded):
-    UNKNOWN = 0
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    SHORT = 4
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
-    CLASS = 8
-    PASSWORD = 9
 
 
 class ConfigSynonym(NamedTuple):
@@ -97,16 +52,6 @@ _DYNAMIC = frozenset(
         ConfigSource.DYNAMIC_GROUP_CONFIG,
     }
 )
-
-
-class ConfigOpType(IntEnum):
-    SET = 0
-    DELETE = 1
-    """Back to the default."""
-    APPEND = 2
-    """To a setting that is a list."""
-    SUBTRACT = 3
-    """From a setting that is a list."""
 
 
 class ConfigOp(NamedTuple):

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from penstock.client.admin.advice import BrokerTooOldError, explain
 from penstock.client.admin.describe_topics import TopicDescriptions
-from penstock.client.admin.model_configs import ConfigEntry, ConfigSource
+from penstock.client.admin.model_configs import ConfigEntry
 from penstock.client.admin.model_topics import (
     CreatedTopic,
     NewPartitions,
@@ -15,6 +15,7 @@ from penstock.client.admin.model_topics import (
 from penstock.client.admin.routing import CONTROLLER_CODES, Where, check_several
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.net.client.network_client import RequestBuilder
+from penstock.protocol.enums import ConfigSource
 from penstock.protocol.fields import ZERO_UUID
 from penstock.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,

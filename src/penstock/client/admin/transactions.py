@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.client.admin.advice import BrokerTooOldError, explain
-from penstock.client.admin.locating import CoordinatorType, Locator
+from penstock.client.admin.locating import Locator
 from penstock.client.admin.model_transactions import (
     ProducerIdAndEpoch,
     ProducerState,
@@ -17,6 +17,7 @@ from penstock.client.admin.routing import (
     by_topic,
     together,
 )
+from penstock.client.coordinators import CoordinatorKind
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.net.client.network_client import RequestBuilder
@@ -143,7 +144,7 @@ class TransactionCalls(Locator):
         return await self._each(
             "describe_transactions",
             transactional_ids,
-            self._coordinators("describe_transactions", CoordinatorType.TRANSACTION, deadline_ms),
+            self._coordinators("describe_transactions", CoordinatorKind.TRANSACTION, deadline_ms),
             send,
             deadline_ms,
             retriable=COORDINATOR_CODES,
@@ -277,7 +278,7 @@ class TransactionCalls(Locator):
         return await self._each(
             "fence_producers",
             transactional_ids,
-            self._coordinators("fence_producers", CoordinatorType.TRANSACTION, deadline_ms),
+            self._coordinators("fence_producers", CoordinatorKind.TRANSACTION, deadline_ms),
             send,
             deadline_ms,
             retriable=COORDINATOR_CODES | {ErrorCode.CONCURRENT_TRANSACTIONS},

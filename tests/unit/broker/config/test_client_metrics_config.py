@@ -6,8 +6,9 @@ from penstock.broker.config.client_metrics_config import (
     describe_client_metrics,
     validate_client_metrics_configs,
 )
-from penstock.broker.config.entry import ConfigSource, Synonym
+from penstock.broker.config.entry import Synonym
 from penstock.broker.config.settings import ConfigError
+from penstock.protocol.enums import ConfigSource
 
 
 def test_settings_that_do() -> None:

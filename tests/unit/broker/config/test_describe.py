@@ -1,8 +1,8 @@
 """What DescribeConfigs shows of a broker."""
 
 from penstock.broker.config.broker_config import BrokerConfig
-from penstock.broker.config.entry import ConfigEntry, ConfigSource, Synonym
-from penstock.broker.config.settings import ConfigType
+from penstock.broker.config.entry import ConfigEntry, Synonym
+from penstock.protocol.enums import ConfigSource, ConfigType
 
 BROKER = ConfigSource.DYNAMIC_BROKER_CONFIG
 CLUSTER = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.broker.config.broker_config import BrokerConfig
-from penstock.broker.config.entry import ConfigSource, Synonym
+from penstock.broker.config.entry import Synonym
 from penstock.broker.config.group_config import (
     GROUP_SETTINGS,
     describe_group,
@@ -13,6 +13,7 @@ from penstock.broker.config.group_config import (
     validate_group_configs,
 )
 from penstock.broker.config.settings import ConfigError
+from penstock.protocol.enums import ConfigSource
 
 
 def broker(**settings: str) -> BrokerConfig:

@@ -13,7 +13,6 @@ from penstock.broker.config.client_metrics_config import CLIENT_METRICS_SETTINGS
 from penstock.broker.config.group_config import GROUP_SETTINGS
 from penstock.broker.config.settings import (
     ConfigError,
-    ConfigType,
     Dynamic,
     Importance,
     Setting,
@@ -24,6 +23,7 @@ from penstock.broker.config.settings import (
 from penstock.broker.config.topic_config import TOPIC_SETTINGS, TOPIC_SYNONYMS
 from penstock.broker.config.validators import Value
 from penstock.core.errors import ErrorCode
+from penstock.protocol.enums import ConfigType
 
 ALL = [
     setting

@@ -3,8 +3,8 @@
 import pytest
 
 from penstock.broker.config.broker_config import BrokerConfig
-from penstock.broker.config.entry import ConfigEntry, ConfigSource, Synonym
-from penstock.broker.config.settings import ConfigError, ConfigType
+from penstock.broker.config.entry import ConfigEntry, Synonym
+from penstock.broker.config.settings import ConfigError
 from penstock.broker.config.topic_config import (
     TOPIC_SETTINGS,
     TOPIC_SYNONYMS,
@@ -14,6 +14,7 @@ from penstock.broker.config.topic_config import (
     validate_topic_configs,
 )
 from penstock.core.errors import ErrorCode
+from penstock.protocol.enums import ConfigSource, ConfigType
 from penstock.storage.log_config import SETTINGS as LOG_SETTINGS
 from penstock.storage.log_config import LogConfig
 

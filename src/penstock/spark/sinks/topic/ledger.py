@@ -129,7 +129,8 @@ class Ledger:
         return True
 
     def _check_policy(self) -> None:
-        from penstock.client.admin.model_configs import ConfigResource, ConfigResourceType
+        from penstock.client.admin.model_configs import ConfigResource
+        from penstock.protocol.enums import ConfigResourceType
 
         topic = ConfigResource(ConfigResourceType.TOPIC, TOPIC)
         try:
