@@ -10,7 +10,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from penstock.spark.errors import PipelineError
 from penstock.spark.pipeline.model import StepSpec
 from penstock.testing import Broker
-from tests.support.spark.pipelines import Play, click
+from tests.support.spark.pipelines import PipelineScenario, click
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,31 +90,31 @@ def crash_at(step: str, times: int) -> Any:
     return at
 
 
-def found(play: Play) -> list[tuple[object, object]]:
-    return sorted((str(row["page"]), row["clicks"]) for row in play.memory.rows)
+def found(scenario: PipelineScenario) -> list[tuple[object, object]]:
+    return sorted((str(row["page"]), row["clicks"]) for row in scenario.memory.rows)
 
 
 def test_timers_and_state_come_once_however_often_the_driver_crashes(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
-    play = Play(
+    scenario = PipelineScenario(
         spark, broker, tmp_path, steps=(StepSpec(name="visits", function=visits),), view="visits"
     )
-    play.produce(click(each, second=each) for each in range(5))
-    play.produce([click(5, second=2, page="cart")])
+    scenario.produce(click(each, second=each) for each in range(5))
+    scenario.produce([click(5, second=2, page="cart")])
     # Stored, and not noted by Spark: the state of the batch is made again when it is left out.
     with pytest.raises(PipelineError, match="stored:1"):
-        play.once(crash_at("stored", 1))
-    assert found(play) == []
+        scenario.once(crash_at("stored", 1))
+    assert found(scenario) == []
     # The second batch of this life has no records: the timers are due.
-    play.produce([click(6, second=70, page="help")])
+    scenario.produce([click(6, second=70, page="help")])
     with pytest.raises(PipelineError, match="stored:2"):
-        play.once(crash_at("stored", 2))
-    assert found(play) == [("cart", 1), ("home", 5)]
-    play.produce([click(7, second=75, page="help"), click(8, second=200, page="last")])
+        scenario.once(crash_at("stored", 2))
+    assert found(scenario) == [("cart", 1), ("home", 5)]
+    scenario.produce([click(7, second=75, page="help"), click(8, second=200, page="last")])
     with pytest.raises(PipelineError, match="rows:1"):
-        play.once(crash_at("rows", 1))
-    assert found(play) == [("cart", 1), ("home", 5)]
-    play.once()
-    assert found(play) == [("cart", 1), ("help", 2), ("home", 5)]
-    assert play.once().rows == 0
+        scenario.once(crash_at("rows", 1))
+    assert found(scenario) == [("cart", 1), ("home", 5)]
+    scenario.once()
+    assert found(scenario) == [("cart", 1), ("help", 2), ("home", 5)]
+    assert scenario.once().rows == 0

@@ -20,7 +20,7 @@ from penstock.spark.watch.report import BatchReport
 from penstock.spark.watch.run_listener import RunListener
 from penstock.testing import Broker
 from tests.support.spark.memory_sink import MemorySink
-from tests.support.spark.pipelines import Play, click
+from tests.support.spark.pipelines import PipelineScenario, click
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,18 +41,18 @@ class Watching(RunListener):
 def test_rows_dead_letters_and_progress_are_one_transaction(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
-    play = Play(spark, broker, tmp_path)
+    scenario = PipelineScenario(spark, broker, tmp_path)
     database = tmp_path / "results.sqlite"
     sink = DatabaseSinkSpec(
         name="results", view="clicks", database=f"sqlite:///{database}", table="clicks"
     )
-    view = replace(play.spec, steps=(), sinks=(sink,))
+    view = replace(scenario.spec, steps=(), sinks=(sink,))
     key = view.query(sink)
     before = status(view)
     assert before.queries[0].state is None
     assert not database.exists()
 
-    play.produce([*map(click, range(5)), b"no JSON", click(5)])
+    scenario.produce([*map(click, range(5)), b"no JSON", click(5)])
     with pytest.raises(TooManyDeadLettersError, match=r"1 of 7 records cannot be read.* offset 5"):
         run(view, once=True, spark=spark)
     letters = replace(view, dead_letters=DeadLetterSpec(table="bad"))
@@ -63,7 +63,7 @@ def test_rows_dead_letters_and_progress_are_one_transaction(
 
     with pytest.raises(PipelineError, match="killed"):
         run(letters, once=True, spark=spark, at=crash)
-    play.produce([click(6), b"[]"])
+    scenario.produce([click(6), b"[]"])
     watching = Watching()
     result = run(letters, once=True, spark=spark, listeners=[watching])
     assert result.queries[0].skipped == 1
@@ -78,7 +78,7 @@ def test_rows_dead_letters_and_progress_are_one_transaction(
     assert [row[0] for row in ids] == list(range(7))
     assert [(offset, bytes(value)) for offset, value in bad] == [(5, b"no JSON"), (8, b"[]")]
 
-    play.produce([click(7), click(8)])
+    scenario.produce([click(7), click(8)])
     [found] = status(letters).queries
     assert (found.key, found.lag, found.problems) == (key, 2, ())
     assert found.partitions[0].next_offset == 9
@@ -92,23 +92,23 @@ def test_a_sink_that_takes_no_dead_letters_leaves_them_to_a_topic(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
     """Both are written once, also when the sink fails after the dead letters were written."""
-    play = Play(spark, broker, tmp_path)
-    topic = f"{play.topic}-dead"
+    scenario = PipelineScenario(spark, broker, tmp_path)
+    topic = f"{scenario.topic}-dead"
     broker.create_topic(topic, 1)
-    spec = replace(play.spec, dead_letters=DeadLetterSpec(topic=topic))
-    play.produce([click(0), b"bad", click(1)])
+    spec = replace(scenario.spec, dead_letters=DeadLetterSpec(topic=topic))
+    scenario.produce([click(0), b"bad", click(1)])
 
     def crash(step: str) -> None:
         if step == "dead-letters":
             raise PipelineError("killed")
 
     def sink(*given: object) -> MemorySink:
-        return MemorySink(play.memory, takes_dead_letters=False)
+        return MemorySink(scenario.memory, takes_dead_letters=False)
 
     with pytest.raises(PipelineError, match="killed"):
         run(spec, once=True, spark=spark, sinks=sink, at=crash)
     assert run(spec, once=True, spark=spark, sinks=sink).rows == 2
-    assert play.column("id") == [0, 1]
+    assert scenario.column("id") == [0, 1]
     with Consumer(
         bootstrap_servers=broker.bootstrap_servers,
         group_id=None,

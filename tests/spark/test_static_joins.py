@@ -14,7 +14,7 @@ from penstock.spark.pipeline.model import StepSpec, TableSpec
 from penstock.spark.run.static_tables import StaticTable
 from penstock.testing import Broker
 from tests.support.spark.databases import MariaDbServer, PostgreSqlServer, engine_for, sqlite_url
-from tests.support.spark.pipelines import Play, click
+from tests.support.spark.pipelines import PipelineScenario, click
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -169,14 +169,16 @@ def test_a_stream_is_joined_with_tables_of_each_kind_as_they_are_in_each_batch(
         TableSpec(name=name, database=url.render_as_string(hide_password=False), table="t")
         for name, url in urls.items()
     )
-    play = Play(spark, broker, tmp_path, steps=(step,), view="joined", tables=tables)
-    play.produce([click(1), click(2, page="cart"), click(3, page="nowhere")])
-    play.once()
+    scenario = PipelineScenario(
+        spark, broker, tmp_path, steps=(step,), view="joined", tables=tables
+    )
+    scenario.produce([click(1), click(2, page="cart"), click(3, page="nowhere")])
+    scenario.once()
     change(urls["prices"], "INSERT INTO t VALUES ('cart', 2)")
     change(urls["owners"], "UPDATE t SET weight = 0.75")
-    play.produce([click(4, page="cart")])
-    play.once()
-    assert sorted(tuple(row.values()) for row in play.memory.rows) == [
+    scenario.produce([click(4, page="cart")])
+    scenario.once()
+    assert sorted(tuple(row.values()) for row in scenario.memory.rows) == [
         (1, "Home", Decimal("1.50"), 0.5),
         (2, "Cart", None, 0.25),
         (4, "Cart", Decimal("2.00"), 0.75),

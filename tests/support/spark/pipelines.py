@@ -1,4 +1,4 @@
-"""Small pipelines for tests of the runner: a topic, steps, and sinks that are Python objects."""
+"""Small pipelines for tests of the runner: a topic, steps, and a sink in memory."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -42,19 +42,19 @@ PER_MINUTE = StepSpec(
 
 
 def click(number: int, *, second: int = 0, page: str = "home") -> bytes:
-    """The clock of the records starts at noon."""
+    """Returns a click, so many seconds after noon."""
     at = f"2026-01-01T{12 + second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}Z"
     return json.dumps({"id": number, "at": at, "page": page}).encode()
 
 
-class Play:
+class PipelineScenario:
     """A topic of clicks and a pipeline from it to a sink in memory."""
 
     def __init__(
         self,
         spark: "SparkSession",
         broker: Broker,
-        folder: Path,
+        directory: Path,
         *,
         steps: tuple[StepSpec, ...] = (),
         tables: tuple[TableSpec, ...] = (),
@@ -69,7 +69,7 @@ class Play:
         self.broker = broker
         self.topic = f"clicks-{number}"
         self.memory = Memory()
-        self.folder = folder
+        self.directory = directory
         self._key = key
         broker.create_topic(self.topic, partitions)
         self.spec = PipelineSpec(
@@ -86,7 +86,7 @@ class Play:
             tables=tables,
             steps=steps,
             sinks=(ParquetSinkSpec(name="memory", view=view, path="unused"),),
-            checkpoint=str(folder / "checkpoints"),
+            checkpoint=str(directory / "checkpoints"),
             trigger="0 seconds",
             max_batch_records=max_batch_records,
             dead_letters=dead_letters,
@@ -94,7 +94,7 @@ class Play:
 
     @property
     def checkpoint(self) -> Path:
-        return self.folder / "checkpoints" / self.spec.name / "memory"
+        return self.directory / "checkpoints" / self.spec.name / "memory"
 
     def produce(self, values: Iterable[bytes], partition: int = 0) -> None:
         with Producer(bootstrap_servers=self.broker.bootstrap_servers) as producer:
@@ -109,53 +109,57 @@ class Play:
     def rebuild(self, at: StepHook = lambda step: None) -> None:
         rebuild(self.spec, self.spark, sinks=self.sinks, at=at)
 
-    def continuously(self, *listeners: RunListener, at: StepHook = lambda step: None) -> "Running":
-        return Running(self, listeners, at)
+    def continuously(
+        self, *listeners: RunListener, at: StepHook = lambda step: None
+    ) -> "RunningPipeline":
+        return RunningPipeline(self, listeners, at)
 
     def column(self, name: str) -> list[object]:
-        """In order, whatever that of the rows is."""
+        """Returns the values of a column, sorted."""
         return sorted((row[name] for row in self.memory.rows), key=repr)
 
     def lose_last_commit(self) -> None:
-        """As if Spark had been killed when the sink had committed, and it had not yet."""
+        """Removes Spark's last commit, as if it was killed right after the sink's commit."""
         commits = self.checkpoint / "commits"
-        last = max(int(each.name) for each in commits.iterdir() if each.name.isdecimal())
+        last = max(int(file.name) for file in commits.iterdir() if file.name.isdecimal())
         (commits / str(last)).unlink()
         (commits / f".{last}.crc").unlink(missing_ok=True)
 
 
-class Running:
+class RunningPipeline:
     """A pipeline that runs in a thread until the end of the block, or until it fails."""
 
-    def __init__(self, play: Play, listeners: tuple[RunListener, ...], at: StepHook) -> None:
+    def __init__(
+        self, scenario: PipelineScenario, listeners: tuple[RunListener, ...], at: StepHook
+    ) -> None:
         self._stop = Event()
-        self._news = Event()
+        self._progress = Event()
         self.error: BaseException | None = None
         self.result: RunResult | None = None
-        news = self._news
+        progress = self._progress
 
-        class Waking(RunListener):
+        class ProgressListener(RunListener):
             def stored(self, query: str, batch: object, applied: object) -> None:
-                news.set()
+                progress.set()
 
         def work() -> None:
             try:
                 self.result = run(
-                    play.spec,
-                    spark=play.spark,
-                    sinks=play.sinks,
-                    listeners=(*listeners, Waking()),
+                    scenario.spec,
+                    spark=scenario.spark,
+                    sinks=scenario.sinks,
+                    listeners=(*listeners, ProgressListener()),
                     stop=self._stop,
                     at=at,
                 )
-            except Exception as error:  # noqa: BLE001  (the test looks at it)
+            except Exception as error:  # noqa: BLE001  (for the test to check)
                 self.error = error
             finally:
-                news.set()
+                progress.set()
 
         self._thread = Thread(target=work)
 
-    def __enter__(self) -> "Running":
+    def __enter__(self) -> "RunningPipeline":
         self._thread.start()
         return self
 
@@ -168,10 +172,10 @@ class Running:
         assert not self._thread.is_alive()
 
     def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for a batch after which it holds; for the end, if it fails before."""
+        """Waits for a batch after which the condition is true, or until the pipeline fails."""
         for _ in range(200):
             if condition() or self.error is not None:
                 return
-            assert self._news.wait(60)
-            self._news.clear()
-        raise AssertionError("it never came to that")
+            assert self._progress.wait(60)
+            self._progress.clear()
+        raise AssertionError("the condition never became true")
