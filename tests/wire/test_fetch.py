@@ -255,7 +255,7 @@ def test_a_folder_that_is_offline(broker: RunningBroker, client: WireClient, ver
     """E7: clients that do not know the error would give up; they look for the leader instead."""
     name = f"offline-{version}"
     filled(client, name)
-    broker.call(lambda inside: inside.replicas.find(name, 0).use(None))
+    broker.call(lambda inside: inside.replicas.find(name, 0).replace_log(None))
     known = ErrorCode.KAFKA_STORAGE_ERROR if version > 5 else ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert fetched(client, name, version=version).error_code == known
 

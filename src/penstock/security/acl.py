@@ -1,4 +1,4 @@
-"""The words of access control: resources, operations, and filters over them (X3)."""
+"""Access control lists: resource types, operations, permissions, bindings and filters (X3)."""
 
 from typing import NamedTuple, TypeAlias
 
@@ -6,13 +6,13 @@ from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.enums import CodedEnum
 
 PatternKey: TypeAlias = tuple[str, str, str]
-"""Resource type, pattern type and name, in Kafka's upper-case names: `controller.AclKey` is one."""
+"""Resource type, pattern type and name, in Kafka's upper-case names, as in `controller.AclKey`."""
 
 Entry: TypeAlias = tuple[str, str, str, str]
-"""Principal, host, operation and permission: `controller.AccessControlEntry` is one."""
+"""Principal, host, operation and permission, as in `controller.AccessControlEntry`."""
 
 WILDCARD = "*"
-"""As a literal resource name and as a host: every one."""
+"""As a literal resource name or host it matches every one."""
 WILDCARD_PRINCIPAL = "User:*"
 CLUSTER_NAME = "kafka-cluster"
 """The name of the one resource of type CLUSTER."""
@@ -98,21 +98,21 @@ SUPPORTED_OPERATIONS: dict[ResourceType, tuple[AclOperation, ...]] = {
     ResourceType.DELEGATION_TOKEN: (AclOperation.DESCRIBE,),
     ResourceType.USER: (AclOperation.CREATE_TOKENS, AclOperation.DESCRIBE_TOKENS),
 }
-"""What can be done with a resource of each type."""
+"""The operations of each resource type."""
 
 
 def operation_bits(operations: tuple[AclOperation, ...]) -> int:
-    """The bit set in which responses tell authorized operations."""
+    """Returns the bit set of operations, as responses contain it."""
     return sum(1 << operation for operation in operations)
 
 
 def all_operations(resource_type: ResourceType) -> int:
-    """The bit set of a client that may do everything: a broker without an authorizer tells it."""
+    """Returns the bit set of all operations, which a broker without an authorizer reports."""
     return operation_bits(SUPPORTED_OPERATIONS[resource_type])
 
 
 class ResourcePattern(NamedTuple):
-    """A `PatternKey` with names; equal to one of the same content."""
+    """A `PatternKey` with field names."""
 
     resource_type: str
     pattern_type: str
@@ -120,7 +120,7 @@ class ResourcePattern(NamedTuple):
 
 
 class AclEntry(NamedTuple):
-    """An `Entry` with names; equal to one of the same content."""
+    """An `Entry` with field names."""
 
     principal: str
     host: str
@@ -144,10 +144,10 @@ def new_binding(
     operation: int,
     permission: int,
 ) -> AclBinding:
-    """Check an ACL that CreateAcls carries, in numbers; `INVALID_REQUEST` where it makes no sense.
+    """Returns the ACL of a CreateAcls request; raises INVALID_REQUEST if it is not valid.
 
-    Like Kafka's broker it lets pass an operation that the resource type does not know: such an
-    entry never decides anything. Kafka's tools refuse it themselves.
+    As in Kafka, an operation that the resource type does not have is accepted: such an entry never
+    applies. Kafka's tools refuse it themselves.
     """
     resource = ResourceType.from_code(resource_type)
     if resource is ResourceType.CLUSTER and resource_name != CLUSTER_NAME:
@@ -174,10 +174,10 @@ def new_binding(
 
 
 class AclFilter(NamedTuple):
-    """Which ACLs DescribeAcls or DeleteAcls is about; None and `ANY` leave a part open.
+    """The ACLs that DescribeAcls or DeleteAcls selects; None and `ANY` match everything.
 
-    With the pattern type `MATCH` the name is that of a resource, and the patterns that apply to it
-    are meant: its own, every fitting prefix, and the wildcard.
+    With the pattern type `MATCH` the name is that of a resource, and the filter selects the
+    patterns that apply to it: the literal name, every matching prefix, and the wildcard.
     """
 
     resource_type: ResourceType
@@ -199,33 +199,33 @@ class AclFilter(NamedTuple):
         operation: int,
         permission: int,
     ) -> "AclFilter":
-        """From the numbers of a request; `INVALID_REQUEST` where one means nothing."""
-        words = (
+        """Converts the numbers of a request; raises INVALID_REQUEST if one is unknown."""
+        values = (
             ResourceType.from_code(resource_type),
             PatternType.from_code(pattern_type),
             AclOperation.from_code(operation),
             AclPermission.from_code(permission),
         )
-        if 0 in words:
+        if 0 in values:
             codes = (resource_type, pattern_type, operation, permission)
             unknown = ", ".join(
-                f"{type(word).__name__} {code}"
-                for word, code in zip(words, codes, strict=True)
-                if not word
+                f"{type(value).__name__} {code}"
+                for value, code in zip(values, codes, strict=True)
+                if not value
             )
-            raise _invalid(f"the ACL filter has a number that is not known: {unknown}")
-        return cls(words[0], name, words[1], principal, host, words[2], words[3])
+            raise _invalid(f"the ACL filter has an unknown number: {unknown}")
+        return cls(values[0], name, values[1], principal, host, values[2], values[3])
 
     def matches_pattern(self, key: PatternKey) -> bool:
         resource_type, pattern_type, name = key
         if self.resource_type.name not in ("ANY", resource_type):
             return False
-        wanted = self.pattern_type.name
-        if wanted not in ("ANY", "MATCH", pattern_type):
+        selected = self.pattern_type.name
+        if selected not in ("ANY", "MATCH", pattern_type):
             return False
         if self.name is None:
             return True
-        if wanted != "MATCH":
+        if selected != "MATCH":
             return self.name == name
         if pattern_type == "PREFIXED":
             return self.name.startswith(name)

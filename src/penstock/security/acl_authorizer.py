@@ -1,4 +1,4 @@
-"""Who may do what: the rules of Kafka's StandardAuthorizer over the cluster's ACLs (X3)."""
+"""Authorization by the cluster's ACLs, with the rules of Kafka's StandardAuthorizer (X3)."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -17,19 +17,19 @@ from penstock.security.acl import (
 from penstock.security.principal import Principal
 
 CACHE_LIMIT = 20_000
-"""Decisions that are remembered; one more, and all are forgotten."""
+"""The number of cached decisions; the cache is cleared when it is full."""
 
-# Whoever is allowed one of these may also describe the resource, or its configuration.
+# A principal with one of these operations may also describe the resource, or its configuration.
 _IMPLIES = {
     "DESCRIBE": frozenset({"ALL", "DESCRIBE", "READ", "WRITE", "DELETE", "ALTER"}),
     "DESCRIBE_CONFIGS": frozenset({"ALL", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"}),
 }
-# Any name would do where only the resource type matters. This is Kafka's.
+# The name that Kafka uses where only the resource type matters.
 _SOME_NAME = "hardcode"
 
 
 def parse_super_users(text: str) -> frozenset[str]:
-    """`super.users`: principals separated by semicolons."""
+    """Parses `super.users`: principals separated by semicolons."""
     users = (part.strip() for part in text.split(";"))
     return frozenset(str(Principal.parse(user)) for user in users if user)
 
@@ -51,7 +51,7 @@ class _Rules:
 
 
 def _principals(principal: str) -> tuple[str, ...]:
-    """The principals whose entries apply."""
+    """Returns the principals whose entries apply to a principal."""
     if principal == WILDCARD_PRINCIPAL:
         return (principal,)
     return (principal, WILDCARD_PRINCIPAL)
@@ -66,10 +66,10 @@ class _Patterns:
         self.literal: dict[str, _Rules] = {}
         self.prefixed: dict[str, _Rules] = {}
         self._by_principal: dict[str, set[tuple[str, str]]] = {}
-        """The types and names of the patterns that say something about a principal."""
+        """The types and names of the patterns with entries of a principal."""
         self._length_counts: Counter[int] = Counter()
         self._lengths: list[int] = []
-        """Of the prefixes, rising, each once: names have few, however many prefixes there are."""
+        """The distinct lengths of the prefixes, ascending: few, however many prefixes exist."""
 
     def of_type(self, pattern_type: str) -> dict[str, _Rules]:
         return self.prefixed if pattern_type == "PREFIXED" else self.literal
@@ -97,10 +97,10 @@ class _Patterns:
                 del self._by_principal[principal]
 
     def about(self, principal: str) -> Iterator[tuple[str, str, Entry]]:
-        """Type and name of each pattern with an entry that applies to a principal."""
-        for each in _principals(principal):
-            for pattern_type, name in self._by_principal.get(each, ()):
-                for entry in self.of_type(pattern_type)[name].by_principal[each]:
+        """Yields type, name and entry of all patterns with entries that apply to a principal."""
+        for entry_principal in _principals(principal):
+            for pattern_type, name in self._by_principal.get(entry_principal, ()):
+                for entry in self.of_type(pattern_type)[name].by_principal[entry_principal]:
                     yield pattern_type, name, entry
 
     def _count_length(self, length: int, change: int) -> None:
@@ -127,10 +127,10 @@ class _Patterns:
 
 
 class AclAuthorizer:
-    """Decides from all ACLs of the cluster, which `put` and `delete` tell it.
+    """Decides by all ACLs of the cluster, which `put` and `delete` maintain.
 
-    A DENY wins over every ALLOW. Where no pattern applies to a resource, nobody may touch it, or
-    everybody where `allow_everyone_if_no_acl_found`. Super users may do all.
+    A DENY overrides every ALLOW. If no pattern applies to a resource, access is denied, unless
+    `allow_everyone_if_no_acl_found` is set. Super users may do everything.
     """
 
     def __init__(
@@ -144,10 +144,10 @@ class AclAuthorizer:
         self._types: dict[str, _Patterns] = {}
         self._decisions: dict[tuple[Principal, str, int, int, str | None], bool] = {}
 
-    # --- what the rules are
+    # --- ACLs
 
     def put(self, key: PatternKey, entries: Iterable[Entry]) -> None:
-        """These are now all entries of a pattern."""
+        """Replaces all entries of a pattern."""
         resource_type, pattern_type, name = key
         rules = _Rules(frozenset(entries))
         if not rules.entries:
@@ -157,7 +157,7 @@ class AclAuthorizer:
         self._decisions.clear()
 
     def delete(self, key: PatternKey) -> None:
-        """A pattern has no entries any more."""
+        """Removes all entries of a pattern."""
         resource_type, pattern_type, name = key
         patterns = self._types.get(resource_type)
         if patterns is not None:
@@ -165,17 +165,17 @@ class AclAuthorizer:
         self._decisions.clear()
 
     def acls(self, acl_filter: AclFilter) -> Iterator[tuple[PatternKey, list[Entry]]]:
-        """The ACLs that a filter finds, by pattern."""
+        """Yields the ACLs that match a filter, by pattern."""
         for resource_type, patterns in self._types.items():
             for pattern_type in ("LITERAL", "PREFIXED"):
                 for name, rules in patterns.of_type(pattern_type).items():
                     key = (resource_type, pattern_type, name)
                     if acl_filter.matches_pattern(key):
-                        found = [e for e in rules.entries if acl_filter.matches_entry(e)]
-                        if found:
-                            yield key, found
+                        entries = [e for e in rules.entries if acl_filter.matches_entry(e)]
+                        if entries:
+                            yield key, entries
 
-    # --- what they mean
+    # --- decisions
 
     def authorize(
         self,
@@ -185,34 +185,34 @@ class AclAuthorizer:
         resource_type: ResourceType,
         resource_name: str,
     ) -> bool:
-        """Whether a principal at an address may do this to this resource."""
-        question = (principal, host, operation, resource_type, resource_name)
-        known = self._decisions.get(question)
-        if known is not None:
-            return known
+        """Returns whether a principal at an address may do an operation on a resource."""
+        query = (principal, host, operation, resource_type, resource_name)
+        cached = self._decisions.get(query)
+        if cached is not None:
+            return cached
         decision = self._decide(
-            str(principal), host, operation.name, resource_type.name, question[4]
+            str(principal), host, operation.name, resource_type.name, resource_name
         )
-        return self._remember(question, decision)
+        return self._cache(query, decision)
 
     def authorize_by_resource_type(
         self, principal: Principal, host: str, operation: AclOperation, resource_type: ResourceType
     ) -> bool:
-        """Whether there can be a resource of this type to which the principal may do this.
+        """Returns whether the principal may do the operation on some resource of this type.
 
-        Such a client may use idempotent producing (KIP-679).
+        Such a client may use an idempotent producer (KIP-679).
         """
-        question = (principal, host, operation, resource_type, None)
-        known = self._decisions.get(question)
-        if known is not None:
-            return known
+        query = (principal, host, operation, resource_type, None)
+        cached = self._decisions.get(query)
+        if cached is not None:
+            return cached
         decision = self._decide_by_type(str(principal), host, operation.name, resource_type.name)
-        return self._remember(question, decision)
+        return self._cache(query, decision)
 
     def authorized_operations(
         self, principal: Principal, host: str, resource_type: ResourceType, resource_name: str
     ) -> int:
-        """All that the principal may do to a resource, one bit for each operation."""
+        """Returns the bit set of the operations that the principal may do on a resource."""
         return operation_bits(
             tuple(
                 operation
@@ -221,12 +221,10 @@ class AclAuthorizer:
             )
         )
 
-    def _remember(
-        self, question: tuple[Principal, str, int, int, str | None], decision: bool
-    ) -> bool:
+    def _cache(self, query: tuple[Principal, str, int, int, str | None], decision: bool) -> bool:
         if len(self._decisions) >= CACHE_LIMIT:
             self._decisions.clear()
-        self._decisions[question] = decision
+        self._decisions[query] = decision
         return decision
 
     def _decide(
@@ -238,17 +236,17 @@ class AclAuthorizer:
         if patterns is None:
             return self._default
         allowing = _IMPLIES.get(operation) or frozenset({"ALL", operation})
-        allowed = found = False
+        is_allowed = has_pattern = False
         for rules in patterns.applying_to(name):
-            found = True
+            has_pattern = True
             for _, entry_host, entry_operation, permission in rules.of(principal):
                 if entry_host != host and entry_host != WILDCARD:
                     continue
                 if permission == "ALLOW":
-                    allowed = allowed or entry_operation in allowing
+                    is_allowed = is_allowed or entry_operation in allowing
                 elif entry_operation == operation or entry_operation == "ALL":
                     return False
-        return allowed if found else self._default
+        return is_allowed if has_pattern else self._default
 
     def _decide_by_type(
         self, principal: str, host: str, operation: str, resource_type: str

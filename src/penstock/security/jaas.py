@@ -1,4 +1,4 @@
-"""The `sasl.jaas.config` format: a Java class, a flag, options, a semicolon (X2)."""
+"""The format of `sasl.jaas.config`: a login module class, a flag, options and a semicolon (X2)."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ _CONTROL = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 
 
 class LoginModule(NamedTuple):
-    """One entry of the configuration."""
+    """One entry of the configuration. The repr has no values of options."""
 
     name: str
     flag: str
@@ -38,12 +38,12 @@ class LoginModule(NamedTuple):
 
 class _Token(NamedTuple):
     sign: bool
-    """`=` or `;`, as opposed to a word."""
+    """Whether it is `=` or `;`."""
     text: str
 
 
 def _invalid(reason: str) -> KafkaError:
-    # The text itself holds passwords: it is never quoted.
+    # The text contains passwords, so errors never quote it.
     return KafkaError(ErrorCode.INVALID_CONFIG, f"sasl.jaas.config: {reason}")
 
 
@@ -74,7 +74,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 def parse_jaas(text: str) -> list[LoginModule]:
-    """The entries of a configuration, at least one."""
+    """Returns the entries of a configuration, at least one; raises KafkaError if it is invalid."""
     tokens = _tokens(text)
     modules = []
     for first in tokens:
@@ -100,7 +100,7 @@ def _entry(name: str, tokens: Iterator[_Token]) -> LoginModule:
             raise _invalid("an option has no name before '='")
         equals, value = next(tokens, None), next(tokens, None)
         if equals != (True, "=") or value is None or value.sign:
-            # Its name is not shown: it may be the second half of a password with a space.
+            # The name is not shown: it may be a part of a password with a space.
             raise _invalid(
                 f'option {number} has no value; write name="…", with quotes around what has spaces'
             )
@@ -109,7 +109,7 @@ def _entry(name: str, tokens: Iterator[_Token]) -> LoginModule:
 
 
 def login_module(text: str, name: str) -> LoginModule:
-    """The only entry of a configuration, which must be of the class `name`."""
+    """Returns the only entry of a configuration, which must have the class `name`."""
     modules = parse_jaas(text)
     if len(modules) != 1:
         raise _invalid(f"it has {len(modules)} login modules, but one is expected")
@@ -119,7 +119,7 @@ def login_module(text: str, name: str) -> LoginModule:
 
 
 def plain_users(text: str) -> dict[str, str]:
-    """The passwords by user name that `user_<name>="…"` options of the PLAIN module give."""
+    """Returns the passwords by user name of the `user_<name>="…"` options of the PLAIN module."""
     options = login_module(text, PLAIN_LOGIN_MODULE).options
     return {
         key.removeprefix(_USER_OPTION): value

@@ -1,4 +1,4 @@
-"""Who a connection speaks for, and how a certificate's subject becomes a name (X2)."""
+"""Principals, and the mapping of certificate subjects to names (X2)."""
 
 import re
 from typing import NamedTuple
@@ -17,7 +17,7 @@ class Principal(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Principal":
-        """Read `kind:name`; the name may itself contain colons."""
+        """Parses `kind:name`; the name may contain colons."""
         kind, colon, name = text.partition(":")
         if not colon:
             raise KafkaError(
@@ -38,7 +38,7 @@ _REFERENCE = re.compile(r"\\(.)|\$(\d+)|\$\{(\w+)\}|(\\$|\$)", re.DOTALL)
 
 
 class _Rule:
-    """Rewrites the subjects that its pattern matches as a whole."""
+    """Rewrites subjects that its pattern matches completely."""
 
     def __init__(self, pattern: str, replacement: str, case: str) -> None:
         # Java writes a named group without Python's P.
@@ -72,8 +72,8 @@ class _Rule:
                 return str(escaped)
             if name is not None:
                 return match[name] or ""
-            # As many digits as still name a group; the others are text, as the whole is where
-            # not even the first digit names one.
+            # As many digits as name a group; the others are text. If not even the first digit
+            # names a group, all of it is text.
             digits = len(number)
             while digits > 1 and int(number[:digits]) > groups:
                 digits -= 1
@@ -85,11 +85,11 @@ class _Rule:
 
 
 class SslPrincipalMapper:
-    """`ssl.principal.mapping.rules`: the first rule that fits names the client.
+    """Applies `ssl.principal.mapping.rules`: the first rule that matches gives the name.
 
-    Rules are separated by commas. `DEFAULT` takes the subject as it is. A
-    `RULE:pattern/replacement/` takes those that the pattern matches as a whole, with `$1` … in the
-    replacement for its groups; a final `L` or `U` changes the case.
+    Rules are separated by commas. `DEFAULT` uses the subject as it is. `RULE:pattern/replacement/`
+    applies if the pattern matches completely, with `$1` … in the replacement for its groups; a
+    final `L` or `U` changes the case.
     """
 
     def __init__(self, rules: str = "DEFAULT") -> None:
@@ -118,7 +118,10 @@ class SslPrincipalMapper:
         )
 
     def name(self, subject: str) -> str:
-        """The name for a certificate's distinguished name, written as RFC 2253 has it."""
+        """Returns the name for a distinguished name in RFC 2253 form.
+
+        Raises KafkaError if no rule applies.
+        """
         for rule in self._rules:
             name = subject if rule is None else rule.apply(subject)
             if name is not None:

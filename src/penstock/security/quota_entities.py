@@ -1,4 +1,4 @@
-"""Quotas as clients describe and alter them: entities, keys and values (X4)."""
+"""Quota entities, keys and values, as DescribeClientQuotas and AlterClientQuotas have them (X4)."""
 
 from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
@@ -8,10 +8,10 @@ from typing import NamedTuple, TypeAlias
 from penstock.core.errors import ErrorCode, KafkaError
 
 Entity: TypeAlias = tuple[tuple[str, str], ...]
-"""Kinds and names, such as `(("users", "ann"), ("clients", "x"))`, as a `ConfigKey` has them."""
+"""Kinds and names, such as `(("users", "ann"), ("clients", "x"))`, as in a `ConfigKey`."""
 
 DEFAULT_NAME = "<default>"
-"""The name of the entity that stands for all that have no quota of their own."""
+"""The name of the entity whose quota applies to entities without their own."""
 
 PRODUCER_BYTE_RATE = "producer_byte_rate"
 CONSUMER_BYTE_RATE = "consumer_byte_rate"
@@ -21,7 +21,7 @@ CONNECTION_CREATION_RATE = "connection_creation_rate"
 
 _MAX_INT = 2**31 - 1
 _MAX_LONG = 2**63 - 1
-# The largest whole number, or None where fractions are fine.
+# The largest integer, or None if fractions are allowed.
 _CLIENT_KEYS: dict[str, int | None] = {
     PRODUCER_BYTE_RATE: _MAX_LONG,
     CONSUMER_BYTE_RATE: _MAX_LONG,
@@ -31,7 +31,7 @@ _CLIENT_KEYS: dict[str, int | None] = {
 _IP_KEYS: dict[str, int | None] = {CONNECTION_CREATION_RATE: _MAX_INT}
 QUOTA_KEYS = frozenset(_CLIENT_KEYS) | frozenset(_IP_KEYS)
 
-# In the order in which an entity names them.
+# In the order within an entity.
 _KINDS = {"user": "users", "client-id": "clients", "ip": "ips"}
 _TYPES = {kind: entity_type for entity_type, kind in _KINDS.items()}
 
@@ -41,14 +41,14 @@ def _invalid(reason: str) -> KafkaError:
 
 
 def canonical_ip(address: str) -> str:
-    """The one way to write an address; ValueError where it is none."""
+    """Returns the canonical form of an IP address; raises ValueError if it is not one."""
     return str(ip_address(address))
 
 
 def entity_of_wire(parts: Iterable[tuple[str, str | None]]) -> Entity:
-    """The entity that AlterClientQuotas names by types and names, where None is the default.
+    """Converts the types and names of AlterClientQuotas, where None stands for the default.
 
-    `INVALID_REQUEST` where there is no such entity.
+    Raises INVALID_REQUEST if they are not a valid entity.
     """
     names: dict[str, str] = {}
     for entity_type, name in parts:
@@ -77,12 +77,12 @@ def entity_of_wire(parts: Iterable[tuple[str, str | None]]) -> Entity:
 
 
 def entity_to_wire(entity: Entity) -> list[tuple[str, str | None]]:
-    """The reverse of `entity_of_wire`."""
+    """Converts an entity to types and names: the reverse of `entity_of_wire`."""
     return [(_TYPES[kind], None if name == DEFAULT_NAME else name) for kind, name in entity]
 
 
 def quota_values(values: Mapping[str, str]) -> dict[str, float]:
-    """The quotas among the settings of an entity."""
+    """Returns the quotas among the configs of an entity."""
     return {key: _number(key, text) for key, text in values.items() if key in QUOTA_KEYS}
 
 
@@ -91,16 +91,17 @@ def _number(key: str, text: str) -> float:
         return float(text)
     except ValueError as error:
         raise KafkaError(
-            ErrorCode.INVALID_CONFIG, f"the quota {key} is stored as {text!r}, which is no number"
+            ErrorCode.INVALID_CONFIG,
+            f"the quota {key} is stored as {text!r}, which is not a number",
         ) from error
 
 
 def altered_values(
     entity: Entity, values: Mapping[str, str], changes: Iterable[tuple[str, float | None]]
 ) -> dict[str, str]:
-    """The settings of an entity after the changes of AlterClientQuotas; None removes a quota.
+    """Returns the configs of an entity after the changes of AlterClientQuotas.
 
-    `INVALID_REQUEST` where a change is not possible; then nothing is changed.
+    None as a value removes a quota. Raises INVALID_REQUEST if one of the changes is not valid.
     """
     keys = _IP_KEYS if entity[0][0] == "ips" else _CLIENT_KEYS
     altered = dict(values)
@@ -110,14 +111,14 @@ def altered_values(
             raise _invalid(f"the quota {key} is given twice for one entity")
         seen.add(key)
         if value is None:
-            if key in QUOTA_KEYS:  # other settings of a user are not this request's business
+            if key in QUOTA_KEYS:  # a user may have other configs: credentials
                 altered.pop(key, None)
         else:
-            altered[key] = _checked(keys, key, value)
+            altered[key] = _quota_text(keys, key, value)
     return altered
 
 
-def _checked(keys: Mapping[str, int | None], key: str, value: float) -> str:
+def _quota_text(keys: Mapping[str, int | None], key: str, value: float) -> str:
     if key not in keys:
         raise _invalid(f"this entity has no quota {key!r}; it has {', '.join(keys)}")
     if value <= 0 or isnan(value):
@@ -133,20 +134,20 @@ def _checked(keys: Mapping[str, int | None], key: str, value: float) -> str:
 
 
 class QuotaFilter(NamedTuple):
-    """Which entities DescribeClientQuotas is about."""
+    """The entities that DescribeClientQuotas selects."""
 
     exact: Mapping[str, str | None]
-    """The name that an entity type must have; None is the default's."""
+    """The required name by entity type; None stands for the default."""
     any_name: frozenset[str]
-    """Entity types that must be there, whatever the name."""
+    """Required entity types with any name."""
     strict: bool
-    """No other types may be there."""
+    """Whether other entity types are excluded."""
 
     @classmethod
     def of_wire(
         cls, components: Iterable[tuple[str, int, str | None]], strict: bool
     ) -> "QuotaFilter":
-        """From entity types, match types (0 exact, 1 default, 2 any) and names of a request."""
+        """Converts entity types, match types (0 exact, 1 default, 2 any) and names of a request."""
         exact: dict[str, str | None] = {}
         any_name: set[str] = set()
         for entity_type, match_type, match in components:
@@ -170,11 +171,11 @@ class QuotaFilter(NamedTuple):
                 exact[entity_type] = match
         types = exact.keys() | any_name
         if "ip" in types and len(types) > 1:
-            raise _invalid("a quota filter cannot ask for ip together with user or client-id")
+            raise _invalid("a quota filter cannot combine ip with user or client-id")
         return cls(exact, frozenset(any_name), strict)
 
     def matches(self, entity: Entity) -> bool:
-        """Whether it is one of them. What has no quotas, such as a topic, never is."""
+        """Returns whether the filter selects an entity; never for those without quotas: topics."""
         if not all(kind in _TYPES for kind, _ in entity):
             return False
         names = dict(entity_to_wire(entity))

@@ -1,6 +1,6 @@
-"""How fast something happens, and how long to wait for it to be slow enough again (X4).
+"""Measured rates and token buckets, and the throttle times that follow from them (X4).
 
-The arithmetic is Kafka's, sample by sample, so that clients are held back exactly as long.
+The arithmetic is Kafka's, sample by sample, so that clients are throttled for the same time.
 """
 
 from math import floor
@@ -9,15 +9,15 @@ MAX_THROTTLE_MS = 2**31 - 1
 
 
 def round_half_up(value: float) -> int:
-    """Java's Math.round."""
+    """Rounds like Java's Math.round."""
     return floor(value + 0.5)
 
 
 class SampledRate:
-    """Amounts per second over the last windows, the current one included.
+    """The rate per second over the last windows, including the current one.
 
-    A window starts with the first amount after the previous one has ended. There are `window_num`
-    of them and one more, which may reach into the time that counts.
+    A window starts with the first amount after the previous one has ended. There is one window more
+    than `window_num`, because the oldest may overlap the measured time.
     """
 
     __slots__ = ("_current", "_last", "_num", "_size_ms", "_start", "_value")
@@ -26,13 +26,13 @@ class SampledRate:
         self._num = window_num
         self._size_ms = window_size_ms
         self._current = 0
-        # Of each sample: when it started, when it was last added to, and its sum.
+        # Of each sample: its start, the time of its last amount, and its sum.
         self._start: list[int] = []
         self._last: list[int] = []
         self._value: list[float] = []
 
     def record(self, amount: float, now_ms: int) -> None:
-        """Add an amount, or take one back where it is negative."""
+        """Adds an amount; a negative one takes an earlier amount back."""
         current = self._current
         if not self._start:
             self._append(now_ms)
@@ -55,7 +55,7 @@ class SampledRate:
         self._value[sample] = 0.0
 
     def window_ms(self, now_ms: int) -> int:
-        """The time that the rate is about: never less than the full windows that are kept."""
+        """Returns the measured time: never less than all windows but one."""
         if not self._start:
             self._append(now_ms)
         expired = now_ms - self._num * self._size_ms
@@ -69,7 +69,7 @@ class SampledRate:
         return max(elapsed, 1)
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """How long nothing may come for the rate to be within the limit again; 0 if it is now."""
+        """Returns how long to pause until the rate is within the limit; 0 if it is now."""
         window_ms = self.window_ms(now_ms)
         rate = sum(self._value) / (window_ms / 1000)
         if rate <= limit:
@@ -78,23 +78,23 @@ class SampledRate:
 
 
 class TokenBucket:
-    """Tokens that come back at a steady rate, up to what all windows together would give.
+    """Tokens that are refilled at a constant rate, up to the sum of all windows.
 
-    It may go below zero: then one waits until it is at zero again.
+    The balance may become negative; the throttle time lasts until it is zero again.
     """
 
     __slots__ = ("_seconds", "_tokens", "_updated_ms", "rate")
 
     def __init__(self, rate: float, window_num: int, window_size_ms: int, now_ms: int) -> None:
         self.rate = rate
-        """Tokens per second. It may be changed; what is in the bucket stays."""
+        """Tokens per second. A change keeps the balance."""
         self._seconds = window_num * window_size_ms / 1000
         self._tokens = self.burst
         self._updated_ms = now_ms
 
     @property
     def burst(self) -> float:
-        """The most that it holds."""
+        """The capacity."""
         return self._seconds * self.rate
 
     def tokens(self, now_ms: int) -> float:
@@ -107,7 +107,7 @@ class TokenBucket:
         self._tokens = min(self.burst, self.tokens(now_ms) - amount)
 
     def throttle_ms(self, now_ms: int) -> int:
-        """How long until it is at zero again; 0 if it is not below."""
+        """Returns how long until the balance is zero again; 0 if it is not negative."""
         tokens = self.tokens(now_ms)
         if tokens >= 0:
             return 0

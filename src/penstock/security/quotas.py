@@ -1,4 +1,4 @@
-"""Client quotas: how fast clients may go, and how long to hold back one that is faster (X4)."""
+"""Client quotas: limits by user, client id and address, and throttle times (X4)."""
 
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeAlias, TypeVar
@@ -17,52 +17,52 @@ from penstock.security.quota_entities import (
 )
 from penstock.security.quota_rate import SampledRate, TokenBucket
 
-_REMEMBERED = 10_000
+_MAX_CACHED = 10_000
 
 Tag: TypeAlias = tuple[str, str]
-"""User and client id that share a meter; empty where the quota is not about the one or other."""
+"""User and client id that share a meter; empty if the quota does not depend on it."""
 
 Meter = TypeVar("Meter")
 
 
 class _Limits:
-    """The quotas of one key, and which of them applies to a client.
+    """The quotas of one key, and the one that applies to a client.
 
     From the most specific to the least: user and client id, user and default client, user, default
     user and client id, default user and default client, default user, client id, default client.
     """
 
-    __slots__ = ("_limits", "_remembered")
+    __slots__ = ("_cache", "_limits")
 
     def __init__(self) -> None:
         self._limits: dict[tuple[str | None, str | None], float] = {}
-        self._remembered: dict[tuple[str, str], tuple[Tag, float] | None] = {}
+        self._cache: dict[tuple[str, str], tuple[Tag, float] | None] = {}
 
     def __bool__(self) -> bool:
         return bool(self._limits)
 
     def put(self, user: str | None, client_id: str | None, limit: float | None) -> None:
-        """Set a quota, or remove it where the limit is None."""
+        """Sets a quota, or removes it if the limit is None."""
         if limit is None:
             self._limits.pop((user, client_id), None)
         else:
             self._limits[user, client_id] = limit
-        self._remembered.clear()
+        self._cache.clear()
 
     def find(self, user: str, client_id: str) -> tuple[Tag, float] | None:
-        """The limit of a client, and with whom it shares it; None where there is none."""
+        """Returns the tag and the limit of a client; None if it has no quota."""
         try:
-            return self._remembered[user, client_id]
+            return self._cache[user, client_id]
         except KeyError:
-            if len(self._remembered) >= _REMEMBERED:
-                self._remembered.clear()
-            found = self._remembered[user, client_id] = self._search(user, client_id)
-            return found
+            if len(self._cache) >= _MAX_CACHED:
+                self._cache.clear()
+            match = self._cache[user, client_id] = self._search(user, client_id)
+            return match
 
     def _search(self, user: str, client_id: str) -> tuple[Tag, float] | None:
         levels: list[tuple[str | None, str | None, Tag]] = []
         for name in (user, DEFAULT_NAME):
-            if client_id:  # a client without an id falls under no quota of clients
+            if client_id:  # quotas of client ids do not apply to a client without one
                 levels.append((name, client_id, (user, client_id)))
                 levels.append((name, DEFAULT_NAME, (user, client_id)))
             levels.append((name, None, (user, "")))
@@ -77,23 +77,23 @@ class _Limits:
 
 
 class _Meters(Generic[Meter]):
-    """What was measured for each tag. What a new meter would do as well is forgotten.
+    """The meters by tag. Meters in their initial state are dropped.
 
-    There are two generations: each `span_ms` the older one goes, and what was not used in between
-    with it.
+    There are two generations: every `span_ms` the older one is dropped, with the meters that were
+    not used in between.
     """
 
-    __slots__ = ("_make", "_older", "_recent", "_rotate_at", "_span_ms", "_spent")
+    __slots__ = ("_is_initial", "_make", "_older", "_recent", "_rotate_at", "_span_ms")
 
     def __init__(
         self,
         span_ms: int,
         make: Callable[[float, int], Meter],
-        spent: Callable[[Meter, int], bool],
+        is_initial: Callable[[Meter, int], bool],
     ) -> None:
         self._span_ms = span_ms
         self._make = make
-        self._spent = spent
+        self._is_initial = is_initial
         self._recent: dict[Tag, Meter] = {}
         self._older: dict[Tag, Meter] = {}
         self._rotate_at = 0
@@ -117,17 +117,17 @@ class _Meters(Generic[Meter]):
         return meter
 
     def _rotate(self, now_ms: int) -> None:
-        kept = {tag: m for tag, m in self._older.items() if not self._spent(m, now_ms)}
-        self._older = {**kept, **self._recent}
+        in_use = {tag: m for tag, m in self._older.items() if not self._is_initial(m, now_ms)}
+        self._older = {**in_use, **self._recent}
         self._recent = {}
         self._rotate_at = now_ms + self._span_ms
 
 
-def _rate_is_spent(_rate: SampledRate, _now_ms: int) -> bool:
-    return True  # unused for as long as all windows: all its samples are over
+def _is_initial_rate(_rate: SampledRate, _now_ms: int) -> bool:
+    return True  # unused for as long as all windows, so all samples have expired
 
 
-def _bucket_is_spent(bucket: TokenBucket, now_ms: int) -> bool:
+def _is_initial_bucket(bucket: TokenBucket, now_ms: int) -> bool:
     return bucket.tokens(now_ms) >= bucket.burst
 
 
@@ -143,14 +143,14 @@ class _RateQuota:
             return SampledRate(window_num, window_size_ms)
 
         self.limits = _Limits()
-        self.meters = _Meters(window_num * window_size_ms, make, _rate_is_spent)
+        self.meters = _Meters(window_num * window_size_ms, make, _is_initial_rate)
         self.max_throttle_ms = max_throttle_ms
 
     def record(self, user: str, client_id: str, amount: float, now_ms: int) -> int:
-        found = self.limits.find(user, client_id)
-        if found is None:
+        match = self.limits.find(user, client_id)
+        if match is None:
             return 0
-        tag, limit = found
+        tag, limit = match
         rate = self.meters.get(tag, limit, now_ms)
         rate.record(amount, now_ms)
         throttle_ms = rate.throttle_ms(limit, now_ms)
@@ -159,22 +159,22 @@ class _RateQuota:
         return throttle_ms
 
     def unrecord(self, user: str, client_id: str, amount: float, now_ms: int) -> None:
-        found = self.limits.find(user, client_id)
-        if found is not None:
-            self.meters.get(found[0], found[1], now_ms).record(-amount, now_ms)
+        match = self.limits.find(user, client_id)
+        if match is not None:
+            self.meters.get(*match, now_ms).record(-amount, now_ms)
 
 
 class MutationQuota:
-    """The quota on partitions created and deleted, for one request.
+    """The quota on created and deleted partitions, for one request.
 
-    Strict, it refuses all that comes when the quota is used up, and lets all pass before. Otherwise
-    it refuses nothing, and only tells how long to hold the client back.
+    A strict quota refuses everything once it is exhausted. Otherwise nothing is refused, and the
+    client is only throttled.
     """
 
     __slots__ = ("_bucket", "_recorded_ms", "_strict", "_throttle_ms")
 
     def __init__(self, bucket: TokenBucket | None, strict: bool) -> None:
-        """Without a bucket there is no limit."""
+        """Without a bucket there is no quota."""
         self._bucket = bucket
         self._strict = strict
         self._throttle_ms = 0
@@ -182,11 +182,11 @@ class MutationQuota:
 
     @property
     def exceeded(self) -> bool:
-        """Something was refused."""
+        """Whether something was refused."""
         return self._strict and self._throttle_ms > 0
 
     def record(self, partitions: float, now_ms: int) -> None:
-        """Count partitions; `THROTTLING_QUOTA_EXCEEDED` where they must not be touched now."""
+        """Counts partitions; raises THROTTLING_QUOTA_EXCEEDED if a strict quota is exhausted."""
         bucket = self._bucket
         if bucket is None:
             return
@@ -198,22 +198,22 @@ class MutationQuota:
             if self._strict:
                 raise KafkaError(
                     ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-                    f"the quota {CONTROLLER_MUTATION_RATE} is used up;"
+                    f"the quota {CONTROLLER_MUTATION_RATE} is exhausted;"
                     f" try again in {self._throttle_ms} ms",
                 )
         elif self._strict:
             bucket.take(partitions, now_ms)
 
     def throttle_ms(self, now_ms: int) -> int:
-        """How long the client must still wait."""
+        """Returns the rest of the throttle time."""
         return max(0, self._throttle_ms - (now_ms - self._recorded_ms))
 
 
 class ClientQuotas:
-    """All quotas of the cluster, which `put` and `delete` tell it, and what was used of them.
+    """All quotas of the cluster, which `put` and `delete` maintain, and their usage.
 
-    `enabled` is False while there is none: then there is no need to ask. All times are milliseconds
-    that never go backwards; a result of 0 means that the client need not wait.
+    `enabled` is False while there are none. All times are monotonic milliseconds. The `record_…`
+    methods return the throttle time; 0 means that the client is not throttled.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ class ClientQuotas:
         self._produce = _RateQuota(window_num, window_size_ms)
         self._fetch = _RateQuota(window_num, window_size_ms)
         self._request = _RateQuota(window_num, window_size_ms, max_throttle_ms=window_size_ms)
-        # An address stands where a user does otherwise.
+        # The address takes the place of the user.
         self._connections = _RateQuota(window_num, window_size_ms, max_throttle_ms=window_size_ms)
         self._mutations = _Limits()
 
@@ -237,7 +237,7 @@ class ClientQuotas:
             return TokenBucket(rate, controller_window_num, controller_window_size_ms, now_ms)
 
         span_ms = controller_window_num * controller_window_size_ms
-        self._buckets = _Meters(span_ms, bucket, _bucket_is_spent)
+        self._buckets = _Meters(span_ms, bucket, _is_initial_bucket)
         self._client_limits = {
             PRODUCER_BYTE_RATE: self._produce.limits,
             CONSUMER_BYTE_RATE: self._fetch.limits,
@@ -246,20 +246,20 @@ class ClientQuotas:
         }
         self._ip_limits = {CONNECTION_CREATION_RATE: self._connections.limits}
 
-    # --- what the quotas are
+    # --- quotas
 
     def put(self, entity: Entity, values: Mapping[str, str]) -> None:
-        """These are now all settings of an entity; those that are no quotas do not matter."""
+        """Replaces the quotas of an entity by those among its configs."""
         names = dict(entity)
         quotas = quota_values(values)
         if "ips" in names:
-            address = _known_ip(names["ips"])
+            address = _canonical_or_text(names["ips"])
             self._set(self._ip_limits, address, None, quotas)
         elif names.keys() <= {"users", "clients"} and names:
             self._set(self._client_limits, names.get("users"), names.get("clients"), quotas)
 
     def delete(self, entity: Entity) -> None:
-        """An entity has no settings any more."""
+        """Removes the quotas of an entity."""
         self.put(entity, {})
 
     def _set(
@@ -279,39 +279,35 @@ class ClientQuotas:
         everything = (*self._client_limits.values(), *self._ip_limits.values())
         self.enabled = any(everything)
 
-    # --- what was used of them
+    # --- usage
 
     def record_produce(self, user: str, client_id: str, size: int, now_ms: int) -> int:
-        """A client sent records of this many bytes: how many milliseconds must it wait?"""
+        """Records that a client sent so many bytes of records."""
         return self._produce.record(user, client_id, size, now_ms) if self.enabled else 0
 
     def record_fetch(self, user: str, client_id: str, size: int, now_ms: int) -> int:
-        """A client is about to get this many bytes: how many milliseconds must it wait?
+        """Records that a client is about to receive so many bytes.
 
-        Where it must wait, for this quota or the one on requests, it gets an empty response, and
-        `unrecord_fetch` takes the bytes back.
+        If it is throttled, it receives no records, and `unrecord_fetch` takes the bytes back.
         """
         return self._fetch.record(user, client_id, size, now_ms) if self.enabled else 0
 
     def unrecord_fetch(self, user: str, client_id: str, size: int, now_ms: int) -> None:
-        """The bytes that `record_fetch` counted are not sent."""
+        """Takes bytes back that `record_fetch` counted and that are not sent."""
         if self.enabled:
             self._fetch.unrecord(user, client_id, size, now_ms)
 
     def max_fetch_bytes(self, user: str, client_id: str) -> float:
-        """What a client may get at once without having to wait for certain; may be infinite."""
-        found = self._fetch.limits.find(user, client_id) if self.enabled else None
-        return float("inf") if found is None else found[1] * self._window_ms / 1000
+        """Returns how many bytes a client may receive at once within its quota; may be infinite."""
+        match = self._fetch.limits.find(user, client_id) if self.enabled else None
+        return float("inf") if match is None else match[1] * self._window_ms / 1000
 
     def record_request(self, user: str, client_id: str, seconds: float, now_ms: int) -> int:
-        """A request took this long to handle: how many milliseconds must the client wait?"""
+        """Records the time that a request took."""
         return self._request.record(user, client_id, seconds * 100, now_ms) if self.enabled else 0
 
     def record_connection(self, address: str, now_ms: int) -> int:
-        """Someone connects: for how many milliseconds must the connection not be taken?
-
-        Where it must wait, it does not count: it is closed after that time.
-        """
+        """Records a new connection. A throttled one does not count; it is closed afterwards."""
         if not self.enabled:
             return 0
         quota = self._connections
@@ -321,22 +317,22 @@ class ClientQuotas:
         return throttle_ms
 
     def mutation_quota(self, user: str, client_id: str, strict: bool, now_ms: int) -> MutationQuota:
-        """The quota on changes of partitions, for one request.
+        """Returns the quota on created and deleted partitions, for one request.
 
-        It is strict from the version on in which clients know the error: CreateTopics 6,
+        It is strict from the version in which clients know the error: CreateTopics 6,
         CreatePartitions 3, DeleteTopics 5.
         """
-        found = self._mutations.find(user, client_id) if self.enabled else None
-        if found is None:
+        match = self._mutations.find(user, client_id) if self.enabled else None
+        if match is None:
             return MutationQuota(None, strict)
-        tag, rate = found
+        tag, rate = match
         bucket = self._buckets.get(tag, rate, now_ms)
         bucket.rate = rate
         return MutationQuota(bucket, strict)
 
 
-def _known_ip(name: str) -> str:
-    """An address as connections have it; another name, which none has, is left alone."""
+def _canonical_or_text(name: str) -> str:
+    """Returns the canonical form of an address; any other text is unchanged."""
     try:
         return name if name == DEFAULT_NAME else canonical_ip(name)
     except ValueError:

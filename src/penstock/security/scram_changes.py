@@ -1,4 +1,4 @@
-"""What an AlterUserScramCredentials request does, user by user (X2)."""
+"""The changes of an AlterUserScramCredentials request, checked user by user (X2)."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -14,14 +14,14 @@ from penstock.security.scram_credential import (
 
 
 class ScramDeletion(NamedTuple):
-    """Take a credential away; `mechanism` is the number on the wire."""
+    """Deletes a credential; `mechanism` is the number in the protocol."""
 
     user: str
     mechanism: int
 
 
 class ScramUpsertion(NamedTuple):
-    """Give a user a credential; `mechanism` is the number on the wire."""
+    """Sets a credential; `mechanism` is the number in the protocol."""
 
     user: str
     mechanism: int
@@ -31,7 +31,7 @@ class ScramUpsertion(NamedTuple):
 
 
 class ScramChange(NamedTuple):
-    """A credential that is set, or removed where `credential` is None."""
+    """A credential to set, or to delete if `credential` is None."""
 
     user: str
     mechanism: ScramMechanism
@@ -39,7 +39,7 @@ class ScramChange(NamedTuple):
 
 
 class ScramChanges(NamedTuple):
-    """What to change, and the users for whom nothing can be changed. Every user is in one."""
+    """The changes, and the errors of the other users. Every user is in one of them."""
 
     changes: list[ScramChange]
     errors: dict[str, KafkaError]
@@ -50,7 +50,7 @@ def plan_scram_changes(
     upsertions: Sequence[ScramUpsertion],
     exists: Callable[[str, ScramMechanism], bool],
 ) -> ScramChanges:
-    """Check a request as Kafka does: a user may appear once in it, whatever the mechanism."""
+    """Returns the checked changes; a user may appear only once, whatever the mechanism."""
     changes: dict[str, ScramChange] = {}
     errors: dict[str, KafkaError] = {}
     requested: list[ScramDeletion | ScramUpsertion] = [*deletions, *upsertions]
@@ -80,10 +80,12 @@ def _mechanism(user: str, number: int) -> ScramMechanism:
     try:
         return ScramMechanism(number)
     except ValueError as error:
-        known = ", ".join(f"{each.value} ({each.mechanism_name})" for each in ScramMechanism)
+        valid = ", ".join(
+            f"{mechanism.value} ({mechanism.mechanism_name})" for mechanism in ScramMechanism
+        )
         raise KafkaError(
             ErrorCode.UNSUPPORTED_SASL_MECHANISM,
-            f"unknown SCRAM mechanism {number}; it is one of {known}",
+            f"unknown SCRAM mechanism {number}; use one of {valid}",
         ) from error
 
 

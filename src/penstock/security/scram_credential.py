@@ -1,4 +1,4 @@
-"""SCRAM credentials: what the cluster stores instead of a password (RFC 5802, X2)."""
+"""SCRAM credentials, which the cluster stores instead of passwords (RFC 5802, X2)."""
 
 import base64
 import binascii
@@ -17,24 +17,24 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class ScramMechanism(IntEnum):
-    """The mechanisms, with their numbers in AlterUserScramCredentials."""
+    """The SCRAM mechanisms, with their numbers in AlterUserScramCredentials."""
 
     SCRAM_SHA_256 = 1
     SCRAM_SHA_512 = 2
 
     @property
     def mechanism_name(self) -> str:
-        """Its name in SASL, which is also its key among the settings of a user."""
+        """The name in SASL, which is also the key among the configs of a user."""
         return self.name.replace("_", "-")
 
     @property
     def digest(self) -> str:
-        """The hash, as hashlib names it."""
+        """The name of the hash in hashlib."""
         return "sha256" if self is ScramMechanism.SCRAM_SHA_256 else "sha512"
 
     @classmethod
     def of_name(cls, name: str) -> "ScramMechanism | None":
-        """The mechanism that SASL calls `name`; None where there is none."""
+        """Returns the mechanism with this SASL name, or None."""
         return next((mechanism for mechanism in cls if mechanism.mechanism_name == name), None)
 
     def hmac(self, key: bytes, message: bytes) -> bytes:
@@ -46,7 +46,7 @@ class ScramMechanism(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """Enough to check a password, not enough to log in with."""
+    """Keys that verify a password but do not allow a login."""
 
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)
@@ -54,7 +54,7 @@ class ScramCredential:
     iterations: int
 
     def to_text(self) -> str:
-        """As it stands among the settings of a user."""
+        """Returns the form in which it is stored among the configs of a user."""
         salt, stored, server = (
             base64.b64encode(part).decode()
             for part in (self.salt, self.stored_key, self.server_key)
@@ -63,7 +63,7 @@ class ScramCredential:
 
     @classmethod
     def from_text(cls, text: str) -> "ScramCredential":
-        """Read what `to_text` wrote; the parts may stand in any order."""
+        """Parses what `to_text` returned, in any order; raises KafkaError if it is invalid."""
         parts = dict(part.partition("=")[::2] for part in text.split(","))
         if sorted(parts) != sorted(_FIELDS):
             raise _malformed(f"it must consist of {', '.join(_FIELDS)}")
@@ -73,7 +73,7 @@ class ScramCredential:
             )
             return cls(salt, stored, server, int(parts["iterations"]))
         except (binascii.Error, ValueError) as error:
-            raise _malformed("a key is not base64, or the iterations are no number") from error
+            raise _malformed("a key is not base64, or the iterations are not a number") from error
 
 
 def _malformed(reason: str) -> KafkaError:
@@ -86,14 +86,14 @@ def _malformed(reason: str) -> KafkaError:
 def salted_password(
     mechanism: ScramMechanism, password: str, salt: bytes, iterations: int
 ) -> bytes:
-    """The slow hash of a password. Like Kafka, it takes the password's bytes as they are."""
+    """Returns the slow hash of a password. As in Kafka, the password is not normalized."""
     return hashlib.pbkdf2_hmac(mechanism.digest, password.encode(), salt, iterations)
 
 
 def credential_from_salted_password(
     mechanism: ScramMechanism, salted: bytes, salt: bytes, iterations: int
 ) -> ScramCredential:
-    """The credential for what AlterUserScramCredentials carries."""
+    """Returns the credential for a salted password of AlterUserScramCredentials."""
     stored_key = mechanism.hash(mechanism.hmac(salted, b"Client Key"))
     return ScramCredential(salt, stored_key, mechanism.hmac(salted, b"Server Key"), iterations)
 
@@ -101,13 +101,13 @@ def credential_from_salted_password(
 def credential_from_password(
     mechanism: ScramMechanism, password: str, salt: bytes, iterations: int = MIN_ITERATIONS
 ) -> ScramCredential:
-    """The credential for a password; the salt should be `random_text` of fresh random bits."""
+    """Returns the credential for a password; the salt should be `random_text` of random bits."""
     salted = salted_password(mechanism, password, salt, iterations)
     return credential_from_salted_password(mechanism, salted, salt, iterations)
 
 
 def random_text(bits: int) -> str:
-    """130 random bits as Kafka writes them in nonces and salts: a number to the base of 36."""
+    """Returns 130 random bits as Kafka writes them in nonces and salts: a number to base 36."""
     bits &= (1 << 130) - 1
     digits = ""
     while bits:
@@ -119,10 +119,10 @@ def random_text(bits: int) -> str:
 def decoy_credential(
     mechanism: ScramMechanism, secret: bytes, user: str, iterations: int = MIN_ITERATIONS
 ) -> ScramCredential:
-    """A credential for a user that does not exist: always the same one, and no password fits.
+    """Returns a credential for an unknown user: always the same one, which no password matches.
 
-    With it the exchange takes the course of a wrong password, so that nobody can find out which
-    users there are. `secret` must be the broker's own.
+    With it the exchange fails as with a wrong password, so that a client cannot find out which
+    users exist. `secret` must be known to the broker alone.
     """
     seed = user.encode(errors="surrogatepass")
     salt = random_text(int.from_bytes(hmac.digest(secret, b"salt" + seed, "sha512"), "big"))

@@ -167,7 +167,7 @@ def test_which_entities_a_filter_finds(
         ([("user", 1, "x")], "takes no name", ErrorCode.INVALID_REQUEST),
         ([("user", 2, "x")], "takes no name", ErrorCode.INVALID_REQUEST),
         ([("user", 3, None)], "match type 3", ErrorCode.INVALID_REQUEST),
-        ([("user", 2, None), ("ip", 2, None)], "together", ErrorCode.INVALID_REQUEST),
+        ([("user", 2, None), ("ip", 2, None)], "cannot combine", ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_filters_that_make_no_sense(

@@ -196,7 +196,7 @@ def test_clients_that_are_gone_leave_nothing_behind() -> None:
         quotas.record_produce("ann", f"client-{i}", 1, NOW + i * 10)
     meters = quotas._produce.meters
     assert len(meters) <= 2 * 11_000 / 10
-    assert len(quotas._produce.limits._remembered) <= 10_000
+    assert len(quotas._produce.limits._cache) <= 10_000
     quotas.delete(LEVELS[7])
     assert len(meters) == 0
 

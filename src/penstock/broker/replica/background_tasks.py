@@ -1,4 +1,4 @@
-"""What the broker does by the clock: retention, flushes, checkpoints, compaction."""
+"""Periodic work on the logs: retention, flushes, checkpoints and compaction."""
 
 import asyncio
 import logging
@@ -13,11 +13,11 @@ from penstock.storage.manager.log_manager import LogManager
 logger = logging.getLogger(__name__)
 
 _TICK_S = 0.25
-"""How late a chore may be; `flush.ms` is the one that notices."""
+"""How late a task may run; only `flush.ms` is that precise."""
 
 
 class BackgroundTasks:
-    """Two loops: one for what is quick, one that cleans on a thread."""
+    """Two loops: one for short tasks, one that runs the cleaner on a thread."""
 
     def __init__(
         self, logs: LogManager, cleaner: LogCleaner, log_flusher: LogFlusher, workers: Workers
@@ -30,10 +30,13 @@ class BackgroundTasks:
         self._stopping = asyncio.Event()
 
     def start(self) -> None:
-        self._tasks = [asyncio.create_task(self._keep()), asyncio.create_task(self._clean())]
+        self._tasks = [
+            asyncio.create_task(self._run_short_tasks()),
+            asyncio.create_task(self._run_cleaner()),
+        ]
 
     async def stop(self) -> None:
-        """Ends the loops; whatever is running on a thread is let finish, and taken over."""
+        """Ends the loops after the current work on threads has finished and been applied."""
         self._stopping.set()
         self._cleaner.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -45,17 +48,17 @@ class BackgroundTasks:
             await asyncio.wait_for(self._stopping.wait(), seconds)
         return self._stopping.is_set()
 
-    async def _keep(self) -> None:
+    async def _run_short_tasks(self) -> None:
         while not await self._stopped_within(_TICK_S):
             try:
-                await self._tidy()
+                await self._write_checkpoints()
                 self._logs.apply_retention()
                 for log, task in self._logs.due_flushes():
                     self._log_flusher.run(log, task)
             except KafkaError as error:
                 logger.error("%s", error.message)
 
-    async def _tidy(self) -> None:
+    async def _write_checkpoints(self) -> None:
         for log_dir, removal in self._logs.begin_removals():
             await self._workers.run(self._workers.flush, removal.run)
             log_dir.finish_removal(removal)
@@ -63,7 +66,7 @@ class BackgroundTasks:
             await self._workers.run(self._workers.flush, checkpoint.run)
             log_dir.finish_checkpoint(checkpoint)
 
-    async def _clean(self) -> None:
+    async def _run_cleaner(self) -> None:
         cleaner, workers = self._cleaner, self._workers
         is_stopped = False
         while not is_stopped:

@@ -1,4 +1,4 @@
-"""Flushes of logs on a thread, one at a time for each log, shared by all who wait for it."""
+"""Flushes of logs on a thread: one at a time for each log, shared by all callers that wait."""
 
 import asyncio
 import logging
@@ -10,11 +10,11 @@ from penstock.storage.log.log import Log
 
 logger = logging.getLogger(__name__)
 
-_LOOK_AGAIN_S = 0.005
+_RETRY_S = 0.005
 
 
 class LogFlusher:
-    """Runs `FlushTask`s and tells their logs how they went."""
+    """Runs `FlushTask`s and passes their outcome to the logs."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
@@ -22,9 +22,9 @@ class LogFlusher:
         self._next: dict[Log, asyncio.Future[None]] = {}
 
     def flush(self, log: Log) -> "asyncio.Future[None]":
-        """Makes what the log holds now durable; done when it is, with an error where it failed.
+        """Makes the current content of the log durable; the future completes, or fails, with it.
 
-        While a flush is under way, all who come wait for the one after it together.
+        While a flush is in progress, all callers share the one that follows it.
         """
         loop = asyncio.get_running_loop()
         if log in self._running:
@@ -36,7 +36,7 @@ class LogFlusher:
         return done
 
     def run(self, log: Log, task: FlushTask) -> None:
-        """Runs a flush that somebody else began."""
+        """Runs a flush that the caller has begun."""
         self._run(log, task, asyncio.get_running_loop().create_future())
 
     def _run(self, log: Log, task: FlushTask, done: "asyncio.Future[None]") -> None:
@@ -54,13 +54,13 @@ class LogFlusher:
     ) -> None:
         del self._running[log]
         failure = ran.exception()
-        # Of a log that was deleted or broke meanwhile there is nothing new to tell.
+        # If the log was deleted or failed during the flush, that has been reported already.
         level = logging.ERROR if log.failure is None else logging.DEBUG
         try:
             log.finish_flush(task, failure if isinstance(failure, OSError) else None)
             if failure is not None:
                 raise failure
-        except Exception as error:  # noqa: BLE001 - whoever waits is told
+        except Exception as error:  # noqa: BLE001 - the callers receive it
             logger.log(level, "flush of %s failed: %s", log.partition, error)
             _fail(done, error)
         else:
@@ -74,11 +74,11 @@ class LogFlusher:
         if done.cancelled():
             return
         while log.successor is not None:
-            # It was moved to another folder, with all that was to be flushed.
+            # It was moved to another directory, with everything that was to be flushed.
             log = log.successor
         if log.local.is_busy:
-            # The cleaner's own flush, or somebody renames its files: they do not know of us.
-            asyncio.get_running_loop().call_later(_LOOK_AGAIN_S, self._begin, log, done)
+            # The cleaner flushes it, or its files are being renamed; neither notifies us.
+            asyncio.get_running_loop().call_later(_RETRY_S, self._begin, log, done)
             return
         try:
             task = log.begin_flush()
@@ -91,7 +91,7 @@ class LogFlusher:
             self._run(log, task, done)
 
     async def wait_idle(self) -> None:
-        """Waits until no flush is under way."""
+        """Waits until no flush is in progress."""
         while self._running:
             await asyncio.wait(self._running.values())
 
@@ -99,5 +99,5 @@ class LogFlusher:
 def _fail(done: "asyncio.Future[None]", error: Exception) -> None:
     if not done.cancelled():
         done.set_exception(error)
-        # Not everybody who starts a flush waits for it; the log has the error.
+        # Not every caller waits for the flush; the error is in the broker's log.
         done.exception()

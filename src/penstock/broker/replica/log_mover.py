@@ -1,4 +1,4 @@
-"""Moves of partitions between the folders of `log.dirs`, on a thread, while they are served."""
+"""Moves partitions between the directories of `log.dirs` on a thread, while they are served."""
 
 import asyncio
 import logging
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class LogMover:
-    """Runs moves one step at a time; a replica gets its new log when its move is done."""
+    """Runs moves step by step; a replica gets its new log when its move is complete."""
 
     def __init__(self, logs: LogManager, replicas: ReplicaManager, workers: Workers) -> None:
         self._logs = logs
@@ -24,7 +24,7 @@ class LogMover:
         self._stopping = False
 
     def start(self, partition: TopicPartition, path: str) -> None:
-        """Starts a move, or changes the target of one; KafkaError where that cannot be."""
+        """Starts a move, or changes its target; raises KafkaError if that is not possible."""
         move = self._logs.begin_move(partition, path)
         if move is not None:
             task = asyncio.get_running_loop().create_task(self._run(move))
@@ -32,26 +32,28 @@ class LogMover:
             task.add_done_callback(self._tasks.discard)
 
     def resume(self) -> None:
-        """Goes on with the moves that a stop interrupted."""
+        """Continues the moves that a shutdown interrupted."""
         for partition, path in self._logs.unfinished_moves():
             try:
                 self.start(partition, path)
             except KafkaError as error:
-                logger.error("%s cannot be moved on to %s: %s", partition, path, error.message)
+                logger.error(
+                    "the move of %s to %s cannot be continued: %s", partition, path, error.message
+                )
 
     async def _run(self, move: LogMove) -> None:
         partition = move.partition
-        ended = is_told = False
-        while not ended:
-            ended = self._logs.advance_move(move)
-            if move.is_done and not is_told:
-                # At once: the log before takes no more records.
+        has_ended = has_replaced_log = False
+        while not has_ended:
+            has_ended = self._logs.advance_move(move)
+            if move.is_done and not has_replaced_log:
+                # At once: the old log accepts no more records.
                 self._replicas.on_log_moved(partition)
-                is_told = True
-            if not ended:
+                has_replaced_log = True
+            if not has_ended:
                 if self._stopping and move.swap is None:
                     return
-                # Flushes and deletions wait for a swap: it does not wait for a cleaning.
+                # Flushes and deletions wait for a swap, so it must not wait for the cleaner.
                 workers = self._workers
                 pool = workers.clean if move.swap is None else workers.flush
                 await workers.run(pool, move.run)
@@ -59,6 +61,6 @@ class LogMover:
             logger.info("%s was moved from %s to %s", partition, move.source.path, move.target.path)
 
     async def close(self) -> None:
-        """Stops between two steps; what is copied is taken up again at the next start."""
+        """Stops between two steps; the next start continues with what has been copied."""
         self._stopping = True
         await asyncio.gather(*self._tasks, return_exceptions=True)

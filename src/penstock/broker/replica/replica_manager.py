@@ -1,8 +1,8 @@
-"""The partitions that this broker hosts: each is a replica, its log, and who waits for it.
+"""The replicas that this broker hosts: partition state, log and delayed fetches of each.
 
-`apply` follows the cluster's changes: it makes and deletes logs and takes over leaderships. All of
-it runs on the event loop; what waits for the disk runs on threads: `create_logs` before a change is
-told, deletions after it (`deleted` waits for them).
+`apply` follows the cluster's metadata: it creates and deletes logs and updates leaderships. All of
+it runs on the event loop. Blocking disk work runs on threads: `create_logs` before a change is
+published, deletions after it (`wait_for_deletions` waits for them).
 """
 
 import asyncio
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class Replica:
-    """A partition hosted here. `log` is None while its folder is offline."""
+    """A partition hosted here, with its log and the fetches that wait in the purgatory."""
 
     __slots__ = ("_log", "config", "delayed_committed_fetches", "delayed_fetches", "partition")
 
@@ -47,27 +47,27 @@ class Replica:
         self._log = log
         self.config = config
         self.delayed_fetches = Watchers()
-        """Fetches that may read up to the high watermark."""
+        """Delayed fetches that may read up to the high watermark."""
         self.delayed_committed_fetches = Watchers()
-        """Fetches that may read up to the last stable offset (`read_committed`)."""
+        """Delayed fetches that may read up to the last stable offset (`read_committed`)."""
 
     @property
     def log(self) -> Log:
         log = self._log
         if log is None or log.failure is not None:
             raise KafkaStorageError(
-                f"the folder of {self.partition.key} is offline: see the broker's log, mend the "
-                f"disk and restart the broker"
+                f"the log directory of {self.partition.key} is offline: see the broker's log, fix "
+                f"the disk and restart the broker"
             )
         return log
 
-    def use(self, log: Log | None) -> None:
-        """Goes on with another log of the same partition; who waits looks again."""
+    def replace_log(self, log: Log | None) -> None:
+        """Replaces the log after a move, or with None if its directory is offline."""
         self._log = log
         self.complete_delayed_fetches()
 
     def leader_log(self, current_leader_epoch: int = -1) -> Log:
-        """The log, for a client that needs the leader; KafkaError where this is not it."""
+        """Returns the log; raises KafkaError unless this broker leads, in the client's epoch."""
         code = self.partition.check_leader(current_leader_epoch)
         if code is not ErrorCode.NONE:
             raise KafkaError(code, f"{self.partition.key}: {_LEADER_ERRORS[code]}")
@@ -83,11 +83,11 @@ class Replica:
         guard: VerificationGuard | None = None,
         transaction_version: int = -1,
     ) -> LogAppendInfo:
-        """Appends as the leader, moves the high watermark and wakes who waited (P2, E7).
+        """Appends as the leader, advances the high watermark, completes delayed fetches (P2, E7).
 
-        `prepared` is what `Log.begin_append` gave for these records, once it has run. `guard` is
-        that of a transaction whose first batch here this may be; `transaction_version` counts for
-        markers.
+        `prepared` is what `Log.begin_append` returned for these records, after it has run. `guard`
+        belongs to a transaction whose first batch in the partition this may be;
+        `transaction_version` is used for markers only.
         """
         log = self._log
         partition = self.partition
@@ -110,7 +110,7 @@ class Replica:
         return info
 
     def _require_in_sync(self, partition: Partition) -> None:
-        """KafkaError where replicas are missing; more than there are is never asked for."""
+        """Raises KafkaError if too few replicas are in sync; needs at most all replicas."""
         needed = min(self.config.min_insync_replicas, len(partition.replicas))
         if len(partition.isr) < needed:
             raise KafkaError(
@@ -121,7 +121,7 @@ class Replica:
             )
 
     def advance(self, size: int) -> None:
-        """The log has `size` bytes more: moves the high watermark and tells who waits."""
+        """Advances the high watermark after an append and completes delayed fetches."""
         self._advance(self.log, size)
 
     def _advance(self, log: Log, size: int) -> None:
@@ -148,7 +148,7 @@ _LEADER_ERRORS = {
 
 
 class ReplicaManager:
-    """Finds replicas, and keeps them as the cluster's image says."""
+    """Finds replicas, and updates them when the cluster's metadata changes."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class ReplicaManager:
         workers: Workers,
         config_of: Callable[[Mapping[str, str]], TopicConfig],
     ) -> None:
-        """`config_of` gives the settings in force for a topic that has these of its own."""
+        """`config_of` returns the effective settings of a topic from its own configs."""
         self._broker_id = broker_id
         self._logs = logs
         self._image = image
@@ -172,7 +172,7 @@ class ReplicaManager:
             yield from replicas.values()
 
     def find(self, topic: str, index: int) -> Replica:
-        """The replica; KafkaError where this broker has none."""
+        """Returns the replica of a partition; raises KafkaError if this broker has none."""
         try:
             return self.by_topic[topic][index]
         except KeyError:
@@ -184,15 +184,15 @@ class ReplicaManager:
             )
         raise KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"there is no partition {index} of a topic {topic!r}: create it, or check the name",
+            f"there is no partition {index} of topic {topic!r}: create it, or check the name",
         )
 
     async def create_logs(self, changes: Sequence[Change]) -> None:
-        """Makes the logs of new partitions on a thread, before anybody is told of them.
+        """Creates the logs of new partitions on a thread, before the change is published.
 
-        What goes wrong with one shows when `apply` asks for its log.
+        The error of one log shows when `apply` opens it.
         """
-        # A partition of the same name may be on its way out.
+        # A partition of the same name may still be deleted.
         await self.wait_for_deletions()
         topics: dict[str, TopicRecord] = {}
         values: dict[str, Mapping[str, str]] = {}
@@ -216,21 +216,21 @@ class ReplicaManager:
             try:
                 creation = self._logs.begin_create(new, is_new=True)
             except KafkaError as error:
-                logger.error("logs of new partitions cannot be made: %s", error.message)
+                logger.error("logs of new partitions cannot be created: %s", error.message)
                 return
             await self._workers.run(self._workers.flush, creation.run)
             made = self._logs.finish_create(creation)
-            # Where that took a folder offline, they go to another one.
+            # If that took a directory offline, they are created in another one.
             new = [each for each in new if isinstance(made.get(each.partition), KafkaStorageError)]
 
     async def wait_for_deletions(self) -> None:
-        """Returns when the deletions of which `apply` has heard are durable."""
+        """Waits until the deletions that `apply` has started are durable."""
         if self._deletions:
             await asyncio.wait(self._deletions)
 
     def apply(self, changes: Iterable[Change]) -> None:
-        """Follows changes that the image has taken over already."""
-        gone: list[TopicPartition] = []
+        """Follows changes that the image contains already."""
+        removed: list[TopicPartition] = []
         for change in changes:
             match change:
                 case Put(PartitionRecord() as record):
@@ -238,14 +238,14 @@ class ReplicaManager:
                 case Put(ConfigRecord(entity=(("topics", topic),))):
                     self.reconfigure([topic])
                 case Delete(TopicPartition() as key):
-                    gone.append(key)
+                    removed.append(key)
                 case Delete(ConfigKey(entity=(("topics", topic),))):
                     self.reconfigure([topic])
-        if gone:
-            self._drop(gone)
+        if removed:
+            self._remove(removed)
 
     def reconfigure(self, topics: Iterable[str] | None = None) -> None:
-        """Settings have changed, of these topics or of the broker: all its logs take them over."""
+        """Applies changed settings to the logs of these topics, or of all topics for None."""
         for topic in self.by_topic if topics is None else topics:
             replicas = self.by_topic.get(topic)
             if not replicas:
@@ -258,10 +258,10 @@ class ReplicaManager:
                     log.config = config.log
 
     def on_log_moved(self, key: TopicPartition) -> None:
-        """A partition lives in another folder now: its replica goes on with the log there."""
+        """Continues with the log in another directory, after a move."""
         replica = self.by_topic.get(key.topic, {}).get(key.partition)
         if replica is not None:
-            replica.use(self._logs.get(key))
+            replica.replace_log(self._logs.get(key))
 
     def _host(self, record: PartitionRecord) -> None:
         topic = self._image.topics.get(record.topic)
@@ -271,18 +271,18 @@ class ReplicaManager:
         hosted = self.by_topic.get(record.topic, {}).get(record.partition)
         if self._broker_id not in replicas:
             if hosted is not None:
-                self._drop([record.key])
+                self._remove([record.key])
             return
         if hosted is None:
             hosted = self._create(record)
-        took_over = hosted.partition.update(
+        is_new_leader = hosted.partition.update(
             leader=record.leader,
             leader_epoch=record.leader_epoch,
             partition_epoch=record.partition_epoch,
             isr=record.isr,
             replicas=replicas,
         )
-        if took_over and hosted.partition.is_leader:
+        if is_new_leader and hosted.partition.is_leader:
             try:
                 hosted.advance(0)
             except KafkaStorageError as error:
@@ -298,15 +298,15 @@ class ReplicaManager:
                 record.key, config.log, topic_id, is_new=record.leader_epoch == 0
             )
         except KafkaError as error:
-            # The partition is offline; the others must not suffer.
+            # Only this partition is offline.
             logger.error("%s cannot be opened: %s", record.key, error.message)
         partition = Partition(record.key, topic_id, self._broker_id)
         replica = Replica(partition, log, config)
         self.by_topic.setdefault(record.topic, {})[record.partition] = replica
         return replica
 
-    def _drop(self, keys: Iterable[TopicPartition]) -> None:
-        dropped: dict[TopicPartition, Replica] = {}
+    def _remove(self, keys: Iterable[TopicPartition]) -> None:
+        removed_replicas: dict[TopicPartition, Replica] = {}
         for key in keys:
             replicas = self.by_topic.get(key.topic)
             replica = None if replicas is None else replicas.pop(key.partition, None)
@@ -315,16 +315,18 @@ class ReplicaManager:
             if not replicas:
                 del self.by_topic[key.topic]
             replica.partition.resign()
-            dropped[key] = replica
-        if not dropped:
+            removed_replicas[key] = replica
+        if not removed_replicas:
             return
-        deletion = self._workers.start(self._workers.flush, self._logs.begin_deletion(dropped))
+        deletion = self._workers.start(
+            self._workers.flush, self._logs.begin_deletion(removed_replicas)
+        )
         self._deletions.add(deletion)
-        deletion.add_done_callback(self._dropped)
-        for replica in dropped.values():
+        deletion.add_done_callback(self._on_deleted)
+        for replica in removed_replicas.values():
             replica.complete_delayed_fetches()
 
-    def _dropped(self, deletion: "asyncio.Task[list[KafkaError]]") -> None:
+    def _on_deleted(self, deletion: "asyncio.Task[list[KafkaError]]") -> None:
         self._deletions.discard(deletion)
         for error in deletion.result():
             logger.error("a log could not be deleted: %s", error.message)

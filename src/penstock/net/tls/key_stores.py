@@ -1,4 +1,4 @@
-"""Key stores and trust stores, read to PEM: PEM itself, PKCS12, and a clear word about JKS."""
+"""Key stores and trust stores as PEM: reads PEM and PKCS12, and explains how to convert JKS."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ def invalid(message: str) -> KafkaError:
 
 
 def read_store(setting: str, path: str) -> bytes:
-    """The file that a setting such as `ssl.keystore.location` names."""
+    """Returns the content of the file that a setting such as `ssl.keystore.location` names."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -28,7 +28,7 @@ def read_store(setting: str, path: str) -> bytes:
 
 
 def key_store_to_pem(path: str, data: bytes, password: str | None) -> bytes:
-    """The private key (not encrypted) and the certificates of a PKCS12 key store."""
+    """Returns the unencrypted private key and the certificates of a PKCS12 key store."""
     store = _open_pkcs12("ssl.keystore", path, data, password)
     from cryptography.hazmat.primitives.serialization import (
         Encoding,
@@ -40,13 +40,13 @@ def key_store_to_pem(path: str, data: bytes, password: str | None) -> bytes:
         raise invalid(f"ssl.keystore.location={path} has no private key with a certificate")
     key = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     return key + b"".join(
-        found.certificate.public_bytes(Encoding.PEM)
-        for found in (store.cert, *store.additional_certs)
+        entry.certificate.public_bytes(Encoding.PEM)
+        for entry in (store.cert, *store.additional_certs)
     )
 
 
 def trust_store_to_pem(path: str, data: bytes, password: str | None) -> bytes:
-    """All certificates of a PKCS12 trust store."""
+    """Returns all certificates of a PKCS12 trust store."""
     store = _open_pkcs12("ssl.truststore", path, data, password)
     from cryptography.hazmat.primitives.serialization import Encoding
 
@@ -91,7 +91,7 @@ def _open_pkcs12(
 
 @contextlib.contextmanager
 def as_file(data: bytes) -> Iterator[str]:
-    """A path for bytes that only a file name can be given for; on Linux no disk sees them."""
+    """Yields a path for bytes, for functions that only take a file; on Linux it is not on disk."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("penstock-store")
         try:

@@ -1,4 +1,4 @@
-"""Kafka's `ssl.*` settings as an SSLContext: of a listener, and what a client's has in common."""
+"""Kafka's `ssl.*` settings as an SSLContext, for listeners and, in part, for clients."""
 
 import os
 import re
@@ -32,7 +32,7 @@ _TLS_13_SUITE: Final = re.compile(r"TLS_(AES|CHACHA20)_")
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """The settings by their Kafka names, without `ssl.`; empty ones are None."""
+    """The settings by their Kafka names, without `ssl.`; an empty one is None."""
 
     keystore_type: str = "JKS"
     keystore_location: str | None = None
@@ -50,7 +50,7 @@ class TlsSettings:
 
     @classmethod
     def from_config(cls, config: Mapping[str, str | None]) -> "TlsSettings":
-        """From `ssl.keystore.type` and so on; what is not in it has Kafka's default."""
+        """Reads `ssl.keystore.type` and so on; missing settings have Kafka's defaults."""
 
         def text(name: str) -> str | None:
             return config.get("ssl." + name) or None
@@ -76,7 +76,7 @@ class TlsSettings:
 
 
 class TlsSource:
-    """The context for new connections of a listener, built anew when settings or files change."""
+    """The context for new connections of a listener; rebuilt when settings or files change."""
 
     def __init__(self, settings: TlsSettings) -> None:
         self._settings = settings
@@ -84,9 +84,9 @@ class TlsSource:
         self.context = build_context(settings)
 
     def reload(self, settings: TlsSettings | None = None) -> bool:
-        """Take new settings, or the same with files that changed; whether anything did.
+        """Applies new settings or changed files; returns whether anything has changed.
 
-        Where the new ones cannot be used this raises, and the old context stays.
+        Raises KafkaError, and keeps the old context, if the new ones cannot be used.
         """
         settings = settings or self._settings
         stamps = _stamps(settings)
@@ -99,7 +99,7 @@ class TlsSource:
 
 
 def build_context(settings: TlsSettings) -> ssl.SSLContext:
-    """The context of a server. Raises KafkaError that names the setting to be changed."""
+    """Returns the context of a server; raises KafkaError that names the setting to change."""
     context = new_context(ssl.PROTOCOL_TLS_SERVER, settings)
     if not load_key(context, settings):
         raise invalid(
@@ -110,7 +110,7 @@ def build_context(settings: TlsSettings) -> ssl.SSLContext:
         context.verify_mode = _CLIENT_AUTH[settings.client_auth]
     except KeyError:
         raise invalid(
-            f"ssl.client.auth={settings.client_auth}: it is one of {', '.join(_CLIENT_AUTH)}"
+            f"ssl.client.auth={settings.client_auth}: set it to one of {', '.join(_CLIENT_AUTH)}"
         ) from None
     if context.verify_mode is not ssl.CERT_NONE:
         load_trusted(context, settings)
@@ -118,9 +118,9 @@ def build_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def new_context(side: int, settings: TlsSettings) -> ssl.SSLContext:
-    """A context with the versions and cipher suites of the settings, without certificates."""
+    """Returns a context with versions and cipher suites, without keys and certificates."""
     context = ssl.SSLContext(side)
-    # A connection that ends without TLS's own good-bye is nothing special: frames have lengths.
+    # A connection may end without a close_notify: frames have lengths, so nothing is lost.
     context.options |= getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
     _set_versions_and_ciphers(context, settings)
     return context
@@ -173,7 +173,7 @@ def _set_versions_and_ciphers(context: ssl.SSLContext, settings: TlsSettings) ->
 
 
 def _openssl_name(suite: str) -> str:
-    """TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 is ECDHE-RSA-AES256-GCM-SHA384 to OpenSSL."""
+    """Converts TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 to ECDHE-RSA-AES256-GCM-SHA384."""
     if not suite.startswith("TLS_"):
         return suite
     name = suite[4:].replace("_WITH_", "-").replace("_", "-").removeprefix("RSA-")
@@ -182,7 +182,7 @@ def _openssl_name(suite: str) -> str:
 
 
 def load_key(context: ssl.SSLContext, settings: TlsSettings) -> bool:
-    """Give the context its own key and certificates; False where the settings have none."""
+    """Loads the context's own key and certificates; returns False if the settings have none."""
     path = settings.keystore_location
     password = settings.key_password
     if settings.keystore_key is not None:
@@ -209,10 +209,10 @@ def load_key(context: ssl.SSLContext, settings: TlsSettings) -> bool:
 
 
 def use_key(context: ssl.SSLContext, where: str, pem: bytes, password: str | None) -> None:
-    """Give the context a key with its certificates; `where` names the settings they are from."""
+    """Loads a key with its certificates; `where` names their settings, for errors."""
     try:
         with as_file(pem) as name:
-            # Without a password OpenSSL would ask for one on the terminal.
+            # Without a password OpenSSL would prompt for one on the terminal.
             context.load_cert_chain(name, password=password or "")
     except (ssl.SSLError, ValueError) as error:
         raise invalid(
@@ -231,7 +231,7 @@ def _check_inline(settings: TlsSettings) -> None:
 
 
 def load_trusted(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    """Tell the context whom to trust: the settings' certificates, or else the system's."""
+    """Loads the trusted certificates: those of the settings, or the system's."""
     path = settings.truststore_location
     if settings.truststore_certificates is not None:
         if settings.truststore_type.upper() != "PEM":
@@ -257,7 +257,7 @@ def load_trusted(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 
 def use_trusted(context: ssl.SSLContext, where: str, pem: bytes) -> None:
-    """Trust these certificates; `where` names the setting they are from."""
+    """Loads trusted certificates; `where` names their setting, for errors."""
     try:
         context.load_verify_locations(cadata=pem.decode("ascii", "replace"))
     except (ssl.SSLError, ValueError) as error:

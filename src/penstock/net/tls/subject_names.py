@@ -1,7 +1,7 @@
-"""The name in a certificate, written as Kafka shows it to `ssl.principal.mapping.rules` and ACLs.
+"""The subject of a certificate in the form that `ssl.principal.mapping.rules` and ACLs expect.
 
-Java writes it so (RFC 2253): the most specific part first, nine types by their keyword, any other
-by its number with the value in hexadecimal.
+It is Java's RFC 2253 form: the most specific part first, nine attribute types by their keyword, any
+other by its number with the value in hexadecimal.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ _EXPLICIT_VERSION: Final = 0xA0
 
 
 def subject_of(certificate: bytes) -> str:
-    """The subject of a certificate in DER that TLS has verified."""
+    """Returns the subject of a DER certificate that TLS has verified."""
     to_be_signed = next(_elements(next(_elements(certificate))[2]))[2]
     fields = list(_elements(to_be_signed))
     # An optional version, serial number, algorithm, issuer, validity, subject.
@@ -47,7 +47,7 @@ def _values(data: bytes) -> list[bytes]:
 
 
 def _elements(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """The elements in `data`: tag, the whole element, its content."""
+    """Yields the DER elements in `data`: tag, the whole element, its content."""
     position = 0
     while position < len(data):
         tag = data[position]
