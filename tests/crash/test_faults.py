@@ -20,6 +20,7 @@ from penstock.storage.log.timestamp_search import offset_for_timestamp, offset_o
 from penstock.storage.log.truncation import begin_full_truncation, begin_truncation
 from tests.crash.harness import check_logs, open_logs, told_where
 from tests.support.storage.crash_disk import CrashDisk, CrashMode
+from tests.support.storage.log_dirs import run_maintenance
 from tests.support.storage.log_model import StoredBatch, stored_batches
 from tests.support.storage.log_workloads import TINY, Scene, data_batch
 
@@ -119,7 +120,7 @@ def checkpoint(scene: Scene) -> None:
 
 def chores(scene: Scene) -> None:
     scene.clock.advance(10 * 60 * 1000)
-    for log, task in scene.manager.run_maintenance():
+    for log, task in run_maintenance(scene.manager):
         task.run()
         log.finish_flush(task)
 
@@ -278,7 +279,7 @@ def check_spared(scene: Scene) -> None:
     scene.flush(SPARED)
     scene.truncate(scene.log(SPARED).log_end_offset - 1, SPARED)
     scene.manager.dirs[1].checkpoint()
-    for other, task in scene.manager.run_maintenance():
+    for other, task in run_maintenance(scene.manager):
         assert other.partition == SPARED
         task.run()
         other.finish_flush(task)

@@ -146,16 +146,22 @@ class Lock(Protocol):
     def release(self) -> None: ...
 
 
-def replace_file(disk: Disk, path: str, data: bytes) -> None:
-    """Replaces a small file atomically: a crash leaves the old or the new content."""
-    temporary = path + ".tmp"
-    file = disk.open(temporary, create=True)
+def write_file(disk: Disk, path: str, data: bytes, *, sync: bool = True) -> None:
+    """Writes a small file in place; with `sync` its content is durable on return."""
+    file = disk.open(path, create=True)
     try:
         file.truncate(0)
         file.write_at(data, 0)
-        file.sync()
+        if sync:
+            file.sync()
     finally:
         file.close()
+
+
+def replace_file(disk: Disk, path: str, data: bytes) -> None:
+    """Replaces a small file atomically: a crash leaves the old or the new content."""
+    temporary = path + ".tmp"
+    write_file(disk, temporary, data)
     disk.rename(temporary, path)
     disk.sync_directory(str(Path(path).parent))
 

@@ -8,10 +8,12 @@ from uuid import UUID
 from penstock.core.clock import ManualClock
 from penstock.core.ids import TopicPartition
 from penstock.storage.disk import Disk, OsDisk
+from penstock.storage.log.flush_task import FlushTask
 from penstock.storage.log.log import Log
 from penstock.storage.log.log_loader import ProducerLimits
 from penstock.storage.log_config import LogConfig
 from penstock.storage.manager.log_dir import LogDir
+from penstock.storage.manager.log_manager import LogManager
 from tests.support.storage.logs import NOW, filler
 
 SMALL = LogConfig(segment_bytes=1000, segment_index_bytes=1200, file_delete_delay_ms=500)
@@ -89,3 +91,15 @@ def remove_deleted_files(log_dir: LogDir) -> None:
     if task is not None:
         task.run()
         log_dir.finish_removal(task)
+
+
+def run_maintenance(manager: LogManager) -> list[tuple[Log, FlushTask]]:
+    """Runs the maintenance that is due on this thread; returns the flushes that are due."""
+    for log_dir, removal in manager.begin_removals():
+        removal.run()
+        log_dir.finish_removal(removal)
+    for log_dir, checkpoint in manager.begin_checkpoints():
+        checkpoint.run()
+        log_dir.finish_checkpoint(checkpoint)
+    manager.apply_retention()
+    return manager.due_flushes()

@@ -24,6 +24,7 @@ from penstock.storage.log.results import LogAppendInfo
 from penstock.storage.log.retention import delete_old_segments
 from penstock.storage.log_config import LogConfig
 from penstock.storage.manager.log_manager import LogManager
+from tests.support.storage.log_dirs import run_maintenance
 from tests.support.storage.log_history import History
 from tests.support.storage.log_model import StoredBatch, implied, stored, stored_batches
 
@@ -160,7 +161,7 @@ class Scene:
         for log in self.manager:
             history = self.histories[log.partition]
             history.most_start = max(history.most_start, log.high_watermark)
-        for log, task in self.manager.run_maintenance():
+        for log, task in run_maintenance(self.manager):
             task.run()
             log.finish_flush(task)
             self.histories[log.partition].flush(task.end_offset)

@@ -68,7 +68,7 @@ class MetaProperties(NamedTuple):
 
 
 class PartitionMetadata(NamedTuple):
-    """`partition.metadata`: the id of the topic, which tells it from earlier ones of that name."""
+    """`partition.metadata`: the topic id, which distinguishes topics of the same name."""
 
     version: int
     topic_id: UUID

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from penstock.storage.disk import Disk
+from penstock.storage.disk import Disk, write_file
 
 
 class FileWrite:
@@ -58,13 +58,7 @@ class LatestFiles:
             if serial <= self._written_serial:
                 return
             for path, data in files.items():
-                file = self._disk.open(_temporary(path), create=True)
-                try:
-                    file.truncate(0)
-                    file.write_at(data, 0)
-                    file.sync()
-                finally:
-                    file.close()
+                write_file(self._disk, _temporary(path), data)
             for path in files:
                 self._disk.rename(_temporary(path), path)
             for directory in sorted({str(Path(path).parent) for path in files}):

@@ -6,7 +6,7 @@ Records below the log start offset are deleted. Consumers read up to the high wa
 `read_committed` up to the last stable offset, below which every transaction has ended. The leader
 of the partition sets the high watermark.
 
-A `Log` is made of a `LocalLog` (its segment files), a `LeaderEpochCache`, a
+A `Log` consists of a `LocalLog` (its segment files), a `LeaderEpochCache`, a
 `ProducerStateManager` and a `FailureGuard`. Operations that only need these parts are functions
 beside it: `truncation`, `retention`, `replacement`, `timestamp_search`, `read_ahead`. `log_loader`
 opens logs.

@@ -7,6 +7,7 @@ the log is truncated after the last valid batch. Everything that was flushed is 
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.core.clock import Clock
@@ -98,34 +99,25 @@ class _RecoveredSegment(NamedTuple):
     producers: ProducerStateManager
 
 
+@dataclass(slots=True)
 class _Loader:
-    def __init__(
-        self,
-        disk: Disk,
-        directory: str,
-        partition: TopicPartition,
-        config: LogConfig,
-        clock: Clock,
-        limits: ProducerLimits,
-        clean: bool,
-        log_start_offset: int,
-        recovery_point: int,
-        cleaned_to: int,
-    ) -> None:
-        self.disk = disk
-        self.directory = directory
-        self.partition = partition
-        self.config = config
-        self.clock = clock
-        self.limits = limits
-        self.clean = clean
-        self.log_start_offset = log_start_offset
-        self.recovery_point = recovery_point
-        self.cleaned_to = cleaned_to
-        self.segments = LogSegments()
-        self.epochs = LeaderEpochCache(disk, directory)
-        self.replayed_producers: ProducerStateManager | None = None
-        """The producer state at the end of the segment that was recovered last."""
+    disk: Disk
+    directory: str
+    partition: TopicPartition
+    config: LogConfig
+    clock: Clock
+    limits: ProducerLimits
+    clean: bool
+    log_start_offset: int
+    recovery_point: int
+    cleaned_to: int
+    segments: LogSegments = field(default_factory=LogSegments)
+    epochs: LeaderEpochCache = field(init=False)
+    replayed_producers: ProducerStateManager | None = None
+    """The producer state at the end of the segment that was recovered last."""
+
+    def __post_init__(self) -> None:
+        self.epochs = LeaderEpochCache(self.disk, self.directory)
 
     def load(
         self,

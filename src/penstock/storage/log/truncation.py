@@ -1,7 +1,7 @@
 """Truncation of a log: drops records from the end, or all of them (R4).
 
 A replica that follows another leader truncates to the offset where the two logs diverge
-(`Log.end_offset_for_epoch` of the leader tells it). `LogManager.begin_truncation` calls these
+(the result of `Log.end_offset_for_epoch` on the leader). `LogManager.begin_truncation` calls these
 functions and stores the new recovery point.
 
 Until a truncation has ended, the log may be read, but nothing may be appended: the records would
@@ -16,7 +16,7 @@ from penstock.storage.staged_operation import StagedOperation, Steps
 
 
 def begin_truncation(log: Log, offset: int) -> StagedOperation[bool]:
-    """Drops the records from `offset` on; the result says whether there were any.
+    """Drops the records from `offset` on; the result is whether there were any.
 
     The recovery point must be stored after it, before anything is appended.
     """

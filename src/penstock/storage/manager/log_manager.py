@@ -414,17 +414,6 @@ class LogManager:
 
     # --- maintenance
 
-    def run_maintenance(self) -> list[tuple[Log, FlushTask]]:
-        """Runs the maintenance that is due on this thread; returns the flushes that are due."""
-        for log_dir, removal in self.begin_removals():
-            removal.run()
-            log_dir.finish_removal(removal)
-        for log_dir, checkpoint in self.begin_checkpoints():
-            checkpoint.run()
-            log_dir.finish_checkpoint(checkpoint)
-        self.apply_retention()
-        return self.due_flushes()
-
     def apply_retention(self) -> None:
         """Applies retention and expires producers, if due. Does not block on the disk."""
         now = self._clock.monotonic_ms()

@@ -22,7 +22,7 @@ from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import NO_PRODUCER_ID, TopicPartition
 from penstock.records.batch import BatchHeader
 from penstock.records.validate import AppendOrigin
-from penstock.storage.disk import Disk
+from penstock.storage.disk import Disk, write_file
 from penstock.storage.file_names import SNAPSHOT_SUFFIX, base_offset_of, segment_path
 from penstock.storage.producer.append_info import (
     BatchMetadata,
@@ -368,14 +368,7 @@ class ProducerStateManager:
         if offset <= self._last_snapshot_offset:
             return None
         path = self._snapshot_path(offset)
-        file = self._disk.open(path, create=True)
-        try:
-            file.truncate(0)
-            file.write_at(encode_snapshot(self._producers.values()), 0)
-            if sync:
-                file.sync()
-        finally:
-            file.close()
+        write_file(self._disk, path, encode_snapshot(self._producers.values()), sync=sync)
         if sync:
             self._disk.sync_directory(self.directory)
         if offset not in self._snapshots:

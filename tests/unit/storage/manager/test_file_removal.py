@@ -16,6 +16,7 @@ from penstock.storage.log.retention import delete_old_segments
 from penstock.storage.manager.log_manager import LogManager, MaintenanceIntervals
 from tests.support.broker.two_log_dirs import SMALL, TP
 from tests.support.storage.crash_disk import CrashDisk
+from tests.support.storage.log_dirs import run_maintenance
 from tests.support.storage.logs import NOW, filler
 
 INTERVALS = MaintenanceIntervals(log_flush_offset_checkpoint_interval_ms=300)
@@ -51,7 +52,7 @@ class TestCheckpoints:
         assert broker.stored() == 25
         before = broker.disk.operations
         log_dir.finish_checkpoint(task)
-        broker.manager.run_maintenance()
+        run_maintenance(broker.manager)
         assert broker.disk.operations == before, "the chore is done"
         broker.manager.shutdown()
 

@@ -17,6 +17,7 @@ from penstock.storage.log.log_loader import ProducerLimits
 from penstock.storage.log_config import LogConfig
 from penstock.storage.manager.log_manager import LogManager, MaintenanceIntervals
 from tests.support.storage.crash_disk import CrashDisk, CrashMode
+from tests.support.storage.log_dirs import run_maintenance
 from tests.support.storage.logs import NOW, batch, filler, offsets, values
 
 SMALL = LogConfig(segment_bytes=1000, segment_index_bytes=1200, file_delete_delay_ms=500)
@@ -75,7 +76,7 @@ def fill(log: Log, count: int) -> None:
 
 def flush_all(manager: LogManager) -> None:
     """What a host does with the flushes it is handed."""
-    for log, task in manager.run_maintenance():
+    for log, task in run_maintenance(manager):
         task.run()
         log.finish_flush(task)
 
@@ -206,7 +207,7 @@ def test_a_directory_that_fails_later_takes_only_its_own_partitions_offline() ->
         with pytest.raises(KafkaStorageError):
             manager.delete(A)
         broker.clock.advance(10_000)
-        manager.run_maintenance()
+        run_maintenance(manager)
     disk.heal()
     assert not disk.exists("/one/.kafka_cleanshutdown")
     assert disk.exists("/two/.kafka_cleanshutdown")
@@ -226,7 +227,7 @@ def test_when_every_directory_has_failed() -> None:
         with pytest.raises(KafkaStorageError, match="every directory"):
             manager.get_or_create(B, SMALL, is_new=True)
         assert manager.online_dirs == []
-        assert manager.run_maintenance() == []
+        assert run_maintenance(manager) == []
 
 
 def test_a_broken_partition_is_told_when_it_is_asked_for(broker: Broker) -> None:
@@ -253,7 +254,7 @@ def test_a_broken_partition_can_be_deleted(broker: Broker) -> None:
         manager.delete(A)
         assert manager.get(A) is None
         assert manager.get_or_create(A, SMALL).log_end_offset == 0
-        manager.run_maintenance()
+        run_maintenance(manager)
         assert list(Path(broker.directories[0]).glob("*-delete")) == []
 
 
@@ -321,7 +322,7 @@ def test_deleting_a_partition(broker: Broker) -> None:
         again = manager.get_or_create(A, SMALL)
         assert again.log_end_offset == 0
         broker.clock.advance(500)
-        manager.run_maintenance()
+        run_maintenance(manager)
         left = sorted(path.name for path in Path(broker.directories[0]).iterdir() if path.is_dir())
         assert left == ["a-0"]
 
@@ -401,17 +402,17 @@ def test_retention_is_checked_in_its_interval(broker: Broker) -> None:
         log = manager.get_or_create(A, config)
         fill(log, 35)
         broker.clock.advance(999)
-        manager.run_maintenance()
+        run_maintenance(manager)
         assert log.log_start_offset == 0
         broker.clock.advance(1)
-        manager.run_maintenance()
+        run_maintenance(manager)
         assert log.log_start_offset == 20
         fill(log, 20)
         broker.clock.advance(999)
-        manager.run_maintenance()
+        run_maintenance(manager)
         assert log.log_start_offset == 20
         broker.clock.advance(1)
-        manager.run_maintenance()
+        run_maintenance(manager)
         assert log.log_start_offset == 40
 
 
@@ -421,10 +422,10 @@ def test_checkpoints_are_stored_in_their_interval(broker: Broker) -> None:
     with broker.running() as manager:
         fill(manager.get_or_create(A, SMALL), 3)
         broker.clock.advance(299)
-        manager.run_maintenance()
+        run_maintenance(manager)
         assert not path.exists() or "a 0 3" not in path.read_text()
         broker.clock.advance(1)
-        manager.run_maintenance()
+        run_maintenance(manager)
         assert path.read_text() == "0\n1\na 0 3\n"
 
 
@@ -435,10 +436,10 @@ def test_producers_expire_in_their_interval(tmp_path: Path) -> None:
         log = manager.get_or_create(A, SMALL)
         log.append_as_leader(batch(b"a", producer_id=7, sequence=0), 0)
         broker.clock.advance(699)
-        manager.run_maintenance()
+        run_maintenance(manager)
         assert 7 in log.producers.active_producers()
         broker.clock.advance(1)
-        manager.run_maintenance()
+        run_maintenance(manager)
         assert 7 not in log.producers.active_producers()
 
 
@@ -450,12 +451,12 @@ def test_flushes_that_are_due_are_handed_out(broker: Broker) -> None:
         b = manager.get_or_create(B, SMALL)
         fill(a, 3)
         fill(b, 3)
-        assert manager.run_maintenance() == []
+        assert run_maintenance(manager) == []
         broker.clock.advance(50)
-        ((log, task),) = manager.run_maintenance()
+        ((log, task),) = run_maintenance(manager)
         assert log is a
         assert a.recovery_point == 0
-        assert manager.run_maintenance() == [], "it is under way"
+        assert run_maintenance(manager) == [], "it is under way"
         task.run()
         log.finish_flush(task)
         assert (a.recovery_point, b.recovery_point) == (3, 0)
@@ -479,7 +480,7 @@ def test_files_are_purged(broker: Broker) -> None:
         directory = Path(log.directory)
         assert len(list(directory.glob("*.log.deleted"))) == 2
         broker.clock.advance(400)
-        manager.run_maintenance()
+        run_maintenance(manager)
         assert list(directory.glob("*.deleted")) == []
 
 
@@ -494,7 +495,7 @@ def test_a_chore_that_fails_stops_its_directory_only() -> None:
         fill(b, 35)
         disk.fail("rename", "/one/a-0/*", errno.EIO)
         broker.clock.advance(1000)
-        manager.run_maintenance()
+        run_maintenance(manager)
         assert [log_dir.is_online for log_dir in manager.dirs] == [False, True]
         assert b.log_start_offset == 20
         assert a.failure is not None

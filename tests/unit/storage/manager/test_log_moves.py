@@ -22,6 +22,7 @@ from tests.support.storage.cleaning import TP as COMPACTED
 from tests.support.storage.cleaning import Broker
 from tests.support.storage.cleaning import fill as fill_compacted
 from tests.support.storage.crash_disk import CrashMode
+from tests.support.storage.log_dirs import run_maintenance
 from tests.support.storage.logs import batch, filler, marker, offsets, values
 
 
@@ -65,7 +66,7 @@ class TestMove:
         with pytest.raises(KafkaStorageError, match="moved to /b"):
             old.append_as_leader(filler(100), 0)
         broker.clock.advance(600)
-        broker.manager.run_maintenance()
+        run_maintenance(broker.manager)
         assert broker.directories(A) == []
 
     def test_appends_go_on(self, broker: TwoLogDirs) -> None:
