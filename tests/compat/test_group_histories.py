@@ -13,7 +13,8 @@ import pytest
 from msgspec import Struct
 
 from penstock.coordinator.group.record import Record
-from penstock.coordinator.group.records import Skipped, decode_record, encode_record
+from penstock.coordinator.group.records import decode_record, encode_record
+from penstock.coordinator.machine import Skipped
 from penstock.protocol.codec import decode, encode
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.consumer_group_heartbeat import (

@@ -8,6 +8,7 @@ same.
 
 from random import Random
 
+from penstock.coordinator.machine import Skipped
 from penstock.coordinator.txn.metadata import (
     MAX_EPOCH,
     NO_ID,
@@ -22,12 +23,7 @@ from penstock.coordinator.txn.metadata import (
     prepare_producer_id_rotation,
     record_of,
 )
-from penstock.coordinator.txn.records import (
-    Skipped,
-    TransactionRecord,
-    decode_record,
-    encode_record,
-)
+from penstock.coordinator.txn.records import TransactionRecord, decode_record, encode_record
 from penstock.coordinator.txn.state import TransactionState
 from penstock.core.ids import TopicPartition
 from penstock.core.java_hash import string_hash

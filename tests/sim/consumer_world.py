@@ -28,10 +28,10 @@ from penstock.coordinator.group.events import (
 )
 from penstock.coordinator.group.offsets.records import OffsetRecord
 from penstock.coordinator.group.record import Record
-from penstock.coordinator.group.records import Skipped, decode_record, encode_record
+from penstock.coordinator.group.records import decode_record, encode_record
 from penstock.coordinator.group.responses import error_response
 from penstock.coordinator.group.shard import GroupShard
-from penstock.coordinator.machine import SetTimer, TimerFired
+from penstock.coordinator.machine import SetTimer, Skipped, TimerFired
 from penstock.coordinator.timers import TimerQueue
 from penstock.core.errors import ErrorCode
 from penstock.protocol.fields import Message

@@ -9,8 +9,9 @@ from uuid import UUID
 import pytest
 
 from penstock.coordinator.group.consumer.model import ConsumerGroup
-from penstock.coordinator.group.records import Skipped, decode_record
+from penstock.coordinator.group.records import decode_record
 from penstock.coordinator.group.shard import GroupShard
+from penstock.coordinator.machine import Skipped
 from tests.support.coordinator.group_histories import Life
 from tests.support.coordinator.groups import GroupHost
 

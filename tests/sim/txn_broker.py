@@ -129,11 +129,11 @@ class _Groups(GroupCoordinator):
 class _Markers(TransactionMarkers):
     faults: Faults
 
-    def _is_written(self, marker: WritableTxnMarker, partition: TopicPartition) -> bool:
+    def _try_write(self, marker: WritableTxnMarker, partition: TopicPartition) -> bool:
         faults = self.faults
         if faults.strikes(faults.marker):
             return False
-        return super()._is_written(marker, partition) and not faults.strikes(faults.marker)
+        return super()._try_write(marker, partition) and not faults.strikes(faults.marker)
 
     async def write(
         self, marker: WritableTxnMarker, partitions: Iterable[TopicPartition]

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from penstock.coordinator.group.offsets.records import OffsetRecord
 from penstock.coordinator.group.records import decode_record as decode_group_record
-from penstock.coordinator.txn.records import Skipped, decode_record
+from penstock.coordinator.machine import Skipped
+from penstock.coordinator.txn.records import decode_record
 from penstock.coordinator.txn.state import VALID_PREVIOUS_STATES, TransactionState
 from penstock.core.ids import TopicPartition
 from penstock.protocol.stored.transaction_log import TransactionLogValue

@@ -179,7 +179,7 @@ def test_a_search_that_fails_is_tried_again(broker: RunningBroker, client: WireC
         inside.groups._workers.run = failing  # type: ignore[method-assign,assignment]
 
     # The fault is meant: the watch over the module's broker must not see it.
-    logger = logging.getLogger("penstock.groups")
+    logger = logging.getLogger("penstock.broker.coordinator.group_coordinator")
     logger.propagate = False
     try:
         broker.call(fail_once)

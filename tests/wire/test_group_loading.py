@@ -10,6 +10,8 @@ import pytest
 
 from penstock.broker.broker import Broker
 from penstock.broker.coordinator.log import read_log
+from penstock.coordinator.group.shard import GroupShard
+from penstock.coordinator.machine import TimerFired
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.describe_groups import DescribeGroupsRequest
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -130,14 +132,17 @@ def test_a_timer_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
 
     def fail_once(inside: Broker) -> None:
         groups = inside.groups
-        timer_event = groups._timer_event
+        handle = groups._handle
 
-        def failing(fired: Any) -> Any:
-            groups._timer_event = timer_event  # type: ignore[method-assign]
+        def failing(partition: int, shard: GroupShard, event: Any) -> None:
+            if not isinstance(event, TimerFired):
+                handle(partition, shard, event)
+                return
+            groups._handle = handle  # type: ignore[method-assign]
             met.set()
-            raise RuntimeError("a fault that nobody has thought of")
+            raise RuntimeError("an unexpected fault")
 
-        groups._timer_event = failing  # type: ignore[method-assign]
+        groups._handle = failing  # type: ignore[method-assign]
 
     with running_broker(tmp_path, settings) as broker, broker.connect() as client:
         make_topic(client, "t")

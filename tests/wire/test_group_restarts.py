@@ -211,7 +211,7 @@ def warnings_of_groups() -> Iterator[list[str]]:
         def emit(self, record: logging.LogRecord) -> None:
             found.append(record.getMessage())
 
-    logger, collector = logging.getLogger("penstock.groups"), Collector(logging.WARNING)
+    logger, collector = logging.getLogger("penstock.broker"), Collector(logging.WARNING)
     logger.addHandler(collector)
     try:
         yield found

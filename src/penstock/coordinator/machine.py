@@ -17,6 +17,9 @@ TimerT_co = TypeVar("TimerT_co", bound=Hashable, covariant=True)
 """The timers of a shard: values that name what is due."""
 EventT_contra = TypeVar("EventT_contra", contravariant=True)
 """The events that a shard handles."""
+ChangeT_contra = TypeVar("ChangeT_contra", contravariant=True)
+"""What a shard applies: records, and changes that no record holds."""
+ChangeT_co = TypeVar("ChangeT_co", covariant=True)
 ResultT = TypeVar("ResultT")
 """The results of a shard, see `CoordinatorResult`."""
 
@@ -45,11 +48,20 @@ class Response(Struct, frozen=True, gc=False):
     message: Message
 
 
-class CoordinatorResult(Protocol[TimerT_co]):
+class Skipped(Struct, frozen=True):
+    """A record of a coordinator's log that is not applied. The note says why, for the log."""
+
+    note: str
+
+
+class CoordinatorResult(Protocol[TimerT_co, ChangeT_co]):
     """What the results of all shards have in common."""
 
     @property
     def records(self) -> Sequence[object]: ...
+
+    @property
+    def changes(self) -> Sequence[ChangeT_co]: ...
 
     @property
     def responses(self) -> Sequence[Response]: ...
@@ -58,8 +70,12 @@ class CoordinatorResult(Protocol[TimerT_co]):
     def timers(self) -> Sequence[SetTimer[TimerT_co] | CancelTimer[TimerT_co]]: ...
 
 
-class Shard(Protocol[EventT_contra, ResultT]):
+class Shard(Protocol[EventT_contra, ResultT, ChangeT_contra]):
     """The state machine of one partition: events in, results out."""
+
+    def apply(self, change: ChangeT_contra) -> None:
+        """Applies a record or another change; nothing else changes the state."""
+        ...
 
     def start(self, now: int) -> ResultT:
         """Returns what follows once all records of the partition have been applied."""

@@ -152,10 +152,10 @@ def test_another_broker_than_this(shell: Shell) -> None:
 def test_levels_of_loggers(shell: Shell) -> None:
     logger = ("--broker-logger", "1")
     assert "root=INFO sensitive=false synonyms={}" in shell("configs", "--describe", *logger).lines
-    shell("configs", "--alter", *logger, "--add-config", "penstock.groups=DEBUG")
-    assert "penstock.groups=DEBUG " in shell("configs", "--describe", *logger).out
-    shell("configs", "--alter", *logger, "--delete-config", "penstock.groups")
-    assert "penstock.groups=INFO " in shell("configs", "--describe", *logger).out
+    shell("configs", "--alter", *logger, "--add-config", "penstock.broker.coordinator=DEBUG")
+    assert "penstock.broker.coordinator=DEBUG " in shell("configs", "--describe", *logger).out
+    shell("configs", "--alter", *logger, "--delete-config", "penstock.broker.coordinator")
+    assert "penstock.broker.coordinator=INFO " in shell("configs", "--describe", *logger).out
 
 
 def test_settings_of_a_group(shell: Shell, name: str) -> None:

@@ -17,9 +17,9 @@ from penstock.coordinator.group.events import (
     TopicsChanged,
 )
 from penstock.coordinator.group.record import Record
-from penstock.coordinator.group.records import Skipped, decode_record, encode_record
+from penstock.coordinator.group.records import decode_record, encode_record
 from penstock.coordinator.group.shard import GroupShard
-from penstock.coordinator.machine import Response, SetTimer, TimerFired
+from penstock.coordinator.machine import Response, SetTimer, Skipped, TimerFired
 from penstock.coordinator.timers import TimerQueue
 from penstock.core.errors import ErrorCode
 from penstock.protocol.codec import encode

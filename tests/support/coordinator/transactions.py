@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from penstock.coordinator.machine import Response, SetTimer, TimerFired
+from penstock.coordinator.machine import Response, SetTimer, Skipped, TimerFired
 from penstock.coordinator.timers import TimerQueue
 from penstock.coordinator.txn.config import TransactionConfig
 from penstock.coordinator.txn.events import (
@@ -18,12 +18,7 @@ from penstock.coordinator.txn.events import (
     WriteMarkers,
 )
 from penstock.coordinator.txn.metadata import TransactionMetadata, record_of
-from penstock.coordinator.txn.records import (
-    Skipped,
-    TransactionRecord,
-    decode_record,
-    encode_record,
-)
+from penstock.coordinator.txn.records import TransactionRecord, decode_record, encode_record
 from penstock.coordinator.txn.shard import TransactionShard
 from penstock.coordinator.txn.state import TransactionState
 from penstock.core.errors import ErrorCode

@@ -1,1 +1,1 @@
-"""Hosts of the group and transaction coordinators: they append, apply and respond."""
+"""The hosts of the group and transaction coordinators: they append, apply and respond."""

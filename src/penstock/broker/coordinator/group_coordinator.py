@@ -1,4 +1,4 @@
-"""Hosts the group coordinator: a `GroupShard` for each partition of `__consumer_offsets` (C3)."""
+"""The group coordinator: hosts a `GroupShard` for each partition of `__consumer_offsets` (C3)."""
 
 import asyncio
 import logging
@@ -42,10 +42,10 @@ from penstock.coordinator.group.multi_group_requests import merge, split
 from penstock.coordinator.group.offsets.reader import OffsetReader
 from penstock.coordinator.group.offsets.records import OffsetRecord
 from penstock.coordinator.group.record import Record
-from penstock.coordinator.group.records import Skipped, decode_record, encode_record
+from penstock.coordinator.group.records import decode_record, encode_record
 from penstock.coordinator.group.responses import error_response
 from penstock.coordinator.group.shard import GroupShard
-from penstock.coordinator.machine import TimerFired
+from penstock.coordinator.machine import Skipped
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.core.internal_topics import GROUP_METADATA_TOPIC
@@ -61,14 +61,14 @@ from penstock.security.acl import AclOperation, ResourceType
 from penstock.storage.log.results import LogAppendInfo
 from penstock.storage.producer.append_info import VerificationGuard
 
-logger = logging.getLogger("penstock.groups")
+logger = logging.getLogger(__name__)
 
-
-Loaded = Record | PendingOffset | TransactionEnded | Skipped
+_Fact = Record | PendingOffset | TransactionEnded
+"""What a batch of the log states: records, pending offsets, or the end of a transaction."""
 
 
 class _Topics:
-    """What the machine asks about topics."""
+    """The topics of the cluster's image."""
 
     def __init__(self, image: ClusterImage) -> None:
         self._image = image
@@ -91,34 +91,34 @@ class _Topics:
         record = self._image.topics.get(name)
         replicas = () if record is None else record.assignments[partition].replicas
         brokers = (self._image.brokers.get(replica) for replica in replicas)
-        return [each.rack for each in brokers if each is not None and each.rack is not None]
+        return [broker.rack for broker in brokers if broker is not None and broker.rack is not None]
 
 
-class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]):
-    """Groups and their offsets, for the handlers."""
+class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, _Fact]):
+    """Groups and their offsets, as the request handlers use them."""
 
     topic = GROUP_METADATA_TOPIC
 
-    def __init__(self, surroundings: CoordinatorContext, authorizer: RequestAuthorizer) -> None:
-        super().__init__(surroundings)
+    def __init__(self, context: CoordinatorContext, authorizer: RequestAuthorizer) -> None:
+        super().__init__(context)
         self._authorizer = authorizer
         self._topics = _Topics(self._image)
-        self._known_topics: set[str] = set()
+        self._topic_names: set[str] = set()
         self._topic_changes = 0
-        self._deleted_meanwhile: dict[int, set[TopicPartition]] = {}
-        """By partition that is being loaded: what is gone since then, with its offsets."""
+        self._deleted_during_load: dict[int, set[TopicPartition]] = {}
+        """Partitions that were deleted while a partition of the log is loaded, by the latter."""
         self._group_config = group_config(self._config, self._image)
         self._config.subscribe("", lambda _: self._reconfigure())
 
-    # --- for the handlers
+    # --- requests
 
     def require_consumer_groups(self) -> None:
-        """Raises UNSUPPORTED_VERSION where the cluster has no groups of KIP-848."""
+        """Raises UNSUPPORTED_VERSION if groups of KIP-848 are disabled."""
         if "consumer" not in self._config.list("group.coordinator.rebalance.protocols"):
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
                 "group.coordinator.rebalance.protocols lacks consumer: consume with "
-                "group.protocol=classic, or add it",
+                "group.protocol=classic, or add it to the setting",
             )
         features = self._image.features
         if features is None or not features.levels.get(GROUP_VERSION):
@@ -129,7 +129,7 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
             )
 
     async def ensure_topic(self) -> None:
-        """Makes `__consumer_offsets`, with the first group that needs it."""
+        """Creates `__consumer_offsets` when the first group needs it."""
         if GROUP_METADATA_TOPIC not in self._image.topics:
             await self._create_topic(
                 GROUP_METADATA_TOPIC,
@@ -143,26 +143,27 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
             )
 
     def send(self, request: Request, body: Message, group_id: str) -> "asyncio.Future[Message]":
-        """Puts a request that names one group to its coordinator."""
+        """Sends a request that names one group to its shard."""
         return self._send(self.partition_for(group_id), request, body)
 
     def commit_in_transaction(
         self, request: Request, body: TxnOffsetCommitRequest, guard: VerificationGuard | None
     ) -> "asyncio.Future[Message]":
-        """Sends a TxnOffsetCommit to its coordinator, once the transaction has been verified."""
+        """Sends a TxnOffsetCommit to its shard, once the transaction has been verified."""
         return self._send(self.partition_for(body.group_id), request, body, guard)
 
     async def send_split(self, request: Request, body: Message) -> Message:
-        """Puts a request that names several groups to their coordinators."""
+        """Sends a request that names several groups to their shards; returns the merged
+        response."""
         topic = self._image.topics.get(GROUP_METADATA_TOPIC)
         partitions = len(topic.assignments) if topic is not None else 1
         parts = split(body, request.version, partitions)
         if isinstance(body, ListGroupsRequest):
             parts = [part for part in parts if part.partition in self._shards]
-        answers = await asyncio.gather(
+        responses = await asyncio.gather(
             *(self._send(part.partition, request, part.request) for part in parts)
         )
-        return merge(body, request.version, answers)
+        return merge(body, request.version, responses)
 
     def _send(
         self,
@@ -195,7 +196,7 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
         commit: bool,
         transaction_version: int,
     ) -> LogAppendInfo:
-        """Appends the end of a transaction; the offsets that were committed in it count, or not."""
+        """Appends the end of a transaction; its pending offsets become valid or are dropped."""
         shard = self._shards.get(partition)
         if shard is None:
             raise KafkaError(
@@ -208,7 +209,7 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
         shard.apply(TransactionEnded(producer_id, commit))
         return info
 
-    # --- the machine
+    # --- shards
 
     def _new_shard(self) -> GroupShard:
         return GroupShard(self._group_config, self._topics)
@@ -216,27 +217,18 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
     def _configure(self, shard: GroupShard) -> None:
         shard.config = self._group_config
 
-    def _reader(self) -> BatchReader[Loaded]:
+    def _reader(self) -> BatchReader[_Fact | Skipped]:
         offsets = OffsetReader()
 
-        def read(data: bytes, position: int, header: BatchHeader) -> list[Loaded]:
+        def read(data: bytes, position: int, header: BatchHeader) -> list[_Fact | Skipped]:
             try:
                 verify(data, position, header)
                 return _read_batch(data, position, header, offsets)
             except KafkaError as error:
-                # One batch is lost. Without the others every group of the partition would be.
-                return [Skipped(f"{error.message}: the batch is left out")]
+                # Only this batch is lost, not all groups of the partition.
+                return [Skipped(f"{error.message}: the batch is skipped")]
 
         return read
-
-    def _load_item(self, partition: int, shard: GroupShard, item: Loaded) -> None:
-        if isinstance(item, Skipped):
-            logger.warning("%s-%d: %s", GROUP_METADATA_TOPIC, partition, item.note)
-        else:
-            shard.apply(item)
-
-    def _timer_event(self, fired: TimerFired[Timer]) -> Event:
-        return fired
 
     def _append(self, replica: Replica, result: Result) -> LogAppendInfo:
         records = [encode_record(record) for record in result.records]
@@ -254,11 +246,7 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
             compression=Compression(self._config.int("offsets.topic.compression.codec")),
         )
 
-    def _apply(self, shard: GroupShard, result: Result) -> None:
-        for change in result.changes:
-            shard.apply(change)
-
-    def _refusal(self, request: Message, version: int, error: ErrorCode) -> Message:
+    def _error_response(self, request: Message, version: int, error: ErrorCode) -> Message:
         return error_response(request, version, error)
 
     # --- patterns
@@ -268,7 +256,7 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
             self._spawn(self._resolve(partition, shard, effect))
 
     async def _resolve(self, partition: int, shard: GroupShard, effect: ResolveRegexes) -> None:
-        """Finds the topics that match the patterns of a group and that its client may DESCRIBE."""
+        """Finds the topics that match a group's patterns and that the client may DESCRIBE."""
         session = effect.session
         assert isinstance(session, Session)
         started_ms = self._clock.now_ms()
@@ -278,63 +266,63 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
             for name in self._image.topics
             if self._authorizer.allows(session, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
         ]
-        found: dict[str, frozenset[str]] | None = None
+        topics: dict[str, frozenset[str]] | None = None
         try:
-            work = partial(_matching, effect.patterns, visible)
-            found = await self._workers.run(self._workers.compute, work)
-        except Exception:  # whatever it is: the group waits to hear of it, and tries again
-            logger.exception("patterns of group %s could not be resolved", effect.group_id)
+            work = partial(_match_topics, effect.patterns, visible)
+            topics = await self._workers.run(self._workers.compute, work)
+        except Exception:  # the group waits for an outcome, and tries again
+            logger.exception("cannot resolve the patterns of group %s", effect.group_id)
         if self._shards.get(partition) is shard:
-            event = RegexResolved(effect.group_id, found, version, started_ms)
+            event = RegexResolved(effect.group_id, topics, version, started_ms)
             self._handle(partition, shard, event)
 
     def _metadata_version(self) -> int:
-        """A number that rises with each change of the topics, over restarts too."""
+        """Returns a number that increases with each change of the topics, across restarts too."""
         broker = self._image.brokers.get(self._broker_id)
         return (0 if broker is None else broker.epoch << 32) + self._topic_changes
 
-    # --- what changes
+    # --- changes of the cluster
 
     def apply(self, changes: Iterable[Change]) -> None:
-        """Follows who leads `__consumer_offsets`, the topics, and the settings of groups."""
+        """Follows the leaders of `__consumer_offsets`, the topics and the settings of groups."""
         changes = list(changes)
         super().apply(changes)
-        gone: set[TopicPartition] = set()
+        deleted: set[TopicPartition] = set()
         topics: set[str] = set()
         created = False
         for change in changes:
             match change:
                 case Put(TopicRecord(name)):
                     topics.add(name)
-                    created = created or name not in self._known_topics
-                    self._known_topics.add(name)
+                    created = created or name not in self._topic_names
+                    self._topic_names.add(name)
                 case Delete(TopicKey(name)):
                     topics.add(name)
-                    self._known_topics.discard(name)
+                    self._topic_names.discard(name)
                 case Delete(TopicPartition() as key) if key.topic != GROUP_METADATA_TOPIC:
-                    gone.add(key)
+                    deleted.add(key)
                 case Put(ConfigRecord(entity=(("groups", _),))):
                     self._reconfigure()
                 case Delete(ConfigKey(entity=(("groups", _),))):
                     self._reconfigure()
-        if gone:
+        if deleted:
             for partition, shard in self._shards.items():
                 if shard is None:
-                    self._deleted_meanwhile.setdefault(partition, set()).update(gone)
-            self._notify_shards(PartitionsDeleted(frozenset(gone)))
+                    self._deleted_during_load.setdefault(partition, set()).update(deleted)
+            self._notify_shards(PartitionsDeleted(frozenset(deleted)))
         if topics:
             self._topic_changes += 1
             self._notify_shards(TopicsChanged(frozenset(topics), created))
 
     def _load(self, partition: int) -> None:
         if partition not in self._shards:
-            # Of a load that came to nothing; by now there may be new topics of these names.
-            self._deleted_meanwhile.pop(partition, None)
+            # Left over from a failed load; new topics may have these names by now.
+            self._deleted_during_load.pop(partition, None)
         super()._load(partition)
 
     def _after_load(self, partition: int, shard: GroupShard) -> None:
-        if gone := self._deleted_meanwhile.pop(partition, None):
-            self._handle(partition, shard, PartitionsDeleted(frozenset(gone)))
+        if deleted := self._deleted_during_load.pop(partition, None):
+            self._handle(partition, shard, PartitionsDeleted(frozenset(deleted)))
 
     def _notify_shards(self, event: Event) -> None:
         for partition, shard in list(self._shards.items()):
@@ -348,23 +336,24 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, Loaded]
 
 def _read_batch(
     data: bytes, position: int, header: BatchHeader, reader: OffsetReader
-) -> list[Loaded]:
-    """What a batch says: records, offsets inside a transaction, or the end of one."""
+) -> list[_Fact | Skipped]:
+    """Returns what a batch states: records, pending offsets, or the end of a transaction."""
     if header.is_control:
         marker = read_end_txn_marker(data, position, header)
         ended = TransactionEnded(marker.producer_id, marker.commits)
         return [ended] if marker.ends_transaction else []
-    records: list[Loaded] = [
-        decode_record(each.key, each.value, reader) for each in read_records(data, position, header)
+    records: list[_Fact | Skipped] = [
+        decode_record(record.key, record.value, reader)
+        for record in read_records(data, position, header)
     ]
     if not header.is_transactional:
         return records
     return [
-        PendingOffset(header.producer_id, each) if isinstance(each, OffsetRecord) else each
-        for each in records
+        PendingOffset(header.producer_id, record) if isinstance(record, OffsetRecord) else record
+        for record in records
     ]
 
 
-def _matching(patterns: frozenset[str], names: list[str]) -> dict[str, frozenset[str]]:
-    """By pattern: the names that match as a whole. KafkaError where a pattern is none."""
+def _match_topics(patterns: frozenset[str], names: list[str]) -> dict[str, frozenset[str]]:
+    """Returns the names that match each pattern as a whole; raises if a pattern is invalid."""
     return {pattern: frozenset(filter(matcher(pattern), names)) for pattern in patterns}

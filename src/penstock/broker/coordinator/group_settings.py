@@ -1,4 +1,4 @@
-"""From the settings of the broker and of groups to what the group coordinator wants to know."""
+"""The group coordinator's configuration, from the settings of the broker and of groups."""
 
 from collections.abc import Mapping
 

@@ -1,7 +1,7 @@
-"""Hosts the machine of a coordinator: a shard for each partition of its topic that is led here.
+"""The host of a coordinator: a shard for each partition of its topic that this broker leads.
 
-The machine decides; here its records are appended, its timers wait and its responses find their way
-back. `penstock.coordinator.group.shard` says what a host must do, and in which order.
+The shard decides. The host loads it, appends its records, applies them, keeps its timers and sends
+its responses. `penstock.coordinator.group.shard` describes what a host does, and in which order.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Hashable, Iterable
 from functools import partial
 from itertools import count
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.coordinator.log import BatchReader, read_log
@@ -19,7 +19,14 @@ from penstock.broker.replica.replica_manager import Replica, ReplicaManager
 from penstock.broker.workers import Workers
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import Change, Delete, PartitionRecord, Put
-from penstock.coordinator.machine import CoordinatorResult, Response, SetTimer, Shard, TimerFired
+from penstock.coordinator.machine import (
+    CoordinatorResult,
+    Response,
+    SetTimer,
+    Shard,
+    Skipped,
+    TimerFired,
+)
 from penstock.coordinator.partitioning import partition_for
 from penstock.coordinator.timers import TimerQueue
 from penstock.core.clock import Clock
@@ -28,21 +35,25 @@ from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import Message
 from penstock.storage.log.results import LogAppendInfo
 
-logger = logging.getLogger("penstock.coordinators")
+logger = logging.getLogger(__name__)
 
 CreateTopic = Callable[[str, int, int, dict[str, str]], Coroutine[Any, Any, None]]
-"""Makes an internal topic: name, partitions, replication factor, settings."""
+"""Creates an internal topic: name, partitions, replication factor, settings."""
 
-S = TypeVar("S", bound=Shard[Any, Any])
-E = TypeVar("E")
-R = TypeVar("R", bound=CoordinatorResult[Any])
-T = TypeVar("T", bound=Hashable)
-L = TypeVar("L")
-"""What a shard is loaded from: records, and whatever else a batch says."""
+ShardT = TypeVar("ShardT", bound=Shard[Any, Any, Any])
+"""The state machine of one partition."""
+EventT = TypeVar("EventT")
+"""The events that the shard handles."""
+ResultT = TypeVar("ResultT", bound=CoordinatorResult[Any, Any])
+"""The decisions of the shard."""
+TimerT = TypeVar("TimerT", bound=Hashable)
+"""The timers of the shard."""
+ChangeT = TypeVar("ChangeT")
+"""What the shard applies: records, and other facts that a batch of its log states."""
 
 
 class CoordinatorContext(NamedTuple):
-    """What every coordinator works with."""
+    """The collaborators of every coordinator."""
 
     broker_id: int
     config: BrokerConfig
@@ -54,12 +65,12 @@ class CoordinatorContext(NamedTuple):
     create_topic: CreateTopic
 
 
-class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
-    """The shards of one topic. Everything runs on the event loop."""
+class CoordinatorHost(ABC, Generic[ShardT, EventT, ResultT, TimerT, ChangeT]):
+    """The shards of one topic. All methods run on the event loop."""
 
     topic: str
 
-    def __init__(self, surroundings: CoordinatorContext) -> None:
+    def __init__(self, context: CoordinatorContext) -> None:
         (
             self._broker_id,
             self._config,
@@ -69,75 +80,70 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
             self._workers,
             self._clock,
             self._create_topic,
-        ) = surroundings
-        self._shards: dict[int, S | None] = {}
-        """By partition; None while it is being loaded."""
+        ) = context
+        self._shards: dict[int, ShardT | None] = {}
+        """The shards by partition; None while a shard is being loaded."""
         self._loads: dict[int, int] = {}
-        """The number of the load of each partition: one that was lost and regained has another."""
+        """The number of the current load by partition: a later load has another number."""
         self._flushing: dict[int, asyncio.Future[None]] = {}
-        """By partition: the last flush that responses wait for (`flush.messages`)."""
+        """The last flush that responses wait for (`flush.messages`), by partition."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: dict[int, asyncio.Future[Message]] = {}
+        """The responses of requests that the shards have not responded to, by waiter number."""
         self._numbers = count(1)
-        self._timers: TimerQueue[tuple[int, T]] = TimerQueue()
-        """By the monotonic clock: when somebody sets the other one, nobody's session is over."""
+        self._timers: TimerQueue[tuple[int, TimerT]] = TimerQueue()
+        """Deadlines on the monotonic clock: setting the wall clock must not end sessions."""
         self._timer_handle: asyncio.TimerHandle | None = None
 
-    # --- what differs between coordinators
+    # --- implemented by each coordinator
 
     @abstractmethod
-    def _new_shard(self) -> S: ...
+    def _new_shard(self) -> ShardT: ...
 
     @abstractmethod
-    def _configure(self, shard: S) -> None:
-        """Tells a shard the settings of now: they may have changed while it was loaded."""
+    def _configure(self, shard: ShardT) -> None:
+        """Sets the current settings of a shard: they may have changed while it was loaded."""
 
     @abstractmethod
-    def _reader(self) -> BatchReader[L]:
-        """Reads the batches of one partition while it is loaded."""
+    def _reader(self) -> BatchReader[ChangeT | Skipped]:
+        """Returns the function that reads the batches of one partition while it is loaded."""
 
     @abstractmethod
-    def _load_item(self, partition: int, shard: S, item: L) -> None:
-        """Takes over something that the log says."""
+    def _append(self, replica: Replica, result: ResultT) -> LogAppendInfo:
+        """Appends the records of a result; raises a KafkaError if they are not in the log then."""
 
     @abstractmethod
-    def _timer_event(self, fired: TimerFired[T]) -> E: ...
+    def _error_response(self, request: Message, version: int, error: ErrorCode) -> Message: ...
 
-    @abstractmethod
-    def _append(self, replica: Replica, result: R) -> LogAppendInfo:
-        """Appends the records of a result; KafkaError where they are not in the log then."""
+    def _perform(self, partition: int, shard: ShardT, result: ResultT) -> None:
+        """Starts the effects of a result."""
 
-    @abstractmethod
-    def _apply(self, shard: S, result: R) -> None:
-        """Has the shard take over what was decided."""
-
-    @abstractmethod
-    def _refusal(self, request: Message, version: int, error: ErrorCode) -> Message: ...
-
-    def _perform(self, partition: int, shard: S, result: R) -> None:
-        """Starts the effects of a result, where the machine has any."""
-
-    def _after_load(self, partition: int, shard: S) -> None:
-        """Tells a shard what happened while it was being loaded, where it has to know."""
+    def _after_load(self, partition: int, shard: ShardT) -> None:
+        """Passes events to a shard that happened while it was being loaded."""
 
     # --- requests
 
     def coordinator_of(self, key: str) -> int:
-        """The broker that coordinates a group or transactional id; -1 where that is not known."""
+        """Returns the broker that coordinates a group or transactional id; -1 if it is unknown."""
         partition = self.partition_for(key)
         if partition is None:
             return -1
         return self._image.partitions[TopicPartition(self.topic, partition)].leader
 
     def partition_for(self, key: str) -> int | None:
-        """The partition that a group or transactional id belongs to; None without a topic."""
+        """Returns the partition of a group or transactional id; None if the topic does not
+        exist."""
         topic = self._image.topics.get(self.topic)
         return None if topic is None else partition_for(key, len(topic.assignments))
 
     def submit(
-        self, partition: int | None, request: Message, version: int, event: Callable[[int], E]
+        self, partition: int | None, request: Message, version: int, event: Callable[[int], EventT]
     ) -> "asyncio.Future[Message]":
-        """Puts a request to the shard of a partition. `event` gets the number of the waiter."""
+        """Sends a request to the shard of a partition; `event` creates its event for a waiter
+        number.
+
+        The future gets the response, at once if the shard is not loaded here.
+        """
         shard = None if partition is None else self._shards.get(partition)
         if partition is None or shard is None:
             code = (
@@ -145,27 +151,30 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
                 if partition in self._shards
                 else ErrorCode.NOT_COORDINATOR
             )
-            return _done(self._refusal(request, version, code))
+            return completed(self._error_response(request, version, code))
         number = next(self._numbers)
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
         self._handle(partition, shard, event(number))
         return future
 
-    # --- driving the machine
+    # --- running the shards
 
-    def _handle(self, partition: int, shard: S, event: E) -> None:
+    def _handle(self, partition: int, shard: ShardT, event: EventT) -> None:
         self._commit_result(partition, shard, shard.handle(event, self._clock.now_ms()))
 
-    def _commit_result(self, partition: int, shard: S, result: R) -> None:
-        """Appends, applies and sets timers; then responses and starts effects, once that is due."""
+    def _commit_result(self, partition: int, shard: ShardT, result: ResultT) -> None:
+        """Appends and applies a result and sets its timers.
+
+        Responses are sent and effects start once everything appended so far is durable.
+        """
         while result.records:
             try:
                 replica = self._replicas.find(self.topic, partition)
                 self._flush(partition, replica, self._append(replica, result))
                 break
             except KafkaError as error:
-                logger.error("%s-%d could not be written: %s", self.topic, partition, error.message)
+                logger.error("cannot write to %s-%d: %s", self.topic, partition, error.message)
                 result = shard.write_failed(result, error.code, self._clock.now_ms(), applied=False)
         self._apply_result(partition, shard, result)
         flushing = self._flushing.get(partition)
@@ -173,15 +182,16 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
             self._respond(result.responses)
             self._perform(partition, shard, result)
         else:
-            # What it says may rest on records that are not durable yet, even if it has none.
+            # Even a result without records may depend on records that are not durable yet.
             flushing.add_done_callback(partial(self._flushed, partition, shard, result))
 
-    def _apply_result(self, partition: int, shard: S, result: R) -> None:
-        self._apply(shard, result)
-        ahead_ms = self._clock.monotonic_ms() - self._clock.now_ms()
+    def _apply_result(self, partition: int, shard: ShardT, result: ResultT) -> None:
+        for change in result.changes:
+            shard.apply(change)
+        monotonic_offset_ms = self._clock.monotonic_ms() - self._clock.now_ms()
         for timer in result.timers:
             if isinstance(timer, SetTimer):
-                self._timers.set((partition, timer.timer), timer.deadline_ms + ahead_ms)
+                self._timers.set((partition, timer.timer), timer.deadline_ms + monotonic_offset_ms)
             else:
                 self._timers.cancel((partition, timer.timer))
         if result.timers:
@@ -194,9 +204,9 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
             self._flushes.flush(replica.log)
 
     def _flushed(
-        self, partition: int, shard: S, result: R, flushing: "asyncio.Future[None]"
+        self, partition: int, shard: ShardT, result: ResultT, flushing: "asyncio.Future[None]"
     ) -> None:
-        """Goes on with a result that has waited until it is durable, or cannot be."""
+        """Continues with a result once the flush that it waited for has finished or failed."""
         if flushing.cancelled() or flushing.exception() is not None:
             error = ErrorCode.KAFKA_STORAGE_ERROR
             result = shard.write_failed(result, error, self._clock.now_ms(), applied=True)
@@ -229,19 +239,19 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
                 partition, timer = due
                 shard = self._shards.get(partition)
                 if shard is not None:
-                    self._handle(partition, shard, self._timer_event(TimerFired(timer)))
+                    self._handle(partition, shard, cast("EventT", TimerFired(timer)))
         finally:
-            # Whatever became of one timer: the others are due in their time.
+            # A failure of one timer must not stop the others.
             self._schedule_timers()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs work beside the loop; it ends with the coordinator at the latest."""
+        """Runs a task that is cancelled when the coordinator is closed."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def _reconfigure(self) -> None:
-        """Settings have changed: every shard that is there hears of them."""
+        """Passes changed settings to all shards."""
         for shard in self._shards.values():
             if shard is not None:
                 self._configure(shard)
@@ -249,7 +259,7 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
     # --- leadership
 
     def apply(self, changes: Iterable[Change]) -> None:
-        """Follows who leads the partitions of the topic."""
+        """Loads the partitions that this broker now leads, and unloads the others."""
         for change in changes:
             match change:
                 case Put(PartitionRecord(topic, partition, leader)) if topic == self.topic:
@@ -272,14 +282,14 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
             replica = self._replicas.find(self.topic, partition)
             async for items in read_log(replica.log, self._workers, self._reader()):
                 for item in items:
-                    self._load_item(partition, shard, item)
+                    self._apply_loaded(partition, shard, item)
         except KafkaError as error:
-            logger.error("%s-%d could not be loaded: %s", self.topic, partition, error.message)
-            self._forget_load(partition, number)
+            logger.error("cannot load %s-%d: %s", self.topic, partition, error.message)
+            self._abandon_load(partition, number)
             return
-        except Exception:  # whatever it is: nobody must be told for ever that it is being loaded
-            logger.exception("%s-%d could not be loaded", self.topic, partition)
-            self._forget_load(partition, number)
+        except Exception:  # clients must not be told forever that it is being loaded
+            logger.exception("cannot load %s-%d", self.topic, partition)
+            self._abandon_load(partition, number)
             return
         if self._loads.get(partition) == number:
             self._shards[partition] = shard
@@ -287,7 +297,13 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
             self._commit_result(partition, shard, shard.start(self._clock.now_ms()))
             self._after_load(partition, shard)
 
-    def _forget_load(self, partition: int, number: int) -> None:
+    def _apply_loaded(self, partition: int, shard: ShardT, item: ChangeT | Skipped) -> None:
+        if isinstance(item, Skipped):
+            logger.warning("%s-%d: %s", self.topic, partition, item.note)
+        else:
+            shard.apply(item)
+
+    def _abandon_load(self, partition: int, number: int) -> None:
         if self._loads.get(partition) == number:
             self._unload(partition)
 
@@ -299,7 +315,8 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
             self._timers.cancel_where(lambda key: key[0] == partition)
 
     def resign(self) -> None:
-        """The broker stops: who waits is sent to look for a coordinator."""
+        """Unloads all shards before the broker stops; waiting clients look for a new
+        coordinator."""
         for partition in list(self._shards):
             self._unload(partition)
 
@@ -311,7 +328,8 @@ class CoordinatorHost(ABC, Generic[S, E, R, T, L]):
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-def _done(answer: Message) -> "asyncio.Future[Message]":
+def completed(response: Message) -> "asyncio.Future[Message]":
+    """Returns a future that already has its response."""
     future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-    future.set_result(answer)
+    future.set_result(response)
     return future

@@ -1,4 +1,4 @@
-"""The records of coordinators on their way into a log and out of it."""
+"""Appends the records of coordinators to a log, and reads them while a coordinator loads."""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
@@ -25,18 +25,19 @@ Encoded = tuple[bytes, bytes | None]
 """Key and value; a value of None is a tombstone."""
 
 T = TypeVar("T")
+"""What a coordinator reads from a batch."""
 
 BatchReader = Callable[[bytes, int, BatchHeader], list[T]]
-"""What a batch of the log at this position means to a coordinator. It runs on a thread."""
+"""Returns what a batch at a position of the data states. It runs on a worker thread."""
 
 
 class Producer(NamedTuple):
-    """Whose transaction records belong to."""
+    """The producer of a transaction that records belong to."""
 
     producer_id: int
     producer_epoch: int
     guard: VerificationGuard | None
-    """Under which the transaction was verified, if it had to be."""
+    """The guard under which the transaction was verified, if it had to be."""
 
 
 def append_records(
@@ -48,9 +49,9 @@ def append_records(
     producer: Producer | None = None,
     compression: Compression = Compression.NONE,
 ) -> LogAppendInfo:
-    """Appends records: all in one batch where `atomic`, else in as many as they need.
+    """Appends records, in one batch if `atomic`, else in as many as needed.
 
-    What comes back is of the last batch; `rolled` is set where any of them began a segment.
+    Returns the information about the last batch; `rolled` is set if any batch rolled a segment.
     """
     limit = None if atomic else replica.log.config.max_message_bytes // 2
     infos = []
@@ -78,21 +79,21 @@ def _chunks(records: Sequence[Encoded], limit: int | None) -> Iterator[list[Enco
     chunk: list[Encoded] = []
     size = 0
     for key, value in records:
-        more = len(key) + len(value or b"") + _RECORD_OVERHEAD
-        if chunk and limit is not None and size + more > limit:
+        record_size = len(key) + len(value or b"") + _RECORD_OVERHEAD
+        if chunk and limit is not None and size + record_size > limit:
             yield chunk
             chunk, size = [], 0
         chunk.append((key, value))
-        size += more
+        size += record_size
     yield chunk
 
 
 async def read_log(log: Log, workers: Workers, read: BatchReader[T]) -> AsyncIterator[list[T]]:
-    """Everything in the log, read on a thread, some megabytes at a time."""
+    """Yields what the batches of the log state, read in a worker thread in chunks of 4 MiB."""
     offset = log.log_start_offset
     while offset < log.log_end_offset:
-        found = log.read(offset, _READ_BYTES, FetchIsolation.LOG_END)
-        part = found.records
+        fetched = log.read(offset, _READ_BYTES, FetchIsolation.LOG_END)
+        part = fetched.records
         if part is None:
             return
         offset, items = await workers.run(workers.flush, partial(_read, part, read))
@@ -100,7 +101,7 @@ async def read_log(log: Log, workers: Workers, read: BatchReader[T]) -> AsyncIte
 
 
 def _read(part: LogSlice, read: BatchReader[T]) -> tuple[int, list[T]]:
-    """What whole batches mean, and the offset after them."""
+    """Returns the offset after the batches, and what they state."""
     data = part.read()
     items: list[T] = []
     offset = 0

@@ -1,4 +1,4 @@
-"""Regular expressions of clients, as Kafka 4 takes them: RE2's, which never take long to match."""
+"""Regular expressions of clients: RE2, as in Kafka 4, whose matching time is linear."""
 
 from collections.abc import Callable
 
@@ -6,8 +6,8 @@ from penstock.core.errors import ErrorCode, KafkaError
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """Whether a name matches as a whole; KafkaError where the pattern is none."""
-    # Few clients use patterns, and the library costs memory.
+    """Returns a function that matches whole names; raises if the pattern is invalid."""
+    # Imported here because few clients use patterns, and the library takes memory.
     import re2
 
     options = re2.Options()
@@ -19,6 +19,6 @@ def matcher(pattern: str) -> Callable[[str], bool]:
         reason = reason.decode() if isinstance(reason, bytes) else reason
         raise KafkaError(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f'"{pattern}" is no regular expression of RE2: {reason}',
+            f'"{pattern}" is not a valid regular expression of RE2: {reason}',
         ) from None
     return lambda name: compiled.fullmatch(name) is not None

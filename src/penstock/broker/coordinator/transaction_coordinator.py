@@ -1,7 +1,7 @@
-"""Hosts the transaction coordinator: a shard for each partition of `__transaction_state` (P4).
+"""The transaction coordinator: hosts a shard for each partition of `__transaction_state` (P4).
 
-Markers are written here too: the machine says where a transaction must end, and is told when it
-has ended there.
+It also writes markers: a shard decides in which partitions a transaction must end, and is notified
+when the markers are written.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from penstock.broker.coordinator.host import CoordinatorContext, CoordinatorHost
+from penstock.broker.coordinator.host import CoordinatorContext, CoordinatorHost, completed
 from penstock.broker.coordinator.log import BatchReader, append_records
 from penstock.broker.coordinator.transaction_markers import TransactionMarkers
 from penstock.broker.metadata.features import TRANSACTION_VERSION
@@ -19,7 +19,7 @@ from penstock.broker.metadata.producer_id_manager import ProducerIds
 from penstock.broker.replica.replica_manager import Replica
 from penstock.broker.request import Request
 from penstock.controller.metadata import Change
-from penstock.coordinator.machine import Response, TimerFired
+from penstock.coordinator.machine import Response, Skipped
 from penstock.coordinator.txn.config import TransactionConfig
 from penstock.coordinator.txn.events import (
     Context,
@@ -30,12 +30,7 @@ from penstock.coordinator.txn.events import (
     Timer,
     WriteMarkers,
 )
-from penstock.coordinator.txn.records import (
-    Skipped,
-    TransactionRecord,
-    decode_record,
-    encode_record,
-)
+from penstock.coordinator.txn.records import TransactionRecord, decode_record, encode_record
 from penstock.coordinator.txn.responses import error_response
 from penstock.coordinator.txn.shard import TransactionShard
 from penstock.core.errors import ErrorCode, KafkaError
@@ -56,42 +51,42 @@ from penstock.records.batch import BatchHeader
 from penstock.records.read import read_records
 from penstock.storage.log.results import LogAppendInfo
 
-logger = logging.getLogger("penstock.transactions")
+logger = logging.getLogger(__name__)
 
 _RETRY_S = 0.1
-"""Pause before a marker is written again; it doubles each time, up to a limit."""
-_LONGEST_RETRY_S = 5.0
-_AT_ONCE = 32
-"""So many markers are written before anything else happens."""
+"""The pause before a marker is written again; it doubles each time, up to a limit."""
+_MAX_RETRY_S = 5.0
+_MAX_IMMEDIATE_MARKERS = 32
+"""Up to so many markers are written at once, without a task."""
 _BETWEEN_BROKERS_VERSION = 5
-"""Of AddPartitionsToTxn, when a broker asks in the name of its clients."""
+"""The version of AddPartitionsToTxn that a broker sends on behalf of its clients."""
 _DONE = frozenset({ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT})
-_STOP = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
-
-Loaded = TransactionRecord | Skipped
+_FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 
 
-class TransactionCoordinator(CoordinatorHost[TransactionShard, Event, Result, Timer, Loaded]):
-    """Transactional ids and their transactions, for the handlers."""
+class TransactionCoordinator(
+    CoordinatorHost[TransactionShard, Event, Result, Timer, TransactionRecord]
+):
+    """Transactional ids and their transactions, as the request handlers use them."""
 
     topic = TRANSACTION_STATE_TOPIC
 
     def __init__(
         self,
-        surroundings: CoordinatorContext,
+        context: CoordinatorContext,
         producer_ids: ProducerIds,
         markers: TransactionMarkers,
     ) -> None:
-        super().__init__(surroundings)
+        super().__init__(context)
         self._producer_ids = producer_ids
         self._markers = markers
-        self._current = self._txn_config()
+        self._transaction_config = self._txn_config()
         self._config.subscribe("trans", lambda _: self._reconfigure())
 
-    # --- for the handlers
+    # --- requests
 
     async def ensure_topic(self) -> None:
-        """Makes `__transaction_state`, with the first transactional id that needs it."""
+        """Creates `__transaction_state` when the first transactional id needs it."""
         if TRANSACTION_STATE_TOPIC not in self._image.topics:
             config = self._config
             await self._create_topic(
@@ -110,15 +105,13 @@ class TransactionCoordinator(CoordinatorHost[TransactionShard, Event, Result, Ti
     def send(
         self, request: Request, body: Message, transactional_id: str
     ) -> "asyncio.Future[Message]":
-        """Puts a request about one transactional id to its coordinator."""
+        """Sends a request about one transactional id to its shard."""
         if not transactional_id:
-            refused: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-            refused.set_result(error_response(body, request.version, ErrorCode.INVALID_REQUEST))
-            return refused
+            return completed(error_response(body, request.version, ErrorCode.INVALID_REQUEST))
         return self._send(self.partition_for(transactional_id), request, body)
 
     async def send_to_all(self, request: Request, body: Message) -> list[Message]:
-        """Puts a request to every partition that is led here."""
+        """Sends a request to every shard of this broker."""
         return await asyncio.gather(
             *(self._send(partition, request, body) for partition in list(self._shards))
         )
@@ -142,7 +135,7 @@ class TransactionCoordinator(CoordinatorHost[TransactionShard, Event, Result, Ti
         *,
         verify_only: bool,
     ) -> dict[TopicPartition, ErrorCode]:
-        """Adds partitions to a producer's transaction, or only looks whether they are in it."""
+        """Adds partitions to a producer's transaction, or only checks whether they are in it."""
         topics: dict[str, AddPartitionsToTxnTopic] = {}
         for topic, index in partitions:
             topics.setdefault(topic, AddPartitionsToTxnTopic(topic, [])).partitions.append(index)
@@ -157,43 +150,30 @@ class TransactionCoordinator(CoordinatorHost[TransactionShard, Event, Result, Ti
                 )
             ]
         )
-        answer = await self.submit(
+        response = await self.submit(
             self.partition_for(transactional_id),
             body,
             _BETWEEN_BROKERS_VERSION,
             lambda number: Requested(body, Context(number, _BETWEEN_BROKERS_VERSION, "")),
         )
-        return errors_of(cast("AddPartitionsToTxnResponse", answer))
+        return errors_of(cast("AddPartitionsToTxnResponse", response))
 
-    # --- the machine
+    # --- shards
 
     def _new_shard(self) -> TransactionShard:
-        return TransactionShard(self._current)
+        return TransactionShard(self._transaction_config)
 
     def _configure(self, shard: TransactionShard) -> None:
-        shard.config = self._current
+        shard.config = self._transaction_config
 
-    def _reader(self) -> BatchReader[Loaded]:
+    def _reader(self) -> BatchReader[TransactionRecord | Skipped]:
         return _read_batch
-
-    def _load_item(self, partition: int, shard: TransactionShard, item: Loaded) -> None:
-        if isinstance(item, Skipped):
-            logger.warning("%s-%d: %s", TRANSACTION_STATE_TOPIC, partition, item.note)
-        else:
-            shard.apply(item)
-
-    def _timer_event(self, fired: TimerFired[Timer]) -> Event:
-        return fired
 
     def _append(self, replica: Replica, result: Result) -> LogAppendInfo:
         records = [encode_record(record) for record in result.records]
         return append_records(replica, records, self._clock.now_ms(), atomic=False)
 
-    def _apply(self, shard: TransactionShard, result: Result) -> None:
-        for change in result.changes:
-            shard.apply(change)
-
-    def _refusal(self, request: Message, version: int, error: ErrorCode) -> Message:
+    def _error_response(self, request: Message, version: int, error: ErrorCode) -> Message:
         return error_response(request, version, error)
 
     def _handle(self, partition: int, shard: TransactionShard, event: Event) -> None:
@@ -211,21 +191,21 @@ class TransactionCoordinator(CoordinatorHost[TransactionShard, Event, Result, Ti
     async def _handle_later(
         self, partition: int, shard: TransactionShard, event: Requested
     ) -> None:
-        """Handles a request once there is a new block of producer ids."""
+        """Handles a request once the broker has a new block of producer ids."""
         try:
             producer_id = await self._producer_ids.wait()
         except KafkaError as error:
-            logger.error("there is no producer id for a transaction: %s", error.message)
-            self._refuse(event, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            logger.error("cannot get a producer id for a transaction: %s", error.message)
+            self._respond_error(event, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return
         if self._shards.get(partition) is shard:
             self._handle(partition, shard, _with_producer_id(event, producer_id))
         else:
-            self._refuse(event, ErrorCode.NOT_COORDINATOR)
+            self._respond_error(event, ErrorCode.NOT_COORDINATOR)
 
-    def _refuse(self, event: Requested, code: ErrorCode) -> None:
-        answer = error_response(event.request, event.context.version, code)
-        self._respond([Response(event.context.waiter, answer)])
+    def _respond_error(self, event: Requested, code: ErrorCode) -> None:
+        message = error_response(event.request, event.context.version, code)
+        self._respond([Response(event.context.waiter, message)])
 
     # --- markers
 
@@ -239,27 +219,27 @@ class TransactionCoordinator(CoordinatorHost[TransactionShard, Event, Result, Ti
                 coordinator_epoch=replica.partition.leader_epoch,
                 transaction_version=effect.transaction_version,
             )
-            left = effect.partitions
-            if isinstance(result.event, Requested) and len(left) <= _AT_ONCE:
-                # The producer's next transaction need not wait for this one then.
-                done = self._markers.write_at_once(marker, left)
-                self._written(partition, shard, effect, done)
-                left -= done
-            if left:
-                self._spawn(self._write_markers(partition, shard, effect, marker, left))
+            remaining = effect.partitions
+            if isinstance(result.event, Requested) and len(remaining) <= _MAX_IMMEDIATE_MARKERS:
+                # So the producer's next transaction need not wait for this one.
+                written = self._markers.write_at_once(marker, remaining)
+                self._markers_written(partition, shard, effect, written)
+                remaining -= written
+            if remaining:
+                self._spawn(self._write_markers(partition, shard, effect, marker, remaining))
 
-    def _written(
+    def _markers_written(
         self,
         partition: int,
         shard: TransactionShard,
         effect: WriteMarkers,
-        done: frozenset[TopicPartition],
+        written: frozenset[TopicPartition],
     ) -> None:
-        if done:
-            written = MarkersWritten(
-                effect.transactional_id, effect.producer_id, effect.producer_epoch, done
+        if written:
+            event = MarkersWritten(
+                effect.transactional_id, effect.producer_id, effect.producer_epoch, written
             )
-            self._handle(partition, shard, written)
+            self._handle(partition, shard, event)
 
     async def _write_markers(
         self,
@@ -267,40 +247,46 @@ class TransactionCoordinator(CoordinatorHost[TransactionShard, Event, Result, Ti
         shard: TransactionShard,
         effect: WriteMarkers,
         marker: WritableTxnMarker,
-        left: frozenset[TopicPartition],
+        remaining: frozenset[TopicPartition],
     ) -> None:
-        """Goes on until every partition has its marker, or this is no longer the coordinator."""
+        """Retries until every partition has its marker, or the shard has been unloaded.
+
+        A partition that no longer exists needs no marker.
+        """
         pause_s = _RETRY_S
         while True:
-            there = [each for each in left if each in self._image.partitions]
-            errors = await self._markers.write(marker, there)
+            existing = [target for target in remaining if target in self._image.partitions]
+            errors = await self._markers.write(marker, existing)
             if self._shards.get(partition) is not shard:
                 return
-            if _STOP & set(errors.values()):
+            if _FENCED & set(errors.values()):
                 logger.error(
-                    "%s: the end of its transaction is refused, a newer producer or coordinator "
-                    "has been there: %s",
+                    "cannot end the transaction of %s, a newer producer or coordinator has fenced "
+                    "it: %s",
                     effect.transactional_id,
-                    {str(each): code.name for each, code in errors.items() if code in _STOP},
+                    {str(target): code.name for target, code in errors.items() if code in _FENCED},
                 )
                 return
-            done = frozenset(each for each in left if errors.get(each, ErrorCode.NONE) in _DONE)
-            self._written(partition, shard, effect, done)
-            left -= done
-            if not left:
+            written = frozenset(
+                target for target in remaining if errors.get(target, ErrorCode.NONE) in _DONE
+            )
+            self._markers_written(partition, shard, effect, written)
+            remaining -= written
+            if not remaining:
                 return
             await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, _LONGEST_RETRY_S)
+            pause_s = min(pause_s * 2, _MAX_RETRY_S)
 
     # --- settings
 
     def apply(self, changes: Iterable[Change]) -> None:
-        """Follows who leads `__transaction_state`, and the number of partitions of groups."""
+        """Follows the leaders of `__transaction_state` and the partitions of
+        `__consumer_offsets`."""
         super().apply(changes)
         self._reconfigure()
 
     def _reconfigure(self) -> None:
-        self._current = self._txn_config()
+        self._transaction_config = self._txn_config()
         super()._reconfigure()
 
     def _txn_config(self) -> TransactionConfig:
@@ -326,12 +312,14 @@ class TransactionCoordinator(CoordinatorHost[TransactionShard, Event, Result, Ti
 
 
 def errors_of(response: AddPartitionsToTxnResponse) -> dict[TopicPartition, ErrorCode]:
-    """What came of each partition of one transaction."""
+    """Returns the error of each partition of one transaction."""
     (result,) = response.results_by_transaction
     return {
-        TopicPartition(topic.name, each.partition_index): ErrorCode(each.partition_error_code)
+        TopicPartition(topic.name, partition.partition_index): ErrorCode(
+            partition.partition_error_code
+        )
         for topic in result.topic_results
-        for each in topic.results_by_partition
+        for partition in topic.results_by_partition
     }
 
 
@@ -339,7 +327,11 @@ def _with_producer_id(event: Requested, producer_id: int) -> Requested:
     return Requested(event.request, replace(event.context, new_producer_id=producer_id))
 
 
-def _read_batch(data: bytes, position: int, header: BatchHeader) -> list[Loaded]:
+def _read_batch(
+    data: bytes, position: int, header: BatchHeader
+) -> list[TransactionRecord | Skipped]:
     if header.is_control:
         return []
-    return [decode_record(each.key, each.value) for each in read_records(data, position, header)]
+    return [
+        decode_record(record.key, record.value) for record in read_records(data, position, header)
+    ]

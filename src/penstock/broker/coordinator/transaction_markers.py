@@ -1,4 +1,4 @@
-"""The ends of transactions in the logs of this broker (P4)."""
+"""Transaction markers: writes the ends of transactions to the logs of this broker (P4)."""
 
 import asyncio
 import logging
@@ -16,14 +16,14 @@ from penstock.records.control import build_end_txn_marker
 from penstock.records.validate import AppendOrigin
 from penstock.storage.log.results import LogAppendInfo
 
-logger = logging.getLogger("penstock.transactions")
+logger = logging.getLogger(__name__)
 
-_NEVER = 2**63 - 1
-"""`flush.messages` of a log whose appends are not followed by a flush."""
+_NO_FLUSH = 2**63 - 1
+"""The value of `flush.messages` of a log that is not flushed after appends."""
 
 
 class TransactionMarkers:
-    """Writes markers, whoever asks for them: a coordinator here, or WriteTxnMarkers."""
+    """Writes markers for the transaction coordinator of this broker and for WriteTxnMarkers."""
 
     def __init__(
         self,
@@ -40,13 +40,15 @@ class TransactionMarkers:
     def write_at_once(
         self, marker: WritableTxnMarker, partitions: Iterable[TopicPartition]
     ) -> frozenset[TopicPartition]:
-        """Ends a transaction wherever nothing has to be waited for; where that was done."""
-        return frozenset(each for each in sorted(partitions) if self._is_written(marker, each))
+        """Writes markers to the partitions that need no flush; returns the partitions written."""
+        return frozenset(
+            partition for partition in sorted(partitions) if self._try_write(marker, partition)
+        )
 
-    def _is_written(self, marker: WritableTxnMarker, partition: TopicPartition) -> bool:
+    def _try_write(self, marker: WritableTxnMarker, partition: TopicPartition) -> bool:
         try:
             replica = self._replicas.find(*partition)
-            if replica.config.log.flush_messages < _NEVER:
+            if replica.config.log.flush_messages < _NO_FLUSH:
                 return False
             self._append(marker, partition, replica)
         except KafkaError:
@@ -56,9 +58,9 @@ class TransactionMarkers:
     async def write(
         self, marker: WritableTxnMarker, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Ends a transaction in these partitions; what came of it in each."""
-        written = await asyncio.gather(*(self._write(marker, each) for each in partitions))
-        return dict(written)
+        """Writes markers to these partitions; returns the error of each."""
+        errors = await asyncio.gather(*(self._write(marker, target) for target in partitions))
+        return dict(errors)
 
     async def _write(
         self, marker: WritableTxnMarker, partition: TopicPartition
@@ -68,14 +70,14 @@ class TransactionMarkers:
             replica.leader_log()
             info = self._append(marker, partition, replica)
             if info.needs_flush:
-                # Otherwise the coordinator would forget about a marker that may be lost.
+                # Otherwise the coordinator would complete a transaction whose marker may be lost.
                 await self._log_flusher.flush(replica.log)
         except OSError as error:
-            logger.error("%s could not be flushed: %s", partition, error)
+            logger.error("cannot flush %s: %s", partition, error)
             return partition, ErrorCode.KAFKA_STORAGE_ERROR
         except KafkaError as error:
             logger.warning(
-                "producer %d epoch %d: its transaction cannot be ended in %s: %s",
+                "cannot end the transaction of producer %d, epoch %d, in %s: %s",
                 marker.producer_id,
                 marker.producer_epoch,
                 partition,

@@ -1,8 +1,9 @@
-"""Is this partition part of the producer's transaction? Asked before its first append (KIP-890).
+"""Verifies that a partition is part of the producer's transaction before its first append
+(KIP-890).
 
-A transaction that the coordinator does not know would never end, and hold consumers back for ever.
-So the first batch of a transaction in a partition waits for the coordinator: it confirms that the
-partition was added, or, for clients of transaction version 2, adds it.
+A transaction that the coordinator does not know would never end and would block consumers forever.
+So the first batch of a transaction in a partition waits for the coordinator, which confirms that
+the partition was added or, for clients of transaction version 2, adds it.
 """
 
 import asyncio
@@ -20,13 +21,13 @@ from penstock.storage.producer.append_info import VerificationGuard
 
 
 class TransactionSupport(Enum):
-    """What a client can do, by the version of its request."""
+    """What a client supports, by the version of its request."""
 
     DEFAULT_ERROR = 0
-    """It does not know TRANSACTION_ABORTABLE."""
+    """The client does not know TRANSACTION_ABORTABLE."""
     GENERIC_ERROR = 1
     ADD_PARTITION = 2
-    """It leaves it to the broker to add partitions, and expects a new epoch at each end."""
+    """The broker adds partitions, and the epoch is bumped at the end of each transaction."""
 
     @classmethod
     def of_produce(cls, version: int) -> "TransactionSupport":
@@ -42,9 +43,9 @@ class TransactionSupport(Enum):
 
 
 Verification: TypeAlias = "VerificationGuard | KafkaError | None"
-"""The guard to append with, why not to append, or nothing to verify."""
+"""The guard to append with, the error not to append, or None if there is nothing to verify."""
 
-_NOT_YET = frozenset(
+_TRANSIENT = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -53,11 +54,11 @@ _NOT_YET = frozenset(
         ErrorCode.CONCURRENT_TRANSACTIONS,
     }
 )
-"""What passes: the coordinator is found, or has ended the transaction before."""
+"""Errors that pass when the coordinator is found or has ended the previous transaction."""
 
 
 class TransactionVerifier:
-    """Asks the coordinator about transactions, for Produce and for offsets in transactions."""
+    """Verifies transactions with their coordinator, for Produce and TxnOffsetCommit."""
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class TransactionVerifier:
         self._clock = clock
 
     def is_ongoing(self, partition: TopicPartition, producer_id: int, producer_epoch: int) -> bool:
-        """Whether the transaction has records in the partition, so that nobody need be asked."""
+        """Returns whether the transaction has records in the partition: it is verified then."""
         try:
             log = self._replicas.find(*partition).log
         except KafkaError:
@@ -87,22 +88,30 @@ class TransactionVerifier:
         sequences: Mapping[TopicPartition, int],
         support: TransactionSupport,
     ) -> dict[TopicPartition, Verification]:
-        """What to do with batches that start with these sequences."""
+        """Returns what to do with batches that start with these sequences."""
         adds = support.supports_epoch_bump
         if not adds and not self._config.bool("transaction.partition.verification.enable"):
             return {}
-        found: dict[TopicPartition, Verification] = {}
+        verifications: dict[TopicPartition, Verification] = {}
         for partition, sequence in sequences.items():
-            found[partition] = self._start(
+            verifications[partition] = self._start(
                 partition, producer_id, producer_epoch, sequence, supports_epoch_bump=adds
             )
-        to_ask = frozenset(k for k, each in found.items() if isinstance(each, VerificationGuard))
-        if to_ask:
-            errors = await self._ask(transactional_id, producer_id, producer_epoch, to_ask, adds)
+        unverified = frozenset(
+            partition
+            for partition, verification in verifications.items()
+            if isinstance(verification, VerificationGuard)
+        )
+        if unverified:
+            errors = await self._query_coordinator(
+                transactional_id, producer_id, producer_epoch, unverified, adds
+            )
             for partition, code in errors.items():
                 if code:
-                    found[partition] = _refusal(partition, transactional_id, code, support)
-        return found
+                    verifications[partition] = _verification_error(
+                        partition, transactional_id, code, support
+                    )
+        return verifications
 
     def _start(
         self,
@@ -128,7 +137,7 @@ class TransactionVerifier:
         except KafkaError as error:
             return error
 
-    async def _ask(
+    async def _query_coordinator(
         self,
         transactional_id: str,
         producer_id: int,
@@ -136,45 +145,45 @@ class TransactionVerifier:
         partitions: frozenset[TopicPartition],
         adds: bool,
     ) -> dict[TopicPartition, ErrorCode]:
-        """Asks the coordinator; while it still ends the transaction before, asks again for a while.
+        """Sends the partitions to the coordinator, and retries while it ends the last transaction.
 
-        A producer that had to come back would lose more time than that takes.
+        A retry of the producer would take longer.
         """
-        patience_ms = min(
+        timeout_ms = min(
             self._config.int("add.partitions.to.txn.retry.backoff.max.ms"),
             self._config.int("request.timeout.ms"),
         )
-        give_up_ms = self._clock.now_ms() + patience_ms
+        deadline_ms = self._clock.now_ms() + timeout_ms
         while True:
             errors = await self._transactions.add_partitions(
                 transactional_id, producer_id, producer_epoch, partitions, verify_only=not adds
             )
             retries = adds and ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
-            if not retries or self._clock.now_ms() >= give_up_ms:
+            if not retries or self._clock.now_ms() >= deadline_ms:
                 return errors
             backoff_ms = self._config.int("add.partitions.to.txn.retry.backoff.ms")
             await asyncio.sleep(backoff_ms / 1000)
 
 
-def _refusal(
+def _verification_error(
     partition: TopicPartition, transactional_id: str, code: ErrorCode, support: TransactionSupport
 ) -> KafkaError:
-    """The coordinator's error as producers know to handle it."""
+    """Returns the coordinator's error as one that producers handle."""
     if code is ErrorCode.PRODUCER_FENCED:
         code = ErrorCode.INVALID_PRODUCER_EPOCH
     elif code is ErrorCode.TRANSACTION_ABORTABLE and support is TransactionSupport.DEFAULT_ERROR:
         code = ErrorCode.INVALID_TXN_STATE
-    advice = "retry" if code in _NOT_YET else "abort it and begin a new one"
+    advice = "retry" if code in _TRANSIENT else "abort it and begin a new one"
     return KafkaError(
         code,
         f"{partition} cannot be written in a transaction of {transactional_id!r}: its coordinator "
-        f"answers {code.name}; {advice}",
+        f"responded {code.name}; {advice}",
     )
 
 
 def produce_error(error: KafkaError, support: TransactionSupport) -> KafkaError:
-    """The error for a Produce: old producers retry this one, and look for no other leader."""
-    known = error.code is ErrorCode.CONCURRENT_TRANSACTIONS and support.supports_epoch_bump
-    if error.code not in _NOT_YET or known:
+    """Returns the error for a Produce: one that old producers retry without a new leader."""
+    is_supported = error.code is ErrorCode.CONCURRENT_TRANSACTIONS and support.supports_epoch_bump
+    if error.code not in _TRANSIENT or is_supported:
         return error
     return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, error.message)

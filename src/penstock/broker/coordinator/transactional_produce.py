@@ -1,4 +1,4 @@
-"""Batches of transactions in a Produce: whose they are, and whether they may be appended (P4)."""
+"""Transactional batches in a Produce: their producers, and their verification (P4)."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from penstock.records.batch import (
 
 
 class TransactionalBatch(NamedTuple):
-    """What a transactional batch says of its producer."""
+    """The producer fields of a transactional batch."""
 
     producer_id: int
     producer_epoch: int
@@ -35,7 +35,7 @@ class TransactionalBatch(NamedTuple):
 
     @classmethod
     def of(cls, records: memoryview) -> "TransactionalBatch | None":
-        """None where it is cut off: the append refuses it."""
+        """Returns None if the batch is truncated: the append refuses it."""
         if len(records) < HEADER_SIZE:
             return None
         header = read_header(records)
@@ -43,7 +43,7 @@ class TransactionalBatch(NamedTuple):
 
 
 def has_transactional_records(body: ProduceRequest) -> bool:
-    """Whether any batch of the request is part of a transaction."""
+    """Returns whether any batch of the request is part of a transaction."""
     for topic in body.topic_data:
         for data in topic.partition_data:
             records = data.records
@@ -57,8 +57,8 @@ def has_transactional_records(body: ProduceRequest) -> bool:
     return False
 
 
-def refusal_of_producers(batches: Iterable[TransactionalBatch | None]) -> KafkaError | None:
-    """What is wrong with a request that has transactional batches of several producers."""
+def several_producers_error(batches: Iterable[TransactionalBatch | None]) -> KafkaError | None:
+    """Returns an error if the request has transactional batches of several producers."""
     producers = {batch.producer for batch in batches if batch is not None}
     if len(producers) < 2:
         return None
@@ -71,7 +71,7 @@ def refusal_of_producers(batches: Iterable[TransactionalBatch | None]) -> KafkaE
 def is_ongoing(
     verifier: TransactionVerifier, partition: TopicPartition, batch: TransactionalBatch
 ) -> bool:
-    """Whether the transaction has records in the partition, so that nobody need be asked."""
+    """Returns whether the transaction has records in the partition: it is verified then."""
     return verifier.is_ongoing(partition, batch.producer_id, batch.producer_epoch)
 
 
@@ -81,10 +81,10 @@ async def verify(
     transactional_id: str,
     batches: Mapping[TopicPartition, TransactionalBatch],
 ) -> dict[TopicPartition, Verification]:
-    """Asks the coordinator about the batches of one producer, where they may be the first."""
+    """Verifies batches of one producer that may be the first of their transaction."""
     ((producer_id, producer_epoch),) = {batch.producer for batch in batches.values()}
     support = TransactionSupport.of_produce(version)
-    verified = await verifier.verify(
+    verifications = await verifier.verify(
         transactional_id,
         producer_id,
         producer_epoch,
@@ -92,6 +92,6 @@ async def verify(
         support,
     )
     return {
-        partition: produce_error(each, support) if isinstance(each, KafkaError) else each
-        for partition, each in verified.items()
+        partition: produce_error(outcome, support) if isinstance(outcome, KafkaError) else outcome
+        for partition, outcome in verifications.items()
     }

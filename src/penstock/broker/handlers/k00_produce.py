@@ -17,7 +17,7 @@ from penstock.broker.coordinator.transactional_produce import (
     TransactionalBatch,
     has_transactional_records,
     is_ongoing,
-    refusal_of_producers,
+    several_producers_error,
     verify,
 )
 from penstock.broker.errors import CloseConnectionError, drop_traceback
@@ -134,7 +134,7 @@ def handle(context: Context, request: Request, body: ProduceRequest) -> HandlerR
             if isinstance(batch, _Accepted) and batch.is_slow:
                 has_slow_batch = True
     if body.transactional_id is not None:
-        error = refusal_of_producers(
+        error = several_producers_error(
             [batch.txn_batch for batch in batches if isinstance(batch, _Accepted)]
         )
         if error is not None:

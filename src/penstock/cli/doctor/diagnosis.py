@@ -51,6 +51,7 @@ from penstock.client.settings import (
 from penstock.client.settings import resolve as resolve_settings
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.core.internal_topics import GROUP_METADATA_TOPIC
 from penstock.core.system_clock import SystemClock
 from penstock.net.client.cluster import Node
 from penstock.net.client.connection import is_fatal
@@ -67,7 +68,6 @@ from penstock.protocol.messages.sasl_handshake import SaslHandshakeRequest, Sasl
 
 _GROUP: Final = "penstock-doctor"
 _VALUE: Final = b"penstock doctor"
-_OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 class StepResult(NamedTuple):
@@ -436,9 +436,9 @@ class Diagnosis:
         return check_clock(self._stamp_ms, *self._sent_ms)
 
     async def _check_group(self) -> Success:
-        exists = any(topic.name == _OFFSETS_TOPIC for topic in self._metadata.topics)
+        exists = any(topic.name == GROUP_METADATA_TOPIC for topic in self._metadata.topics)
         if self._read_only and not exists:
-            return Success(f"a request would create {_OFFSETS_TOPIC}", is_skipped=True)
+            return Success(f"a request would create {GROUP_METADATA_TOPIC}", is_skipped=True)
         async with self._network() as network:
             deadline_ms = network.clock.monotonic_ms() + self._settings["default_api_timeout_ms"]
             try:
@@ -457,8 +457,8 @@ def _coordinator_problem(error: KafkaError) -> Problem:
         return Problem(error.message, remedy, error.code.name)
     return Problem(
         error.message,
-        f"check {_OFFSETS_TOPIC}: it needs as many brokers as offsets.topic.replication.factor, "
-        "and a leader for every partition",
+        f"check {GROUP_METADATA_TOPIC}: it needs as many brokers as "
+        "offsets.topic.replication.factor, and a leader for every partition",
         error.code.name,
     )
 

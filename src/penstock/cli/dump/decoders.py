@@ -12,6 +12,11 @@ from uuid import UUID
 
 from penstock.cli.dump.items import Value
 from penstock.core.errors import KafkaError, ProtocolError, UnsupportedVersionError
+from penstock.core.internal_topics import (
+    GROUP_METADATA_TOPIC,
+    SHARE_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 from penstock.protocol.fields import Kind, Message, Struct
 from penstock.protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -43,17 +48,17 @@ class _Schema(NamedTuple):
 
 def decode_consumer_offsets(key: bytes | None, value: bytes | None) -> tuple[Value, Value]:
     """A record of `__consumer_offsets`: offsets and groups of every kind."""
-    return _decode(_CONSUMER_OFFSETS, "__consumer_offsets", key, value)
+    return _decode(_CONSUMER_OFFSETS, GROUP_METADATA_TOPIC, key, value)
 
 
 def decode_transaction_state(key: bytes | None, value: bytes | None) -> tuple[Value, Value]:
     """A record of `__transaction_state`."""
-    return _decode(_TRANSACTION_STATE, "__transaction_state", key, value)
+    return _decode(_TRANSACTION_STATE, TRANSACTION_STATE_TOPIC, key, value)
 
 
 def decode_share_group_state(key: bytes | None, value: bytes | None) -> tuple[Value, Value]:
     """A record of `__share_group_state`."""
-    return _decode(_SHARE_GROUP_STATE, "__share_group_state", key, value)
+    return _decode(_SHARE_GROUP_STATE, SHARE_STATE_TOPIC, key, value)
 
 
 def _decode(

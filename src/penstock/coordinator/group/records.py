@@ -3,8 +3,6 @@
 The types of records are those of offsets and those of every group type in `group_types`.
 """
 
-from msgspec import Struct
-
 from penstock.coordinator.group.group_types import GROUP_RECORD_TYPES
 from penstock.coordinator.group.offsets.reader import OffsetReader
 from penstock.coordinator.group.offsets.records import (
@@ -15,6 +13,7 @@ from penstock.coordinator.group.offsets.records import (
     offset_value_version,
 )
 from penstock.coordinator.group.record import Record, RecordType
+from penstock.coordinator.machine import Skipped
 from penstock.core.errors import KafkaError
 from penstock.core.internal_topics import GROUP_METADATA_TOPIC
 from penstock.protocol.codec import decode
@@ -29,12 +28,6 @@ from penstock.protocol.versioned import (
 _PREFIX_SIZE = 2
 _RECORD_TYPES: dict[int, RecordType] = {**OFFSET_RECORD_TYPES, **GROUP_RECORD_TYPES}
 _VALUE_VERSIONS = {kind.value: kind.value_version for kind in _RECORD_TYPES.values()}
-
-
-class Skipped(Struct, frozen=True):
-    """A record that is not applied. The note says why, for the broker's log."""
-
-    note: str
 
 
 def encode_record(record: Record) -> tuple[bytes, bytes | None]:

@@ -3,6 +3,7 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
+from penstock.coordinator.machine import Skipped
 from penstock.coordinator.txn.state import TransactionState
 from penstock.core.errors import KafkaError
 from penstock.protocol.codec import decode
@@ -25,12 +26,6 @@ class TransactionRecord(Struct, frozen=True, gc=False):
     last_producer_epoch: int = NO_EPOCH
     """The epoch before this one, by which a retry is known. It is not written: a coordinator that
     loads the record does not know it."""
-
-
-class Skipped(Struct, frozen=True):
-    """A record that is left out. The note says why, for the broker's log."""
-
-    note: str
 
 
 def encode_record(record: TransactionRecord) -> tuple[bytes, bytes | None]:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from penstock.coordinator.group.classic.records import ClassicGroupRecord, group_tombstone
 from penstock.coordinator.group.offsets.records import OffsetRecord, offset_tombstone
 from penstock.coordinator.group.record import Record
-from penstock.coordinator.group.records import Skipped, decode_record, encode_record
+from penstock.coordinator.group.records import decode_record, encode_record
+from penstock.coordinator.machine import Skipped
 from penstock.protocol.stored.classic_group import (
     GroupMetadataKey,
     GroupMetadataValue,

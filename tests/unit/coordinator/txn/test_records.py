@@ -2,6 +2,7 @@
 
 import pytest
 
+from penstock.coordinator.machine import Skipped
 from penstock.coordinator.txn.java_order import by_topic
 from penstock.coordinator.txn.metadata import (
     TransactionMetadata,
@@ -10,7 +11,6 @@ from penstock.coordinator.txn.metadata import (
     record_of,
 )
 from penstock.coordinator.txn.records import (
-    Skipped,
     TransactionRecord,
     decode_record,
     encode_record,
