@@ -9,7 +9,6 @@ import pytest
 from penstock.broker.broker import Broker
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
-from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
 from penstock.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -29,6 +28,7 @@ from penstock.protocol.messages.txn_offset_commit import (
 from penstock.protocol.messages.write_txn_markers import WritableTxnMarker
 from tests.support.broker.faults import watching
 from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
+from tests.support.coordinator.group_client import find_group
 from tests.support.coordinator.transaction_client import (
     Generation,
     TxnProducer,
@@ -55,7 +55,7 @@ def settings() -> Mapping[str, str]:
 @pytest.fixture
 def client(broker: RunningBroker) -> Iterator[WireClient]:
     with broker.connect() as one:
-        find_group(one)
+        find_group(one, "any")
         yield one
 
 
@@ -64,10 +64,6 @@ def name(request: pytest.FixtureRequest) -> str:
     """A topic, group and transactional id that no other test uses."""
     text: str = request.node.name
     return "".join(each if each.isalnum() else "-" for each in text)
-
-
-def find_group(client: WireClient) -> None:
-    assert client.ask(FindCoordinatorRequest("any"), 2).error_code == 0
 
 
 def version_of(producer: TxnProducer) -> int:
@@ -291,7 +287,7 @@ def test_offsets_over_a_stop(
     """Open or decided when the broker stopped: they count afterwards, or not."""
     with watching():
         with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
-            find_group(client)
+            find_group(client, "g")
             make_topic(client, "t")
             commit_plainly(client, "g", "t", 3)
             producer = TxnProducer.started(client, "x", generation)
@@ -302,6 +298,7 @@ def test_offsets_over_a_stop(
                 broker.call(lose_markers)
                 assert producer.end(commit=commit) is NONE
         with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
+            find_group(client, "g")
             producer.client = client
             if not decided:
                 wait_for_state(client, "x", "Ongoing")
@@ -313,6 +310,7 @@ def test_offsets_over_a_stop(
             assert fetched_offset(client, "g", "t", stable=True) == (NONE, 9 if commit else 3)
             assert committed(client, "t") == ([b"x"] if commit else [])
         with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
+            find_group(client, "g")
             wait_for_state(client, "x", "CompleteCommit" if commit else "CompleteAbort")
             assert fetched_offset(client, "g", "t", stable=True) == (NONE, 9 if commit else 3)
             data = fetched_committed(client, "t")
