@@ -1,4 +1,4 @@
-"""Produce (0): versions 0 to 13 append record batches to the partitions led here (P2, P3, P7).
+"""Produce (0), versions 0 to 13: appends record batches to the partitions led here (P2, P3, P7).
 
 Message sets of versions 0 to 2 are stored as record batches. Large compressed batches are validated
 and recompressed on a thread, and the first batch of a transaction waits for its coordinator (P4);

@@ -1,4 +1,4 @@
-"""Fetch (1): versions 0 to 18 return whole batches as they are stored, straight from the log files.
+"""Fetch (1), versions 0 to 18: returns whole batches as stored, straight from the log files.
 
 Batches are not decoded: the response holds file ranges, which the connection sends. A fetch that
 finds less than `min_bytes` waits up to `max_wait_ms` in the purgatory (C1). Versions 0 to 3 return

@@ -1,7 +1,7 @@
-"""ListOffsets (2): versions 0 to 11: offsets by timestamp, and the special ones (Q5).
+"""ListOffsets (2), versions 0 to 11: looks up offsets by timestamp, earliest and latest (Q5).
 
-A search by time may read a segment, so it runs on a thread. Without tiered storage the earliest
-local offset is the earliest, and there are no tiered offsets.
+A search by timestamp may read a segment, so it runs on a thread. Without tiered storage the
+earliest local offset is the earliest offset, and tiered offsets do not exist.
 """
 
 from collections import Counter
@@ -55,46 +55,46 @@ async def handle(context: Context, request: Request, body: ListOffsetsRequest) -
         allowed = context.authorizer.allows(
             request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name
         )
-        asked = Counter(wanted.partition_index for wanted in topic.partitions)
+        counts = Counter(partition.partition_index for partition in topic.partitions)
         partitions = []
-        for wanted in topic.partitions:
-            index = wanted.partition_index
-            if asked[index] != 1:
-                # The answers could not be told apart: one refusal for all of them.
-                if asked.pop(index, 0):
-                    refused = ErrorCode.INVALID_REQUEST
-                    partitions.append(ListOffsetsPartitionResponse(index, refused))
+        for partition in topic.partitions:
+            index = partition.partition_index
+            if counts[index] != 1:
+                # The client could not match several results: one error for all of them.
+                if counts.pop(index, 0):
+                    error_code = ErrorCode.INVALID_REQUEST
+                    partitions.append(ListOffsetsPartitionResponse(index, error_code))
                 continue
             try:
                 if not allowed:
                     raise context.authorizer.error(
                         request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name
                     )
-                partitions.append(await _one(context, request, body, topic.name, wanted))
+                partitions.append(await _partition(context, request, body, topic.name, partition))
             except KafkaError as error:
                 partitions.append(ListOffsetsPartitionResponse(index, error.code))
         topics.append(ListOffsetsTopicResponse(topic.name, partitions))
     return ListOffsetsResponse(topics=topics)
 
 
-async def _one(
+async def _partition(
     context: Context,
     request: Request,
     body: ListOffsetsRequest,
     topic: str,
-    wanted: ListOffsetsPartition,
+    partition: ListOffsetsPartition,
 ) -> ListOffsetsPartitionResponse:
-    index = wanted.partition_index
+    index = partition.partition_index
     replica = context.replicas.find(topic, index)
-    log = replica.leader_log(wanted.current_leader_epoch)
+    log = replica.leader_log(partition.current_leader_epoch)
     if request.version == 0:
-        offsets = _old_style(log, wanted)
+        offsets = _segment_offsets(log, partition)
         return ListOffsetsPartitionResponse(index, old_style_offsets=offsets)
-    if request.version < _FIRST_VERSIONS.get(wanted.timestamp, 0):
+    if request.version < _FIRST_VERSIONS.get(partition.timestamp, 0):
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
-            f"timestamp {wanted.timestamp} needs ListOffsets version "
-            f"{_FIRST_VERSIONS[wanted.timestamp]}",
+            f"timestamp {partition.timestamp} needs ListOffsets version "
+            f"{_FIRST_VERSIONS[partition.timestamp]}",
         )
     while True:
         if body.replica_id != _CONSUMER:
@@ -104,22 +104,22 @@ async def _one(
         else:
             bound = log.high_watermark
         try:
-            found = await _find(context, log, wanted.timestamp, bound)
+            match = await _find(context, log, partition.timestamp, bound)
             break
         except KafkaStorageError:
-            searched, log = log, replica.leader_log(wanted.current_leader_epoch)
-            if log is searched:
+            searched_log, log = log, replica.leader_log(partition.current_leader_epoch)
+            if log is searched_log:
                 raise
-            # The partition has moved to another folder meanwhile.
-    response = ListOffsetsPartitionResponse(index, 0, [], found.timestamp, found.offset)
+            # The partition has moved to another directory during the search.
+    response = ListOffsetsPartitionResponse(index, 0, [], match.timestamp, match.offset)
     if request.version >= _FIRST_WITH_EPOCH:
-        is_latest = wanted.timestamp == LATEST
-        response.leader_epoch = replica.partition.leader_epoch if is_latest else found.leader_epoch
+        is_latest = partition.timestamp == LATEST
+        response.leader_epoch = replica.partition.leader_epoch if is_latest else match.leader_epoch
     return response
 
 
 async def _find(context: Context, log: Log, timestamp: int, bound: int) -> TimestampAndOffset:
-    """The offset that a timestamp stands for, as far as the client may see."""
+    """Returns the offset for a timestamp or a special value, below `bound`."""
     match timestamp:
         case -1:
             return TimestampAndOffset(-1, bound, -1)
@@ -130,21 +130,21 @@ async def _find(context: Context, log: Log, timestamp: int, bound: int) -> Times
         case -5 | -6:
             return _NOTHING
         case -3:
-            found = await _search(context, log, None)
+            match = await _search(context, log, None)
         case _ if timestamp < 0:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"timestamp {timestamp} means nothing: use -1 (latest), -2 (earliest), -3 (the "
+                f"timestamp {timestamp} is not valid: use -1 (latest), -2 (earliest), -3 (the "
                 f"largest timestamp), or milliseconds since 1970",
             )
         case _:
-            found = await _search(context, log, timestamp)
-    # What is not replicated or not decided yet is not there for a client.
-    return found if found is not None and found.offset < bound else _NOTHING
+            match = await _search(context, log, timestamp)
+    # Records that are not replicated, or whose transaction is open, are invisible to clients.
+    return match if match is not None and match.offset < bound else _NOTHING
 
 
 async def _search(context: Context, log: Log, timestamp: int | None) -> TimestampAndOffset | None:
-    """The record of a time, or with None of the latest one, found on a thread."""
+    """Searches on a thread for a timestamp, or for the largest timestamp if None."""
     search = begin_search(log, timestamp)
     if search is None:
         return None
@@ -152,16 +152,16 @@ async def _search(context: Context, log: Log, timestamp: int | None) -> Timestam
     return finish_search(log, search)
 
 
-def _old_style(log: Log, wanted: ListOffsetsPartition) -> list[int]:
-    """Version 0: offsets where segments begin, newest first, of those written before a time."""
+def _segment_offsets(log: Log, partition: ListOffsetsPartition) -> list[int]:
+    """Returns the offsets of version 0: segment starts before a time, newest first."""
     starts = [
         (max(segment.base_offset, log.log_start_offset), segment.largest_timestamp)
         for segment in log.local.segments
     ]
-    if wanted.timestamp == LATEST:
+    if partition.timestamp == LATEST:
         offsets = [log.high_watermark, *(offset for offset, _ in reversed(starts))]
-    elif wanted.timestamp == EARLIEST:
+    elif partition.timestamp == EARLIEST:
         offsets = [log.log_start_offset]
     else:
-        offsets = [offset for offset, time in reversed(starts) if time <= wanted.timestamp]
-    return offsets[: wanted.max_num_offsets]
+        offsets = [offset for offset, time in reversed(starts) if time <= partition.timestamp]
+    return offsets[: partition.max_num_offsets]

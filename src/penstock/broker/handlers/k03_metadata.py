@@ -1,4 +1,4 @@
-"""Metadata (3): versions 0 to 13: brokers and topics; unknown topics are made on request (E5)."""
+"""Metadata (3), versions 0 to 13: returns brokers and topics; creates unknown topics (E5)."""
 
 from dataclasses import dataclass
 from uuid import UUID
@@ -38,8 +38,8 @@ class Context:
 
 
 def handle(context: Context, request: Request, body: MetadataRequest) -> HandlerResult:
-    wanted = body.topics
-    if wanted is None or (request.version == 0 and not wanted):
+    requested = body.topics
+    if requested is None or (request.version == 0 and not requested):
         names = [
             name
             for name in context.image.topics
@@ -47,34 +47,34 @@ def handle(context: Context, request: Request, body: MetadataRequest) -> Handler
                 request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, name
             )
         ]
-        return _answer(context, request, body, [_topic(context, request, body, n) for n in names])
-    if request.version < _FIRST_BY_TOPIC_ID and any(map(_is_by_id, wanted)):
-        # Versions 10 and 11 have a place for ids, but their answers cannot do without names.
-        refused = [
-            MetadataResponseTopic(ErrorCode.INVALID_REQUEST, each.name or "", each.topic_id)
-            for each in wanted
+        return _response(context, request, body, [_topic(context, request, body, n) for n in names])
+    if request.version < _FIRST_BY_TOPIC_ID and any(map(_is_by_id, requested)):
+        # Requests of versions 10 and 11 can have ids, but the responses need names.
+        topics = [
+            MetadataResponseTopic(ErrorCode.INVALID_REQUEST, topic.name or "", topic.topic_id)
+            for topic in requested
         ]
-        return _answer(context, request, body, refused)
-    topics: list[MetadataResponseTopic] = []
+        return _response(context, request, body, topics)
+    topics = []
     missing: list[str] = []
-    for each in {(each.topic_id, each.name): each for each in wanted}.values():
-        if each.name is None or _is_by_id(each):
-            topics.append(_by_id(context, request, body, each.topic_id))
+    for topic in {(topic.topic_id, topic.name): topic for topic in requested}.values():
+        if topic.name is None or _is_by_id(topic):
+            topics.append(_by_id(context, request, body, topic.topic_id))
         elif not context.authorizer.allows(
-            request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, each.name
+            request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name
         ):
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            topics.append(MetadataResponseTopic(code, each.name))
-        elif each.name in context.image.topics:
-            topics.append(_topic(context, request, body, each.name))
+            topics.append(MetadataResponseTopic(code, topic.name))
+        elif topic.name in context.image.topics:
+            topics.append(_topic(context, request, body, topic.name))
         else:
-            missing.append(each.name)
+            missing.append(topic.name)
     if not missing:
-        return _answer(context, request, body, topics)
+        return _response(context, request, body, topics)
     create = body.allow_auto_topic_creation and context.config.bool("auto.create.topics.enable")
     if not create:
         topics += [_unknown(name) for name in missing]
-        return _answer(context, request, body, topics)
+        return _response(context, request, body, topics)
     return _with_new_topics(context, request, body, topics, missing)
 
 
@@ -99,7 +99,7 @@ async def _with_new_topics(
                 topics.append(MetadataResponseTopic(error.code, name))
                 continue
         topics.append(_topic(context, request, body, name))
-    return _answer(context, request, body, topics)
+    return _response(context, request, body, topics)
 
 
 def _may_create(context: Context, request: Request, name: str) -> bool:
@@ -109,7 +109,7 @@ def _may_create(context: Context, request: Request, name: str) -> bool:
     ) or context.authorizer.allows(session, AclOperation.CREATE, ResourceType.TOPIC, name)
 
 
-def _answer(
+def _response(
     context: Context,
     request: Request,
     body: MetadataRequest,
@@ -166,7 +166,7 @@ def _partition(
         record.leader_epoch,
         list(replicas),
         list(record.isr),
-        [each for each in replicas if each not in up],
+        [replica for replica in replicas if replica not in up],
     )
 
 
@@ -179,7 +179,7 @@ def _by_id(
     if not context.authorizer.allows(
         request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, name
     ):
-        # The name of a topic that the client may not see stays hidden.
+        # The client must not learn the name.
         return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, topic_id)
     return _topic(context, request, body, name)
 

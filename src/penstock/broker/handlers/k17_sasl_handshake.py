@@ -1,4 +1,4 @@
-"""SaslHandshake (17): versions 0 and 1: the client chooses a mechanism (X2)."""
+"""SaslHandshake (17), versions 0 and 1: the client chooses a SASL mechanism (X2)."""
 
 from dataclasses import dataclass
 
@@ -16,12 +16,12 @@ class Context:
 
 
 def handle(context: Context, request: Request, body: SaslHandshakeRequest) -> HandlerResult:
-    login = request.session.authenticator
-    if login is None:
+    authenticator = request.session.authenticator
+    if authenticator is None:
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
-    offered = sorted(login.mechanisms)
+    mechanisms = sorted(authenticator.mechanisms)
     try:
-        login.handshake(request.version, body.mechanism)
+        authenticator.handshake(request.version, body.mechanism)
     except KafkaError as error:
-        return SaslHandshakeResponse(error_code=error.code, mechanisms=offered)
-    return SaslHandshakeResponse(mechanisms=offered)
+        return SaslHandshakeResponse(error_code=error.code, mechanisms=mechanisms)
+    return SaslHandshakeResponse(mechanisms=mechanisms)

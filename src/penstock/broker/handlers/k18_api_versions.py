@@ -1,6 +1,6 @@
-"""ApiVersions (18): versions 0 to 5: what this broker serves, straight from the handler table.
+"""ApiVersions (18), versions 0 to 5: returns the served APIs and the feature levels.
 
-A version that is not served is answered in the format of version 0, by the dispatcher (E4).
+To a version that is not served the dispatcher responds in the format of version 0 (E4).
 """
 
 import re
@@ -29,8 +29,8 @@ def handle(context: Context, request: Request, body: ApiVersionsRequest) -> Hand
         request.session.client_software_name, request.session.client_software_version = software
     response = context.api_versions.response()
     if request.version < _FIRST_WITH_LEVEL_0:
-        # Older Java clients take a feature whose lowest level is 0 for a broken response.
+        # Older Java clients cannot decode a feature whose lowest level is 0.
         response.supported_features = [
-            each for each in response.supported_features if each.min_version > 0
+            feature for feature in response.supported_features if feature.min_version > 0
         ]
     return response

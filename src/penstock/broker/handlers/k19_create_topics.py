@@ -1,4 +1,4 @@
-"""CreateTopics (19): versions 0 to 7: topics with their settings and replicas (R1, E1)."""
+"""CreateTopics (19), versions 0 to 7: creates topics with their settings and replicas (R1, E1)."""
 
 from dataclasses import dataclass
 
@@ -42,8 +42,8 @@ async def handle(context: Context, request: Request, body: CreateTopicsRequest) 
     may_create_all = context.authorizer.allows(
         request.session, AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME
     )
-    refused: dict[str, CreatableTopicResult] = {}
-    wanted = []
+    errors: dict[str, CreatableTopicResult] = {}
+    allowed = []
     for topic in body.topics:
         try:
             if not may_create_all:
@@ -52,24 +52,24 @@ async def handle(context: Context, request: Request, body: CreateTopicsRequest) 
                 )
             if not body.validate_only:
                 _count(context, quota, topic)
-            wanted.append(topic)
+            allowed.append(topic)
         except KafkaError as error:
-            refused[topic.name] = CreatableTopicResult(
+            errors[topic.name] = CreatableTopicResult(
                 topic.name, error_code=error.code, error_message=error.message
             )
     rules = new_topic_rules(context.config)
-    reply = await context.controller.run(
-        lambda image: create_topics(image, replace(body, topics=wanted), rules)
+    response = await context.controller.run(
+        lambda image: create_topics(image, replace(body, topics=allowed), rules)
     )
     if request.version >= _FIRST_WITH_CONFIGS:
-        configs = {topic.name: topic for topic in wanted}
-        for result in reply.topics:
+        configs = {topic.name: topic for topic in allowed}
+        for result in response.topics:
             if not result.error_code:
                 _add_configs(context, request, result, configs[result.name])
     now_ms = context.clock.monotonic_ms()
     return CreateTopicsResponse(
         quota.throttle_ms(now_ms),
-        [result for result in reply.topics if result.name not in refused] + [*refused.values()],
+        [result for result in response.topics if result.name not in errors] + [*errors.values()],
     )
 
 
@@ -83,7 +83,7 @@ def _count(context: Context, quota: MutationQuota, topic: CreatableTopic) -> Non
 def _add_configs(
     context: Context, request: Request, result: CreatableTopicResult, topic: CreatableTopic
 ) -> None:
-    """The settings of the new topic, for who may see them."""
+    """Adds the settings of the new topic, if the client may describe them."""
     if not context.authorizer.allows(
         request.session, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name
     ):
@@ -91,7 +91,7 @@ def _add_configs(
         result.num_partitions = result.replication_factor = -1
         result.configs = None
         return
-    values = {each.name: each.value for each in topic.configs if each.value is not None}
+    values = {config.name: config.value for config in topic.configs if config.value is not None}
     result.configs = [
         CreatableTopicConfigs(
             entry.name, entry.value, entry.read_only, entry.source, entry.sensitive

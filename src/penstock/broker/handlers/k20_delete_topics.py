@@ -1,4 +1,4 @@
-"""DeleteTopics (20): versions 0 to 6: topics go by name or id, where `delete.topic.enable` lets."""
+"""DeleteTopics (20), versions 0 to 6: deletes topics by name or id (`delete.topic.enable`)."""
 
 from dataclasses import dataclass
 
@@ -40,31 +40,31 @@ class Context:
 
 
 async def handle(context: Context, request: Request, body: DeleteTopicsRequest) -> Response:
-    wanted = body.topics or [DeleteTopicState(name) for name in body.topic_names]
+    topics = body.topics or [DeleteTopicState(name) for name in body.topic_names]
     quota = context.quotas.mutation_quota(request, _FIRST_WITH_STRICT_QUOTA)
     allowed: list[DeleteTopicState] = []
-    refused: list[DeletableTopicResult] = []
-    for topic in wanted:
+    errors: list[DeletableTopicResult] = []
+    for topic in topics:
         try:
             _check(context, request, topic, quota)
             allowed.append(topic)
         except KafkaError as error:
-            refused.append(
+            errors.append(
                 DeletableTopicResult(topic.name, topic.topic_id, error.code, error.message)
             )
-    reply = await context.controller.run(
+    response = await context.controller.run(
         lambda image: delete_topics(image, replace(body, topics=allowed, topic_names=[]))
     )
     await context.replicas.wait_for_deletions()
     return DeleteTopicsResponse(
-        quota.throttle_ms(context.clock.monotonic_ms()), [*reply.responses, *refused]
+        quota.throttle_ms(context.clock.monotonic_ms()), [*response.responses, *errors]
     )
 
 
 def _check(
     context: Context, request: Request, topic: DeleteTopicState, quota: MutationQuota
 ) -> None:
-    """KafkaError where the client may not delete this topic, or nobody may."""
+    """Raises KafkaError if the client may not delete the topic, or deletion is disabled."""
     if not context.config.bool("delete.topic.enable"):
         knows_the_error = request.version >= _FIRST_WITH_DELETION_DISABLED
         raise KafkaError(
@@ -79,7 +79,7 @@ def _check(
         if not context.authorizer.allows(
             request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, name
         ):
-            # Whether there is a topic of this id is none of this client's business.
+            # The client must not learn whether the id exists.
             raise KafkaError(
                 ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the client may not see this topic"
             )

@@ -1,6 +1,6 @@
-"""DeleteRecords (21): versions 0 to 2: a partition starts at a later offset (S4).
+"""DeleteRecords (21), versions 0 to 2: raises the log start offset of partitions (S4).
 
-Segments below go with the next retention check. Offset -1 is the high watermark.
+The next retention check deletes the segments below it. Offset -1 is the high watermark.
 """
 
 from dataclasses import dataclass
@@ -33,13 +33,13 @@ def handle(context: Context, request: Request, body: DeleteRecordsRequest) -> Ha
     topics = []
     for topic in body.topics:
         partitions = []
-        for wanted in topic.partitions:
-            index = wanted.partition_index
+        for partition in topic.partitions:
+            index = partition.partition_index
             try:
                 context.authorizer.require(
                     request.session, AclOperation.DELETE, ResourceType.TOPIC, topic.name
                 )
-                start = _delete(context, topic.name, wanted)
+                start = _delete(context, topic.name, partition)
                 partitions.append(DeleteRecordsPartitionResult(index, start))
             except KafkaError as error:
                 partitions.append(DeleteRecordsPartitionResult(index, _UNKNOWN, error.code))
@@ -47,20 +47,21 @@ def handle(context: Context, request: Request, body: DeleteRecordsRequest) -> Ha
     return DeleteRecordsResponse(topics=topics)
 
 
-def _delete(context: Context, topic: str, wanted: DeleteRecordsPartition) -> int:
-    """The offset at which the partition starts now."""
+def _delete(context: Context, topic: str, partition: DeleteRecordsPartition) -> int:
+    """Returns the new log start offset."""
     if topic in INTERNAL_TOPICS:
         raise KafkaError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, f"records of {topic} are not for clients to delete"
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{topic} is an internal topic: clients cannot delete its records",
         )
-    replica = context.replicas.find(topic, wanted.partition_index)
+    replica = context.replicas.find(topic, partition.partition_index)
     log = replica.leader_log()
     if not log.config.delete:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
-            f"records of {log.partition} are not deleted, its cleanup.policy is compact only",
+            f"records of {log.partition} cannot be deleted: its cleanup.policy is compact only",
         )
-    offset = log.high_watermark if wanted.offset == _HIGH_WATERMARK else wanted.offset
+    offset = log.high_watermark if partition.offset == _HIGH_WATERMARK else partition.offset
     if offset < 0:
         raise OffsetOutOfRangeError(f"{log.partition} cannot start at {offset}")
     if log.increment_log_start_offset(offset):

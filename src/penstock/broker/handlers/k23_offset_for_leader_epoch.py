@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (23): versions 0 to 4: where an epoch ends in the leader's log (R4)."""
+"""OffsetForLeaderEpoch (23), versions 0 to 4: returns the end offsets of leader epochs (R4)."""
 
 from dataclasses import dataclass
 
@@ -29,24 +29,26 @@ def handle(context: Context, request: Request, body: OffsetForLeaderEpochRequest
             request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic
         )
         partitions = []
-        for wanted in topic.partitions:
+        for partition in topic.partitions:
             try:
                 if not allowed:
                     raise context.authorizer.error(
                         request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic
                     )
-                partitions.append(_end(context, topic.topic, wanted))
+                partitions.append(_end_offset(context, topic.topic, partition))
             except KafkaError as error:
-                partitions.append(OffsetForLeaderEpochEndOffset(error.code, wanted.partition))
+                partitions.append(OffsetForLeaderEpochEndOffset(error.code, partition.partition))
         topics.append(OffsetForLeaderTopicResult(topic.topic, partitions))
     return OffsetForLeaderEpochResponse(topics=topics)
 
 
-def _end(
-    context: Context, topic: str, wanted: OffsetForLeaderPartition
+def _end_offset(
+    context: Context, topic: str, partition: OffsetForLeaderPartition
 ) -> OffsetForLeaderEpochEndOffset:
-    log = context.replicas.find(topic, wanted.partition).leader_log(wanted.current_leader_epoch)
-    end = log.end_offset_for_epoch(wanted.leader_epoch)
+    log = context.replicas.find(topic, partition.partition).leader_log(
+        partition.current_leader_epoch
+    )
+    end = log.end_offset_for_epoch(partition.leader_epoch)
     if end is None:
-        return OffsetForLeaderEpochEndOffset(0, wanted.partition)
-    return OffsetForLeaderEpochEndOffset(0, wanted.partition, end.leader_epoch, end.offset)
+        return OffsetForLeaderEpochEndOffset(0, partition.partition)
+    return OffsetForLeaderEpochEndOffset(0, partition.partition, end.leader_epoch, end.offset)

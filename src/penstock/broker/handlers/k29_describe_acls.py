@@ -1,9 +1,9 @@
-"""DescribeAcls (29): versions 0 to 3: the access rules that a filter finds (X3)."""
+"""DescribeAcls (29), versions 0 to 3: returns the ACLs that match a filter (X3)."""
 
 from dataclasses import dataclass
 
 from penstock.broker.request import HandlerResult, Request
-from penstock.broker.security.acls import authorizer_for
+from penstock.broker.security.acls import acl_filter, authorizer_for
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.protocol.messages.describe_acls import (
     AclDescription,
@@ -12,7 +12,6 @@ from penstock.protocol.messages.describe_acls import (
     DescribeAclsResponse,
 )
 from penstock.security.acl import (
-    AclFilter,
     AclOperation,
     AclPermission,
     PatternType,
@@ -27,15 +26,6 @@ class Context:
 
 def handle(context: Context, request: Request, body: DescribeAclsRequest) -> HandlerResult:
     authorizer = authorizer_for(context.authorizer, request.session, AclOperation.DESCRIBE)
-    wanted = AclFilter.of_codes(
-        body.resource_type_filter,
-        body.resource_name_filter,
-        body.pattern_type_filter,
-        body.principal_filter,
-        body.host_filter,
-        body.operation,
-        body.permission_type,
-    )
     return DescribeAclsResponse(
         resources=[
             DescribeAclsResource(
@@ -49,6 +39,6 @@ def handle(context: Context, request: Request, body: DescribeAclsRequest) -> Han
                     for principal, host, operation, permission in entries
                 ],
             )
-            for (resource_type, pattern_type, name), entries in authorizer.acls(wanted)
+            for (resource_type, pattern_type, name), entries in authorizer.acls(acl_filter(body))
         ],
     )

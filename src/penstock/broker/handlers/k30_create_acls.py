@@ -1,4 +1,4 @@
-"""CreateAcls (30): versions 0 to 3: new access rules, in force when the answer leaves (X3)."""
+"""CreateAcls (30), versions 0 to 3: creates ACLs, in force when the response is sent (X3)."""
 
 from dataclasses import dataclass
 

@@ -1,10 +1,10 @@
-"""DeleteAcls (31): versions 0 to 3: the access rules that filters find are gone (X3)."""
+"""DeleteAcls (31), versions 0 to 3: deletes the ACLs that match filters (X3)."""
 
 from dataclasses import dataclass
 
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.request import Request, Response
-from penstock.broker.security.acls import authorizer_for
+from penstock.broker.security.acls import acl_filter, authorizer_for
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.controller.acls import Binding, delete_acls
 from penstock.controller.image import ClusterImage
@@ -19,7 +19,6 @@ from penstock.protocol.messages.delete_acls import (
     DeleteAclsResponse,
 )
 from penstock.security.acl import (
-    AclFilter,
     AclOperation,
     AclPermission,
     PatternType,
@@ -43,7 +42,9 @@ async def handle(context: Context, request: Request, body: DeleteAclsRequest) ->
 
     def decide(image: ClusterImage) -> ControllerResult[DeleteAclsResponse]:
         bindings: list[Binding] = []
-        results = [_found(authorizer, each, bindings) for each in body.filters]
+        results = [
+            _matching_acls(authorizer, request_filter, bindings) for request_filter in body.filters
+        ]
         return ControllerResult(
             delete_acls(image, bindings), DeleteAclsResponse(filter_results=results)
         )
@@ -51,31 +52,23 @@ async def handle(context: Context, request: Request, body: DeleteAclsRequest) ->
     return await context.controller.run(decide)
 
 
-def _found(
-    authorizer: AclAuthorizer, wanted: DeleteAclsFilter, bindings: list[Binding]
+def _matching_acls(
+    authorizer: AclAuthorizer, request_filter: DeleteAclsFilter, bindings: list[Binding]
 ) -> DeleteAclsFilterResult:
-    """What one filter finds, which is added to `bindings` too."""
+    """Returns the ACLs that match a filter, and adds them to `bindings`."""
     try:
-        acl_filter = AclFilter.of_codes(
-            wanted.resource_type_filter,
-            wanted.resource_name_filter,
-            wanted.pattern_type_filter,
-            wanted.principal_filter,
-            wanted.host_filter,
-            wanted.operation,
-            wanted.permission_type,
-        )
+        selected = acl_filter(request_filter)
     except KafkaError as error:
         return DeleteAclsFilterResult(error.code, error.message)
     result = DeleteAclsFilterResult(error_message=None)
-    for pattern, entries in authorizer.acls(acl_filter):
+    for pattern, entries in authorizer.acls(selected):
         for entry in entries:
             bindings.append((AclKey(*pattern), AccessControlEntry(*entry)))
-            result.matching_acls.append(_matching(*bindings[-1]))
+            result.matching_acls.append(_matching_acl(*bindings[-1]))
     return result
 
 
-def _matching(key: AclKey, entry: AccessControlEntry) -> DeleteAclsMatchingAcl:
+def _matching_acl(key: AclKey, entry: AccessControlEntry) -> DeleteAclsMatchingAcl:
     return DeleteAclsMatchingAcl(
         0,
         None,

@@ -1,8 +1,8 @@
-"""DescribeConfigs (32): versions 0 to 4: settings, their values and where these come from.
+"""DescribeConfigs (32), versions 0 to 4: returns settings, their values and their sources.
 
-Topics, groups, metrics subscriptions, this broker, its loggers, and (a broker without a name) what
-is set for all brokers. Passwords are never told. The settings of another broker are refused: it
-must be asked itself.
+Resources are topics, groups, metrics subscriptions, this broker, its loggers, and the defaults of
+all brokers (a broker without a name). Passwords are never returned. The settings of another broker
+are refused: the request must be sent to that broker.
 """
 
 from penstock.broker.config.entry import ConfigEntry
@@ -24,7 +24,7 @@ from penstock.security.acl import AclOperation
 
 def handle(context: Context, request: Request, body: DescribeConfigsRequest) -> HandlerResult:
     return DescribeConfigsResponse(
-        results=[_resource(context, request, body, each) for each in body.resources]
+        results=[_resource(context, request, body, resource) for resource in body.resources]
     )
 
 
@@ -34,14 +34,14 @@ def _resource(
     body: DescribeConfigsRequest,
     resource: DescribeConfigsResource,
 ) -> DescribeConfigsResult:
-    who = resource.resource_type, resource.resource_name
+    key = resource.resource_type, resource.resource_name
     try:
-        kind = check_access(context, request.session, AclOperation.DESCRIBE_CONFIGS, *who)
-        entries = describe(context, kind, who[1], resource.configuration_keys or None)
+        kind = check_access(context, request.session, AclOperation.DESCRIBE_CONFIGS, *key)
+        entries = describe(context, kind, key[1], resource.configuration_keys or None)
     except KafkaError as error:
-        return DescribeConfigsResult(error.code, error.message, *who)
+        return DescribeConfigsResult(error.code, error.message, *key)
     return DescribeConfigsResult(
-        0, "", *who, configs=[_entry(request.version, body, entry) for entry in entries]
+        0, "", *key, configs=[_entry(request.version, body, entry) for entry in entries]
     )
 
 

@@ -1,4 +1,4 @@
-"""AlterConfigs (33): versions 0 to 2 replace all settings of a resource.
+"""AlterConfigs (33), versions 0 to 2: replaces all settings of a resource.
 
 Resources are topics, brokers, groups and metrics subscriptions; loggers need
 IncrementalAlterConfigs. A request that names a resource twice is refused; Kafka intends that too,

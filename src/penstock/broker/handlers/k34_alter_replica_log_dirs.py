@@ -1,6 +1,6 @@
-"""AlterReplicaLogDirs (34): versions 0 to 2: partitions move to another folder of `log.dirs` (S1).
+"""AlterReplicaLogDirs (34), versions 0 to 2: moves partitions between directories (S1).
 
-The answer comes when the move has begun; DescribeLogDirs tells how far it is.
+The response is sent when the move has begun; DescribeLogDirs reports its progress.
 """
 
 from dataclasses import dataclass
@@ -27,11 +27,11 @@ class Context:
 
 def handle(context: Context, request: Request, body: AlterReplicaLogDirsRequest) -> HandlerResult:
     topics: dict[str, AlterReplicaLogDirTopicResult] = {}
-    for folder in body.dirs:
-        for topic in folder.topics:
+    for directory in body.dirs:
+        for topic in directory.topics:
             result = topics.setdefault(topic.name, AlterReplicaLogDirTopicResult(topic.name))
             for index in topic.partitions:
-                code = _move(context, request, TopicPartition(topic.name, index), folder.path)
+                code = _move(context, request, TopicPartition(topic.name, index), directory.path)
                 result.partitions.append(AlterReplicaLogDirPartitionResult(index, code))
     return AlterReplicaLogDirsResponse(results=list(topics.values()))
 

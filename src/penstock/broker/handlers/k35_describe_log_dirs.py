@@ -1,4 +1,4 @@
-"""DescribeLogDirs (35): versions 0 to 5: the folders of `log.dirs`, and what is in them (S1)."""
+"""DescribeLogDirs (35), versions 0 to 5: returns the directories of `log.dirs` (S1)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,32 +34,32 @@ def handle(context: Context, request: Request, body: DescribeLogDirsRequest) -> 
             error_code=code if request.version >= _FIRST_WITH_ERROR else 0
         )
     if body.topics is None:
-        return _answer(context, lambda key: True)
-    wanted = {(topic.topic, index) for topic in body.topics for index in topic.partitions}
-    return _answer(context, lambda key: key in wanted)
+        return _response(context, lambda key: True)
+    selected = {(topic.topic, index) for topic in body.topics for index in topic.partitions}
+    return _response(context, lambda key: key in selected)
 
 
-def _answer(
-    context: Context, is_wanted: Callable[[TopicPartition], bool]
+def _response(
+    context: Context, is_selected: Callable[[TopicPartition], bool]
 ) -> DescribeLogDirsResponse:
     return DescribeLogDirsResponse(
-        results=[_result(each, is_wanted) for each in context.logs.describe()]
+        results=[_result(directory, is_selected) for directory in context.logs.describe()]
     )
 
 
 def _result(
-    folder: LogDirDescription, is_wanted: Callable[[TopicPartition], bool]
+    directory: LogDirDescription, is_selected: Callable[[TopicPartition], bool]
 ) -> DescribeLogDirsResult:
-    if folder.error is not None:
-        return DescribeLogDirsResult(folder.error.code, folder.path)
+    if directory.error is not None:
+        return DescribeLogDirsResult(directory.error.code, directory.path)
     topics: dict[str, DescribeLogDirsTopic] = {}
-    for each in folder.partitions:
-        if is_wanted(each.partition):
-            name, index = each.partition
+    for log in directory.partitions:
+        if is_selected(log.partition):
+            name, index = log.partition
             topics.setdefault(name, DescribeLogDirsTopic(name)).partitions.append(
-                DescribeLogDirsPartition(index, each.size, each.offset_lag, each.is_future)
+                DescribeLogDirsPartition(index, log.size, log.offset_lag, log.is_future)
             )
-    result = DescribeLogDirsResult(0, folder.path, list(topics.values()))
-    if folder.space is not None:
-        result.total_bytes, result.usable_bytes = folder.space
+    result = DescribeLogDirsResult(0, directory.path, list(topics.values()))
+    if directory.space is not None:
+        result.total_bytes, result.usable_bytes = directory.space
     return result

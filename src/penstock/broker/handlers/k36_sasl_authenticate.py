@@ -1,6 +1,7 @@
-"""SaslAuthenticate (36): versions 0 to 2: the tokens of the chosen mechanism (X2, E3).
+"""SaslAuthenticate (36), versions 0 to 2: exchanges tokens of the chosen mechanism (X2, E3).
 
-A refusal is answered after `connection.failed.authentication.delay.ms`, then the connection ends.
+The error of a refused login is sent after `connection.failed.authentication.delay.ms`; then the
+connection is closed.
 """
 
 import asyncio
@@ -21,20 +22,22 @@ class Context:
 
 
 def handle(context: Context, request: Request, body: SaslAuthenticateRequest) -> HandlerResult:
-    login = request.session.authenticator
-    if login is None:
+    authenticator = request.session.authenticator
+    if authenticator is None:
         return SaslAuthenticateResponse(
             error_code=ErrorCode.ILLEGAL_SASL_STATE,
             error_message="this listener has no SASL: set security.protocol in the client",
         )
     try:
-        token = login.step(body.auth_bytes)
+        challenge = authenticator.step(body.auth_bytes)
     except KafkaError as error:
-        return _refused(context, request, error)
-    return SaslAuthenticateResponse(auth_bytes=token, session_lifetime_ms=login.lifetime_ms)
+        return _delayed_error(context, request, error)
+    return SaslAuthenticateResponse(
+        auth_bytes=challenge, session_lifetime_ms=authenticator.lifetime_ms
+    )
 
 
-async def _refused(context: Context, request: Request, error: KafkaError) -> Response:
+async def _delayed_error(context: Context, request: Request, error: KafkaError) -> Response:
     await asyncio.sleep(context.config.int("connection.failed.authentication.delay.ms") / 1000)
     request.session.end(f"login refused: {error.message}")
     return SaslAuthenticateResponse(error_code=error.code, error_message=error.message)

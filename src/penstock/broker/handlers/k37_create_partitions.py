@@ -1,4 +1,4 @@
-"""CreatePartitions (37): versions 0 to 3: topics get more partitions, never fewer (M1)."""
+"""CreatePartitions (37), versions 0 to 3: adds partitions to topics (M1)."""
 
 from dataclasses import dataclass
 
@@ -37,7 +37,7 @@ class Context:
 async def handle(context: Context, request: Request, body: CreatePartitionsRequest) -> Response:
     quota = context.quotas.mutation_quota(request, _FIRST_WITH_STRICT_QUOTA)
     allowed = []
-    refused = []
+    errors = []
     for topic in body.topics:
         try:
             context.authorizer.require(
@@ -47,13 +47,13 @@ async def handle(context: Context, request: Request, body: CreatePartitionsReque
                 _count(context, quota, topic)
             allowed.append(topic)
         except KafkaError as error:
-            refused.append(CreatePartitionsTopicResult(topic.name, error.code, error.message))
+            errors.append(CreatePartitionsTopicResult(topic.name, error.code, error.message))
     start = random_start()
-    reply = await context.controller.run(
+    response = await context.controller.run(
         lambda image: create_partitions(image, replace(body, topics=allowed), start)
     )
     return CreatePartitionsResponse(
-        quota.throttle_ms(context.clock.monotonic_ms()), [*reply.results, *refused]
+        quota.throttle_ms(context.clock.monotonic_ms()), [*response.results, *errors]
     )
 
 

@@ -1,4 +1,4 @@
-"""ElectLeaders (43): versions 0 to 2: preferred and unclean elections on request (R5, R8)."""
+"""ElectLeaders (43), versions 0 to 2: elects preferred or unclean leaders (R5, R8)."""
 
 from dataclasses import dataclass
 
@@ -33,12 +33,12 @@ async def handle(context: Context, request: Request, body: ElectLeadersRequest) 
         )
     except KafkaError as error:
         return ElectLeadersResponse(
-            error_code=error.code, replica_election_results=_refused(body, error)
+            error_code=error.code, replica_election_results=_error_results(body, error)
         )
 
 
-def _refused(body: ElectLeadersRequest, error: KafkaError) -> list[ReplicaElectionResult]:
-    """The error of the whole for every partition: version 0 has no other place for it."""
+def _error_results(body: ElectLeadersRequest, error: KafkaError) -> list[ReplicaElectionResult]:
+    """Returns the error for every partition: version 0 has no error of the whole request."""
     return [
         ReplicaElectionResult(
             topic.topic,

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (44): versions 0 and 1 set, delete and extend single settings.
+"""IncrementalAlterConfigs (44), versions 0 and 1: sets, deletes and extends single settings.
 
 Resources are topics, brokers, groups, metrics subscriptions, and the levels of this broker's
 loggers. Changes take effect at once. The response has a result for each resource, in the order of

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments (45): versions 0 and 1: partitions get other replicas (R8)."""
+"""AlterPartitionReassignments (45), versions 0 and 1: changes replicas of partitions (R8)."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (46): version 0: what is being moved between brokers (R8)."""
+"""ListPartitionReassignments (46), version 0: returns the reassignments in progress (R8)."""
 
 from dataclasses import dataclass
 

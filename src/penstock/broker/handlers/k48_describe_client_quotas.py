@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (48): versions 0 and 1: quotas of users, client ids and addresses (X4)."""
+"""DescribeClientQuotas (48), versions 0 and 1: returns quotas of users, clients and IPs (X4)."""
 
 from dataclasses import dataclass
 
@@ -26,8 +26,11 @@ class Context:
 def handle(context: Context, request: Request, body: DescribeClientQuotasRequest) -> HandlerResult:
     try:
         context.authorizer.require(request.session, AclOperation.DESCRIBE_CONFIGS)
-        wanted = QuotaFilter.of_wire(
-            ((each.entity_type, each.match_type, each.match) for each in body.components),
+        quota_filter = QuotaFilter.of_wire(
+            (
+                (component.entity_type, component.match_type, component.match)
+                for component in body.components
+            ),
             body.strict,
         )
     except KafkaError as error:
@@ -36,8 +39,8 @@ def handle(context: Context, request: Request, body: DescribeClientQuotasRequest
         )
     entries = []
     for key, record in context.image.configs.items():
-        # A user may have settings that are no quotas: credentials.
-        values = quota_values(record.values) if wanted.matches(key.entity) else {}
+        # A user may have configs other than quotas: credentials.
+        values = quota_values(record.values) if quota_filter.matches(key.entity) else {}
         if values:
             entity = entity_to_wire(key.entity)
             entries.append(

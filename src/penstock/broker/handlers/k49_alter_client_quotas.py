@@ -1,4 +1,4 @@
-"""AlterClientQuotas (49): versions 0 and 1: quotas change, and hold when the answer leaves (X4)."""
+"""AlterClientQuotas (49), versions 0 and 1: alters quotas, before the response is sent (X4)."""
 
 from dataclasses import dataclass
 
@@ -31,29 +31,29 @@ async def handle(context: Context, request: Request, body: AlterClientQuotasRequ
     try:
         context.authorizer.require(request.session, AclOperation.ALTER_CONFIGS)
     except KafkaError as error:
-        return AlterClientQuotasResponse(entries=[_entry(each, error) for each in body.entries])
+        return AlterClientQuotasResponse(entries=[_result(entry, error) for entry in body.entries])
 
     def decide(image: ClusterImage) -> ControllerResult[AlterClientQuotasResponse]:
         altered: dict[Entity, dict[str, str]] = {}
         results = []
-        for each in body.entries:
+        for entry in body.entries:
             try:
                 entity = entity_of_wire(
-                    (part.entity_type, part.entity_name) for part in each.entity
+                    (part.entity_type, part.entity_name) for part in entry.entity
                 )
                 before = altered.get(entity, configs_of(image, entity))
-                ops = ((op.key, None if op.remove else op.value) for op in each.ops)
+                ops = ((op.key, None if op.remove else op.value) for op in entry.ops)
                 altered[entity] = altered_values(entity, before, ops)
-                results.append(_entry(each, None))
+                results.append(_result(entry, None))
             except KafkaError as error:
-                results.append(_entry(each, error))
+                results.append(_result(entry, error))
         changes = [] if body.validate_only else alter_quotas(image, altered)
         return ControllerResult(changes, AlterClientQuotasResponse(entries=results))
 
     return await context.controller.run(decide)
 
 
-def _entry(
+def _result(
     entry: AlterClientQuotasRequestEntryData, error: KafkaError | None
 ) -> AlterClientQuotasResponseEntryData:
     entity = [

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (50): version 0: which SCRAM passwords users have, not what (X2)."""
+"""DescribeUserScramCredentials (50), version 0: returns which SCRAM credentials users have (X2)."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -29,26 +29,28 @@ def handle(
     context.authorizer.require(request.session, AclOperation.DESCRIBE)
     response = DescribeUserScramCredentialsResponse()
     if not body.users:
-        users = [key.entity[0][1] for key in context.image.configs if _is_a_user(key.entity)]
-        found = (_described(context, user) for user in users)
-        response.results = [result for result in found if result.credential_infos]
+        users = [key.entity[0][1] for key in context.image.configs if _is_user(key.entity)]
+        results = (_describe(context, user) for user in users)
+        response.results = [result for result in results if result.credential_infos]
         return response
-    for user, times in Counter(each.name for each in body.users).items():
-        if times == 1:
-            result = _described(context, user)
+    for user, count in Counter(user.name for user in body.users).items():
+        if count == 1:
+            result = _describe(context, user)
         else:
             result = DescribeUserScramCredentialsResult(
-                user, ErrorCode.DUPLICATE_RESOURCE, f"user {user!r} is asked for {times} times"
+                user,
+                ErrorCode.DUPLICATE_RESOURCE,
+                f"the request names user {user!r} {count} times; name it once",
             )
         response.results.append(result)
     return response
 
 
-def _is_a_user(entity: tuple[tuple[str, str], ...]) -> bool:
+def _is_user(entity: tuple[tuple[str, str], ...]) -> bool:
     return len(entity) == 1 and entity[0][0] == "users"
 
 
-def _described(context: Context, user: str) -> DescribeUserScramCredentialsResult:
+def _describe(context: Context, user: str) -> DescribeUserScramCredentialsResult:
     values = context.image.config("users", user)
     infos = [
         CredentialInfo(

@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials (51): version 0: SCRAM passwords are set and taken away (X2)."""
+"""AlterUserScramCredentials (51), version 0: sets and deletes SCRAM credentials (X2)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,16 +33,24 @@ class Context:
 async def handle(
     context: Context, request: Request, body: AlterUserScramCredentialsRequest
 ) -> Response:
-    deletions = [ScramDeletion(each.name, each.mechanism) for each in body.deletions]
+    deletions = [ScramDeletion(deletion.name, deletion.mechanism) for deletion in body.deletions]
     upsertions = [
-        ScramUpsertion(each.name, each.mechanism, each.iterations, each.salt, each.salted_password)
-        for each in body.upsertions
+        ScramUpsertion(
+            upsertion.name,
+            upsertion.mechanism,
+            upsertion.iterations,
+            upsertion.salt,
+            upsertion.salted_password,
+        )
+        for upsertion in body.upsertions
     ]
-    users = dict.fromkeys([*(each.user for each in deletions), *(each.user for each in upsertions)])
+    users = dict.fromkeys(
+        [*(deletion.user for deletion in deletions), *(change.user for change in upsertions)]
+    )
     try:
         context.authorizer.require(request.session, AclOperation.ALTER)
     except KafkaError as error:
-        return _answer(dict.fromkeys(users, error))
+        return _response(dict.fromkeys(users, error))
 
     def decide(image: ClusterImage) -> ControllerResult[AlterUserScramCredentialsResponse]:
         def exists(user: str, mechanism: ScramMechanism) -> bool:
@@ -61,13 +69,13 @@ async def handle(
             ),
         )
         return ControllerResult(
-            changes, _answer({user: planned.errors.get(user) for user in users})
+            changes, _response({user: planned.errors.get(user) for user in users})
         )
 
     return await context.controller.run(decide)
 
 
-def _answer(errors: Mapping[str, KafkaError | None]) -> AlterUserScramCredentialsResponse:
+def _response(errors: Mapping[str, KafkaError | None]) -> AlterUserScramCredentialsResponse:
     return AlterUserScramCredentialsResponse(
         results=[
             AlterUserScramCredentialsResult(user, 0, None)

@@ -1,4 +1,4 @@
-"""UpdateFeatures (57): versions 0 to 2: the cluster's feature levels go up or down."""
+"""UpdateFeatures (57), versions 0 to 2: upgrades and downgrades feature levels of the cluster."""
 
 from dataclasses import dataclass
 

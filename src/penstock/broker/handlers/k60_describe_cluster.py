@@ -1,4 +1,4 @@
-"""DescribeCluster (60): versions 0 to 2: the brokers, as clients of the listener reach them."""
+"""DescribeCluster (60), versions 0 to 2: returns the brokers with endpoints of the listener."""
 
 from dataclasses import dataclass
 
@@ -27,12 +27,12 @@ def handle(context: Context, request: Request, body: DescribeClusterRequest) -> 
     if body.endpoint_type == _CONTROLLERS:
         return DescribeClusterResponse(
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-            error_message="this is a broker; there are no controllers to ask beside it",
+            error_message="this is a broker, not a controller: send endpoint type 1",
         )
     if body.endpoint_type != _BROKERS:
         return DescribeClusterResponse(
             error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            error_message=f"endpoint type {body.endpoint_type} is unknown: ask for 1, the brokers",
+            error_message=f"endpoint type {body.endpoint_type} is unknown: send 1 for the brokers",
         )
     response = DescribeClusterResponse(
         cluster_id=context.image.cluster_id,

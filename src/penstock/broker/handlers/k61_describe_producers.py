@@ -1,4 +1,4 @@
-"""DescribeProducers (61): version 0: the producers whose state a partition keeps (P3)."""
+"""DescribeProducers (61), version 0: returns the active producers of partitions (P3)."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions (71): version 0: which of its metrics a client shall push (KIP-714).
+"""GetTelemetrySubscriptions (71), version 0: returns which metrics a client pushes (KIP-714).
 
 Always served, see `penstock.broker.client_telemetry`.
 """

@@ -1,6 +1,7 @@
-"""PushTelemetry (72): version 0: a client pushes metrics, which go to the receiver (KIP-714).
+"""PushTelemetry (72), version 0: passes a client's metrics to the receiver (KIP-714).
 
-Metrics are unpacked on a thread, to ten times `telemetry.max.bytes` at most. They are not parsed.
+Metrics are decompressed on a thread, to at most ten times `telemetry.max.bytes`. They are not
+parsed.
 """
 
 import logging
@@ -25,7 +26,7 @@ from penstock.records.errors import DecompressionLimitError
 
 logger = logging.getLogger(__name__)
 
-_LARGEST_RATIO = 10
+_MAX_RATIO = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ async def _export(
     codec, metrics = Compression(body.compression_type), bytes(body.metrics)
     try:
         if codec is not Compression.NONE:
-            limit = telemetry.max_bytes * _LARGEST_RATIO
+            limit = telemetry.max_bytes * _MAX_RATIO
             metrics = await context.workers.run(
                 context.workers.compute, lambda: bytes(decompress(codec, body.metrics, limit))
             )
@@ -65,15 +66,17 @@ async def _export(
             )
         )
     except DecompressionLimitError as error:
-        return _refused(instance, ErrorCode.TELEMETRY_TOO_LARGE, error.message)
+        return _error_response(instance, ErrorCode.TELEMETRY_TOO_LARGE, error.message)
     except KafkaError as error:
-        return _refused(instance, ErrorCode.INVALID_RECORD, error.message)
-    except Exception as error:  # noqa: BLE001 - a receiver may fail as it likes
-        return _refused(instance, ErrorCode.INVALID_RECORD, repr(error))
+        return _error_response(instance, ErrorCode.INVALID_RECORD, error.message)
+    except Exception as error:  # noqa: BLE001 - a receiver may raise anything
+        return _error_response(instance, ErrorCode.INVALID_RECORD, repr(error))
     return PushTelemetryResponse()
 
 
-def _refused(instance: ClientInstance, code: ErrorCode, reason: str) -> PushTelemetryResponse:
+def _error_response(
+    instance: ClientInstance, code: ErrorCode, reason: str
+) -> PushTelemetryResponse:
     instance.last_error = code
     logger.warning("metrics of client %s are lost: %s", instance.client["client_id"], reason)
     return PushTelemetryResponse(error_code=code)

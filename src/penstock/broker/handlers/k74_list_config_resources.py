@@ -1,7 +1,7 @@
-"""ListConfigResources (74): versions 0 and 1: what has settings; version 0: metrics subscriptions.
+"""ListConfigResources (74), versions 0 and 1: returns the resources that have settings.
 
-Version 1 lists the types that are asked for, or all: topics, brokers, their loggers, metrics
-subscriptions, and the groups that have settings of their own (KIP-1142).
+Version 0 lists metrics subscriptions. Version 1 lists the requested types, or all: topics, brokers,
+their loggers, metrics subscriptions, and the groups with settings of their own (KIP-1142).
 """
 
 from collections.abc import Iterable
@@ -53,7 +53,7 @@ def _names(context: Context, kind: ConfigResourceType) -> Iterable[str]:
         case ConfigResourceType.BROKER | ConfigResourceType.BROKER_LOGGER:
             return [str(broker_id) for broker_id in image.brokers]
         case ConfigResourceType.CLIENT_METRICS:
-            wanted = "client-metrics"
+            entity_kind = "client-metrics"
         case ConfigResourceType.GROUP:
-            wanted = "groups"
-    return [key.entity[0][1] for key in image.configs if key.entity[0][0] == wanted]
+            entity_kind = "groups"
+    return [key.entity[0][1] for key in image.configs if key.entity[0][0] == entity_kind]

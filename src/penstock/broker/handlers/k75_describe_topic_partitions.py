@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions (75): version 0: topics page by page, so many partitions at a time."""
+"""DescribeTopicPartitions (75), version 0: returns topics in pages of a number of partitions."""
 
 from dataclasses import dataclass
 from itertools import islice
@@ -36,11 +36,9 @@ def handle(
     if cursor is not None and (
         cursor.partition_index < 0 or (named and cursor.topic_name not in named)
     ):
-        refused = ErrorCode.INVALID_REQUEST
+        code = ErrorCode.INVALID_REQUEST
         return DescribeTopicPartitionsResponse(
-            topics=[
-                DescribeTopicPartitionsResponseTopic(refused, each.name) for each in body.topics
-            ]
+            topics=[DescribeTopicPartitionsResponseTopic(code, topic.name) for topic in body.topics]
         )
     names = sorted(named or context.image.topics)
     if cursor is not None:
@@ -109,7 +107,7 @@ def _topic(
                 list(state.isr),
                 [],
                 [],
-                [each for each in assignment.replicas if each not in up],
+                [replica for replica in assignment.replicas if replica not in up],
             )
         )
     return DescribeTopicPartitionsResponseTopic(

@@ -1,9 +1,11 @@
-"""The check that DescribeAcls, CreateAcls and DeleteAcls share (X3)."""
+"""What DescribeAcls, CreateAcls and DeleteAcls share (X3)."""
 
 from penstock.broker.request import Session
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.core.errors import ErrorCode, KafkaError
-from penstock.security.acl import AclOperation
+from penstock.protocol.messages.delete_acls import DeleteAclsFilter
+from penstock.protocol.messages.describe_acls import DescribeAclsRequest
+from penstock.security.acl import AclFilter, AclOperation
 from penstock.security.acl_authorizer import AclAuthorizer
 
 
@@ -23,3 +25,16 @@ def authorizer_for(
             "org.apache.kafka.metadata.authorizer.StandardAuthorizer and restart it",
         )
     return acl_authorizer
+
+
+def acl_filter(request: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
+    """Returns the filter of a request; raises INVALID_REQUEST if it has an unknown number."""
+    return AclFilter.of_codes(
+        request.resource_type_filter,
+        request.resource_name_filter,
+        request.pattern_type_filter,
+        request.principal_filter,
+        request.host_filter,
+        request.operation,
+        request.permission_type,
+    )
