@@ -43,7 +43,7 @@ def test_versions(cli: Cli) -> None:
     """E4: what the broker serves, and what client and broker have in common."""
     [served] = cli.json("cluster", "versions")
     assert served["error"] is None
-    metadata = next(each for each in served["apis"] if each["name"] == "Metadata")
+    metadata = next(item for item in served["apis"] if item["name"] == "Metadata")
     assert (metadata["api_key"], metadata["min_version"]) == (3, 0)
     assert ["0", "3", "Metadata", "0", "13", "13"] in cli.rows(
         "cluster", "versions", "--broker", "0"
@@ -82,12 +82,12 @@ def test_folders(cli: Cli, client: WireClient, folders: list[str]) -> None:
     make_topic(client, "big", 1)
     send_batch(client, "big", batch_of(b"x" * 500))
     found = cli.json("log", "dirs", "--topic", "big")
-    assert [each["log_dir"] for each in found] == folders
-    [partition] = [each for folder in found for each in folder["partitions"]]
+    assert [item["log_dir"] for item in found] == folders
+    [partition] = [item for folder in found for item in folder["partitions"]]
     assert (partition["topic"], partition["is_future"]) == ("big", False)
     assert partition["size"] > 500
     summary = cli.rows("log", "dirs", "--summary", "--broker", "0")
-    assert [row[:3] for row in summary] == [["0", each, "ok"] for each in folders]
+    assert [row[:3] for row in summary] == [["0", folder, "ok"] for folder in folders]
     assert "big" in cli("log", "dirs").stdout
 
 
@@ -131,7 +131,7 @@ def test_a_plan_is_generated_executed_and_verified(
     assert executed.stderr == "all partitions are where they shall be\n"
     assert json.loads(back.read_text()) == json.loads(plan.read_text())
     states = cli.json("log", "move", "verify", str(plan))
-    assert [each["state"] for each in states] == ["complete", "complete"]
+    assert [state["state"] for state in states] == ["complete", "complete"]
     assert cli.json("log", "move", "list") == []
     assert cli.json("log", "move", "cancel", "--all") == []
 
@@ -166,15 +166,15 @@ def test_a_partition_moves_to_another_folder(
 
     def where() -> list[str]:
         found = cli.json("log", "dirs", "--topic", "wander")
-        return [each["log_dir"] for each in found if each["partitions"]]
+        return [item["log_dir"] for item in found if item["partitions"]]
 
     def throttle() -> object:
         rate = "replica.alter.log.dirs.io.max.bytes.per.second"
         [found] = cli.json("config", "describe", "broker", "0")
-        return {each["name"]: each["value"] for each in found["settings"]}.get(rate)
+        return {item["name"]: item["value"] for item in found["settings"]}.get(rate)
 
     [here] = where()
-    [there] = [each for each in folders if each != here]
+    [there] = [folder for folder in folders if folder != here]
     plan = tmp_path / "plan.json"
     entry = {"topic": "wander", "partition": 0, "replicas": [0], "log_dirs": [there]}
     plan.write_text(json.dumps({"partitions": [entry]}))
@@ -184,7 +184,7 @@ def test_a_partition_moves_to_another_folder(
     assert throttle() == "100000000"
     wait_until(lambda: where() == [there])
     states = cli.json("log", "move", "verify", str(plan))
-    assert [each["state"] for each in states] == ["complete", "complete"]
+    assert [state["state"] for state in states] == ["complete", "complete"]
     assert throttle() is None
 
 
@@ -192,6 +192,6 @@ def test_files_are_dumped(cli: Cli, client: WireClient) -> None:
     make_topic(client, "dumped")
     send_batch(client, "dumped", batch_of(b"hello"))
     found = cli.json("log", "dirs", "--topic", "dumped")
-    [folder] = [each["log_dir"] for each in found if each["partitions"]]
+    [folder] = [item["log_dir"] for item in found if item["partitions"]]
     file = Path(folder) / "dumped-0" / "00000000000000000000.log"
     assert "payload: hello" in cli("log", "dump", str(file), "--print-data-log").stdout

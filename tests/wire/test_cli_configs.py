@@ -16,7 +16,7 @@ def cli(broker: RunningBroker) -> Cli:
 def values(cli: Cli, kind: str, name: str, *options: str) -> dict[str, str]:
     [found] = cli.json("config", "describe", kind, name, *options)
     assert (found["kind"], found["name"]) == (kind, name)
-    return {each["name"]: each["value"] for each in found["settings"]}
+    return {item["name"]: item["value"] for item in found["settings"]}
 
 
 def test_settings_of_a_topic(cli: Cli, tmp_path: Path) -> None:

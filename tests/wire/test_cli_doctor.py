@@ -101,12 +101,12 @@ class Told(NamedTuple):
 
 
 def doctor(address: str, *arguments: str, settings: tuple[str, ...] = ()) -> Told:
-    given = [word for each in settings for word in ("-X", each)]
+    given = [word for setting in settings for word in ("-X", setting)]
     quick = ("-X", "socket.connection.setup.timeout.ms=1500", "--timeout", "5")
     result = Cli().attempt("doctor", address, *quick, *arguments, *given, "--json")
     told = json.loads(result.stdout)
     assert result.exit_code == (0 if told["ok"] else 1)
-    return Told(told["ok"], {each["step"]: each for each in told["steps"]}, told["problem"])
+    return Told(told["ok"], {item["step"]: item for item in told["steps"]}, told["problem"])
 
 
 def wrong(step: str, address: str, *arguments: str, settings: tuple[str, ...] = ()) -> Told:
@@ -119,7 +119,7 @@ def wrong(step: str, address: str, *arguments: str, settings: tuple[str, ...] = 
 
 
 def address_of(broker: RunningBroker, listener: str = "PLAINTEXT", host: str = "localhost") -> str:
-    port = next(each.port for each in broker.addresses if each.listener == listener)
+    port = next(address.port for address in broker.addresses if address.listener == listener)
     return f"{host}:{port}"
 
 
@@ -134,7 +134,7 @@ def test_every_step(broker: RunningBroker) -> None:
     told = doctor(address_of(broker))
     assert told.ok, told.problem
     assert list(told.steps) == [*STEPS, "clean up"]
-    assert {each["status"] for each in told.steps.values()} == {"ok"}
+    assert {step["status"] for step in told.steps.values()} == {"ok"}
     assert told.steps["metadata"]["details"]["brokers"][0]["host"] == "localhost"
     assert told.steps["clock"]["details"] == {"skew_ms": 0}
     with Admin(bootstrap_servers=address_of(broker)) as admin:

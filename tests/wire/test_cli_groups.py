@@ -44,8 +44,8 @@ def committed(
 def new_offsets(cli: Cli, group: str, *how: str, topic: str = "orders") -> list[int]:
     """What a dry run says."""
     found = cli.json("group", "reset-offsets", group, "--topic", topic, *how)
-    assert not any(each["executed"] for each in found)
-    return [each["new_offset"] for each in found]
+    assert not any(item["executed"] for item in found)
+    return [item["new_offset"] for item in found]
 
 
 def test_a_group_without_members(cli: Cli, client: WireClient) -> None:
@@ -182,7 +182,7 @@ def test_a_reset_is_executed_exported_and_brought_back(
 def test_a_group_that_does_not_exist_can_be_prepared(cli: Cli) -> None:
     cli("group", "reset-offsets", "new", "--topic", "orders", "--to-offset", "2", "--execute")
     assert [
-        each["current_offset"] for each in cli.json("group", "describe", "new")[0]["offsets"]
+        item["current_offset"] for item in cli.json("group", "describe", "new")[0]["offsets"]
     ] == [2, 0]
 
 

@@ -99,11 +99,11 @@ def test_json_is_copied_as_it_was(cli: Cli, broker: RunningBroker, topic: str) -
         {"key": None, "value": {"base64": base64.b64encode(b"\xff\0").decode()}, "timestamp": 6},
         {"key": "k", "value": None, "timestamp": 7},
     ]
-    cli("produce", topic, "-i", "json", stdin="".join(json.dumps(each) + "\n" for each in lines))
+    cli("produce", topic, "-i", "json", stdin="".join(json.dumps(line) + "\n" for line in lines))
     printed = cli("consume", topic, "-e", "--json").stdout
     found = [json.loads(line) for line in printed.splitlines()]
-    assert [each["value"] for each in found] == ["v", {"base64": "/wA="}, None]
-    assert [each["timestamp"] for each in found] == [5, 6, 7]
+    assert [item["value"] for item in found] == ["v", {"base64": "/wA="}, None]
+    assert [item["timestamp"] for item in found] == [5, 6, 7]
     copy = f"{topic}-copy"
     with broker.connect() as client:
         make_topic(client, copy, 1)

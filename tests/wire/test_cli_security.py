@@ -29,7 +29,7 @@ def cli(broker: RunningBroker) -> Cli:
 
 def logged_in(broker: RunningBroker, folder: Path, user: str, password: str, mechanism: str) -> Cli:
     """A user with Kafka's property file."""
-    address = next(each for each in broker.addresses if each.listener == "SASL_PLAINTEXT")
+    address = next(address for address in broker.addresses if address.listener == "SASL_PLAINTEXT")
     kind = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
     file = folder / f"{user}.properties"
     file.write_text(

@@ -116,7 +116,7 @@ def test_patterns_and_ids(cli: Cli) -> None:
     assert by_name["partition_count"] == 2
     assert "no topic has the id" in cli.refused("topic", "describe", "--topic-id", "x")
     deleted = cli.json("topic", "delete", r"pat\..*", "--yes")
-    assert [each["topic"] for each in deleted] == ["pat.a", "pat.b"]
+    assert [item["topic"] for item in deleted] == ["pat.a", "pat.b"]
     assert "no topic matches" in cli.refused("topic", "delete", r"pat\..*", "--yes")
 
 
@@ -139,7 +139,7 @@ def test_only_partitions_in_need(cli: Cli) -> None:
     rows = cli.rows("topic", "describe", "need", "--at-min-isr-partitions")
     assert [row[:2] for row in rows] == [["need", "0"], ["need", "1"]]
     overridden = cli.json("topic", "describe", "--topics-with-overrides")
-    assert "need" in [each["topic"] for each in overridden]
+    assert "need" in [item["topic"] for item in overridden]
     cli.refused(
         "topic", "describe", "--unavailable-partitions", "--topics-with-overrides", status=2
     )
@@ -198,9 +198,9 @@ def test_offsets(cli: Cli, client: WireClient) -> None:
     assert "has no partition 7" in cli.refused("offsets", "off:7")
     assert "penstock topic list" in cli.refused("offsets", "missing")
     assert "is no time" in cli.refused("offsets", "off", "-t", "soon", status=2)
-    everything = {each["topic"] for each in cli.json("offsets")}
+    everything = {item["topic"] for item in cli.json("offsets")}
     assert "__transaction_state" not in everything
-    assert "__transaction_state" in {each["topic"] for each in cli.json("offsets", "--internal")}
+    assert "__transaction_state" in {item["topic"] for item in cli.json("offsets", "--internal")}
 
 
 @pytest.mark.parametrize(

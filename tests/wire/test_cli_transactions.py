@@ -83,11 +83,11 @@ def test_a_transaction_that_hangs_is_found_and_aborted(cli: Cli, client: WireCli
     assert cli.json("offsets", "hung")[0]["last_stable"] == 0
 
     found = cli.json("txn", "find-hanging")
-    assert [(each["topic"], each["producer_id"], each["start_offset"]) for each in found] == [
+    assert [(item["topic"], item["producer_id"], item["start_offset"]) for item in found] == [
         ("hung", 777, 0)
     ]
     now = cli.json("txn", "find-hanging", "hung:0", "--max-transaction-timeout", "0")
-    assert [each["producer_id"] for each in now] == [777]
+    assert [item["producer_id"] for item in now] == [777]
     assert cli.json("txn", "find-hanging", "--broker", "0") == found
 
     abort = ("txn", "abort", "hung:0")

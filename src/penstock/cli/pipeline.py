@@ -79,9 +79,9 @@ def plan(file: File, bootstrap_server: Server = None) -> None:
         partitions: dict[str, int] = {}
         progress: dict[str, Progress] = {}
         for query in status_of(spec).queries:
-            for each in query.partitions:
-                topic = each.partition.topic
-                partitions[topic] = max(partitions.get(topic, 0), each.partition.partition + 1)
+            for partition in query.partitions:
+                topic = partition.partition.topic
+                partitions[topic] = max(partitions.get(topic, 0), partition.partition.partition + 1)
             if query.state is not None and query.state.stored is not None:
                 progress[query.key] = query.state.stored.progress
         print(plan_of(spec, partitions=partitions, progress=progress), end="")
@@ -174,7 +174,7 @@ def rebuild(
         from penstock.spark.run.session import session
 
         spec = _loaded(file, bootstrap_server, as_json=as_json)
-        names = sink or [each.name for each in spec.sinks]
+        names = sink or [sink.name for sink in spec.sinks]
         Session(as_json=as_json).confirm(
             f"The results of {', '.join(names)} in pipeline {spec.name} are removed, and made "
             "again from the topics by the next run. Go on?",
@@ -283,10 +283,11 @@ def _refuse(file: Path, problems: "list[Problem]", *, as_json: bool) -> None:
         return
     if as_json:
         listed = [
-            {"line": each.line, "where": each.where, "message": each.message} for each in problems
+            {"line": problem.line, "where": problem.where, "message": problem.message}
+            for problem in problems
         ]
         Output(as_json).document({"problems": listed})
-    for each in problems if not as_json else []:
-        place = file if each.line is None else f"{file}:{each.line}"
-        print(f"{place}: {each.where}: {each.message}")
+    for item in problems if not as_json else []:
+        place = file if item.line is None else f"{file}:{item.line}"
+        print(f"{place}: {item.where}: {item.message}")
     fail(f"{len(problems)} problem{'s' * (len(problems) > 1)} in {file}", as_json=as_json)

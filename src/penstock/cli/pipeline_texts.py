@@ -17,14 +17,14 @@ def run_summary(out: Output, spec: "PipelineSpec", result: "RunResult") -> None:
         ["Query", "Batches", "Repeated", "Rows", "Dead letters", "Seconds"],
         [
             (
-                each.key,
-                each.batches,
-                each.skipped,
-                each.rows,
-                Marked(each.dead_letters, "yellow") if each.dead_letters else 0,
-                each.seconds,
+                query.key,
+                query.batches,
+                query.skipped,
+                query.rows,
+                Marked(query.dead_letters, "yellow") if query.dead_letters else 0,
+                query.seconds,
             )
-            for each in result.queries
+            for query in result.queries
         ],
         title=f"pipeline {spec.name}",
     )
@@ -34,7 +34,7 @@ def show_status(out: Output, status: "Status") -> None:
     """How far each query is, then its partitions."""
     out.table(
         ["Query", "Lag", "Last batch", "Rows", "Stored at", "Owner", "Since"],
-        [_query_row(each) for each in status.queries],
+        [_query_row(query) for query in status.queries],
         title=f"pipeline {status.pipeline}",
         document=_document(status),
     )
@@ -45,15 +45,15 @@ def show_status(out: Output, status: "Status") -> None:
         [
             (
                 query.key,
-                each.source,
-                each.partition.topic,
-                each.partition.partition,
-                each.next_offset,
-                each.end,
-                each.lag,
+                partition.source,
+                partition.partition.topic,
+                partition.partition.partition,
+                partition.next_offset,
+                partition.end,
+                partition.lag,
             )
             for query in status.queries
-            for each in query.partitions
+            for partition in query.partitions
         ],
         empty="no topic was found",
     )
@@ -87,14 +87,14 @@ def _document(status: "Status") -> object:
             found["last_batch"] = None
         found["partitions"] = [
             {
-                "source": each.source,
-                "topic": each.partition.topic,
-                "partition": each.partition.partition,
-                "next_offset": each.next_offset,
-                "end": each.end,
-                "lag": each.lag,
+                "source": partition.source,
+                "topic": partition.partition.topic,
+                "partition": partition.partition.partition,
+                "next_offset": partition.next_offset,
+                "end": partition.end,
+                "lag": partition.lag,
             }
-            for each in query.partitions
+            for partition in query.partitions
         ]
         found["problems"] = list(query.problems)
         queries.append(found)

@@ -188,15 +188,15 @@ class Session:
                     f"--command-config: {error.strerror}: {self._config_file}"
                 ) from None
             try:
-                found |= {name: each.value for name, each in parse_properties(text).items()}
+                found |= {name: prop.value for name, prop in parse_properties(text).items()}
             except PropertiesSyntaxError as error:
                 raise UsageError(
                     f"--command-config: {self._config_file}:{error.line}: {error}"
                 ) from None
-        for each in self._settings:
-            name, equals, value = each.partition("=")
+        for setting in self._settings:
+            name, equals, value = setting.partition("=")
             if not equals:
-                raise UsageError(f"-X {each}: it must be KEY=VALUE, such as client.id=mine")
+                raise UsageError(f"-X {setting}: it must be KEY=VALUE, such as client.id=mine")
             found[name.strip()] = value
         return found
 
@@ -224,10 +224,10 @@ def with_session(function: Callable[..., None]) -> Callable[..., None]:
         with_errors(session.out.as_json, lambda: function(session, **given))
 
     parameters = [
-        each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *common.values())
+        item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in (*own, *common.values())
     ]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
 
 
@@ -251,8 +251,8 @@ def with_errors(as_json: bool, work: Callable[[], None]) -> None:
         errors: dict[object, KafkaError] = getattr(error, "errors", {})
         if errors:
             reasons = {
-                str(item): (each.code.name, in_commands(each.message))
-                for item, each in errors.items()
+                str(item): (error.code.name, in_commands(error.message))
+                for item, error in errors.items()
             }
             done = [str(item) for item in getattr(error, "results", {})]
             fail_many(reasons, done, as_json=as_json)

@@ -20,9 +20,9 @@ EXAMPLES = list(dict.fromkeys(re.findall(r"^\$ penstock (.+)$", DOC, re.MULTILIN
 
 
 def commands(group: Any, path: str) -> Iterator[str]:
-    for name, each in group.commands.items():
-        if hasattr(each, "commands"):
-            yield from commands(each, f"{path} {name}")
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, f"{path} {name}")
         else:
             yield f"{path} {name}"
 

@@ -17,8 +17,8 @@ EXAMPLES = re.findall(r"^\$ penstock (.+)$", DOC, re.MULTILINE)
 
 def test_the_sections() -> None:
     perf = typer.main.get_command(new_app("perf"))
-    names = [f"perf {each}" for each in perf.commands["perf"].commands]  # type: ignore[attr-defined]
-    assert [f"penstock {each}" for each in ("produce", "consume", *names, "doctor")] == SECTIONS
+    names = [f"perf {command}" for command in perf.commands["perf"].commands]  # type: ignore[attr-defined]
+    assert [f"penstock {name}" for name in ("produce", "consume", *names, "doctor")] == SECTIONS
 
 
 @pytest.mark.parametrize("line", EXAMPLES)

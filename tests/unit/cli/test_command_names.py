@@ -54,7 +54,7 @@ def test_a_pattern_that_fits_nothing() -> None:
 )
 def test_numbers_of_partitions(text: str, numbers: set[int]) -> None:
     chosen = PartitionSet.parse(text)
-    assert {each for each in range(6) if chosen.has(each)} == numbers
+    assert {index for index in range(6) if chosen.has(index)} == numbers
 
 
 @pytest.mark.parametrize("text", ["", "a", "-3", "3-1", "1 2", "1,,2", "٣"])

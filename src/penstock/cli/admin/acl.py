@@ -120,9 +120,9 @@ def list_acls(
     chosen = [AclBindingFilter(kind, name, PatternType[pattern.name]) for kind, name in named]
     chosen = chosen or [AclBindingFilter()]
     if principal:
-        chosen = [each._replace(principal=one) for each in chosen for one in principal]
+        chosen = [item._replace(principal=entry) for item in chosen for entry in principal]
     with session.admin() as admin:
-        found = {each: None for one in chosen for each in admin.describe_acls(one)}
+        found = {acl: None for item in chosen for acl in admin.describe_acls(item)}
     _print(session, list(found), empty="there are no such rules")
 
 
@@ -198,12 +198,12 @@ def remove(
         Roles(producer, consumer, idempotent),
     )
     with session.admin() as admin:
-        found = {each: None for one in chosen for each in admin.describe_acls(one)}
+        found = {acl: None for item in chosen for acl in admin.describe_acls(item)}
         if found:
             _print(session, list(found), only_people=True)
             session.confirm(f"Remove {count_of(len(found), 'rule')}?", yes=yes)
             deleted = admin.delete_acls(chosen)
-            gone = list(dict.fromkeys(each for some in deleted.values() for each in some))
+            gone = list(dict.fromkeys(item for some in deleted.values() for item in some))
             session.out.note(f"removed {count_of(len(gone), 'rule')}")
         else:
             gone = []
@@ -233,7 +233,7 @@ def _resources(
 def _operations(chosen: list[Operation] | None) -> "list[AclOperation]":
     from penstock.client.admin import AclOperation
 
-    return [AclOperation[each.name] for each in dict.fromkeys(chosen or ())]
+    return [AclOperation[item.name] for item in dict.fromkeys(chosen or ())]
 
 
 def _print(
@@ -252,15 +252,15 @@ def _print(
         ["Resource", "Name", "Pattern", "Principal", "Host", "Operation", "Permission"],
         [
             (
-                word(each.resource_type),
-                each.resource_name,
-                word(each.pattern_type),
-                each.principal,
-                each.host,
-                word(each.operation),
-                Marked(word(each.permission), styles.get(each.permission, "")),
+                word(rule.resource_type),
+                rule.resource_name,
+                word(rule.pattern_type),
+                rule.principal,
+                rule.host,
+                word(rule.operation),
+                Marked(word(rule.permission), styles.get(rule.permission, "")),
             )
-            for each in rules
+            for rule in rules
         ],
         empty=empty,
     )

@@ -33,12 +33,18 @@ class Resources(NamedTuple):
         from penstock.client.admin import ResourceType
 
         return [
-            *((ResourceType.TOPIC, each) for each in self.topics),
-            *((ResourceType.GROUP, each) for each in self.groups),
+            *((ResourceType.TOPIC, topic) for topic in self.topics),
+            *((ResourceType.GROUP, group) for group in self.groups),
             *([(ResourceType.CLUSTER, CLUSTER)] if self.cluster else []),
-            *((ResourceType.TRANSACTIONAL_ID, each) for each in self.transactional_ids),
-            *((ResourceType.DELEGATION_TOKEN, each) for each in self.delegation_tokens),
-            *((ResourceType.USER, each) for each in self.users),
+            *(
+                (ResourceType.TRANSACTIONAL_ID, transactional_id)
+                for transactional_id in self.transactional_ids
+            ),
+            *(
+                (ResourceType.DELEGATION_TOKEN, delegation_token)
+                for delegation_token in self.delegation_tokens
+            ),
+            *((ResourceType.USER, user) for user in self.users),
         ]
 
 
@@ -99,7 +105,7 @@ def grants(
                 "--delegation-token or --user-principal"
             )
         _check_operations(named, operations)
-        found = [(*each, operation) for each in named for operation in operations or (op.ALL,)]
+        found = [(*item, operation) for item in named for operation in operations or (op.ALL,)]
     elif operations:
         raise UsageError("--producer and --consumer say the operations: leave --operation away")
     elif resources.cluster or resources.delegation_tokens or resources.users:
@@ -109,9 +115,9 @@ def grants(
             raise UsageError("--producer needs --topic")
         for kind, name in named:
             if kind is ResourceType.TOPIC:
-                found += [(kind, name, each) for each in (op.WRITE, op.DESCRIBE, op.CREATE)]
+                found += [(kind, name, item) for item in (op.WRITE, op.DESCRIBE, op.CREATE)]
             elif kind is ResourceType.TRANSACTIONAL_ID:
-                found += [(kind, name, each) for each in (op.WRITE, op.DESCRIBE)]
+                found += [(kind, name, item) for item in (op.WRITE, op.DESCRIBE)]
         if roles.idempotent:
             found.append((ResourceType.CLUSTER, CLUSTER, op.IDEMPOTENT_WRITE))
     if roles.consumer:
@@ -119,7 +125,7 @@ def grants(
             raise UsageError("--consumer needs --topic and --group")
         for kind, name in named:
             if kind is ResourceType.TOPIC:
-                found += [(kind, name, each) for each in (op.READ, op.DESCRIBE)]
+                found += [(kind, name, item) for item in (op.READ, op.DESCRIBE)]
             elif kind is ResourceType.GROUP:
                 found.append((kind, name, op.READ))
     return list(dict.fromkeys(found))
@@ -133,10 +139,12 @@ def _check_operations(
 
     for kind, _ in named:
         possible = (*SUPPORTED_OPERATIONS.get(kind, ()), AclOperation.ALL)
-        for each in operations:
-            if each not in possible:
-                words = ", ".join(sorted(word(one) for one in possible))
-                raise UsageError(f"a {word(kind)} has no operation {word(each)}: it has {words}")
+        for operation in operations:
+            if operation not in possible:
+                words = ", ".join(sorted(word(item) for item in possible))
+                raise UsageError(
+                    f"a {word(kind)} has no operation {word(operation)}: it has {words}"
+                )
 
 
 def bindings(
@@ -181,7 +189,9 @@ def filters(
         triples = [(kind, name, AclOperation.ANY) for kind, name in named]
     elif entries or operations:
         pattern = PatternType.ANY
-        triples = [(ResourceType.ANY, None, each) for each in operations or (AclOperation.ANY,)]
+        triples = [
+            (ResourceType.ANY, None, operation) for operation in operations or (AclOperation.ANY,)
+        ]
     else:
         raise UsageError("say which rules: --topic, --group, --cluster, … or a principal")
     found = []

@@ -66,19 +66,19 @@ def versions(
     with session.admin() as admin:
         served = admin.api_versions(broker or None)
     rows = []
-    for number, each in sorted(served.items()):
-        if each.error is not None:
-            session.out.note(f"penstock: {each.node}: {each.error.message}")
-        for api in each.apis:
+    for number, value in sorted(served.items()):
+        if value.error is not None:
+            session.out.note(f"penstock: {value.node}: {value.error.message}")
+        for api in value.apis:
             used = Marked("none", "red") if api.usable is None else api.usable
             rows.append((number, api.api_key, api.name, api.min_version, api.max_version, used))
     session.out.table(
         ["Broker", "Key", "Api", "Min", "Max", "Used"],
         rows,
         document=[
-            {"broker": number, "host": each.node.host, "port": each.node.port}
-            | {"error": each.error, "apis": each.apis}
-            for number, each in sorted(served.items())
+            {"broker": number, "host": item.node.host, "port": item.node.port}
+            | {"error": item.error, "apis": item.apis}
+            for number, item in sorted(served.items())
         ],
     )
 
@@ -125,8 +125,8 @@ def upgrade(
             described = [admin.describe_features(node_id=node.id) for node in nodes]
             highest = {
                 name: min(
-                    each.supported[name].max_version if name in each.supported else 0
-                    for each in described
+                    item.supported[name].max_version if name in item.supported else 0
+                    for item in described
                 )
                 for name in described[0].supported
             }
@@ -184,16 +184,16 @@ def quorum(session: Session) -> None:
         )
     rows = []
     for role, replicas in (("follower", found.voters), ("observer", found.observers)):
-        for each in replicas:
-            last = each.last_caught_up_timestamp
+        for replica in replicas:
+            last = replica.last_caught_up_timestamp
             rows.append(
                 (
-                    each.replica_id,
-                    "leader" if each.replica_id == found.leader_id else role,
-                    each.log_end_offset,
-                    found.high_watermark - each.log_end_offset,
+                    replica.replica_id,
+                    "leader" if replica.replica_id == found.leader_id else role,
+                    replica.log_end_offset,
+                    found.high_watermark - replica.log_end_offset,
                     None if last is None else moment(last),
-                    each.directory_id,
+                    replica.directory_id,
                 )
             )
     session.out.table(

@@ -54,10 +54,10 @@ def list_resources(
     from penstock.client.admin import ConfigResourceType
 
     with session.admin() as admin:
-        found = admin.list_config_resources([ConfigResourceType[each.name] for each in kind or []])
+        found = admin.list_config_resources([ConfigResourceType[item.name] for item in kind or []])
     session.out.table(
         ["Kind", "Name"],
-        [(_word(each), each.name or DEFAULT) for each in found],
+        [(_word(item), item.name or DEFAULT) for item in found],
         empty="nothing has settings of its own",
     )
 
@@ -99,9 +99,9 @@ def describe(
         )
     kept = {
         resource: [
-            each
-            for _, each in sorted(settings.items())
-            if every or key or documentation or each.is_dynamic or _is_own(resource, each)
+            setting
+            for _, setting in sorted(settings.items())
+            if every or key or documentation or setting.is_dynamic or _is_own(resource, setting)
         ]
         for resource, settings in found.items()
     }
@@ -110,12 +110,16 @@ def describe(
     columns += ["Documentation"] if documentation else []
     rows = []
     for resource, entries in kept.items():
-        for each in entries:
-            value: object = Marked("(hidden)", "dim") if each.is_sensitive else each.value
-            row = [_word(resource), resource.name or DEFAULT, each.name, value]
-            row += [_source(each), each.is_read_only]
-            row += [[f"{one.name}={one.value}" for one in each.synonyms]] if synonyms else []
-            rows.append([*row, each.documentation] if documentation else row)
+        for entry in entries:
+            value: object = Marked("(hidden)", "dim") if entry.is_sensitive else entry.value
+            row = [_word(resource), resource.name or DEFAULT, entry.name, value]
+            row += [_source(entry), entry.is_read_only]
+            row += (
+                [[f"{synonym.name}={synonym.value}" for synonym in entry.synonyms]]
+                if synonyms
+                else []
+            )
+            rows.append([*row, entry.documentation] if documentation else row)
     session.out.table(
         columns,
         rows,
@@ -180,7 +184,7 @@ def alter(
         admin.incremental_alter_configs(dict.fromkeys(resources, ops), validate_only=dry_run)
     what = "could be changed" if dry_run else "changed"
     session.out.done(
-        f"{what}: {kind} {and_more(names)}: {', '.join(each.name for each in ops)}",
+        f"{what}: {kind} {and_more(names)}: {', '.join(item.name for item in ops)}",
         [
             {
                 "kind": kind,
@@ -214,7 +218,7 @@ def changes(
             for key, value in key_values([word], option).items():
                 values.setdefault(key, []).append(value)
         ops += [ConfigOp(key, ",".join(some), kind) for key, some in values.items()]
-    keys = [each.name for each in ops]
+    keys = [item.name for item in ops]
     twice = [key for key in dict.fromkeys(keys) if keys.count(key) > 1]
     if twice:
         raise UsageError(f"{twice[0]} is changed in two ways: choose one, or call it twice")
@@ -228,7 +232,7 @@ def _properties(path: Path) -> dict[str, str]:
         found = parse_properties(read_text(path))
     except PropertiesSyntaxError as error:
         raise UsageError(f"{path}:{error.line}: {error}") from None
-    return {name: each.value for name, each in found.items()}
+    return {name: item.value for name, item in found.items()}
 
 
 def _resources(admin: "Admin", kind: Kind, names: list[str] | None) -> "list[ConfigResource]":
@@ -243,7 +247,7 @@ def _resources(admin: "Admin", kind: Kind, names: list[str] | None) -> "list[Con
         found = [str(node.id) for node in admin.describe_cluster().nodes]
         found += [""] if kind is Kind.BROKER else []
     else:
-        found = [each.name for each in admin.list_config_resources([kind_of])]
+        found = [resource.name for resource in admin.list_config_resources([kind_of])]
     return [ConfigResource(kind_of, name) for name in found]
 
 

@@ -84,20 +84,20 @@ def list_groups(
 
     with session.admin() as admin:
         listed = admin.list_groups(
-            states=[GroupState[each.name] for each in state or []],
-            types=[GroupType[each.name] for each in kind or []],
+            states=[GroupState[item.name] for item in state or []],
+            types=[GroupType[item.name] for item in kind or []],
         )
     fits = pattern(match) if match is not None else lambda name: True
-    listed = [each for each in listed if fits(each.group_id)]
+    listed = [item for item in listed if fits(item.group_id)]
     if names_only:
         if session.out.as_json:
-            session.out.document([each.group_id for each in listed])
-        for each in listed:
-            session.out.line(each.group_id)
+            session.out.document([item.group_id for item in listed])
+        for entry in listed:
+            session.out.line(entry.group_id)
         return
     session.out.table(
         ["Group", "Type", "Protocol", "State"],
-        [(each.group_id, each.type, each.protocol_type or None, each.state) for each in listed],
+        [(item.group_id, item.type, item.protocol_type or None, item.state) for item in listed],
         empty="there are no groups",
     )
 
@@ -124,7 +124,7 @@ def describe(
             offsets = rows_of_groups(admin, described)
     if session.out.as_json:
         session.out.document(
-            [each._asdict() | {"offsets": offsets[name]} for name, each in described.items()]
+            [item._asdict() | {"offsets": offsets[name]} for name, item in described.items()]
         )
     elif state:
         _print_states(session.out, described, verbose)
@@ -174,15 +174,17 @@ def delete_offsets(
     with session.admin() as admin:
         committed = admin.list_group_offsets([group]).get(group, {})
         counts: dict[str, int] = {}
-        for each in committed:
-            counts[each.topic] = max(counts.get(each.topic, 0), each.partition + 1)
-        partitions = [each for each in choose_partitions(topic, counts) if each in committed]
+        for item in committed:
+            counts[item.topic] = max(counts.get(item.topic, 0), item.partition + 1)
+        partitions = [
+            partition for partition in choose_partitions(topic, counts) if partition in committed
+        ]
         what = f"Delete {count_of(len(partitions), 'offset')} of group {group}"
         session.confirm(f"{what}: {and_more(partitions)}?", yes=yes)
         admin.delete_group_offsets(group, partitions)
     session.out.table(
         ["Group", "Topic", "Partition", "Deleted"],
-        [(group, each.topic, each.partition, True) for each in partitions],
+        [(group, partition.topic, partition.partition, True) for partition in partitions],
     )
 
 
@@ -206,8 +208,8 @@ def remove_members(
     """Put members out of a group; those that still run come back by themselves."""
     from penstock.client.admin import MemberToRemove
 
-    some = [MemberToRemove(group_instance_id=each) for each in instance or []]
-    some += [MemberToRemove(member_id=each) for each in member or []]
+    some = [MemberToRemove(group_instance_id=item) for item in instance or []]
+    some += [MemberToRemove(member_id=item) for item in member or []]
     if bool(some) == every:
         raise UsageError("say which members: --instance, --member or --all")
     how_many = count_of(len(some), "member") if some else "all members"
@@ -216,7 +218,7 @@ def remove_members(
         admin.remove_members(group, some or None, reason=reason)
     session.out.done(
         f"removed {how_many} of {group}",
-        {"group_id": group, "removed": [each.group_instance_id or each.member_id for each in some]},
+        {"group_id": group, "removed": [item.group_instance_id or item.member_id for item in some]},
     )
 
 
@@ -252,7 +254,9 @@ def _chosen(
     if groups:
         return list(dict.fromkeys(groups))
     fits = pattern(match) if match is not None else lambda name: True
-    return [each.group_id for each in admin.list_groups() if _is_ours(each) and fits(each.group_id)]
+    return [
+        group.group_id for group in admin.list_groups() if _is_ours(group) and fits(group.group_id)
+    ]
 
 
 def _is_ours(group: "GroupListing") -> bool:
@@ -271,10 +275,10 @@ def _print_states(out: Output, groups: "Mapping[str, GroupDescription]", verbose
     if verbose:
         columns += ["Epoch", "Target epoch"]
     rows = []
-    for name, each in groups.items():
-        row = [name, each.type, _state(each.state), each.coordinator, each.assignor or None]
-        row.append(len(each.members))
-        rows.append([*row, each.group_epoch, each.target_assignment_epoch] if verbose else row)
+    for name, group in groups.items():
+        row = [name, group.type, _state(group.state), group.coordinator, group.assignor or None]
+        row.append(len(group.members))
+        rows.append([*row, group.group_epoch, group.target_assignment_epoch] if verbose else row)
     out.table(columns, rows, empty="there are no groups")
 
 
@@ -286,13 +290,21 @@ def _print_members(out: Output, groups: "Mapping[str, GroupDescription]", verbos
     for name, group in groups.items():
         if not group.members:
             out.note(f"group {name} has no members; it is {group.state}")
-        for each in group.members:
-            row = [name, each.member_id, each.group_instance_id, each.client_host, each.client_id]
-            more: list[object] = [len(each.assignment)]
+        for member in group.members:
+            row = [
+                name,
+                member.member_id,
+                member.group_instance_id,
+                member.client_host,
+                member.client_id,
+            ]
+            more: list[object] = [len(member.assignment)]
             if verbose:
-                more += [each.member_epoch, _partitions(each.assignment)]
+                more += [member.member_epoch, _partitions(member.assignment)]
                 more.append(
-                    None if each.target_assignment is None else _partitions(each.target_assignment)
+                    None
+                    if member.target_assignment is None
+                    else _partitions(member.target_assignment)
                 )
             rows.append([*row, *more])
     if rows:
@@ -302,8 +314,8 @@ def _print_members(out: Output, groups: "Mapping[str, GroupDescription]", verbos
 def _partitions(partitions: tuple[TopicPartition, ...]) -> str | None:
     """`orders:0,1 other:3`."""
     by_topic: dict[str, list[str]] = {}
-    for each in partitions:
-        by_topic.setdefault(each.topic, []).append(str(each.partition))
+    for partition in partitions:
+        by_topic.setdefault(partition.topic, []).append(str(partition.partition))
     return " ".join(f"{topic}:{','.join(some)}" for topic, some in by_topic.items()) or None
 
 
@@ -321,10 +333,10 @@ def _print_offsets(
     for name, group in groups.items():
         if not group.members:
             out.note(f"group {name} has no active members; it is {group.state}")
-        for each in offsets[name]:
-            lag = Marked(each.lag, "yellow") if each.lag else each.lag
-            row = [name, *each[:4], lag, each.member_id, each.host, each.client_id]
+        for offset in offsets[name]:
+            lag = Marked(offset.lag, "yellow") if offset.lag else offset.lag
+            row = [name, *offset[:4], lag, offset.member_id, offset.host, offset.client_id]
             if verbose:
-                row += [each.group_instance_id, each.leader_epoch, each.metadata]
+                row += [offset.group_instance_id, offset.leader_epoch, offset.metadata]
             rows.append(row)
     out.table(columns, rows, empty="nothing is committed and nothing is assigned")

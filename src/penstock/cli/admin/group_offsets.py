@@ -42,18 +42,18 @@ def offset_rows(
         if not member.assignment:
             idle.append(member)
     rows = []
-    for each in sorted({*owners, *committed}):
-        offset = committed.get(each)
-        end = ends.get(each)
+    for owner in sorted({*owners, *committed}):
+        offset = committed.get(owner)
+        end = ends.get(owner)
         current = None if offset is None else offset.offset
         rows.append(
             OffsetRow(
-                each.topic,
-                each.partition,
+                owner.topic,
+                owner.partition,
                 current,
                 end,
                 None if current is None or end is None else max(0, end - current),
-                *_owner(owners.get(each)),
+                *_owner(owners.get(owner)),
                 None if offset is None or offset.leader_epoch < 0 else offset.leader_epoch,
                 None if offset is None else offset.metadata or None,
             )
@@ -79,9 +79,9 @@ def rows_of_groups(
     from penstock.client.admin import OffsetSpec
 
     committed = admin.list_group_offsets(list(groups)) if groups else {}
-    wanted = {each for offsets in committed.values() for each in offsets}
+    wanted = {offset for offsets in committed.values() for offset in offsets}
     for group in groups.values():
-        wanted.update(each for member in group.members for each in member.assignment)
+        wanted.update(item for member in group.members for item in member.assignment)
     ends = offsets_at(admin, wanted, OffsetSpec.LATEST)
     return {
         name: offset_rows(group.members, committed.get(name, {}), ends)
@@ -102,4 +102,4 @@ def offsets_at(
         found = admin.list_offsets(wanted)
     except AdminError as error:
         found = error.results
-    return {each: listed.offset for each, listed in found.items() if listed.offset >= 0}
+    return {item: listed.offset for item, listed in found.items() if listed.offset >= 0}

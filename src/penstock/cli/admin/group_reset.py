@@ -118,7 +118,7 @@ def reset_offsets(
     plan: dict[str, list[Reset]] = {}
     with session.admin() as admin:
         busy = _busy(admin, groups or None)
-        names = groups or [each for each, state in busy.items() if state is None]
+        names = groups or [item for item, state in busy.items() if state is None]
         files = {}
         if from_file is not None:
             files = parse_csv(read_text(from_file), names, str(from_file))
@@ -139,7 +139,9 @@ def reset_offsets(
                 )
             with session.out.progress("resetting", len(plan)) as step:
                 for name, resets in plan.items():
-                    admin.alter_group_offsets(name, {each.partition: each.new for each in resets})
+                    admin.alter_group_offsets(
+                        name, {reset.partition: reset.new for reset in resets}
+                    )
                     step(1)
     for name, state in active.items():
         session.out.note(f"group {name} is {state}: stop its members before --execute")
@@ -147,15 +149,15 @@ def reset_offsets(
 
 
 def _print(session: Session, plan: dict[str, list[Reset]], *, execute: bool, export: bool) -> None:
-    pairs = [(name, each) for name, resets in plan.items() for each in resets]
+    pairs = [(name, reset) for name, resets in plan.items() for reset in resets]
     if export and not session.out.as_json:
         sys.stdout.write(to_csv(pairs, with_group=len(plan) > 1))
         return
     session.out.table(
         ["Group", "Topic", "Partition", "Current offset", "New offset", "Note", "Executed"],
         [
-            (name, *each.partition, each.current, each.new, each.note, execute)
-            for name, each in pairs
+            (name, *pair.partition, pair.current, pair.new, pair.note, execute)
+            for name, pair in pairs
         ],
         empty="nothing to reset",
     )
@@ -206,18 +208,18 @@ def _busy(admin: "Admin", groups: list[str] | None) -> dict[str, str | None]:
 
     if groups is None:
         kinds = (None, GroupType.CLASSIC, GroupType.CONSUMER)
-        groups = [each.group_id for each in admin.list_groups() if each.type in kinds]
+        groups = [group.group_id for group in admin.list_groups() if group.type in kinds]
     try:
         described = admin.describe_groups(groups) if groups else {}
     except AdminError as error:
-        if any(each.code is not ErrorCode.GROUP_ID_NOT_FOUND for each in error.errors.values()):
+        if any(item.code is not ErrorCode.GROUP_ID_NOT_FOUND for item in error.errors.values()):
             raise
         described = error.results
     idle = (GroupState.EMPTY, GroupState.DEAD)
     found: dict[str, str | None] = dict.fromkeys(groups)
-    for name, each in described.items():
-        if each.state not in idle:
-            found[name] = each.state.value
+    for name, value in described.items():
+        if value.state not in idle:
+            found[name] = value.state.value
     return found
 
 
@@ -225,8 +227,8 @@ def _plan(admin: "Admin", group: str, topics: list[str] | None, rule: Rule) -> l
     from penstock.client.admin import OffsetSpec
 
     committed = {
-        each: offset.offset
-        for each, offset in admin.list_group_offsets([group])[group].items()
+        item: offset.offset
+        for item, offset in admin.list_group_offsets([group])[group].items()
         if offset is not None
     }
     listed = admin.list_topics(include_internal=True)
@@ -235,15 +237,19 @@ def _plan(admin: "Admin", group: str, topics: list[str] | None, rule: Rule) -> l
         partitions = sorted(rule.offsets or {})
     elif topics:
         described = admin.describe_topics(listed)
-        counts = {each.name: len(each.partitions) for each in described.values()}
-        internal = [name for name, each in listed.items() if each.is_internal]
+        counts = {item.name: len(item.partitions) for item in described.values()}
+        internal = [name for name, item in listed.items() if item.is_internal]
         partitions = choose_partitions(topics, counts, internal)
     else:
-        partitions = sorted(each for each in committed if each.topic in listed)
+        partitions = sorted(item for item in committed if item.topic in listed)
     earliest = offsets_at(admin, partitions, OffsetSpec.EARLIEST)
     latest = offsets_at(admin, partitions, OffsetSpec.LATEST)
     times = offsets_at(admin, partitions, rule.number) if rule.kind is RuleKind.TIME else {}
-    missing = [each for each in partitions if each not in earliest or each not in latest]
+    missing = [
+        partition
+        for partition in partitions
+        if partition not in earliest or partition not in latest
+    ]
     if missing:
         raise KafkaError(
             ErrorCode.LEADER_NOT_AVAILABLE,
@@ -253,10 +259,15 @@ def _plan(admin: "Admin", group: str, topics: list[str] | None, rule: Rule) -> l
     return [
         decide(
             rule,
-            each,
-            Bounds(earliest[each], latest[each], committed.get(each), times.get(each)),
+            partition,
+            Bounds(
+                earliest[partition],
+                latest[partition],
+                committed.get(partition),
+                times.get(partition),
+            ),
         )
-        for each in partitions
+        for partition in partitions
     ]
 
 

@@ -21,11 +21,11 @@ def candidates(
 ) -> list[OpenTransaction]:
     """Open transactions without a record for so long that their coordinator had time to end them"""
     return [
-        OpenTransaction(partition, each)
+        OpenTransaction(partition, state)
         for partition, states in sorted(producers.items())
-        for each in states
-        if each.current_transaction_start_offset is not None
-        and now_ms - each.last_timestamp > older_than_ms
+        for state in states
+        if state.current_transaction_start_offset is not None
+        and now_ms - state.last_timestamp > older_than_ms
     ]
 
 
@@ -36,9 +36,9 @@ def hanging(
 ) -> list[OpenTransaction]:
     """Those whose coordinator does not know that the partition belongs to the transaction."""
     kept = []
-    for each in found:
-        name = transactional_ids.get(each.producer.producer_id)
+    for item in found:
+        name = transactional_ids.get(item.producer.producer_id)
         described = descriptions.get(name) if name is not None else None
-        if described is None or each.partition not in described.partitions:
-            kept.append(each)
+        if described is None or item.partition not in described.partitions:
+            kept.append(item)
     return kept

@@ -39,14 +39,14 @@ def read_text(path: Path) -> str:
 
 def partitions_in(path: Path) -> list[TopicPartition]:
     """Which partitions a file names."""
-    return [_Entry(path, each).partition() for each in _entries(path, "partitions")]
+    return [_Entry(path, entry).partition() for entry in _entries(path, "partitions")]
 
 
 def offsets_in(path: Path) -> dict[TopicPartition, int]:
     """The file of kafka-delete-records.sh: an offset for each partition."""
     found: dict[TopicPartition, int] = {}
-    for each in _entries(path, "partitions"):
-        entry = _Entry(path, each)
+    for item in _entries(path, "partitions"):
+        entry = _Entry(path, item)
         partition = entry.partition()
         if partition in found:
             raise UsageError(f"{path}: it names {partition} twice")
@@ -56,14 +56,14 @@ def offsets_in(path: Path) -> dict[TopicPartition, int]:
 
 def topics_in(path: Path) -> list[str]:
     """The file of kafka-reassign-partitions.sh --generate: the topics to move."""
-    return [_Entry(path, each).text("topic") for each in _entries(path, "topics")]
+    return [_Entry(path, entry).text("topic") for entry in _entries(path, "topics")]
 
 
 def moves_in(path: Path) -> dict[TopicPartition, Move]:
     """The file of kafka-reassign-partitions.sh: the brokers of each partition."""
     found: dict[TopicPartition, Move] = {}
-    for each in _entries(path, "partitions"):
-        entry = _Entry(path, each)
+    for item in _entries(path, "partitions"):
+        entry = _Entry(path, item)
         partition = entry.partition()
         if partition in found:
             raise UsageError(f"{path}: it names {partition} twice")
@@ -83,12 +83,12 @@ def moves_document(moves: Mapping[TopicPartition, Sequence[int]]) -> dict[str, o
         "version": 1,
         "partitions": [
             {
-                "topic": each.topic,
-                "partition": each.partition,
+                "topic": move.topic,
+                "partition": move.partition,
                 "replicas": list(replicas),
                 "log_dirs": [ANY_DIR] * len(replicas),
             }
-            for each, replicas in sorted(moves.items())
+            for move, replicas in sorted(moves.items())
         ],
     }
 
@@ -120,7 +120,7 @@ class _Entry:
 
     def numbers(self, name: str) -> list[int]:
         value = self._value.get(name)
-        if not isinstance(value, list) or not all(type(each) is int for each in value) or not value:
+        if not isinstance(value, list) or not all(type(item) is int for item in value) or not value:
             self._refuse(name, "a list of whole numbers")
             return []
         return value
@@ -128,7 +128,7 @@ class _Entry:
     def texts(self, name: str) -> list[str]:
         """A list that may be missing."""
         value = self._value.get(name, [])
-        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             self._refuse(name, "a list of texts")
             return []
         return value

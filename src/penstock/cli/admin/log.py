@@ -42,17 +42,17 @@ def dirs(
     folders = []
     rows = []
     for number, described in sorted(found.items()):
-        for path, each in sorted(described.items()):
+        for path, item in sorted(described.items()):
             state: object = "ok"
-            if each.error is not None:
-                state = Marked(each.error.message, "bold red")
-            elif each.is_cordoned:
+            if item.error is not None:
+                state = Marked(item.error.message, "bold red")
+            elif item.is_cordoned:
                 state = Marked("cordoned", "yellow")
-            size = sum(replica.size for replica in each.replicas.values())
+            size = sum(replica.size for replica in item.replicas.values())
             folders.append(
-                (number, path, state, len(each.replicas), size, each.usable_bytes, each.total_bytes)
+                (number, path, state, len(item.replicas), size, item.usable_bytes, item.total_bytes)
             )
-            for partition, replica in sorted(each.replicas.items()):
+            for partition, replica in sorted(item.replicas.items()):
                 lag = Marked(replica.offset_lag, "yellow") if replica.offset_lag else 0
                 rows.append((number, path, *partition, replica.size, lag, replica.is_future))
     if session.out.as_json:
@@ -61,17 +61,17 @@ def dirs(
                 {
                     "broker": number,
                     "log_dir": path,
-                    "error": each.error,
-                    "total_bytes": each.total_bytes,
-                    "usable_bytes": each.usable_bytes,
-                    "is_cordoned": each.is_cordoned,
+                    "error": item.error,
+                    "total_bytes": item.total_bytes,
+                    "usable_bytes": item.usable_bytes,
+                    "is_cordoned": item.is_cordoned,
                     "partitions": [
                         partition._asdict() | replica._asdict()
-                        for partition, replica in sorted(each.replicas.items())
+                        for partition, replica in sorted(item.replicas.items())
                     ],
                 }
                 for number, described in sorted(found.items())
-                for path, each in sorted(described.items())
+                for path, item in sorted(described.items())
             ]
         )
         return
@@ -120,7 +120,7 @@ def delete_records(
         low = admin.delete_records(offsets)
     session.out.table(
         ["Topic", "Partition", "Low watermark"],
-        [(*each, offset) for each, offset in sorted(low.items())],
+        [(*item, offset) for item, offset in sorted(low.items())],
     )
 
 

@@ -95,18 +95,20 @@ def generate(
     racks = {node.id: None if no_racks else node.rack for node in cluster.nodes}
     if brokers:
         wanted = _broker_ids(brokers)
-        if unknown := [each for each in wanted if each not in racks]:
+        if unknown := [item for item in wanted if item not in racks]:
             raise KafkaError(
                 ErrorCode.BROKER_ID_NOT_REGISTERED,
                 f"there is no broker {unknown[0]} now: penstock cluster describe shows them",
             )
-        racks = {each: racks[each] for each in wanted}
+        racks = {item: racks[item] for item in wanted}
     counts: dict[str, int] = {}
-    for each in current:
-        counts[each.topic] = max(counts.get(each.topic, 0), each.partition + 1)
-    chosen = {each: current[each] for each in choose_partitions(words, counts, internal)}
+    for entry in current:
+        counts[entry.topic] = max(counts.get(entry.topic, 0), entry.partition + 1)
+    chosen = {
+        partition: current[partition] for partition in choose_partitions(words, counts, internal)
+    }
     proposed = propose(chosen, racks, replication_factor)
-    changed = [each for each in proposed if proposed[each] != chosen[each]]
+    changed = [item for item in proposed if proposed[item] != chosen[item]]
     session.out.note(f"{count_of(len(changed), 'partition')} of {len(proposed)} would change")
     document = moves_document(proposed)
     if output is not None:
@@ -156,10 +158,10 @@ def execute(
 ) -> None:
     """Start the moves of a plan."""
     moves = moves_in(plan)
-    target = {each: move.replicas for each, move in moves.items()}
+    target = {item: move.replicas for item, move in moves.items()}
     with session.admin() as admin:
         current, _ = _assignments(admin)
-        if unknown := [each for each in target if each not in current]:
+        if unknown := [item for item in target if item not in current]:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{plan}: there is no partition {unknown[0]}"
             )
@@ -170,11 +172,11 @@ def execute(
                 f"{count_of(len(moving), 'partition')} are being moved: wait (penstock log move "
                 "list), or say --additional",
             )
-        before = {each: current[each] for each in target}
+        before = {item: current[item] for item in target}
         if rollback is not None:
             text = json.dumps(moves_document(before), indent=1)
             rollback.write_text(text + "\n", encoding="utf-8")
-        changed = {each: new for each, new in target.items() if tuple(new) != before[each]}
+        changed = {item: new for item, new in target.items() if tuple(new) != before[item]}
         folders = folder_moves(moves)
         what = f"Move {count_of(len(changed), 'partition')}"
         what += f" and {count_of(len(folders), 'folder')}?" if folders else "?"
@@ -193,7 +195,7 @@ def execute(
         session.out.note("run penstock log move verify when it is done: it takes the throttle away")
     session.out.table(
         ["Topic", "Partition", "From", "To"],
-        [(*each, before[each], new) for each, new in sorted(changed.items())],
+        [(*item, before[item], new) for item, new in sorted(changed.items())],
         empty="all partitions are where they shall be",
     )
 
@@ -211,7 +213,7 @@ def verify(
     Exit code 1 where something is neither moving nor where the plan says.
     """
     moves = moves_in(plan)
-    target = {each: move.replicas for each, move in moves.items()}
+    target = {item: move.replicas for item, move in moves.items()}
     with session.admin() as admin:
         current, _ = _assignments(admin)
         moving = admin.list_partition_reassignments()
@@ -219,15 +221,15 @@ def verify(
         folders = folder_states(admin, folder_moves(moves))
         words = {*states.values(), *(state for _, _, state in folders)}
         if "in progress" not in words and not keep:
-            take_throttles_away(admin, {each.topic for each in target if each in current})
+            take_throttles_away(admin, {item.topic for item in target if item in current})
     styles = {"complete": "green", "in progress": "cyan"}
     rows: list[tuple[object, ...]] = [
-        (*each, current.get(each), target[each], None, Marked(state, styles.get(state, "red")))
-        for each, state in states.items()
+        (*item, current.get(item), target[item], None, Marked(state, styles.get(state, "red")))
+        for item, state in states.items()
     ]
     rows += [
-        (*each[:2], None, each.broker_id, path, Marked(state, styles.get(state, "red")))
-        for each, path, state in folders
+        (*folder[:2], None, folder.broker_id, path, Marked(state, styles.get(state, "red")))
+        for folder, path, state in folders
     ]
     session.out.table(["Topic", "Partition", "Now", "Wanted", "Folder", "State"], rows)
     if words & {"different", "unknown"}:
@@ -244,7 +246,7 @@ def list_moves(session: Session) -> None:
         found = admin.list_partition_reassignments()
     session.out.table(
         ["Topic", "Partition", "Replicas", "Adding", "Removing"],
-        [(*each, *move) for each, move in sorted(found.items())],
+        [(*item, *move) for item, move in sorted(found.items())],
         empty="nothing moves",
     )
 
@@ -268,10 +270,10 @@ def cancel(
         if wanted:
             session.confirm(f"Stop moving {count_of(len(wanted), 'partition')}?", yes=yes)
             admin.alter_partition_reassignments(dict.fromkeys(wanted))
-            take_throttles_away(admin, {each.topic for each in wanted})
+            take_throttles_away(admin, {item.topic for item in wanted})
     session.out.table(
         ["Topic", "Partition", "Cancelled"],
-        [(*each, True) for each in wanted],
+        [(*item, True) for item in wanted],
         empty="nothing moves",
     )
 
@@ -280,16 +282,16 @@ def _assignments(admin: "Admin") -> tuple[dict[TopicPartition, tuple[int, ...]],
     """The brokers of every partition, and which topics are internal."""
     described = admin.describe_topics(admin.list_topics(include_internal=True)).values()
     found = {
-        TopicPartition(topic.name, each.partition): each.replicas
+        TopicPartition(topic.name, partition.partition): partition.replicas
         for topic in described
-        for each in topic.partitions
+        for partition in topic.partitions
     }
     return found, [topic.name for topic in described if topic.is_internal]
 
 
 def _broker_ids(text: str) -> list[int]:
     try:
-        return list(dict.fromkeys(int(each) for each in text.split(",")))
+        return list(dict.fromkeys(int(part) for part in text.split(",")))
     except ValueError:
         raise UsageError(f"--brokers {text}: write ids with commas, such as 0,1,2") from None
 

@@ -76,18 +76,18 @@ def offsets(
             session.out.table(
                 ["Topic", "Partition", "Offset", "Timestamp"],
                 [
-                    (*each, _offset(at.offset), moment(at.timestamp))
-                    for each, at in sorted(found.items())
+                    (*item, _offset(at.offset), moment(at.timestamp))
+                    for item, at in sorted(found.items())
                 ],
                 document=[
                     {
-                        "topic": each.topic,
-                        "partition": each.partition,
+                        "topic": item.topic,
+                        "partition": item.partition,
                         "offset": _offset(at.offset),
                         "timestamp": _offset(at.timestamp),
                         "leader_epoch": at.leader_epoch,
                     }
-                    for each, at in sorted(found.items())
+                    for item, at in sorted(found.items())
                 ],
                 empty="there are no such partitions",
             )
@@ -97,9 +97,9 @@ def offsets(
         last = admin.list_offsets(ends)
         stable = admin.list_offsets(ends, isolation_level="read_committed")
     rows = []
-    for each in partitions:
-        low, high = first[each].offset, last[each].offset
-        rows.append((*each, low, high, stable[each].offset, high - low))
+    for partition in partitions:
+        low, high = first[partition].offset, last[partition].offset
+        rows.append((*partition, low, high, stable[partition].offset, high - low))
     session.out.table(
         ["Topic", "Partition", "Earliest", "High watermark", "Last stable", "Offsets"],
         rows,
@@ -125,13 +125,13 @@ def time_spec(text: str) -> int:
 
 def _partitions(admin: "Admin", words: list[str] | None, internal: bool) -> list[TopicPartition]:
     listed = admin.list_topics(include_internal=True)
-    hidden = [] if internal else [name for name, each in listed.items() if each.is_internal]
+    hidden = [] if internal else [name for name, item in listed.items() if item.is_internal]
     names = list(listed) if words else [name for name in listed if name not in hidden]
     described = admin.describe_topics(names)
-    counts = {each.name: len(each.partitions) for each in described.values()}
+    counts = {item.name: len(item.partitions) for item in described.values()}
     if not words:
         return [
-            TopicPartition(name, each) for name in sorted(counts) for each in range(counts[name])
+            TopicPartition(name, index) for name in sorted(counts) for index in range(counts[name])
         ]
     return choose_partitions(words, counts, hidden)
 

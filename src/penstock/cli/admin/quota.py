@@ -53,9 +53,9 @@ def describe(
     with session.admin() as admin:
         found = admin.describe_client_quotas(ClientQuotaFilter(*wanted, strict=strict))
     rows = []
-    for each, quotas in sorted(found.items(), key=lambda item: str(item[0])):
+    for entry, quotas in sorted(found.items(), key=lambda item: str(item[0])):
         for name, value in sorted(quotas.items()):
-            rows.append((each.user, each.client_id, each.ip, name, _number(value)))
+            rows.append((entry.user, entry.client_id, entry.ip, name, _number(value)))
     session.out.table(
         ["User", "Client id", "Ip", "Quota", "Value"], rows, empty="there are no quotas"
     )

@@ -25,8 +25,8 @@ def folder_moves(moves: Mapping[TopicPartition, Move]) -> "dict[TopicPartitionRe
     from penstock.client.admin import TopicPartitionReplica
 
     return {
-        TopicPartitionReplica(each.topic, each.partition, broker): path
-        for each, move in moves.items()
+        TopicPartitionReplica(item.topic, item.partition, broker): path
+        for item, move in moves.items()
         for broker, path in zip(move.replicas, move.log_dirs, strict=True)
         if path != ANY_DIR
     }
@@ -43,9 +43,10 @@ def ask_for_folders(
     from penstock.client.admin import AdminError
 
     some = {
-        each: path
-        for each, path in folders.items()
-        if (each.broker_id not in before[TopicPartition(each.topic, each.partition)]) == coming
+        folder: path
+        for folder, path in folders.items()
+        if (folder.broker_id not in before[TopicPartition(folder.topic, folder.partition)])
+        == coming
     }
     if not some:
         return
@@ -53,7 +54,7 @@ def ask_for_folders(
         admin.alter_replica_log_dirs(some)
     except AdminError as error:
         # A broker notes the folder of a copy that it does not have yet, and says so.
-        codes = {each.code for each in error.errors.values()}
+        codes = {item.code for item in error.errors.values()}
         if not coming or codes != {ErrorCode.REPLICA_NOT_AVAILABLE}:
             raise
 
@@ -66,13 +67,13 @@ def folder_states(
         return []
     found = admin.describe_replica_log_dirs(folders)
     states = []
-    for each, path in sorted(folders.items()):
-        where = found[each]
+    for folder, path in sorted(folders.items()):
+        where = found[folder]
         if where.future == path:
             state = "in progress"
         else:
             state = "complete" if where.current == path else "different"
-        states.append((each, path, state))
+        states.append((folder, path, state))
     return states
 
 
@@ -97,7 +98,7 @@ def throttle_changes(
                 ConfigOp(name, str(rate)) for name in BROKER_RATES
             ]
     if folder_rate is not None:
-        for broker in sorted({each.broker_id for each in folders}):
+        for broker in sorted({folder.broker_id for folder in folders}):
             resource = ConfigResource(ConfigResourceType.BROKER, str(broker))
             changes.setdefault(resource, []).append(ConfigOp(FOLDER_RATE, str(folder_rate)))
     return changes
@@ -123,4 +124,4 @@ def take_throttles_away(admin: "Admin", topics: Collection[str]) -> None:
         for resource, names in wanted.items()
     }
     if any(changes.values()):
-        admin.incremental_alter_configs({each: ops for each, ops in changes.items() if ops})
+        admin.incremental_alter_configs({change: ops for change, ops in changes.items() if ops})

@@ -159,7 +159,7 @@ def to_csv(resets: Iterable[tuple[str, Reset]], *, with_group: bool) -> str:
     """Decisions as `parse_csv` and Kafka's scripts read them."""
     out = StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    for group, each in resets:
-        row = [each.partition.topic, each.partition.partition, each.new]
+    for group, reset in resets:
+        row = [reset.partition.topic, reset.partition.partition, reset.new]
         writer.writerow([group, *row] if with_group else row)
     return out.getvalue()

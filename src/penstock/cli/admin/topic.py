@@ -78,9 +78,9 @@ def list_topics(
             return
         described = admin.describe_topics(listed)
     rows = []
-    for each in described.values():
-        replicas = len(each.partitions[0].replicas) if each.partitions else 0
-        rows.append((each.name, len(each.partitions), replicas, each.is_internal, each.topic_id))
+    for item in described.values():
+        replicas = len(item.partitions[0].replicas) if item.partitions else 0
+        rows.append((item.name, len(item.partitions), replicas, item.is_internal, item.topic_id))
     session.out.table(
         ["Topic", "Partitions", "Replication factor", "Internal", "Topic id"],
         rows,
@@ -147,8 +147,8 @@ def create(
         except AdminError as error:
             existing = [
                 name
-                for name, each in error.errors.items()
-                if if_not_exists and each.code is ErrorCode.TOPIC_ALREADY_EXISTS
+                for name, item in error.errors.items()
+                if if_not_exists and item.code is ErrorCode.TOPIC_ALREADY_EXISTS
             ]
             if len(existing) < len(error.errors):
                 for name in existing:
@@ -158,19 +158,19 @@ def create(
     rows = [
         {
             "topic": name,
-            "topic_id": each.topic_id,
-            "partitions": each.num_partitions,
-            "replication_factor": each.replication_factor,
+            "topic_id": item.topic_id,
+            "partitions": item.num_partitions,
+            "replication_factor": item.replication_factor,
             "created": not dry_run,
         }
-        for name, each in made.items()
+        for name, item in made.items()
     ]
     rows += [{"topic": name, "created": False} for name in existing]
     for name in existing:
         session.out.note(f"topic {name} exists already")
-    for name, each in made.items():
+    for name, item in made.items():
         what = "could be created" if dry_run else "created"
-        numbers = f"partitions: {each.num_partitions}, copies: {each.replication_factor}"
+        numbers = f"partitions: {item.num_partitions}, copies: {item.replication_factor}"
         session.out.line(f"{what}: {name} ({numbers})")
     if session.out.as_json:
         session.out.document(rows)
@@ -335,15 +335,15 @@ def elect(
             wanted = partitions_in(file)
         elif partitions:
             described = admin.describe_topics(admin.list_topics(include_internal=True))
-            counts = {each.name: len(each.partitions) for each in described.values()}
-            hidden = [each.name for each in described.values() if each.is_internal]
+            counts = {item.name: len(item.partitions) for item in described.values()}
+            hidden = [item.name for item in described.values() if item.is_internal]
             wanted = choose_partitions(partitions, counts, hidden)
         if kind is ElectionType.UNCLEAN:
             session.confirm("Records may be lost by an unclean election. Go on?", yes=yes)
         elected = admin.elect_leaders(kind, wanted)
     session.out.table(
         ["Topic", "Partition", "Elected"],
-        [(each.topic, each.partition, was) for each, was in sorted(elected.items())],
+        [(item.topic, item.partition, was) for item, was in sorted(elected.items())],
         empty="no partition needed an election",
     )
 
@@ -353,7 +353,7 @@ def chosen_topics(
 ) -> "dict[str, TopicListing | None]":
     """The topics that the words mean, sorted where they are patterns; None for unknown ones."""
     listed = admin.list_topics(include_internal=True)
-    hidden = [] if internal else [name for name, each in listed.items() if each.is_internal]
+    hidden = [] if internal else [name for name, item in listed.items() if item.is_internal]
     visible = sorted(set(listed) - set(hidden))
     if words:
         names = choose_topics(words, visible, hidden, must_match=must_match)
@@ -364,8 +364,8 @@ def chosen_topics(
 
 def name_of_id(admin: "Admin", text: str) -> str:
     """The name of the topic with an id."""
-    for name, each in admin.list_topics(include_internal=True).items():
-        if each.topic_id is not None and text in (kafka_id(each.topic_id), str(each.topic_id)):
+    for name, topic in admin.list_topics(include_internal=True).items():
+        if topic.topic_id is not None and text in (kafka_id(topic.topic_id), str(topic.topic_id)):
             return name
     raise KafkaError(
         ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {text}: penstock topic list shows ids"

@@ -55,7 +55,7 @@ def configs_of(admin: "Admin", topics: Sequence[str]) -> Configs:
 
 def overrides_of(settings: "Mapping[str, ConfigEntry]") -> dict[str, str | None]:
     """The settings that a topic does not share with all others."""
-    return {name: each.value for name, each in sorted(settings.items()) if each.is_dynamic}
+    return {name: setting.value for name, setting in sorted(settings.items()) if setting.is_dynamic}
 
 
 def print_descriptions(
@@ -74,7 +74,11 @@ def print_descriptions(
             continue
         least = settings.get("min.insync.replicas")
         min_isr = int(least.value or 1) if least is not None else 1
-        partitions = [each for each in topic.partitions if need is None or need.fits(each, min_isr)]
+        partitions = [
+            partition
+            for partition in topic.partitions
+            if need is None or need.fits(partition, min_isr)
+        ]
         if partitions or need is None:
             chosen.append((topic, partitions))
     if out.as_json:
@@ -88,7 +92,7 @@ def print_descriptions(
     if need is not None:
         out.table(
             ["Topic", *COLUMNS],
-            [(topic.name, *_row(each)) for topic, some in chosen for each in some],
+            [(topic.name, *_row(item)) for topic, some in chosen for item in some],
             empty=f"no partition is {need.value}",
         )
         return

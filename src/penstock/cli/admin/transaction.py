@@ -66,15 +66,15 @@ def list_transactions(
 
     with session.admin() as admin:
         found = admin.list_transactions(
-            states=[TransactionState[each.name] for each in state or []],
+            states=[TransactionState[item.name] for item in state or []],
             producer_ids=producer_id or [],
             running_longer_than_ms=duration,
             transactional_id_pattern=match,
         )
     rows = [
-        (each.transactional_id, coordinator, each.producer_id, each.state)
+        (item.transactional_id, coordinator, item.producer_id, item.state)
         for coordinator, listed in found.items()
-        for each in listed
+        for item in listed
     ]
     session.out.table(
         ["Transactional id", "Coordinator", "Producer id", "State"],
@@ -102,10 +102,10 @@ def describe(
     columns = ["Transactional id", "Coordinator", "Producer id", "Epoch", "State", "Timeout ms"]
     session.out.table(
         [*columns, "Started", "Duration ms", "Partitions"],
-        [(name, *_description(each, now_ms)) for name, each in found.items()],
+        [(name, *_description(item, now_ms)) for name, item in found.items()],
         document=[
-            {"transactional_id": name} | each._asdict() | {"duration_ms": _duration(each, now_ms)}
-            for name, each in found.items()
+            {"transactional_id": name} | item._asdict() | {"duration_ms": _duration(item, now_ms)}
+            for name, item in found.items()
         ],
     )
 
@@ -141,13 +141,13 @@ def producers(
     session.out.table(
         [*columns, "Last timestamp", "Coordinator epoch", "Transaction start offset"],
         [
-            (*each, *_producer(state, moment(state.last_timestamp)))
-            for each, states in sorted(found.items())
+            (*item, *_producer(state, moment(state.last_timestamp)))
+            for item, states in sorted(found.items())
             for state in states
         ],
         document=[
-            {"topic": each.topic, "partition": each.partition} | state._asdict()
-            for each, states in sorted(found.items())
+            {"topic": item.topic, "partition": item.partition} | state._asdict()
+            for item, states in sorted(found.items())
             for state in states
         ],
         empty="no producer is known there",
@@ -197,7 +197,7 @@ def abort(
         if start_offset is not None:
             states = admin.describe_producers([at])[at]
             fitting = [
-                each for each in states if each.current_transaction_start_offset == start_offset
+                state for state in states if state.current_transaction_start_offset == start_offset
             ]
             if not fitting:
                 raise KafkaError(
@@ -219,7 +219,7 @@ def abort(
             )
         else:
             target = (producer_id, producer_epoch, max(0, coordinator_epoch))
-        if start_offset is not None and any(each is not None for each in by_hand):
+        if start_offset is not None and any(item is not None for item in by_hand):
             raise UsageError("--start-offset says it all: leave the other numbers away")
         what = f"Abort the transaction of producer {target[0]} (epoch {target[1]}) in {at}?"
         session.confirm(what, yes=yes)
@@ -291,22 +291,22 @@ def find_hanging(
                 found += candidates(states, now_ms, max_timeout * 60_000)
                 step(len(some))
         if found:
-            wanted = {each.producer.producer_id for each in found}
+            wanted = {item.producer.producer_id for item in found}
             listed = admin.list_transactions(producer_ids=wanted).values()
-            ids = {each.producer_id: each.transactional_id for some in listed for each in some}
+            ids = {item.producer_id: item.transactional_id for some in listed for item in some}
             try:
                 described = admin.describe_transactions(ids.values()) if ids else {}
             except AdminError as error:
-                others = [each.code for each in error.errors.values()]
+                others = [item.code for item in error.errors.values()]
                 if any(code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND for code in others):
                     raise
                 described = error.results
             found = hanging(found, ids, described)
     columns = ["Topic", "Partition", "Producer id", "Producer epoch", "Coordinator epoch"]
     rows = []
-    for each in found:
-        state = each.producer
-        who = (*each.partition, state.producer_id, state.producer_epoch, state.coordinator_epoch)
+    for entry in found:
+        state = entry.producer
+        who = (*entry.partition, state.producer_id, state.producer_epoch, state.coordinator_epoch)
         minutes = (now_ms - state.last_timestamp) // 60_000
         last = moment(state.last_timestamp)
         rows.append((*who, state.current_transaction_start_offset, last, minutes))
@@ -323,13 +323,13 @@ def _partitions(
     """The partitions that the words mean, as far as the broker has them."""
     described = admin.describe_topics(admin.list_topics(include_internal=True))
     hosts = {
-        TopicPartition(topic.name, each.partition): each.replicas
+        TopicPartition(topic.name, partition.partition): partition.replicas
         for topic in described.values()
-        for each in topic.partitions
+        for partition in topic.partitions
     }
     chosen = sorted(hosts)
     if words:
         counts = {topic.name: len(topic.partitions) for topic in described.values()}
         hidden = [topic.name for topic in described.values() if topic.is_internal]
         chosen = choose_partitions(words, counts, hidden)
-    return [each for each in chosen if broker is None or broker in hosts[each]]
+    return [item for item in chosen if broker is None or broker in hosts[item]]

@@ -72,11 +72,11 @@ def create(
     password = _password(user, from_stdin=password_stdin)
     with session.admin() as admin:
         admin.alter_user_scram_credentials(
-            ScramUpsertion(user, ScramMechanism[each.name], password, iterations) for each in chosen
+            ScramUpsertion(user, ScramMechanism[item.name], password, iterations) for item in chosen
         )
     session.out.done(
         f"user {user} can log in with {' and '.join(chosen)}",
-        [{"user": user, "mechanism": each, "iterations": iterations} for each in chosen],
+        [{"user": user, "mechanism": item, "iterations": iterations} for item in chosen],
     )
 
 
@@ -95,19 +95,19 @@ def delete(
 
     with session.admin() as admin:
         if mechanism:
-            chosen = [ScramMechanism[each.name] for each in dict.fromkeys(mechanism)]
+            chosen = [ScramMechanism[item.name] for item in dict.fromkeys(mechanism)]
         else:
             found = admin.describe_user_scram_credentials([user])
-            chosen = [each.mechanism for each in found[user]]
-        names = [each.mechanism_name for each in chosen]
+            chosen = [item.mechanism for item in found[user]]
+        names = [item.mechanism_name for item in chosen]
         session.confirm(
             f"Take {count_of(len(names), 'login')} of user {user} away: {', '.join(names)}?",
             yes=yes,
         )
-        admin.alter_user_scram_credentials(ScramDeletion(user, each) for each in chosen)
+        admin.alter_user_scram_credentials(ScramDeletion(user, item) for item in chosen)
     session.out.done(
         f"user {user} cannot log in with {' or '.join(names)} any more",
-        [{"user": user, "mechanism": each, "deleted": True} for each in names],
+        [{"user": user, "mechanism": name, "deleted": True} for name in names],
     )
 
 
@@ -117,9 +117,9 @@ def _print(session: Session, users: list[str] | None) -> None:
     session.out.table(
         ["User", "Mechanism", "Iterations"],
         [
-            (user, each.mechanism.mechanism_name, each.iterations)
+            (user, info.mechanism.mechanism_name, info.iterations)
             for user, infos in sorted(found.items())
-            for each in infos
+            for info in infos
         ],
         empty="no user has a password",
     )

@@ -124,7 +124,7 @@ def _plain(found: object, version: int) -> Value:
         case UUID():
             return uuid_text(found)
         case list():
-            return [_plain(one, version) for one in found]
+            return [_plain(item, version) for item in found]
         case Struct():
             return to_value(found, version)
         case _:

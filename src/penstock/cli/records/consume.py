@@ -174,9 +174,9 @@ def consume(
 
 
 def _one_pattern(words: list[str]) -> re.Pattern[str]:
-    for each in words:
-        name_pattern(each)
-    return re.compile("|".join(f"(?:{each})" for each in words))
+    for item in words:
+        name_pattern(item)
+    return re.compile("|".join(f"(?:{word})" for word in words))
 
 
 def _check_group_start(start: Start | None, has_partitions: bool) -> None:
@@ -231,13 +231,13 @@ def _printer(
     )
 
     how = {"key": output.value, "value": output.value}
-    for each in decode:
-        name, equals, rest = each.partition("=")
+    for entry in decode:
+        name, equals, rest = entry.partition("=")
         if equals and name in how:
             how[name] = rest
         else:
-            how = {"key": each, "value": each}
-    decoders = {name: decoder_of(each) for name, each in how.items()}
+            how = {"key": entry, "value": entry}
+    decoders = {name: decoder_of(item) for name, item in how.items()}
     nothing = b"NULL" if null else b""
     if session.out.as_json:
         if text is not None:

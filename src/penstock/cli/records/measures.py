@@ -29,7 +29,7 @@ class Latencies:
         if not total:
             return math.nan
         pairs = zip(self._times, self._counts, strict=True)
-        return sum(each * count for each, count in pairs) / total
+        return sum(pair * count for pair, count in pairs) / total
 
     def largest(self) -> float:
         return max(self._times, default=math.nan)
@@ -43,10 +43,10 @@ class Latencies:
             rank = math.ceil(total * percent / 100)
             seen = 0
             found[percent] = math.nan
-            for each, count in pairs:
+            for pair, count in pairs:
                 seen += count
                 if seen >= rank:
-                    found[percent] = each
+                    found[percent] = pair
                     break
         return found
 
@@ -80,9 +80,9 @@ def rates(records: int, size: int, seconds: float) -> dict[str, float]:
 def latency_fields(latencies: Latencies) -> dict[str, float | None]:
     """Average, largest and percentiles under the names that are printed; None for no records."""
     found = {"average": latencies.average(), "max": latencies.largest()}
-    for percent, each in latencies.percentiles().items():
-        found[f"p{percent:g}"] = each
-    return {f"latency_ms_{name}": _or_none(each) for name, each in found.items()}
+    for percent, percentile in latencies.percentiles().items():
+        found[f"p{percent:g}"] = percentile
+    return {f"latency_ms_{name}": _or_none(item) for name, item in found.items()}
 
 
 def _or_none(value: float) -> float | None:

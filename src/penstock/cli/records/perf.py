@@ -231,7 +231,9 @@ def consume(
 
 
 def _partitions(consumer: "Consumer", topic: str) -> list[TopicPartition]:
-    return [TopicPartition(topic, each.partition) for each in consumer.partitions_for(topic)]
+    return [
+        TopicPartition(topic, partition.partition) for partition in consumer.partitions_for(topic)
+    ]
 
 
 def _all_records(consumer: "Consumer", partitions: list[TopicPartition]) -> int:
@@ -254,7 +256,7 @@ def _read(
             break
         last = time.perf_counter()
         count += len(polled)
-        size += sum([len(each[5] or b"") + len(each[6] or b"") for each in polled])
+        size += sum([len(item[5] or b"") + len(item[6] or b"") for item in polled])
         advance(len(polled))
     return count, size, first, last
 
@@ -305,7 +307,7 @@ def _await(consumer: "Consumer", value: bytes, timeout_s: float) -> None:
     """Until the record is polled; those of others are passed over."""
     deadline = time.monotonic() + timeout_s
     while (left := deadline - time.monotonic()) > 0:
-        if any(each.value == value for each in consumer.poll(left)):
+        if any(item.value == value for item in consumer.poll(left)):
             return
     raise KafkaError(
         ErrorCode.REQUEST_TIMED_OUT,

@@ -183,10 +183,10 @@ def produce(
         null=null,
         key_encoding=key_encoding,
         value_encoding=value_encoding,
-        headers=tuple(_header(each) for each in headers or ()),
+        headers=tuple(_header(header) for header in headers or ()),
     )
-    for name, each in (("-D", reading.delimiter), ("-K", reading.key_separator)):
-        if each == b"":
+    for name, item in (("-D", reading.delimiter), ("-K", reading.key_separator)):
+        if item == b"":
             raise UsageError(f"{name} is empty: name at least one letter")
     given: dict[str, object] = {
         "compression_type": compression and compression.value,
@@ -309,11 +309,11 @@ class _Work:
                     "problem": self._problem,
                     "failures": [
                         {
-                            "where": each.where,
-                            "error": each.error.code.name,
-                            "message": in_commands(each.error.message),
+                            "where": failure.where,
+                            "error": failure.error.code.name,
+                            "message": in_commands(failure.error.message),
                         }
-                        for each in failures
+                        for failure in failures
                     ],
                 }
             )

@@ -127,12 +127,12 @@ def chosen_partitions(
     """Those of all topics that are wanted. UsageError where a topic does not have one of them."""
     found = []
     for topic, count in counts.items():
-        missing = [each for each in numbers or () if each >= count]
+        missing = [number for number in numbers or () if number >= count]
         if missing:
             raise UsageError(
                 f"topic {topic} has {count} partitions, 0 to {count - 1}: there is no partition "
                 f"{min(missing)}"
             )
         wanted = range(count) if numbers is None else sorted(numbers)
-        found += [TopicPartition(topic, each) for each in wanted]
+        found += [TopicPartition(topic, item) for item in wanted]
     return found

@@ -118,8 +118,8 @@ def _content(
 
 
 def _joined(pieces: list[bytes | Printer]) -> Printer:
-    fixed = [each if isinstance(each, bytes) else b"" for each in pieces]
-    fields = [(index, each) for index, each in enumerate(pieces) if not isinstance(each, bytes)]
+    fixed = [piece if isinstance(piece, bytes) else b"" for piece in pieces]
+    fields = [(index, piece) for index, piece in enumerate(pieces) if not isinstance(piece, bytes)]
 
     def printed(record: ConsumerRecord) -> bytes:
         parts = fixed.copy()

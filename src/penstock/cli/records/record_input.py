@@ -186,9 +186,9 @@ def _decoded(
         return data
     decode = decoding(encoding)
     found: list[bytes | None] = []
-    for each in data:
+    for item in data:
         try:
-            found.append(None if each is None else decode(each))
+            found.append(None if item is None else decode(item))
         except ValueError as error:
             raise InputError(
                 f"{source}, {unit} {first + len(found)}: the {what} is not {encoding.value}: "
@@ -356,9 +356,9 @@ def _headers(given: object) -> Headers:
     if isinstance(given, dict):
         pairs: list[tuple[object, object]] = list(given.items())
     elif isinstance(given, list) and all(
-        isinstance(each, list) and len(each) == 2 for each in given
+        isinstance(item, list) and len(item) == 2 for item in given
     ):
-        pairs = [(each[0], each[1]) for each in given]
+        pairs = [(item[0], item[1]) for item in given]
     elif isinstance(given, list) and len(given) % 2 == 0:
         pairs = list(zip(given[::2], given[1::2], strict=True))
     else:

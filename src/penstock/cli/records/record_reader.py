@@ -70,7 +70,7 @@ class Stop:
 @contextmanager
 def interruptible() -> Iterator[Stop]:
     stop = Stop()
-    before = {each: signal.signal(each, stop.ask) for each in (signal.SIGINT, signal.SIGTERM)}
+    before = {item: signal.signal(item, stop.ask) for item in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:
@@ -125,13 +125,13 @@ class Reader:
         times = {}
         if start.kind is StartKind.TIME:
             found = consumer.offsets_for_times(dict.fromkeys(partitions, start.number))
-            times = {each: None if at is None else at.offset for each, at in found.items()}
+            times = {item: None if at is None else at.offset for item, at in found.items()}
         offsets = start_offsets(start, beginnings, ends, times)
         consumer.assign(partitions)
         for partition, at in offsets.items():
             consumer.seek(partition, at)
         self._known = set(partitions)
-        self._ends = {each: end for each, end in ends.items() if offsets[each] < end}
+        self._ends = {item: end for item, end in ends.items() if offsets[item] < end}
 
     def run(self) -> None:
         self._stop.is_patient = True
@@ -237,4 +237,4 @@ class Reader:
         if self.commits and self._printed:
             printed, self._printed = self._printed, {}
             assigned = self._consumer.assignment()
-            self._consumer.commit({each: at for each, at in printed.items() if each in assigned})
+            self._consumer.commit({item: at for item, at in printed.items() if item in assigned})

@@ -23,8 +23,8 @@ NO_ROLES = Roles()
 
 def pairs(found: list[AclBinding]) -> set[tuple[str, str, str, str]]:
     return {
-        (each.resource_type.name, each.resource_name, each.pattern_type.name, each.operation.name)
-        for each in found
+        (item.resource_type.name, item.resource_name, item.pattern_type.name, item.operation.name)
+        for item in found
     }
 
 

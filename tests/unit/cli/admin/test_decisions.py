@@ -60,11 +60,11 @@ def test_transactions_that_are_old_enough() -> None:
 
 def test_transactions_that_no_coordinator_ends() -> None:
     """P4: those whose coordinator does not know of the partition."""
-    found = [OpenTransaction(A0, producer(each, 0)) for each in (1, 2, 3, 4)]
+    found = [OpenTransaction(A0, producer(number, 0)) for number in (1, 2, 3, 4)]
     known = TransactionDescription(0, TransactionState.ONGOING, 1, 0, 60_000, 0, (A0,))
     elsewhere = known._replace(partitions=(A1,))
     kept = hanging(found, {1: "x", 2: "y", 3: "gone"}, {"x": known, "y": elsewhere})
-    assert [each.producer.producer_id for each in kept] == [2, 3, 4]
+    assert [item.producer.producer_id for item in kept] == [2, 3, 4]
 
 
 def test_changes_of_settings() -> None:

@@ -40,7 +40,7 @@ def test_a_new_broker_gets_its_share() -> None:
     current = {at(number): (number % 2,) for number in range(6)}
     proposed = propose(current, dict.fromkeys(range(3)))
     assert Counter(replicas[0] for replicas in proposed.values()) == {0: 2, 1: 2, 2: 2}
-    assert sum(proposed[each] != current[each] for each in current) == 2
+    assert sum(proposed[item] != current[item] for item in current) == 2
 
 
 def test_leaders_are_spread_without_moving_copies() -> None:
@@ -54,7 +54,7 @@ def test_more_and_fewer_copies() -> None:
     racks = {0: "a", 1: "a", 2: "b", 3: "b"}
     for replicas in propose(current, racks, 2).values():
         assert {racks[broker] for broker in replicas} == {"a", "b"}
-    assert {len(each) for each in propose({at(0): (0, 1, 2)}, racks, 1).values()} == {1}
+    assert {len(item) for item in propose({at(0): (0, 1, 2)}, racks, 1).values()} == {1}
 
 
 def test_too_few_brokers() -> None:
@@ -78,7 +78,7 @@ def clusters(
     }
     some = st.permutations(range(old)).map(lambda row: tuple(row[:copies]))
     replicas = draw(st.lists(some, min_size=1, max_size=20))
-    return {at(number): each for number, each in enumerate(replicas)}, racks, copies
+    return {at(number): replica for number, replica in enumerate(replicas)}, racks, copies
 
 
 @given(clusters())
@@ -121,7 +121,7 @@ def test_progress() -> None:
 def test_settings_that_slow_a_move_down() -> None:
     who = throttles({at(0): (0,)}, {at(0): (1,)})
     topic = ConfigResource(ConfigResourceType.TOPIC, "t")
-    brokers = [ConfigResource(ConfigResourceType.BROKER, each) for each in "01"]
+    brokers = [ConfigResource(ConfigResourceType.BROKER, item) for item in "01"]
     rates = [
         ConfigOp("leader.replication.throttled.rate", "9"),
         ConfigOp("follower.replication.throttled.rate", "9"),

@@ -151,6 +151,6 @@ def test_lines_without_a_group_need_one_group() -> None:
     )
 )
 def test_what_is_exported_can_be_read(offsets: dict[TopicPartition, int]) -> None:
-    resets = [("g", Reset(each, None, new)) for each, new in offsets.items()]
+    resets = [("g", Reset(offset, None, new)) for offset, new in offsets.items()]
     for with_group in (True, False):
         assert parse_csv(to_csv(resets, with_group=with_group), ["g"], "x") == {"g": offsets}

@@ -102,9 +102,9 @@ def test_json_is_one_object_per_line(written: WrittenLog) -> None:
     result = run("dump-log", "--json", "--print-data-log", path)
     assert result.exit_code == 0
     objects = [json.loads(line) for line in result.stdout.splitlines()]
-    assert {one["file"] for one in objects} == {str(path)}
+    assert {item["file"] for item in objects} == {str(path)}
     kinds = ["file", "batch", "record", "record", "batch", "record", "record", "batch", "record"]
-    assert [one["kind"] for one in objects] == [*kinds, "summary"]
+    assert [item["kind"] for item in objects] == [*kinds, "summary"]
     assert objects[1]["deleteHorizonMs"] is None
     assert objects[1]["isControl"] is False
     assert objects[2]["payload"] == "hello"
@@ -117,7 +117,7 @@ def test_a_folder_stands_for_its_files(written: WrittenLog) -> None:
     result = run("dump-log", "--json", written.directory)
     assert result.exit_code == 0
     files = [json.loads(line) for line in result.stdout.splitlines()]
-    dumped = [Path(one["file"]).name for one in files if one["kind"] == "file"]
+    dumped = [Path(path["file"]).name for path in files if path["kind"] == "file"]
     start = f"{0:020d}"
     assert dumped == [
         f"{start}.index",

@@ -13,9 +13,9 @@ from penstock.cli.records.measures import Latencies, Pace, latency_fields, rates
 def test_percentiles_are_those_of_all_records(times: list[tuple[float, int]]) -> None:
     latencies = Latencies()
     every: list[float] = []
-    for each, count in times:
-        latencies.add(each, count)
-        every += [each] * count
+    for time, count in times:
+        latencies.add(time, count)
+        every += [time] * count
     every.sort()
     for percent, found in latencies.percentiles().items():
         assert found == every[math.ceil(len(every) * percent / 100) - 1]

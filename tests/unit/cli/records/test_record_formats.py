@@ -75,7 +75,7 @@ def test_a_format_that_says_nothing(text: str) -> None:
 @pytest.mark.parametrize("end", [b"\n", b"", b"\r\n"])
 def test_the_quick_way_prints_the_same(end: bytes) -> None:
     records = [RECORD, EMPTY, RECORD._replace(value=b"")]
-    slow = b"".join(compile_format("%s", null=b"-")(each) + end for each in records)
+    slow = b"".join(compile_format("%s", null=b"-")(record) + end for record in records)
     assert print_values(records, end, b"-") == slow
 
 

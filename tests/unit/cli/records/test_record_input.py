@@ -30,7 +30,7 @@ def one(kind: InputKind, data: bytes, reading: Reading = Reading()) -> Bulk:  # 
 
 
 def chunked(data: bytes, cuts: list[int]) -> list[bytes]:
-    places = sorted({min(each, len(data)) for each in cuts} | {0, len(data)})
+    places = sorted({min(cut, len(data)) for cut in cuts} | {0, len(data)})
     return [data[a:b] for a, b in pairwise(places)]
 
 
@@ -118,7 +118,7 @@ def test_an_encoding_that_is_another(encoding: Encoding, line: bytes) -> None:
 
 def test_numbers_go_on_over_chunks() -> None:
     bulks = list(read_bulks(InputKind.LINES, "it", [b"a\nb\n", b"c\n"], Reading()))
-    assert [each.first for each in bulks] == [1, 3]
+    assert [bulk.first for bulk in bulks] == [1, 3]
     assert bulks[1].place(0) == "it, line 3"
 
 

@@ -44,7 +44,7 @@ class FakeProducer:
         if b"large" in values:
             raise RecordTooLargeError("too large")
         self.calls.append((list(values), keys))
-        bad = {index: REFUSED for index, each in enumerate(values) if each == b"bad"}
+        bad = {index: REFUSED for index, value in enumerate(values) if value == b"bad"}
         made = BatchResult(PARTITION)
         made.set_outcome(0, -1, None)
         parts = [
@@ -80,13 +80,13 @@ def test_all_is_well() -> None:
 def test_failures_name_their_lines() -> None:
     sender, _ = sent(Bulk("it", 10, [b"a", b"bad", b"c", b"bad"]))
     assert (sender.acknowledged, sender.acknowledged_bytes) == (2, 2)
-    assert [each.where for each in sender.failures] == ["it, line 11", "it, line 13"]
+    assert [failure.where for failure in sender.failures] == ["it, line 11", "it, line 13"]
 
 
 def test_a_record_that_is_too_large_does_not_take_others_with_it() -> None:
     sender, _ = sent(Bulk("it", 1, [b"a", b"large", b"bad", b"d"]))
     assert sender.acknowledged == 2
-    assert [(each.where, each.error.code.name) for each in sender.failures] == [
+    assert [(failure.where, failure.error.code.name) for failure in sender.failures] == [
         ("it, line 2", "MESSAGE_TOO_LARGE"),
         ("it, line 3", "INVALID_RECORD"),
     ]
