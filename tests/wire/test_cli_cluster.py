@@ -30,10 +30,10 @@ def cli(broker: RunningBroker) -> Cli:
 
 def test_the_cluster(cli: Cli, broker: RunningBroker) -> None:
     host, port = broker.address
-    found = cli.json("cluster", "describe")
-    assert len(found.pop("cluster_id")) == 22
+    result = cli.json("cluster", "describe")
+    assert len(result.pop("cluster_id")) == 22
     node = {"id": 0, "host": host, "port": port, "rack": "r1"}
-    assert found == {"controller": node, "brokers": [node | {"fenced": False}]}
+    assert result == {"controller": node, "brokers": [node | {"fenced": False}]}
     lines = cli("cluster", "describe").stdout.splitlines()
     assert lines[1] == f"Controller: {host}:{port} (id 0)"
     assert lines[3].split() == ["0", host, str(port), "r1", "yes", "up"]
@@ -81,13 +81,13 @@ def test_folders(cli: Cli, client: WireClient, folders: list[str]) -> None:
     """S1: where partitions are, and how large."""
     make_topic(client, "big", 1)
     send_batch(client, "big", batch_of(b"x" * 500))
-    found = cli.json("log", "dirs", "--topic", "big")
-    assert [item["log_dir"] for item in found] == folders
-    [partition] = [item for folder in found for item in folder["partitions"]]
+    result = cli.json("log", "dirs", "--topic", "big")
+    assert [item["log_dir"] for item in result] == folders
+    [partition] = [item for directory in result for item in directory["partitions"]]
     assert (partition["topic"], partition["is_future"]) == ("big", False)
     assert partition["size"] > 500
     summary = cli.rows("log", "dirs", "--summary", "--broker", "0")
-    assert [row[:3] for row in summary] == [["0", folder, "ok"] for folder in folders]
+    assert [row[:3] for row in summary] == [["0", directory, "ok"] for directory in folders]
     assert "big" in cli("log", "dirs").stdout
 
 
@@ -165,16 +165,16 @@ def test_a_partition_moves_to_another_folder(
     send_batch(client, "wander", batch_of(b"v" * 100))
 
     def where() -> list[str]:
-        found = cli.json("log", "dirs", "--topic", "wander")
-        return [item["log_dir"] for item in found if item["partitions"]]
+        result = cli.json("log", "dirs", "--topic", "wander")
+        return [item["log_dir"] for item in result if item["partitions"]]
 
     def throttle() -> object:
         rate = "replica.alter.log.dirs.io.max.bytes.per.second"
-        [found] = cli.json("config", "describe", "broker", "0")
-        return {item["name"]: item["value"] for item in found["settings"]}.get(rate)
+        [result] = cli.json("config", "describe", "broker", "0")
+        return {item["name"]: item["value"] for item in result["settings"]}.get(rate)
 
     [here] = where()
-    [there] = [folder for folder in folders if folder != here]
+    [there] = [directory for directory in folders if directory != here]
     plan = tmp_path / "plan.json"
     entry = {"topic": "wander", "partition": 0, "replicas": [0], "log_dirs": [there]}
     plan.write_text(json.dumps({"partitions": [entry]}))
@@ -191,7 +191,7 @@ def test_a_partition_moves_to_another_folder(
 def test_files_are_dumped(cli: Cli, client: WireClient) -> None:
     make_topic(client, "dumped")
     send_batch(client, "dumped", batch_of(b"hello"))
-    found = cli.json("log", "dirs", "--topic", "dumped")
-    [folder] = [item["log_dir"] for item in found if item["partitions"]]
-    file = Path(folder) / "dumped-0" / "00000000000000000000.log"
+    result = cli.json("log", "dirs", "--topic", "dumped")
+    [directory] = [item["log_dir"] for item in result if item["partitions"]]
+    file = Path(directory) / "dumped-0" / "00000000000000000000.log"
     assert "payload: hello" in cli("log", "dump", str(file), "--print-data-log").stdout

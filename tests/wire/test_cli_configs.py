@@ -14,9 +14,9 @@ def cli(broker: RunningBroker) -> Cli:
 
 
 def values(cli: Cli, kind: str, name: str, *options: str) -> dict[str, str]:
-    [found] = cli.json("config", "describe", kind, name, *options)
-    assert (found["kind"], found["name"]) == (kind, name)
-    return {item["name"]: item["value"] for item in found["settings"]}
+    [result] = cli.json("config", "describe", kind, name, *options)
+    assert (result["kind"], result["name"]) == (kind, name)
+    return {item["name"]: item["value"] for item in result["settings"]}
 
 
 def test_settings_of_a_topic(cli: Cli, tmp_path: Path) -> None:
@@ -40,8 +40,8 @@ def test_settings_of_a_topic(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "t.properties"
     file.write_text("retention.ms=9\nmax.message.bytes = 2000000\n")
     cli(*alter, "--file", str(file), "-s", "retention.ms=8")
-    found = values(cli, "topic", "t")
-    assert (found["retention.ms"], found["max.message.bytes"]) == ("8", "2000000")
+    result = values(cli, "topic", "t")
+    assert (result["retention.ms"], result["max.message.bytes"]) == ("8", "2000000")
     everything = values(cli, "topic", "t", "--all")
     assert everything["segment.ms"] == "604800000"
     [row] = cli.rows("config", "describe", "topic", "t", "-k", "retention.ms", "--synonyms")
@@ -114,15 +114,15 @@ def test_quotas(cli: Cli) -> None:
         ["ann", "-", "-", "request_percentage", "12.5"],
         ["-", "-", "<default>", "connection_creation_rate", "3"],
     ]
-    found = cli.json("quota", "describe", "--user", "ann", "--strict")
-    assert found[0] == {
+    result = cli.json("quota", "describe", "--user", "ann", "--strict")
+    assert result[0] == {
         "user": "ann",
         "client_id": None,
         "ip": None,
         "quota": "producer_byte_rate",
         "value": 1024,
     }
-    assert len(found) == 2
+    assert len(result) == 2
     said = cli.json(*alter, "--user", "ann", "-d", "producer_byte_rate", "--dry-run")
     assert said["quotas"] == {"producer_byte_rate": None}
     assert len(cli.json("quota", "describe", "--user", "ann")) == 3

@@ -257,12 +257,12 @@ def running(make: Callable[[], AbstractAsyncContextManager[T]]) -> Iterator[T]:
     """Something that needs a loop, on a thread of its own."""
     loop = asyncio.new_event_loop()
     ready = threading.Event()
-    found: list[T] = []
+    result: list[T] = []
     end = asyncio.Event()
 
     async def serve() -> None:
         async with make() as made:
-            found.append(made)
+            result.append(made)
             ready.set()
             await end.wait()
 
@@ -270,7 +270,7 @@ def running(make: Callable[[], AbstractAsyncContextManager[T]]) -> Iterator[T]:
     thread.start()
     try:
         assert ready.wait(10)
-        yield found[0]
+        yield result[0]
     finally:
         loop.call_soon_threadsafe(end.set)
         thread.join(10)
@@ -279,12 +279,12 @@ def running(make: Callable[[], AbstractAsyncContextManager[T]]) -> Iterator[T]:
 
 
 @asynccontextmanager
-async def stranger(answer: Callable[[bytes], bytes]) -> AsyncIterator[int]:
+async def stranger(response: Callable[[bytes], bytes]) -> AsyncIterator[int]:
     """A server that answers the first bytes, and then closes."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            writer.write(answer(await reader.read(1024)))
+            writer.write(response(await reader.read(1024)))
             await writer.drain()
         except ConnectionError:
             pass

@@ -43,9 +43,9 @@ def committed(
 
 def new_offsets(cli: Cli, group: str, *how: str, topic: str = "orders") -> list[int]:
     """What a dry run says."""
-    found = cli.json("group", "reset-offsets", group, "--topic", topic, *how)
-    assert not any(item["executed"] for item in found)
-    return [item["new_offset"] for item in found]
+    result = cli.json("group", "reset-offsets", group, "--topic", topic, *how)
+    assert not any(item["executed"] for item in result)
+    return [item["new_offset"] for item in result]
 
 
 def test_a_group_without_members(cli: Cli, client: WireClient) -> None:

@@ -88,8 +88,8 @@ def test_whole_files_and_sizes(cli: Cli, topic: str, tmp_path: Path) -> None:
     sized.write_bytes(b"\0\0\0\x01k\xff\xff\xff\xff" + b"\0\0\0\0" + b"\0\0\0\x02xy")
     cli("produce", topic, str(whole), "-i", "files", "-k", "name")
     cli("produce", topic, str(sized), "-i", "sized-keys")
-    found = cli("consume", topic, "-e", "-f", "%k/%K/%R%s;").stdout_bytes
-    assert found == b"name/4/\0\0\0\x04a\n\0b;k/1/\xff\xff\xff\xff;/0/\0\0\0\x02xy;"
+    stdout_bytes = cli("consume", topic, "-e", "-f", "%k/%K/%R%s;").stdout_bytes
+    assert stdout_bytes == b"name/4/\0\0\0\x04a\n\0b;k/1/\xff\xff\xff\xff;/0/\0\0\0\x02xy;"
 
 
 def test_json_is_copied_as_it_was(cli: Cli, broker: RunningBroker, topic: str) -> None:
@@ -101,9 +101,9 @@ def test_json_is_copied_as_it_was(cli: Cli, broker: RunningBroker, topic: str) -
     ]
     cli("produce", topic, "-i", "json", stdin="".join(json.dumps(line) + "\n" for line in lines))
     printed = cli("consume", topic, "-e", "--json").stdout
-    found = [json.loads(line) for line in printed.splitlines()]
-    assert [item["value"] for item in found] == ["v", {"base64": "/wA="}, None]
-    assert [item["timestamp"] for item in found] == [5, 6, 7]
+    result = [json.loads(line) for line in printed.splitlines()]
+    assert [item["value"] for item in result] == ["v", {"base64": "/wA="}, None]
+    assert [item["timestamp"] for item in result] == [5, 6, 7]
     copy = f"{topic}-copy"
     with broker.connect() as client:
         make_topic(client, copy, 1)
@@ -289,8 +289,8 @@ def test_patterns(cli: Cli, broker: RunningBroker) -> None:
             make_topic(client, name, 1)
     for name in ("fish-1", "fish-2", "flesh-1"):
         cli("produce", name, stdin=f"{name}\n")
-    found = cli("consume", "--pattern", "fish-.*", "-e").stdout.split()
-    assert sorted(found) == ["fish-1", "fish-2"]
+    result = cli("consume", "--pattern", "fish-.*", "-e").stdout.split()
+    assert sorted(result) == ["fish-1", "fish-2"]
 
 
 def test_a_group_goes_on_where_it_was(cli: Cli, broker: RunningBroker, topic: str) -> None:

@@ -133,9 +133,9 @@ def test_only_partitions_in_need(cli: Cli) -> None:
     """E7: what to look at when producers are refused."""
     cli("topic", "create", "need", "-p", "2", "-c", "min.insync.replicas=1")
     for need in ("under-replicated", "unavailable", "under-min-isr"):
-        found = cli("topic", "describe", "need", f"--{need}-partitions")
-        assert found.stdout == ""
-        assert "no partition is " in found.stderr
+        result = cli("topic", "describe", "need", f"--{need}-partitions")
+        assert result.stdout == ""
+        assert "no partition is " in result.stderr
     rows = cli.rows("topic", "describe", "need", "--at-min-isr-partitions")
     assert [row[:2] for row in rows] == [["need", "0"], ["need", "1"]]
     overridden = cli.json("topic", "describe", "--topics-with-overrides")
@@ -190,8 +190,8 @@ def test_offsets(cli: Cli, client: WireClient) -> None:
     assert cli.rows("offsets", "o.*f:0", "-t", "-1") == [["off", "0", "7", "-"]]
     level = ("--isolation-level", "read_committed")
     assert cli.rows("offsets", "o.*f:0", "-t", "-1", *level) == [["off", "0", "5", "-"]]
-    [found] = cli.json("offsets", "off:0", "-t", str(NOW + 2500))
-    assert (found["offset"], found["timestamp"]) == (3, NOW + 3000)
+    [result] = cli.json("offsets", "off:0", "-t", str(NOW + 2500))
+    assert (result["offset"], result["timestamp"]) == (3, NOW + 3000)
     [row] = cli.rows("offsets", "off:0", "-t", "2023-11-14T22:13:23Z")
     assert row[2:] == ["3", "2023-11-14", "22:13:23.000+00:00"]
     assert cli.json("offsets", "off:1", "-t", "max-timestamp")[0]["offset"] is None

@@ -35,8 +35,8 @@ def hang(client: WireClient, topic: str, producer_id: int) -> None:
         base_sequence=0,
         is_transactional=True,
     )
-    answer = client.ask(produce_request("ghost", {(topic, 0): bytes(batch)}), 11)
-    [part] = answer.responses[0].partition_responses
+    response = client.ask(produce_request("ghost", {(topic, 0): bytes(batch)}), 11)
+    [part] = response.responses[0].partition_responses
     assert part.error_code == 0, part
 
 
@@ -82,13 +82,13 @@ def test_a_transaction_that_hangs_is_found_and_aborted(cli: Cli, client: WireCli
     alive.write("hung", b"x")
     assert cli.json("offsets", "hung")[0]["last_stable"] == 0
 
-    found = cli.json("txn", "find-hanging")
-    assert [(item["topic"], item["producer_id"], item["start_offset"]) for item in found] == [
+    result = cli.json("txn", "find-hanging")
+    assert [(item["topic"], item["producer_id"], item["start_offset"]) for item in result] == [
         ("hung", 777, 0)
     ]
     now = cli.json("txn", "find-hanging", "hung:0", "--max-transaction-timeout", "0")
     assert [item["producer_id"] for item in now] == [777]
-    assert cli.json("txn", "find-hanging", "--broker", "0") == found
+    assert cli.json("txn", "find-hanging", "--broker", "0") == result
 
     abort = ("txn", "abort", "hung:0")
     assert "no open transaction begins at offset 5" in cli.refused(*abort, "--start-offset", "5")

@@ -65,7 +65,7 @@ def admin(broker: RunningBroker) -> Iterator[Admin]:
 @pytest.fixture
 def topic(admin: Admin, request: pytest.FixtureRequest) -> Iterator[str]:
     """A topic of the test's own, with two partitions."""
-    name = "".join(item if item.isalnum() else "-" for item in request.node.name)
+    name = "".join(each if each.isalnum() else "-" for each in request.node.name)
     admin.create_topics([NewTopic(name, 2, 1)])
     yield name
     if name in admin.list_topics():
@@ -88,7 +88,7 @@ def test_topics_come_and_go(admin: Admin) -> None:
             NewTopic("places", assignments={0: [0], 1: [0]}),
         ]
     )
-    assert [(item.num_partitions, item.replication_factor) for item in made.values()] == [
+    assert [(each.num_partitions, each.replication_factor) for each in made.values()] == [
         (3, 1),
         (1, 1),
         (2, 1),
@@ -129,16 +129,12 @@ def test_topics_are_described(admin: Admin, topic: str) -> None:
     found = admin.describe_topics([topic, topic_id], include_authorized_operations=True)
     by_name, by_id = found[topic], found[topic_id]
     assert (by_name.name, by_name.topic_id, by_name.is_internal) == (topic, topic_id, False)
-    assert [
-        (partition.partition, partition.leader, partition.isr) for partition in by_name.partitions
-    ] == [
+    assert [(each.partition, each.leader, each.isr) for each in by_name.partitions] == [
         (0, 0, (0,)),
         (1, 0, (0,)),
     ]
     assert AclOperation.DESCRIBE in (by_name.authorized_operations or ())
-    assert [partition[:6] for partition in by_id.partitions] == [
-        partition[:6] for partition in by_name.partitions
-    ]
+    assert [each[:6] for each in by_id.partitions] == [each[:6] for each in by_name.partitions]
     assert by_id.authorized_operations == by_name.authorized_operations
     assert admin.describe_topics([topic])[topic].authorized_operations is None
 
@@ -149,7 +145,7 @@ def test_many_partitions_come_in_pages(admin: Admin) -> None:
     admin.create_topics([NewTopic(name, 7, 1) for name in names])
     found = admin.describe_topics(names)
     for name in names:
-        numbers = [partition.partition for partition in found[name].partitions]
+        numbers = [each.partition for each in found[name].partitions]
         assert numbers == list(range(7))
     admin.delete_topics(names)
 
@@ -265,7 +261,7 @@ def test_settings_are_described_and_changed(admin: Admin, topic: str) -> None:
     assert admin.describe_configs([resource])[resource]["retention.ms"].is_default
     admin.alter_configs({resource: {"segment.ms": "60000"}})
     changed = admin.describe_configs([resource])[resource]
-    dynamic = {name: item.value for name, item in changed.items() if item.is_dynamic}
+    dynamic = {name: each.value for name, each in changed.items() if each.is_dynamic}
     assert dynamic == {"segment.ms": "60000"}
 
 
@@ -314,7 +310,7 @@ def test_the_cluster(admin: Admin, broker: RunningBroker) -> None:
 def test_what_brokers_serve(admin: Admin) -> None:
     served = admin.api_versions()[0]
     assert served.error is None
-    by_key = {api.api_key: api for api in served.apis}
+    by_key = {each.api_key: each for each in served.apis}
     topics = by_key[ApiKey.CREATE_TOPICS]
     assert (topics.name, topics.max_version, topics.usable) == ("CreateTopics", 7, 7)
     assert ApiKey.DESCRIBE_QUORUM not in by_key
@@ -361,13 +357,13 @@ def test_folders(admin: Admin, client: WireClient, topic: str, folders: tuple[st
     assert sorted(found[0]) == sorted(folders)
     partition, replica = TopicPartition(topic, 0), TopicPartitionReplica(topic, 0, 0)
     places = {
-        path: item.replicas[partition].size > 1000
-        for path, item in found[0].items()
-        if partition in item.replicas
+        path: each.replicas[partition].size > 1000
+        for path, each in found[0].items()
+        if partition in each.replicas
     }
     home = admin.describe_replica_log_dirs([replica])[replica].current
     assert places == {home: True}
-    assert all((item.usable_bytes or 0) > 0 and item.error is None for item in found[0].values())
+    assert all((each.usable_bytes or 0) > 0 and each.error is None for each in found[0].values())
     other = next(path for path in folders if path != home)
     admin.alter_replica_log_dirs({replica: other})
     wait_until(lambda: admin.describe_replica_log_dirs([replica])[replica].current == other)

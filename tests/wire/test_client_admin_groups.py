@@ -90,7 +90,7 @@ def test_groups_are_listed(admin: Admin, client: WireClient, group: str) -> None
     one = ClassicMember(client, classic, ["t"]).joined({"t": [0]})
     other = ConsumerMember(client, newer, "n" * 22, names=["t"]).joined()
     admin.alter_group_offsets(simple, {T0: 0})
-    listed = {group.group_id: group for group in admin.list_groups()}
+    listed = {each.group_id: each for each in admin.list_groups()}
     assert listed[classic][1:] == ("consumer", GroupState.STABLE, GroupType.CLASSIC)
     assert listed[newer][1::2] == ("consumer", GroupType.CONSUMER)
     assert listed[simple][1:] == ("", GroupState.EMPTY, GroupType.CLASSIC)
@@ -98,7 +98,7 @@ def test_groups_are_listed(admin: Admin, client: WireClient, group: str) -> None
     ours = {classic, newer, simple}
 
     def of_ours(found: list[GroupListing]) -> set[str]:
-        return {item.group_id for item in found} & ours
+        return {each.group_id for each in found} & ours
 
     assert of_ours(admin.list_groups(types=[GroupType.CONSUMER])) == {newer}
     empty = admin.list_groups(types=[GroupType.CLASSIC], states=[GroupState.EMPTY])
@@ -137,7 +137,7 @@ def test_offsets_from_outside(admin: Admin, group: str) -> None:
     assert failed.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert failed.value.results == {T0: None}
     admin.delete_groups([group])
-    assert group not in {group.group_id for group in admin.list_groups()}
+    assert group not in {each.group_id for each in admin.list_groups()}
 
 
 def test_a_group_with_members_is_left_alone(admin: Admin, client: WireClient, group: str) -> None:

@@ -51,7 +51,7 @@ def admin(broker: RunningBroker) -> Iterator[Admin]:
 
 
 def sasl(broker: RunningBroker, user: str, password: str, mechanism: str = "PLAIN") -> Admin:
-    address = next(address for address in broker.addresses if address.listener == "SASL_PLAINTEXT")
+    address = next(each for each in broker.addresses if each.listener == "SASL_PLAINTEXT")
     return Admin(
         bootstrap_servers=f"{address.host}:{address.port}",
         security_protocol="SASL_PLAINTEXT",

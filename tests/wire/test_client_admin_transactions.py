@@ -41,13 +41,11 @@ def test_an_open_transaction_is_seen(admin: Admin, client: WireClient) -> None:
     assert (mine.timeout_ms, mine.partitions) == (30_000, (TopicPartition("u", 0),))
     assert (mine.start_time_ms or 0) > 0
     assert (found["idle"].state, found["idle"].start_time_ms) == (TransactionState.EMPTY, None)
-    listed = {
-        transaction.transactional_id: transaction for transaction in admin.list_transactions()[0]
-    }
+    listed = {each.transactional_id: each for each in admin.list_transactions()[0]}
     assert listed["open"][1:] == (producer.producer_id, TransactionState.ONGOING)
 
     def ids(found: Mapping[int, list[TransactionListing]]) -> set[str]:
-        return {item.transactional_id for item in found[0]} & {"open", "idle"}
+        return {each.transactional_id for each in found[0]} & {"open", "idle"}
 
     open_ones = [TransactionState.ONGOING]
     assert ids(admin.list_transactions(states=open_ones)) == {"open"}

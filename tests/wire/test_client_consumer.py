@@ -58,14 +58,9 @@ def test_all_records_of_all_partitions(broker: RunningBroker, topic: str) -> Non
         consumer.assign([at(topic), at(topic, 1)])
         records = polled(consumer, 6)
         assert sorted(values(records)) == [b"a", b"b", b"c", b"d", b"e", b"f"]
-        assert values([record for record in records if record.partition == 0]) == [
-            b"a",
-            b"b",
-            b"c",
-            b"d",
-        ]
+        assert values([each for each in records if each.partition == 0]) == [b"a", b"b", b"c", b"d"]
         assert records[0].timestamp == NOW
-        assert {record.topic for record in records} == {topic}
+        assert {each.topic for each in records} == {topic}
         assert consumer.assignment() == {at(topic), at(topic, 1)}
         assert consumer.subscription() == set()
 
@@ -75,7 +70,7 @@ def test_limits_of_a_poll(broker: RunningBroker, topic: str) -> None:
         consumer.assign([at(topic)])
         sizes: list[int] = []
         until(lambda: sum(sizes) == 4, lambda: sizes.append(len(consumer.poll(1.0))))
-        assert [size for size in sizes if size] == [3, 1]
+        assert [each for each in sizes if each] == [3, 1]
         consumer.seek(at(topic), 0)
         assert values(polled(consumer, 4, at_once=1)) == [b"a", b"b", b"c", b"d"]
 
@@ -170,8 +165,8 @@ def test_as_arrow(broker: RunningBroker, topic: str) -> None:
         def poll() -> None:
             batches.append(consumer.poll_arrow(1.0))
 
-        until(lambda: sum(batch.num_rows for batch in batches) >= 6, poll)
-        table = pa.Table.from_batches([batch.select(range(6)) for batch in batches])
+        until(lambda: sum(each.num_rows for each in batches) >= 6, poll)
+        table = pa.Table.from_batches([each.select(range(6)) for each in batches])
         rows = sorted(table.to_pylist(), key=lambda row: (row["partition"], row["offset"]))
         assert [row["value"] for row in rows] == [b"a", b"b", b"c", b"d", b"e", b"f"]
         assert {row["topic"] for row in rows} == {topic}
@@ -184,13 +179,13 @@ def test_as_arrow(broker: RunningBroker, topic: str) -> None:
 def test_deserializers_and_interceptors(broker: RunningBroker, topic: str) -> None:
     class Louder(ConsumerInterceptor):
         def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-            return [record._replace(value=record.value.upper()) for record in records]
+            return [each._replace(value=each.value.upper()) for each in records]
 
     with consumer_of(
         broker, value_deserializer=StringDeserializer, interceptors=[Louder]
     ) as consumer:
         consumer.assign([at(topic)])
-        assert [item.value for item in polled(consumer, 4)] == ["A", "B", "C", "D"]
+        assert [each.value for each in polled(consumer, 4)] == ["A", "B", "C", "D"]
     with consumer_of(broker, value_deserializer=int) as consumer:
         consumer.assign([at(topic)])
         for _ in range(2):
@@ -326,9 +321,9 @@ def test_questions_do_not_wait_behind_a_fetch(broker: RunningBroker, topic: str)
 def test_topics_and_partitions(broker: RunningBroker, topic: str) -> None:
     with consumer_of(broker) as consumer:
         found = consumer.partitions_for(topic)
-        assert [(item.partition, item.leader) for item in found] == [(0, 0), (1, 0)]
+        assert [(each.partition, each.leader) for each in found] == [(0, 0), (1, 0)]
         topics = consumer.list_topics()
-        assert [item.partition for item in topics[topic]] == [0, 1]
+        assert [each.partition for each in topics[topic]] == [0, 1]
 
 
 @pytest.fixture(scope="module")
@@ -451,7 +446,7 @@ def test_unsubscribing_lets_partitions_go(broker: RunningBroker, topic: str) -> 
 @pytest.fixture(autouse=True)
 def no_threads_left() -> Iterator[None]:
     yield
-    assert not [item for item in threading.enumerate() if item.name.startswith("penstock-consumer")]
+    assert not [each for each in threading.enumerate() if each.name.startswith("penstock-consumer")]
 
 
 def test_partitions_are_named_in_short(broker: RunningBroker, topic: str) -> None:

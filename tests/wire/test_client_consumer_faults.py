@@ -150,9 +150,7 @@ def test_rights(tmp_path: Path) -> None:
             create_topic(admin, "seen")
             create_topic(admin, "hidden")
             allow(admin, "User:ann", AclOperation.DESCRIBE, ResourceType.TOPIC, "seen")
-        address = next(
-            address for address in broker.addresses if address.listener == "SASL_PLAINTEXT"
-        )
+        address = next(each for each in broker.addresses if each.listener == "SASL_PLAINTEXT")
         where = f"{address.host}:{address.port}"
 
         def as_ann(password: str) -> Consumer:

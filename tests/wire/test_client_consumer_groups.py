@@ -67,8 +67,8 @@ class Heard(RebalanceListener):
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         self._note("assigned", partitions)
         if self.consumer is not None:
-            for partition in partitions:
-                self.consumer.seek(partition, 1)
+            for each in partitions:
+                self.consumer.seek(each, 1)
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         self._note("revoked", partitions)
@@ -86,7 +86,7 @@ def test_reading_and_committing(broker: RunningBroker, topic: str, protocol: str
         consumer.commit({at(topic): OffsetAndMetadata(1, "note", 0)})
         assert consumer.committed(both)[at(topic)] == OffsetAndMetadata(1, "note", 0)
         consumer.commit()
-        assert {item.offset for item in consumer.committed(both).values() if item} == {2}
+        assert {each.offset for each in consumer.committed(both).values() if each} == {2}
         assert consumer.group_metadata().group_id == topic
         assert consumer.group_metadata().generation_id > 0
     with member(broker, topic, protocol) as consumer:

@@ -60,7 +60,7 @@ def test_aborted_transactions_between_others_are_dropped(
     for producer, open_ in zip(producers, written, strict=True):
         if open_:
             producer.abort()
-    expected = [item for item in everything if item in seen]
+    expected = [each for each in everything if each in seen]
     committed.assign([at("mixed")])
     assert values(polled(committed, len(expected), at_once=3)) == expected
     assert committed.poll(0.1) == []
@@ -133,4 +133,4 @@ def test_gaps_that_compaction_leaves(broker: RunningBroker, client: WireClient) 
     assert found[0][-2:] == [b"x5", b"y5"]
     until(lambda: len(found[-1]) < 6, lambda: found.append(read()))
     assert found[-1][-2:] == [b"x5", b"y5"]
-    assert found[-1] == [item for item in found[0] if item in found[-1]]
+    assert found[-1] == [each for each in found[0] if each in found[-1]]

@@ -84,7 +84,7 @@ def results(engine: Engine) -> list[bytes]:
 def stored(engine: Engine, group: str) -> dict[TopicPartition, int]:
     with engine.connect() as connection:
         found = OffsetStore().read(connection, group)
-    return {partition: item.position.offset for partition, item in found.items()}
+    return {partition: each.position.offset for partition, each in found.items()}
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -202,7 +202,7 @@ def test_the_group_is_told_for_tools_but_not_asked(
         until(lambda: len(results(engine)) >= 8, lambda: consume(consumer, engine))
         until(
             lambda: (
-                consumer.committed(both) == {item: OffsetAndMetadata(4, "", 0) for item in both}
+                consumer.committed(both) == {each: OffsetAndMetadata(4, "", 0) for each in both}
             ),
             lambda: consumer.poll(0.02),
         )
@@ -304,13 +304,13 @@ class ConfluentReader:
 
     def poll(self, count: int) -> list[confluent_kafka.Message]:
         messages = self._consumer.consume(count, 0.5)
-        for message in messages:
-            partition = TopicPartition(message.topic() or "", message.partition() or 0)
-            self._consumed[partition] = OffsetAndMetadata((message.offset() or 0) + 1)
+        for each in messages:
+            partition = TopicPartition(each.topic() or "", each.partition() or 0)
+            self._consumed[partition] = OffsetAndMetadata((each.offset() or 0) + 1)
         return messages
 
     def assignment(self) -> list[TopicPartition]:
-        return [TopicPartition(item.topic, item.partition) for item in self._consumer.assignment()]
+        return [TopicPartition(each.topic, each.partition) for each in self._consumer.assignment()]
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         return self._consumed

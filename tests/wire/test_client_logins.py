@@ -53,8 +53,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
             for mechanism in ScramMechanism:
                 assert set_password(admin, mechanism, "ann", "ann-secret").error_code == 0
         yield Place(
-            {address.listener: address.port for address in broker.addresses},
-            folder / "authority.pem",
+            {each.listener: each.port for each in broker.addresses}, folder / "authority.pem"
         )
 
 

@@ -73,8 +73,8 @@ def metadata(
     """An answer with these brokers and a topic `t` of one partition."""
     return MetadataResponse(
         brokers=[
-            MetadataResponseBroker(node_id=n, host="127.0.0.1", port=broker.port)
-            for n, broker in enumerate(brokers)
+            MetadataResponseBroker(node_id=n, host="127.0.0.1", port=each.port)
+            for n, each in enumerate(brokers)
         ],
         controller_id=0,
         topics=[
@@ -122,7 +122,7 @@ def test_requests_to_a_broker_keep_their_order() -> None:
                 for n in range(50)
             ]
             answers = await asyncio.gather(*sent)
-            assert [answer.error_code for answer in answers] == list(range(50))
+            assert [each.error_code for each in answers] == list(range(50))
             assert broker.connections == 1
 
     run(work())

@@ -93,7 +93,7 @@ def test_a_key_has_its_partition_and_records_without_stick_together(
         key: {producer.send("keys", b"v", key=key).result(WAIT_S).partition for _ in range(3)}
         for key in (b"21", b"foobar", b"a-little-bit-long-string")
     }
-    assert {len(place) for place in places.values()} == {1}
+    assert {len(each) for each in places.values()} == {1}
     # Kafka's own samples of murmur2: -973932308, -790332482, -985981536.
     assert places[b"21"] == {(-973932308 & 0x7FFFFFFF) % 10}
     assert places[b"foobar"] == {(-790332482 & 0x7FFFFFFF) % 10}
@@ -246,7 +246,7 @@ def test_interceptors_see_everything_and_break_nothing(
         with pytest.raises(RecordTooLargeError):
             one.send("intercepted", b"x" * 3000)
     assert seeing.closed
-    assert [item[:2] for item in seeing.acknowledged] == [
+    assert [each[:2] for each in seeing.acknowledged] == [
         (0, None),
         (1, None),
         (-1, ErrorCode.MESSAGE_TOO_LARGE),
@@ -361,7 +361,7 @@ def test_a_producer_that_is_forgotten_warns_and_delivers(
         warnings.simplefilter("always")
         del one
         gc.collect()
-    assert [item.category for item in seen] == [ResourceWarning]
+    assert [each.category for each in seen] == [ResourceWarning]
     assert future.result(WAIT_S).offset == 0
     thread.join(WAIT_S)
     assert not thread.is_alive()
@@ -432,7 +432,7 @@ def test_the_asynchronous_twin(broker: RunningBroker, client: WireClient) -> Non
             assert (await future).offset == 0
             futures = [await one.send("aio", b"%d" % n, partition=1) for n in range(300)]
             await one.flush(WAIT_S)
-            assert [(await future).offset for future in futures] == list(range(1, 301))
+            assert [(await each).offset for each in futures] == list(range(1, 301))
             many = await one.send_many("aio", [b"m"] * 1000, partition=0)
             assert (await many)[999].offset == 999
             with pytest.raises(RecordTooLargeError):

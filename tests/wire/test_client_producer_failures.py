@@ -253,7 +253,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]
 
 
 def user_of(guarded: RunningBroker, name: str, password: str = "") -> Producer:
-    (address,) = [address for address in guarded.addresses if address.listener == "SASL_PLAINTEXT"]
+    (address,) = [each for each in guarded.addresses if each.listener == "SASL_PLAINTEXT"]
     return Producer(
         bootstrap_servers=f"{address.host}:{address.port}",
         security_protocol="SASL_PLAINTEXT",

@@ -216,8 +216,8 @@ def test_an_address_that_connects_too_often_is_kept_waiting_and_left(
         opened[-1].send(ApiVersionsRequest("x", "1"), 3)
         assert opened[-1].is_closed()
     finally:
-        for item in opened:
-            item.close()
+        for each in opened:
+            each.close()
     set_quota(client, {"ip": "127.0.0.1"}, {"connection_creation_rate": None})
     with broker.connect() as again:
         assert again.ask(ApiVersionsRequest("x", "1"), 3).error_code == 0
@@ -237,8 +237,8 @@ def test_a_broker_takes_so_many_connections_a_second(
         late.sock.settimeout(20)
         assert late.receive_frame()
     finally:
-        for item in opened:
-            item.close()
+        for each in opened:
+            each.close()
 
 
 def test_quotas_outlive_the_broker(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def secured(
 
 
 def port_of(broker: RunningBroker, listener: str) -> int:
-    return next(address.port for address in broker.addresses if address.listener == listener)
+    return next(each.port for each in broker.addresses if each.listener == listener)
 
 
 def options(broker: RunningBroker, listener: str, host: str, **given: Any) -> CommonOptions:

@@ -82,10 +82,10 @@ def _document(status: "Status") -> object:
     names = ("query", "lag", "last_batch", "rows", "stored_at", "owner", "since")
     queries = []
     for query in status.queries:
-        found = dict(zip(names, _query_row(query), strict=True))
+        result = dict(zip(names, _query_row(query), strict=True))
         if query.state is None:
-            found["last_batch"] = None
-        found["partitions"] = [
+            result["last_batch"] = None
+        result["partitions"] = [
             {
                 "source": partition.source,
                 "topic": partition.partition.topic,
@@ -96,8 +96,8 @@ def _document(status: "Status") -> object:
             }
             for partition in query.partitions
         ]
-        found["problems"] = list(query.problems)
-        queries.append(found)
+        result["problems"] = list(query.problems)
+        queries.append(result)
     return {"pipeline": status.pipeline, "lag": status.lag, "queries": queries}
 
 

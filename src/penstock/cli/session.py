@@ -143,20 +143,20 @@ class Session:
         """The keyword arguments of a client: the property file, then -X, then `given`."""
         from penstock.client.settings import from_properties
 
-        found: dict[str, Any] = {"client_id": "penstock-cli"}
+        result: dict[str, Any] = {"client_id": "penstock-cli"}
         known, unknown = from_properties(kind, self._properties())
-        found |= known
+        result |= known
         if unknown:
             self.out.note(f"penstock: not used here: {', '.join(sorted(unknown))}")
         if self._timeout is not None:
             timeout_ms = max(1, int(self._timeout * 1000))
-            found["default_api_timeout_ms"] = timeout_ms
-            found.setdefault("request_timeout_ms", min(30_000, timeout_ms))
-        found.setdefault("default_api_timeout_ms", DEFAULT_TIMEOUT_MS)
-        found |= given
-        if "bootstrap_servers" not in found or self.bootstrap_server != DEFAULT_SERVER:
-            found["bootstrap_servers"] = self.bootstrap_server
-        return found
+            result["default_api_timeout_ms"] = timeout_ms
+            result.setdefault("request_timeout_ms", min(30_000, timeout_ms))
+        result.setdefault("default_api_timeout_ms", DEFAULT_TIMEOUT_MS)
+        result |= given
+        if "bootstrap_servers" not in result or self.bootstrap_server != DEFAULT_SERVER:
+            result["bootstrap_servers"] = self.bootstrap_server
+        return result
 
     def admin(self) -> "Admin":
         """An admin client for this call; the caller closes it, as a context manager."""
@@ -179,7 +179,7 @@ class Session:
     def _properties(self) -> dict[str, str]:
         from penstock.core.java_properties import PropertiesSyntaxError, parse_properties
 
-        found: dict[str, str] = {}
+        result: dict[str, str] = {}
         if self._config_file is not None:
             try:
                 text = self._config_file.read_text(encoding="utf-8")
@@ -188,7 +188,7 @@ class Session:
                     f"--command-config: {error.strerror}: {self._config_file}"
                 ) from None
             try:
-                found |= {name: prop.value for name, prop in parse_properties(text).items()}
+                result |= {name: prop.value for name, prop in parse_properties(text).items()}
             except PropertiesSyntaxError as error:
                 raise UsageError(
                     f"--command-config: {self._config_file}:{error.line}: {error}"
@@ -197,8 +197,8 @@ class Session:
             name, equals, value = setting.partition("=")
             if not equals:
                 raise UsageError(f"-X {setting}: it must be KEY=VALUE, such as client.id=mine")
-            found[name.strip()] = value
-        return found
+            result[name.strip()] = value
+        return result
 
 
 def command(
@@ -276,4 +276,6 @@ def in_commands(message: str) -> str:
     for name in (*settings_of(ProducerOptions), *settings_of(ConsumerOptions)):
         if "_" in name:
             words.setdefault(name, name.replace("_", "."))
-    return re.sub(r"\b[a-z]+(?:_[a-z]+)+\b", lambda found: words.get(found[0], found[0]), message)
+    return re.sub(
+        r"\b[a-z]+(?:_[a-z]+)+\b", lambda result: words.get(result[0], result[0]), message
+    )

@@ -18,8 +18,8 @@ def new_log(tmp_path: Path) -> Iterator[Callable[..., WrittenLog]]:
     with ExitStack() as stack:
 
         def make(start_offset: int = 0, **config: int) -> WrittenLog:
-            folder = tmp_path / f"orders-{next(partitions)}"
-            written = WrittenLog(folder, LogConfig(**config), start_offset)  # type: ignore[arg-type]
+            directory = tmp_path / f"orders-{next(partitions)}"
+            written = WrittenLog(directory, LogConfig(**config), start_offset)  # type: ignore[arg-type]
             stack.callback(written.log.local.close_handlers)
             return written
 

@@ -81,16 +81,16 @@ def test_settings_get_the_names_of_property_files() -> None:
 def test_settings_come_from_the_file_and_from_options(tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
     path.write_text("bootstrap.servers=a:1\nclient.id=mine\nretries=3\n")
-    found = Session(config_file=path, settings=["client.id=other"]).options(AdminOptions)
-    assert found == {
+    options = Session(config_file=path, settings=["client.id=other"]).options(AdminOptions)
+    assert options == {
         "bootstrap_servers": "a:1",
         "client_id": "other",
         "retries": "3",
         "default_api_timeout_ms": DEFAULT_TIMEOUT_MS,
     }
-    found = Session("b:2", path, timeout=1.5).options(AdminOptions)
-    assert (found["bootstrap_servers"], found["client_id"]) == ("b:2", "mine")
-    assert (found["default_api_timeout_ms"], found["request_timeout_ms"]) == (1500, 1500)
+    options = Session("b:2", path, timeout=1.5).options(AdminOptions)
+    assert (options["bootstrap_servers"], options["client_id"]) == ("b:2", "mine")
+    assert (options["default_api_timeout_ms"], options["request_timeout_ms"]) == (1500, 1500)
 
 
 def test_settings_that_are_not_known_are_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -122,8 +122,8 @@ def list_acls(
     if principal:
         chosen = [item._replace(principal=entry) for item in chosen for entry in principal]
     with session.admin() as admin:
-        found = {acl: None for item in chosen for acl in admin.describe_acls(item)}
-    _print(session, list(found), empty="there are no such rules")
+        result = {acl: None for item in chosen for acl in admin.describe_acls(item)}
+    _print(session, list(result), empty="there are no such rules")
 
 
 @command(app, "add")
@@ -198,10 +198,10 @@ def remove(
         Roles(producer, consumer, idempotent),
     )
     with session.admin() as admin:
-        found = {acl: None for item in chosen for acl in admin.describe_acls(item)}
-        if found:
-            _print(session, list(found), only_people=True)
-            session.confirm(f"Remove {count_of(len(found), 'rule')}?", yes=yes)
+        result = {acl: None for item in chosen for acl in admin.describe_acls(item)}
+        if result:
+            _print(session, list(result), only_people=True)
+            session.confirm(f"Remove {count_of(len(result), 'rule')}?", yes=yes)
             deleted = admin.delete_acls(chosen)
             gone = list(dict.fromkeys(item for some in deleted.values() for item in some))
             session.out.note(f"removed {count_of(len(gone), 'rule')}")

@@ -95,7 +95,7 @@ def grants(
 
     op = AclOperation
     named = resources.named()
-    found: list[tuple[ResourceType, str, AclOperation]] = []
+    result: list[tuple[ResourceType, str, AclOperation]] = []
     if not roles.producer and not roles.consumer:
         if roles.idempotent:
             raise UsageError("--idempotent goes with --producer")
@@ -105,7 +105,7 @@ def grants(
                 "--delegation-token or --user-principal"
             )
         _check_operations(named, operations)
-        found = [(*item, operation) for item in named for operation in operations or (op.ALL,)]
+        result = [(*item, operation) for item in named for operation in operations or (op.ALL,)]
     elif operations:
         raise UsageError("--producer and --consumer say the operations: leave --operation away")
     elif resources.cluster or resources.delegation_tokens or resources.users:
@@ -115,20 +115,20 @@ def grants(
             raise UsageError("--producer needs --topic")
         for kind, name in named:
             if kind is ResourceType.TOPIC:
-                found += [(kind, name, item) for item in (op.WRITE, op.DESCRIBE, op.CREATE)]
+                result += [(kind, name, item) for item in (op.WRITE, op.DESCRIBE, op.CREATE)]
             elif kind is ResourceType.TRANSACTIONAL_ID:
-                found += [(kind, name, item) for item in (op.WRITE, op.DESCRIBE)]
+                result += [(kind, name, item) for item in (op.WRITE, op.DESCRIBE)]
         if roles.idempotent:
-            found.append((ResourceType.CLUSTER, CLUSTER, op.IDEMPOTENT_WRITE))
+            result.append((ResourceType.CLUSTER, CLUSTER, op.IDEMPOTENT_WRITE))
     if roles.consumer:
         if not resources.topics or not resources.groups:
             raise UsageError("--consumer needs --topic and --group")
         for kind, name in named:
             if kind is ResourceType.TOPIC:
-                found += [(kind, name, item) for item in (op.READ, op.DESCRIBE)]
+                result += [(kind, name, item) for item in (op.READ, op.DESCRIBE)]
             elif kind is ResourceType.GROUP:
-                found.append((kind, name, op.READ))
-    return list(dict.fromkeys(found))
+                result.append((kind, name, op.READ))
+    return list(dict.fromkeys(result))
 
 
 def _check_operations(
@@ -162,12 +162,12 @@ def bindings(
     entries = who.entries()
     if not entries:
         raise UsageError("say whom the rule is for: --allow-principal or --deny-principal")
-    found = []
+    result = []
     for kind, name, operation in grants(resources, operations, roles):
         of_kind = PatternType.LITERAL if name in (CLUSTER, WILDCARD) else pattern
         for principal, host, permission in entries:
-            found.append(AclBinding(kind, name, of_kind, principal, host, operation, permission))
-    return found
+            result.append(AclBinding(kind, name, of_kind, principal, host, operation, permission))
+    return result
 
 
 def filters(
@@ -194,7 +194,7 @@ def filters(
         ]
     else:
         raise UsageError("say which rules: --topic, --group, --cluster, … or a principal")
-    found = []
+    result = []
     for kind, name, operation in triples:
         is_literal = kind is ResourceType.CLUSTER or (name, pattern) == (
             WILDCARD,
@@ -202,11 +202,11 @@ def filters(
         )
         of_kind = PatternType.LITERAL if is_literal else pattern
         base = AclBindingFilter(kind, name, of_kind, operation=operation)
-        found += [
+        result += [
             base._replace(principal=principal, host=host, permission=permission)
             for principal, host, permission in entries
         ] or [base]
-    return found
+    return result
 
 
 def word(value: "ResourceType | AclOperation | PatternType | AclPermission") -> str:

@@ -92,12 +92,12 @@ def features(
 ) -> None:
     """Feature levels: what the cluster has agreed on, and what the broker could do."""
     with session.admin() as admin:
-        found = admin.describe_features(node_id=node)
+        result = admin.describe_features(node_id=node)
     rows = []
-    for name in sorted({*found.supported, *found.finalized}):
-        low, high = found.supported.get(name, (None, None))
-        level = found.finalized[name].max_version if name in found.finalized else 0
-        rows.append((name, low, high, level, found.finalized_epoch))
+    for name in sorted({*result.supported, *result.finalized}):
+        low, high = result.supported.get(name, (None, None))
+        level = result.finalized[name].max_version if name in result.finalized else 0
+        rows.append((name, low, high, level, result.finalized_epoch))
     session.out.table(
         ["Feature", "Supported min", "Supported max", "Finalized level", "Epoch"],
         rows,
@@ -173,25 +173,25 @@ def downgrade(
 def quorum(session: Session) -> None:
     """The KRaft quorum that keeps the metadata: kafka-metadata-quorum.sh."""
     with session.admin() as admin:
-        found = admin.describe_quorum()
+        result = admin.describe_quorum()
     if not session.out.as_json:
         session.out.fields(
             {
-                "Leader": found.leader_id,
-                "Leader epoch": found.leader_epoch,
-                "High watermark": found.high_watermark,
+                "Leader": result.leader_id,
+                "Leader epoch": result.leader_epoch,
+                "High watermark": result.high_watermark,
             }
         )
     rows = []
-    for role, replicas in (("follower", found.voters), ("observer", found.observers)):
+    for role, replicas in (("follower", result.voters), ("observer", result.observers)):
         for replica in replicas:
             last = replica.last_caught_up_timestamp
             rows.append(
                 (
                     replica.replica_id,
-                    "leader" if replica.replica_id == found.leader_id else role,
+                    "leader" if replica.replica_id == result.leader_id else role,
                     replica.log_end_offset,
-                    found.high_watermark - replica.log_end_offset,
+                    result.high_watermark - replica.log_end_offset,
                     None if last is None else moment(last),
                     replica.directory_id,
                 )
@@ -199,7 +199,7 @@ def quorum(session: Session) -> None:
     session.out.table(
         ["Node", "Role", "Log end offset", "Lag", "Last caught up", "Directory"],
         rows,
-        document=found,
+        document=result,
     )
 
 
@@ -219,12 +219,12 @@ def unregister(
 
 
 def _levels(words: list[str]) -> dict[str, int]:
-    found = {}
+    result = {}
     for name, text in key_values(words, "--feature").items():
         if not text.isdecimal():
             raise UsageError(f"--feature {name}={text}: the level must be a whole number")
-        found[name] = int(text)
-    return found
+        result[name] = int(text)
+    return result
 
 
 def _print_levels(session: Session, levels: dict[str, int], dry_run: bool) -> None:

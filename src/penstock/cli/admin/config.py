@@ -54,10 +54,12 @@ def list_resources(
     from penstock.client.admin import ConfigResourceType
 
     with session.admin() as admin:
-        found = admin.list_config_resources([ConfigResourceType[item.name] for item in kind or []])
+        resources = admin.list_config_resources(
+            [ConfigResourceType[item.name] for item in kind or []]
+        )
     session.out.table(
         ["Kind", "Name"],
-        [(_word(item), item.name or DEFAULT) for item in found],
+        [(_word(item), item.name or DEFAULT) for item in resources],
         empty="nothing has settings of its own",
     )
 
@@ -91,7 +93,7 @@ def describe(
     """Show settings, and where their values come from."""
     with session.admin() as admin:
         resources = _resources(admin, kind, names)
-        found = admin.describe_configs(
+        configs = admin.describe_configs(
             resources,
             names=key or None,
             include_synonyms=synonyms or session.out.as_json,
@@ -103,7 +105,7 @@ def describe(
             for _, setting in sorted(settings.items())
             if every or key or documentation or setting.is_dynamic or _is_own(resource, setting)
         ]
-        for resource, settings in found.items()
+        for resource, settings in configs.items()
     }
     columns = ["Kind", "Name", "Setting", "Value", "Source", "Read only"]
     columns += ["Synonyms"] if synonyms else []
@@ -229,10 +231,10 @@ def _properties(path: Path) -> dict[str, str]:
     from penstock.core.java_properties import PropertiesSyntaxError, parse_properties
 
     try:
-        found = parse_properties(read_text(path))
+        properties = parse_properties(read_text(path))
     except PropertiesSyntaxError as error:
         raise UsageError(f"{path}:{error.line}: {error}") from None
-    return {name: item.value for name, item in found.items()}
+    return {name: item.value for name, item in properties.items()}
 
 
 def _resources(admin: "Admin", kind: Kind, names: list[str] | None) -> "list[ConfigResource]":
@@ -242,13 +244,13 @@ def _resources(admin: "Admin", kind: Kind, names: list[str] | None) -> "list[Con
     if names:
         return [ConfigResource(kind_of, _resource_name(kind, name)) for name in names]
     if kind is Kind.TOPIC:
-        found = sorted(admin.list_topics())
+        result = sorted(admin.list_topics())
     elif kind in (Kind.BROKER, Kind.BROKER_LOGGER):
-        found = [str(node.id) for node in admin.describe_cluster().nodes]
-        found += [""] if kind is Kind.BROKER else []
+        result = [str(node.id) for node in admin.describe_cluster().nodes]
+        result += [""] if kind is Kind.BROKER else []
     else:
-        found = [resource.name for resource in admin.list_config_resources([kind_of])]
-    return [ConfigResource(kind_of, name) for name in found]
+        result = [resource.name for resource in admin.list_config_resources([kind_of])]
+    return [ConfigResource(kind_of, name) for name in result]
 
 
 def _resource_name(kind: Kind, name: str) -> str:

@@ -99,7 +99,7 @@ def offsets_at(
     if not wanted:
         return {}
     try:
-        found = admin.list_offsets(wanted)
+        result = admin.list_offsets(wanted)
     except AdminError as error:
-        found = error.results
-    return {item: listed.offset for item, listed in found.items() if listed.offset >= 0}
+        result = error.results
+    return {item: listed.offset for item, listed in result.items() if listed.offset >= 0}

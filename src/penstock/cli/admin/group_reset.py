@@ -216,11 +216,11 @@ def _busy(admin: "Admin", groups: list[str] | None) -> dict[str, str | None]:
             raise
         described = error.results
     idle = (GroupState.EMPTY, GroupState.DEAD)
-    found: dict[str, str | None] = dict.fromkeys(groups)
+    result: dict[str, str | None] = dict.fromkeys(groups)
     for name, value in described.items():
         if value.state not in idle:
-            found[name] = value.state.value
-    return found
+            result[name] = value.state.value
+    return result
 
 
 def _plan(admin: "Admin", group: str, topics: list[str] | None, rule: Rule) -> list[Reset]:

@@ -30,13 +30,13 @@ def candidates(
 
 
 def hanging(
-    found: Sequence[OpenTransaction],
+    result: Sequence[OpenTransaction],
     transactional_ids: Mapping[int, str],
     descriptions: "Mapping[str, TransactionDescription]",
 ) -> list[OpenTransaction]:
     """Those whose coordinator does not know that the partition belongs to the transaction."""
     kept = []
-    for item in found:
+    for item in result:
         name = transactional_ids.get(item.producer.producer_id)
         described = descriptions.get(name) if name is not None else None
         if described is None or item.partition not in described.partitions:

@@ -44,14 +44,14 @@ def partitions_in(path: Path) -> list[TopicPartition]:
 
 def offsets_in(path: Path) -> dict[TopicPartition, int]:
     """The file of kafka-delete-records.sh: an offset for each partition."""
-    found: dict[TopicPartition, int] = {}
+    result: dict[TopicPartition, int] = {}
     for item in _entries(path, "partitions"):
         entry = _Entry(path, item)
         partition = entry.partition()
-        if partition in found:
+        if partition in result:
             raise UsageError(f"{path}: it names {partition} twice")
-        found[partition] = entry.number("offset")
-    return found
+        result[partition] = entry.number("offset")
+    return result
 
 
 def topics_in(path: Path) -> list[str]:
@@ -61,11 +61,11 @@ def topics_in(path: Path) -> list[str]:
 
 def moves_in(path: Path) -> dict[TopicPartition, Move]:
     """The file of kafka-reassign-partitions.sh: the brokers of each partition."""
-    found: dict[TopicPartition, Move] = {}
+    result: dict[TopicPartition, Move] = {}
     for item in _entries(path, "partitions"):
         entry = _Entry(path, item)
         partition = entry.partition()
-        if partition in found:
+        if partition in result:
             raise UsageError(f"{path}: it names {partition} twice")
         replicas = tuple(entry.numbers("replicas"))
         if len(set(replicas)) < len(replicas):
@@ -73,8 +73,8 @@ def moves_in(path: Path) -> dict[TopicPartition, Move]:
         dirs = entry.texts("log_dirs") or [ANY_DIR] * len(replicas)
         if len(dirs) != len(replicas):
             raise UsageError(f"{path}: {partition}: log_dirs needs one for each of its replicas")
-        found[partition] = Move(replicas, tuple(dirs))
-    return found
+        result[partition] = Move(replicas, tuple(dirs))
+    return result
 
 
 def moves_document(moves: Mapping[TopicPartition, Sequence[int]]) -> dict[str, object]:

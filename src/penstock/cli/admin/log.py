@@ -38,10 +38,10 @@ def dirs(
 ) -> None:
     """Show the folders of brokers and the partitions in them: kafka-log-dirs.sh."""
     with session.admin() as admin:
-        found = admin.describe_log_dirs(broker or None, topics=topic or None)
-    folders = []
+        result = admin.describe_log_dirs(broker or None, topics=topic or None)
+    directories = []
     rows = []
-    for number, described in sorted(found.items()):
+    for number, described in sorted(result.items()):
         for path, item in sorted(described.items()):
             state: object = "ok"
             if item.error is not None:
@@ -49,7 +49,7 @@ def dirs(
             elif item.is_cordoned:
                 state = Marked("cordoned", "yellow")
             size = sum(replica.size for replica in item.replicas.values())
-            folders.append(
+            directories.append(
                 (number, path, state, len(item.replicas), size, item.usable_bytes, item.total_bytes)
             )
             for partition, replica in sorted(item.replicas.items()):
@@ -70,13 +70,13 @@ def dirs(
                         for partition, replica in sorted(item.replicas.items())
                     ],
                 }
-                for number, described in sorted(found.items())
+                for number, described in sorted(result.items())
                 for path, item in sorted(described.items())
             ]
         )
         return
     session.out.table(
-        ["Broker", "Folder", "State", "Partitions", "Size", "Usable", "Total"], folders
+        ["Broker", "Folder", "State", "Partitions", "Size", "Usable", "Total"], directories
     )
     if not summary:
         session.out.line("")
@@ -125,10 +125,10 @@ def delete_records(
 
 
 def _offsets(words: list[str]) -> dict[TopicPartition, int]:
-    found = {}
+    result = {}
     for word in words:
         partition, _, offset = word.rpartition("=")
         if not partition or not offset.removeprefix("-").isdecimal():
             raise UsageError(f"'{word}': write TOPIC:PARTITION=OFFSET, such as orders:0=42")
-        found[one_partition(partition)] = int(offset)
-    return found
+        result[one_partition(partition)] = int(offset)
+    return result

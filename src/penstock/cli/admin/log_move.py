@@ -177,18 +177,24 @@ def execute(
             text = json.dumps(moves_document(before), indent=1)
             rollback.write_text(text + "\n", encoding="utf-8")
         changed = {item: new for item, new in target.items() if tuple(new) != before[item]}
-        folders = folder_moves(moves)
+        directories = folder_moves(moves)
         what = f"Move {count_of(len(changed), 'partition')}"
-        what += f" and {count_of(len(folders), 'folder')}?" if folders else "?"
+        what += (
+            f" and {count_of(len(directories), 'log directory', 'log directories')}?"
+            if directories
+            else "?"
+        )
         session.confirm(what, yes=yes)
-        throttling = throttle_changes(throttles(before, target), throttle, folders, folder_throttle)
+        throttling = throttle_changes(
+            throttles(before, target), throttle, directories, folder_throttle
+        )
         if throttling:
             admin.incremental_alter_configs(throttling)
         # Folders that a copy is going to have are noted by its broker before it comes.
-        ask_for_folders(admin, folders, before, coming=True)
+        ask_for_folders(admin, directories, before, coming=True)
         if changed:
             admin.alter_partition_reassignments(changed)
-        ask_for_folders(admin, folders, before, coming=False)
+        ask_for_folders(admin, directories, before, coming=False)
         if wait:
             _wait(session, admin, list(changed))
     if throttle is not None or folder_throttle is not None:
@@ -218,8 +224,8 @@ def verify(
         current, _ = _assignments(admin)
         moving = admin.list_partition_reassignments()
         states = progress_of(current, target, moving)
-        folders = folder_states(admin, folder_moves(moves))
-        words = {*states.values(), *(state for _, _, state in folders)}
+        directories = folder_states(admin, folder_moves(moves))
+        words = {*states.values(), *(state for _, _, state in directories)}
         if "in progress" not in words and not keep:
             take_throttles_away(admin, {item.topic for item in target if item in current})
     styles = {"complete": "green", "in progress": "cyan"}
@@ -228,8 +234,8 @@ def verify(
         for item, state in states.items()
     ]
     rows += [
-        (*folder[:2], None, folder.broker_id, path, Marked(state, styles.get(state, "red")))
-        for folder, path, state in folders
+        (*directory[:2], None, directory.broker_id, path, Marked(state, styles.get(state, "red")))
+        for directory, path, state in directories
     ]
     session.out.table(["Topic", "Partition", "Now", "Wanted", "Folder", "State"], rows)
     if words & {"different", "unknown"}:
@@ -243,10 +249,10 @@ def verify(
 def list_moves(session: Session) -> None:
     """List moves that are under way."""
     with session.admin() as admin:
-        found = admin.list_partition_reassignments()
+        reassignments = admin.list_partition_reassignments()
     session.out.table(
         ["Topic", "Partition", "Replicas", "Adding", "Removing"],
-        [(*item, *move) for item, move in sorted(found.items())],
+        [(*item, *move) for item, move in sorted(reassignments.items())],
         empty="nothing moves",
     )
 
@@ -281,12 +287,12 @@ def cancel(
 def _assignments(admin: "Admin") -> tuple[dict[TopicPartition, tuple[int, ...]], list[str]]:
     """The brokers of every partition, and which topics are internal."""
     described = admin.describe_topics(admin.list_topics(include_internal=True)).values()
-    found = {
+    result = {
         TopicPartition(topic.name, partition.partition): partition.replicas
         for topic in described
         for partition in topic.partitions
     }
-    return found, [topic.name for topic in described if topic.is_internal]
+    return result, [topic.name for topic in described if topic.is_internal]
 
 
 def _broker_ids(text: str) -> list[int]:

@@ -72,12 +72,12 @@ def offsets(
     with session.admin() as admin:
         partitions = _partitions(admin, topics, internal)
         if spec is not None:
-            found = admin.list_offsets(dict.fromkeys(partitions, spec), isolation_level=level)
+            result = admin.list_offsets(dict.fromkeys(partitions, spec), isolation_level=level)
             session.out.table(
                 ["Topic", "Partition", "Offset", "Timestamp"],
                 [
                     (*item, _offset(at.offset), moment(at.timestamp))
-                    for item, at in sorted(found.items())
+                    for item, at in sorted(result.items())
                 ],
                 document=[
                     {
@@ -87,7 +87,7 @@ def offsets(
                         "timestamp": _offset(at.timestamp),
                         "leader_epoch": at.leader_epoch,
                     }
-                    for item, at in sorted(found.items())
+                    for item, at in sorted(result.items())
                 ],
                 empty="there are no such partitions",
             )

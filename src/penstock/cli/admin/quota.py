@@ -51,9 +51,9 @@ def describe(
 
     wanted = entity(user, client_id, ip, user_defaults, client_defaults, ip_defaults)
     with session.admin() as admin:
-        found = admin.describe_client_quotas(ClientQuotaFilter(*wanted, strict=strict))
+        result = admin.describe_client_quotas(ClientQuotaFilter(*wanted, strict=strict))
     rows = []
-    for entry, quotas in sorted(found.items(), key=lambda item: str(item[0])):
+    for entry, quotas in sorted(result.items(), key=lambda item: str(item[0])):
         for name, value in sorted(quotas.items()):
             rows.append((entry.user, entry.client_id, entry.ip, name, _number(value)))
     session.out.table(
@@ -132,14 +132,14 @@ def entity(
     ):
         if given is not None and default:
             raise UsageError(f"choose one of {name} and {option}")
-    found = ClientQuotaEntity(
+    result = ClientQuotaEntity(
         Quota.DEFAULT if user_defaults else user,
         Quota.DEFAULT if client_defaults else client_id,
         Quota.DEFAULT if ip_defaults else ip,
     )
-    if found.ip is not None and (found.user is not None or found.client_id is not None):
+    if result.ip is not None and (result.user is not None or result.client_id is not None):
         raise UsageError("quotas of addresses stand alone: leave --user and --client-id away")
-    return found
+    return result
 
 
 def _number(value: float) -> int | float:

@@ -156,14 +156,14 @@ def progress_of(
 ) -> dict[TopicPartition, str]:
     """How far each partition is: `complete`, `in progress`, `different` or `unknown`."""
     under_way = set(moving)
-    found: dict[TopicPartition, str] = {}
+    result: dict[TopicPartition, str] = {}
     for partition, wanted in sorted(target.items()):
         if partition in under_way:
-            found[partition] = "in progress"
+            result[partition] = "in progress"
         elif partition not in current:
-            found[partition] = "unknown"
+            result[partition] = "unknown"
         elif tuple(current[partition]) == tuple(wanted):
-            found[partition] = "complete"
+            result[partition] = "complete"
         else:
-            found[partition] = "different"
-    return found
+            result[partition] = "different"
+    return result

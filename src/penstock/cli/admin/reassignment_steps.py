@@ -34,7 +34,7 @@ def folder_moves(moves: Mapping[TopicPartition, Move]) -> "dict[TopicPartitionRe
 
 def ask_for_folders(
     admin: "Admin",
-    folders: "Mapping[TopicPartitionReplica, str]",
+    directories: "Mapping[TopicPartitionReplica, str]",
     before: Mapping[TopicPartition, tuple[int, ...]],
     *,
     coming: bool,
@@ -43,9 +43,9 @@ def ask_for_folders(
     from penstock.client.admin import AdminError
 
     some = {
-        folder: path
-        for folder, path in folders.items()
-        if (folder.broker_id not in before[TopicPartition(folder.topic, folder.partition)])
+        directory: path
+        for directory, path in directories.items()
+        if (directory.broker_id not in before[TopicPartition(directory.topic, directory.partition)])
         == coming
     }
     if not some:
@@ -60,27 +60,27 @@ def ask_for_folders(
 
 
 def folder_states(
-    admin: "Admin", folders: "Mapping[TopicPartitionReplica, str]"
+    admin: "Admin", directories: "Mapping[TopicPartitionReplica, str]"
 ) -> "list[tuple[TopicPartitionReplica, str, str]]":
     """How far each copy is on its way: `complete`, `in progress` or `different`."""
-    if not folders:
+    if not directories:
         return []
-    found = admin.describe_replica_log_dirs(folders)
+    dirs = admin.describe_replica_log_dirs(directories)
     states = []
-    for folder, path in sorted(folders.items()):
-        where = found[folder]
+    for directory, path in sorted(directories.items()):
+        where = dirs[directory]
         if where.future == path:
             state = "in progress"
         else:
             state = "complete" if where.current == path else "different"
-        states.append((folder, path, state))
+        states.append((directory, path, state))
     return states
 
 
 def throttle_changes(
     who: Throttles,
     rate: int | None,
-    folders: "Collection[TopicPartitionReplica]",
+    directories: "Collection[TopicPartitionReplica]",
     folder_rate: int | None,
 ) -> "dict[ConfigResource, list[ConfigOp]]":
     """The settings that slow a move down to so many bytes a second; None is not at all."""
@@ -98,7 +98,7 @@ def throttle_changes(
                 ConfigOp(name, str(rate)) for name in BROKER_RATES
             ]
     if folder_rate is not None:
-        for broker in sorted({folder.broker_id for folder in folders}):
+        for broker in sorted({directory.broker_id for directory in directories}):
             resource = ConfigResource(ConfigResourceType.BROKER, str(broker))
             changes.setdefault(resource, []).append(ConfigOp(FOLDER_RATE, str(folder_rate)))
     return changes
@@ -114,12 +114,12 @@ def take_throttles_away(admin: "Admin", topics: Collection[str]) -> None:
     for node in admin.describe_cluster().nodes:
         resource = ConfigResource(ConfigResourceType.BROKER, str(node.id))
         wanted[resource] = (*BROKER_RATES, FOLDER_RATE)
-    found = admin.describe_configs(wanted)
+    configs = admin.describe_configs(wanted)
     changes = {
         resource: [
             ConfigOp(name, None, ConfigOpType.DELETE)
             for name in names
-            if name in found[resource] and found[resource][name].is_dynamic
+            if name in configs[resource] and configs[resource][name].is_dynamic
         ]
         for resource, names in wanted.items()
     }

@@ -96,8 +96,8 @@ def _wanted(rule: Rule, partition: TopicPartition, bounds: Bounds) -> tuple[int,
 
 def parse_duration_ms(text: str) -> int:
     """An ISO 8601 duration of days to seconds, such as P7D, PT1H30M, P1DT12H."""
-    found = _DURATION.fullmatch(text.strip())
-    parts = {} if found is None else found.groupdict()
+    match = _DURATION.fullmatch(text.strip())
+    parts = {} if match is None else match.groupdict()
     sign = parts.pop("sign", None)
     given = {name: float(value) for name, value in parts.items() if value is not None}
     if not given or text.rstrip().upper().endswith("T"):
@@ -134,7 +134,7 @@ def parse_csv(text: str, groups: list[str], source: str) -> dict[str, dict[Topic
 
     Lines without a group are for the one group that is meant.
     """
-    found: dict[str, dict[TopicPartition, int]] = {}
+    result: dict[str, dict[TopicPartition, int]] = {}
     for number, row in enumerate(csv.reader(StringIO(text)), 1):
         if not row or row in (["topic", "partition", "offset"], _LONG_HEAD):
             continue
@@ -145,11 +145,11 @@ def parse_csv(text: str, groups: list[str], source: str) -> dict[str, dict[Topic
             raise UsageError(f"{where}: with several groups each line must begin with its group")
         group, topic, partition, offset = row if len(row) == 4 else (groups[0], *row)
         try:
-            of_group = found.setdefault(group, {})
+            of_group = result.setdefault(group, {})
             of_group[TopicPartition(topic, int(partition))] = int(offset)
         except ValueError:
             raise UsageError(f"{where}: partition and offset must be whole numbers") from None
-    return found
+    return result
 
 
 _LONG_HEAD = ["group", "topic", "partition", "offset"]

@@ -376,4 +376,4 @@ def _existing(
     admin: "Admin", words: list[str], if_exists: bool, *, internal: bool = False
 ) -> list[str]:
     chosen = chosen_topics(admin, words, internal=internal, must_match=not if_exists)
-    return [name for name, found in chosen.items() if found is not None or not if_exists]
+    return [name for name, result in chosen.items() if result is not None or not if_exists]

@@ -47,10 +47,10 @@ def configs_of(admin: "Admin", topics: Sequence[str]) -> Configs:
     if not resources:
         return {}
     try:
-        found = admin.describe_configs(resources)
+        result = admin.describe_configs(resources)
     except AdminError as error:
-        found = error.results
-    return {resource.name: settings for resource, settings in found.items()}
+        result = error.results
+    return {resource.name: settings for resource, settings in result.items()}
 
 
 def overrides_of(settings: "Mapping[str, ConfigEntry]") -> dict[str, str | None]:

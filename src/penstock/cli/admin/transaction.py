@@ -65,7 +65,7 @@ def list_transactions(
     from penstock.client.admin import TransactionState
 
     with session.admin() as admin:
-        found = admin.list_transactions(
+        transactions = admin.list_transactions(
             states=[TransactionState[item.name] for item in state or []],
             producer_ids=producer_id or [],
             running_longer_than_ms=duration,
@@ -73,7 +73,7 @@ def list_transactions(
         )
     rows = [
         (item.transactional_id, coordinator, item.producer_id, item.state)
-        for coordinator, listed in found.items()
+        for coordinator, listed in transactions.items()
         for item in listed
     ]
     session.out.table(
@@ -97,15 +97,15 @@ def describe(
 ) -> None:
     """Show the state of transactional ids, and the partitions of open transactions."""
     with session.admin() as admin:
-        found = admin.describe_transactions(ids)
+        transactions = admin.describe_transactions(ids)
     now_ms = int(time.time() * 1000)
     columns = ["Transactional id", "Coordinator", "Producer id", "Epoch", "State", "Timeout ms"]
     session.out.table(
         [*columns, "Started", "Duration ms", "Partitions"],
-        [(name, *_description(item, now_ms)) for name, item in found.items()],
+        [(name, *_description(item, now_ms)) for name, item in transactions.items()],
         document=[
             {"transactional_id": name} | item._asdict() | {"duration_ms": _duration(item, now_ms)}
-            for name, item in found.items()
+            for name, item in transactions.items()
         ],
     )
 
@@ -136,18 +136,18 @@ def producers(
     """Show the producers that a partition knows: kafka-transactions.sh describe-producers."""
     with session.admin() as admin:
         chosen = _partitions(admin, partitions, None)
-        found = admin.describe_producers(chosen, broker_id=broker)
+        result = admin.describe_producers(chosen, broker_id=broker)
     columns = ["Topic", "Partition", "Producer id", "Producer epoch", "Last sequence"]
     session.out.table(
         [*columns, "Last timestamp", "Coordinator epoch", "Transaction start offset"],
         [
             (*item, *_producer(state, moment(state.last_timestamp)))
-            for item, states in sorted(found.items())
+            for item, states in sorted(result.items())
             for state in states
         ],
         document=[
             {"topic": item.topic, "partition": item.partition} | state._asdict()
-            for item, states in sorted(found.items())
+            for item, states in sorted(result.items())
             for state in states
         ],
         empty="no producer is known there",
@@ -283,15 +283,15 @@ def find_hanging(
     now_ms = int(time.time() * 1000)
     with session.admin() as admin:
         chosen = _partitions(admin, partitions, broker)
-        found: list[OpenTransaction] = []
+        result: list[OpenTransaction] = []
         with session.out.progress("looking", len(chosen)) as step:
             for start in range(0, len(chosen), _BATCH):
                 some = chosen[start : start + _BATCH]
                 states = admin.describe_producers(some, broker_id=broker)
-                found += candidates(states, now_ms, max_timeout * 60_000)
+                result += candidates(states, now_ms, max_timeout * 60_000)
                 step(len(some))
-        if found:
-            wanted = {item.producer.producer_id for item in found}
+        if result:
+            wanted = {item.producer.producer_id for item in result}
             listed = admin.list_transactions(producer_ids=wanted).values()
             ids = {item.producer_id: item.transactional_id for some in listed for item in some}
             try:
@@ -301,10 +301,10 @@ def find_hanging(
                 if any(code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND for code in others):
                     raise
                 described = error.results
-            found = hanging(found, ids, described)
+            result = hanging(result, ids, described)
     columns = ["Topic", "Partition", "Producer id", "Producer epoch", "Coordinator epoch"]
     rows = []
-    for entry in found:
+    for entry in result:
         state = entry.producer
         who = (*entry.partition, state.producer_id, state.producer_epoch, state.coordinator_epoch)
         minutes = (now_ms - state.last_timestamp) // 60_000

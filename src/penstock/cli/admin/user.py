@@ -97,8 +97,8 @@ def delete(
         if mechanism:
             chosen = [ScramMechanism[item.name] for item in dict.fromkeys(mechanism)]
         else:
-            found = admin.describe_user_scram_credentials([user])
-            chosen = [item.mechanism for item in found[user]]
+            credentials = admin.describe_user_scram_credentials([user])
+            chosen = [item.mechanism for item in credentials[user]]
         names = [item.mechanism_name for item in chosen]
         session.confirm(
             f"Take {count_of(len(names), 'login')} of user {user} away: {', '.join(names)}?",
@@ -113,12 +113,12 @@ def delete(
 
 def _print(session: Session, users: list[str] | None) -> None:
     with session.admin() as admin:
-        found = admin.describe_user_scram_credentials(users)
+        credentials = admin.describe_user_scram_credentials(users)
     session.out.table(
         ["User", "Mechanism", "Iterations"],
         [
             (user, info.mechanism.mechanism_name, info.iterations)
-            for user, infos in sorted(found.items())
+            for user, infos in sorted(credentials.items())
             for info in infos
         ],
         empty="no user has a password",

@@ -150,14 +150,14 @@ def _one_decoder(choices: dict[str, tuple[bool, Decoder]]) -> Decoder | None:
     return choices[chosen[0]][1] if chosen else None
 
 
-def _print_all(found: Iterable[FoundItem], *, as_json: bool) -> int:
+def _print_all(result: Iterable[FoundItem], *, as_json: bool) -> int:
     if isinstance(sys.stdout, TextIOWrapper):
         # A key may hold what the terminal's encoding lacks.
         sys.stdout.reconfigure(errors="backslashreplace")
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     style = _coloured if colour else plain
     code = 0
-    for path, item in found:
+    for path, item in result:
         if item.kind == ERROR:
             code = EXIT_ERROR
             reason = escape(str(item.fields["error"]))

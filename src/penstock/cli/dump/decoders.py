@@ -111,24 +111,24 @@ def to_value(part: Struct, version: int) -> dict[str, Value]:
     """The fields that a message has in a version, under Kafka's names."""
     said: dict[str, Value] = {}
     for field in fields_of(type(part)):
-        found = getattr(part, field.name)
-        if version in field.versions and (field.tag is None or found != field.default):
-            said[_camel_case(field.name)] = _plain(found, version)
+        result = getattr(part, field.name)
+        if version in field.versions and (field.tag is None or result != field.default):
+            said[_camel_case(field.name)] = _plain(result, version)
     return said
 
 
-def _plain(found: object, version: int) -> Value:
-    match found:
+def _plain(result: object, version: int) -> Value:
+    match result:
         case None | bool() | int() | str() | bytes():
-            return found
+            return result
         case UUID():
-            return uuid_text(found)
+            return uuid_text(result)
         case list():
-            return [_plain(item, version) for item in found]
+            return [_plain(item, version) for item in result]
         case Struct():
-            return to_value(found, version)
+            return to_value(result, version)
         case _:
-            return str(found)
+            return str(result)
 
 
 def _camel_case(name: str) -> str:
@@ -147,9 +147,9 @@ def _schemas(*modules: ModuleType) -> dict[int, _Schema]:
 
 def _messages(modules: tuple[ModuleType, ...]) -> Iterator[type[Message]]:
     for module in modules:
-        for found in vars(module).values():
-            if isinstance(found, type) and issubclass(found, Message) and found is not Message:
-                yield found
+        for result in vars(module).values():
+            if isinstance(result, type) and issubclass(result, Message) and result is not Message:
+                yield result
 
 
 _CONSUMER_OFFSETS = _schemas(offsets, classic_group, consumer_group, share_group, streams_group)

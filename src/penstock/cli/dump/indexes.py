@@ -186,11 +186,11 @@ class _Walk:
         """The first batch that ends at or after the offset."""
         if offset < self._offset:
             self._position = 0
-        found = find_batch(self._log, self._position, self._size, offset)
-        if found is None:
+        batch = find_batch(self._log, self._position, self._size, offset)
+        if batch is None:
             return None
-        self._position, self._offset = found.position, offset
-        return _header(self._log, found.position)
+        self._position, self._offset = batch.position, offset
+        return _header(self._log, batch.position)
 
     def bytes_of(self, header: BatchHeader) -> bytes:
         """The whole batch that was found last."""
@@ -207,8 +207,8 @@ def _entries(
     waiting = 0
     for position in range(0, size, step):
         data = file.read_at(position, min(step, size - position))
-        for found in entry.iter_unpack(data[: len(data) - len(data) % entry.size]):
-            if sparse and found == empty:
+        for result in entry.iter_unpack(data[: len(data) - len(data) % entry.size]):
+            if sparse and result == empty:
                 waiting += 1
                 continue
             # Zeros between entries are entries, and wrong ones; only those at the end are none.
@@ -217,7 +217,7 @@ def _entries(
                 yield empty
             waiting = 0
             count.entries += 1
-            yield found
+            yield result
     # A batch that has timestamp 0 and the base offset alone makes an entry of zeros.
     if waiting == 1 and entry is TIME_ENTRY and not count.entries:
         count.entries, waiting = 1, 0

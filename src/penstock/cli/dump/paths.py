@@ -168,10 +168,10 @@ def _check_sanity(path: str, name: FileName) -> Iterator[Item]:
 
 def _log_beside(path: str, name: FileName) -> OsFile | None:
     """The log file that an index belongs to: of the same state if there is one, else the plain."""
-    folder = os.path.dirname(path) or "."
+    directory = os.path.dirname(path) or "."
     for suffix in (name.suffix, ""):
         try:
-            return _open(segment_path(folder, name.base_offset, LOG_SUFFIX, suffix))
+            return _open(segment_path(directory, name.base_offset, LOG_SUFFIX, suffix))
         except FileNotFoundError:
             continue
     return None

@@ -56,15 +56,15 @@ def dump_segment(file: File, base_offset: int, options: SegmentOptions) -> Itera
     batches = scan_batches(file, 0, size)
     while True:
         try:
-            found = next(batches, None)
+            result = next(batches, None)
         except CorruptRecordError as error:
             if walk.end + HEADER_SIZE <= limit or limit == size:
                 yield _broken_off(file, walk.end, size, error)
                 walk.problems += 1
             break
-        if found is None or found.position + found.header.size > limit:
+        if result is None or result.position + result.header.size > limit:
             break
-        yield from walk.batch(found, options)
+        yield from walk.batch(result, options)
     if limit < size:
         yield note(f"stopped before byte {limit} (--max-bytes); the file has {size} bytes")
     yield walk.summary()
@@ -104,32 +104,32 @@ class _Walk:
         self._counted = True
         self._gaps = 0
 
-    def batch(self, found: ScannedBatch, options: SegmentOptions) -> Iterator[Item]:
-        header = found.header
+    def batch(self, result: ScannedBatch, options: SegmentOptions) -> Iterator[Item]:
+        header = result.header
         reason = ""
         try:
-            verify_at(found.data, found.start, header)
+            verify_at(result.data, result.start, header)
             codec = header.compression.codec_name
         except CorruptRecordError as error:
             reason = error.message
             codec = _codec_name(header)
-        yield Item(BATCH, _batch_fields(found, codec, is_valid=not reason))
+        yield Item(BATCH, _batch_fields(result, codec, is_valid=not reason))
         if reason:
-            yield self._problem(f"corrupt batch: {reason}", found)
+            yield self._problem(f"corrupt batch: {reason}", result)
         elif header.last_offset < (self._next_offset or self._base_offset):
             yield self._problem(
                 f"the batch ends at offset {header.last_offset}, where offsets from "
                 f"{self._next_offset or self._base_offset} on are due",
-                found,
+                result,
             )
         if options.records and not reason:
-            yield from self._deep(found, options)
+            yield from self._deep(result, options)
         else:
             self._shallow(header)
         self._next_offset = header.next_offset
         self._last_offset = header.last_offset
         self._batches += 1
-        self.end = found.position + header.size
+        self.end = result.position + header.size
 
     def _shallow(self, header: BatchHeader) -> None:
         if header.magic < MAGIC and header.attributes & CODEC_MASK:
@@ -140,15 +140,15 @@ class _Walk:
         if self._next_offset not in (None, header.base_offset):
             self._gaps += 1
 
-    def _deep(self, found: ScannedBatch, options: SegmentOptions) -> Iterator[Item]:
-        header = found.header
+    def _deep(self, result: ScannedBatch, options: SegmentOptions) -> Iterator[Item]:
+        header = result.header
         try:
             # Only v2 batches have the header that read_records wants to be spared.
             records = read_records(
-                found.data, found.start, header if header.magic == MAGIC else None
+                result.data, result.start, header if header.magic == MAGIC else None
             )
         except KafkaError as error:
-            yield self._problem(f"its records cannot be read: {error.message}", found)
+            yield self._problem(f"its records cannot be read: {error.message}", result)
             return
         self._records += len(records)
         due = self._next_offset
@@ -156,19 +156,19 @@ class _Walk:
             if due is not None and record.offset != due:
                 self._gaps += 1
             due = record.offset + 1
-            yield from self._record(found, record, options)
+            yield from self._record(result, record, options)
 
     def _record(
-        self, found: ScannedBatch, record: Record, options: SegmentOptions
+        self, result: ScannedBatch, record: Record, options: SegmentOptions
     ) -> Iterator[Item]:
-        header = found.header
+        header = result.header
         fields: dict[str, Value] = {}
         failure = ""
         if options.metadata:
             fields |= _record_fields(header, record)
             if header.is_control:
                 try:
-                    fields |= _control_fields(found, record)
+                    fields |= _control_fields(result, record)
                 except KafkaError as error:
                     failure = f"no control record: {error.message}"
         if options.data and not header.is_control:
@@ -187,9 +187,9 @@ class _Walk:
             self.problems += 1
             yield problem(failure, offset=record.offset)
 
-    def _problem(self, reason: str, found: ScannedBatch) -> Item:
+    def _problem(self, reason: str, result: ScannedBatch) -> Item:
         self.problems += 1
-        return problem(reason, position=found.position, size=found.header.size)
+        return problem(reason, position=result.position, size=result.header.size)
 
     def summary(self) -> Item:
         return Item(
@@ -205,8 +205,8 @@ class _Walk:
         )
 
 
-def _batch_fields(found: ScannedBatch, codec: str, *, is_valid: bool) -> dict[str, Value]:
-    header = found.header
+def _batch_fields(result: ScannedBatch, codec: str, *, is_valid: bool) -> dict[str, Value]:
+    header = result.header
     fields: dict[str, Value]
     if header.magic >= MAGIC:
         fields = {
@@ -225,19 +225,19 @@ def _batch_fields(found: ScannedBatch, codec: str, *, is_valid: bool) -> dict[st
     else:
         fields = {"offset": header.last_offset}
     return fields | {
-        "position": found.position,
+        "position": result.position,
         "timestampType": _timestamp_type(header),
         "maxTimestamp": header.max_timestamp,
         "size": header.size,
         "magic": header.magic,
         "compresscodec": codec,
-        "crc": header.crc if header.magic >= MAGIC else _old_crc(found),
+        "crc": header.crc if header.magic >= MAGIC else _old_crc(result),
         "isvalid": is_valid,
     }
 
 
-def _old_crc(found: ScannedBatch) -> int:
-    return int.from_bytes(found.bytes[LOG_OVERHEAD : LOG_OVERHEAD + 4], "big")
+def _old_crc(result: ScannedBatch) -> int:
+    return int.from_bytes(result.bytes[LOG_OVERHEAD : LOG_OVERHEAD + 4], "big")
 
 
 def _record_fields(header: BatchHeader, record: Record) -> dict[str, Value]:
@@ -257,9 +257,9 @@ def _record_fields(header: BatchHeader, record: Record) -> dict[str, Value]:
     return fields
 
 
-def _control_fields(found: ScannedBatch, record: Record) -> dict[str, Value]:
+def _control_fields(result: ScannedBatch, record: Record) -> dict[str, Value]:
     control_type = read_control_type(record.key)
-    marker = read_end_txn_marker(found.data, found.start, found.header)
+    marker = read_end_txn_marker(result.data, result.start, result.header)
     if marker.ends_transaction:
         return {"endTxnMarker": control_type.name, "coordinatorEpoch": marker.coordinator_epoch}
     return {"controlType": f"{control_type.name}({control_type.value})"}

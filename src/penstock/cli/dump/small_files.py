@@ -74,7 +74,7 @@ def _partition_metadata(data: bytes, path: str) -> Iterator[Item]:
 def _meta_properties(data: bytes, path: str) -> Iterator[Item]:
     decode_meta_properties(data, path)
     properties = parse_properties(data.decode("latin-1"))
-    yield Item(ENTRY, {name: found.value for name, found in sorted(properties.items())})
+    yield Item(ENTRY, {name: result.value for name, result in sorted(properties.items())})
 
 
 def _clean_shutdown(data: bytes, path: str) -> Iterator[Item]:

@@ -38,17 +38,17 @@ class Latencies:
         """For each, the time that so many percent of the records have taken at most."""
         pairs = sorted(zip(self._times, self._counts, strict=True))
         total = self.records
-        found = {}
+        result = {}
         for percent in wanted:
             rank = math.ceil(total * percent / 100)
             seen = 0
-            found[percent] = math.nan
+            result[percent] = math.nan
             for pair, count in pairs:
                 seen += count
                 if seen >= rank:
-                    found[percent] = pair
+                    result[percent] = pair
                     break
-        return found
+        return result
 
 
 class Pace:
@@ -79,10 +79,10 @@ def rates(records: int, size: int, seconds: float) -> dict[str, float]:
 
 def latency_fields(latencies: Latencies) -> dict[str, float | None]:
     """Average, largest and percentiles under the names that are printed; None for no records."""
-    found = {"average": latencies.average(), "max": latencies.largest()}
+    result = {"average": latencies.average(), "max": latencies.largest()}
     for percent, percentile in latencies.percentiles().items():
-        found[f"p{percent:g}"] = percentile
-    return {f"latency_ms_{name}": _or_none(item) for name, item in found.items()}
+        result[f"p{percent:g}"] = percentile
+    return {f"latency_ms_{name}": _or_none(item) for name, item in result.items()}
 
 
 def _or_none(value: float) -> float | None:

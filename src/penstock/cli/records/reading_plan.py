@@ -88,7 +88,7 @@ def start_offsets(
     at_time: Mapping[TopicPartition, int | None],
 ) -> dict[TopicPartition, int]:
     """The first offset to read of each partition, never outside of what it has."""
-    found = {}
+    result = {}
     for partition, low in beginnings.items():
         high = ends[partition]
         match start.kind:
@@ -103,13 +103,13 @@ def start_offsets(
                 wanted = high if later is None else later
             case _:
                 wanted = high
-        found[partition] = min(max(wanted, low), high)
-    return found
+        result[partition] = min(max(wanted, low), high)
+    return result
 
 
 def parse_partitions(words: Iterable[str]) -> set[int]:
     """Partitions such as 0, 2-4 or 0,2-4."""
-    found: set[int] = set()
+    result: set[int] = set()
     for word in ",".join(words).split(","):
         low, dash, high = word.strip().partition("-")
         if not (low.isdecimal() and low.isascii()) or (dash and not high.isdecimal()):
@@ -117,15 +117,15 @@ def parse_partitions(words: Iterable[str]) -> set[int]:
         last = int(high) if dash else int(low)
         if last < int(low) or last - int(low) > 100_000:
             raise UsageError(f"-p {word}: the range makes no sense")
-        found.update(range(int(low), last + 1))
-    return found
+        result.update(range(int(low), last + 1))
+    return result
 
 
 def chosen_partitions(
     counts: Mapping[str, int], numbers: Collection[int] | None
 ) -> list[TopicPartition]:
     """Those of all topics that are wanted. UsageError where a topic does not have one of them."""
-    found = []
+    result = []
     for topic, count in counts.items():
         missing = [number for number in numbers or () if number >= count]
         if missing:
@@ -134,5 +134,5 @@ def chosen_partitions(
                 f"{min(missing)}"
             )
         wanted = range(count) if numbers is None else sorted(numbers)
-        found += [TopicPartition(topic, item) for item in wanted]
-    return found
+        result += [TopicPartition(topic, item) for item in wanted]
+    return result

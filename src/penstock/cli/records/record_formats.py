@@ -39,14 +39,14 @@ def unescaped(text: str) -> bytes:
     return _ESCAPE.sub(_escape, text.encode(errors="surrogateescape"))
 
 
-def _escape(found: re.Match[bytes]) -> bytes:
-    if found["hex"] is not None:
-        return bytes([int(found["hex"], 16)])
-    if found["octal"] is not None:
-        return bytes([int(found["octal"], 8) & 0xFF])
-    if found["number"] is not None:
-        return bytes([int(found["number"]) & 0xFF])
-    return _LETTERS.get(found["one"], found["one"])
+def _escape(result: re.Match[bytes]) -> bytes:
+    if result["hex"] is not None:
+        return bytes([int(result["hex"], 16)])
+    if result["octal"] is not None:
+        return bytes([int(result["octal"], 8) & 0xFF])
+    if result["number"] is not None:
+        return bytes([int(result["number"]) & 0xFF])
+    return _LETTERS.get(result["one"], result["one"])
 
 
 # --- Format strings
@@ -226,8 +226,8 @@ def _unpacker(letters: str) -> Decoder:
                 size = struct.calcsize(letter)
                 if size > left:
                     raise ValueError(f"{left} bytes are left, but {letter} needs {size}")
-                (found,) = struct.unpack_from(order + letter, data, position)
-                out.append(found if isinstance(found, bytes) else b"%d" % found)
+                (result,) = struct.unpack_from(order + letter, data, position)
+                out.append(result if isinstance(result, bytes) else b"%d" % result)
                 position += size
         return b"".join(out)
 

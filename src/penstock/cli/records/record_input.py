@@ -136,8 +136,8 @@ def _of_lines(source: str, first: int, lines: list[bytes], reading: Reading) -> 
     keys: list[bytes | None] = []
     values: list[bytes] = []
     for index, line in enumerate(lines):
-        key, found, value = line.partition(separator)
-        if found:
+        key, result, value = line.partition(separator)
+        if result:
             keys.append(key)
             values.append(value)
         elif reading.key_optional or reading.key is not None:
@@ -185,16 +185,16 @@ def _decoded(
     if encoding is Encoding.RAW:
         return data
     decode = decoding(encoding)
-    found: list[bytes | None] = []
+    result: list[bytes | None] = []
     for item in data:
         try:
-            found.append(None if item is None else decode(item))
+            result.append(None if item is None else decode(item))
         except ValueError as error:
             raise InputError(
-                f"{source}, {unit} {first + len(found)}: the {what} is not {encoding.value}: "
+                f"{source}, {unit} {first + len(result)}: the {what} is not {encoding.value}: "
                 f"{error}"
             ) from None
-    return found
+    return result
 
 
 # --- Sizes
@@ -363,9 +363,9 @@ def _headers(given: object) -> Headers:
         pairs = list(zip(given[::2], given[1::2], strict=True))
     else:
         raise ValueError('"headers" are pairs: [["name", "value"]], or an object')
-    found: list[tuple[str, bytes | None]] = []
+    result: list[tuple[str, bytes | None]] = []
     for name, value in pairs:
         if not isinstance(name, str):
             raise ValueError(f"a header's name is text, not {name!r}")
-        found.append((name, json_bytes(value)))
-    return tuple(found)
+        result.append((name, json_bytes(value)))
+    return tuple(result)

@@ -124,8 +124,8 @@ class Reader:
         ends = consumer.end_offsets(partitions)
         times = {}
         if start.kind is StartKind.TIME:
-            found = consumer.offsets_for_times(dict.fromkeys(partitions, start.number))
-            times = {item: None if at is None else at.offset for item, at in found.items()}
+            result = consumer.offsets_for_times(dict.fromkeys(partitions, start.number))
+            times = {item: None if at is None else at.offset for item, at in result.items()}
         offsets = start_offsets(start, beginnings, ends, times)
         consumer.assign(partitions)
         for partition, at in offsets.items():

@@ -21,30 +21,30 @@ ANN = Who(allow=["User:ann"])
 NO_ROLES = Roles()
 
 
-def pairs(found: list[AclBinding]) -> set[tuple[str, str, str, str]]:
+def pairs(result: list[AclBinding]) -> set[tuple[str, str, str, str]]:
     return {
         (item.resource_type.name, item.resource_name, item.pattern_type.name, item.operation.name)
-        for item in found
+        for item in result
     }
 
 
 def test_every_principal_host_and_operation() -> None:
     who = Who(["User:a", "User:b"], ["User:c"], ["10.0.0.1"], [])
-    found = bindings(Resources(topics=["t"]), LITERAL, who, [READ, WRITE], NO_ROLES)
-    assert len(found) == 6
-    assert AclBinding(TOPIC, "t", LITERAL, "User:a", "10.0.0.1", READ, ALLOW) in found
-    assert AclBinding(TOPIC, "t", LITERAL, "User:c", "*", WRITE, DENY) in found
+    result = bindings(Resources(topics=["t"]), LITERAL, who, [READ, WRITE], NO_ROLES)
+    assert len(result) == 6
+    assert AclBinding(TOPIC, "t", LITERAL, "User:a", "10.0.0.1", READ, ALLOW) in result
+    assert AclBinding(TOPIC, "t", LITERAL, "User:c", "*", WRITE, DENY) in result
 
 
 def test_without_operations_all_are_meant() -> None:
-    found = bindings(Resources(groups=["g"]), PREFIXED, ANN, [], NO_ROLES)
-    assert pairs(found) == {("GROUP", "g", "PREFIXED", "ALL")}
+    result = bindings(Resources(groups=["g"]), PREFIXED, ANN, [], NO_ROLES)
+    assert pairs(result) == {("GROUP", "g", "PREFIXED", "ALL")}
 
 
 def test_what_a_producer_needs() -> None:
     resources = Resources(topics=["t"], transactional_ids=["x"])
-    found = bindings(resources, PREFIXED, ANN, [], Roles(producer=True, idempotent=True))
-    assert pairs(found) == {
+    result = bindings(resources, PREFIXED, ANN, [], Roles(producer=True, idempotent=True))
+    assert pairs(result) == {
         ("TOPIC", "t", "PREFIXED", "WRITE"),
         ("TOPIC", "t", "PREFIXED", "DESCRIBE"),
         ("TOPIC", "t", "PREFIXED", "CREATE"),
@@ -56,13 +56,13 @@ def test_what_a_producer_needs() -> None:
 
 def test_what_a_consumer_needs_and_both() -> None:
     resources = Resources(topics=["t"], groups=["*"])
-    found = bindings(resources, PREFIXED, ANN, [], Roles(consumer=True))
+    result = bindings(resources, PREFIXED, ANN, [], Roles(consumer=True))
     consumer = {
         ("TOPIC", "t", "PREFIXED", "READ"),
         ("TOPIC", "t", "PREFIXED", "DESCRIBE"),
         ("GROUP", "*", "LITERAL", "READ"),
     }
-    assert pairs(found) == consumer
+    assert pairs(result) == consumer
     both = bindings(resources, PREFIXED, ANN, [], Roles(producer=True, consumer=True))
     assert len(both) == len(pairs(both)) == 5
     assert consumer < pairs(both)

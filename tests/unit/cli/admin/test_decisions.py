@@ -60,10 +60,10 @@ def test_transactions_that_are_old_enough() -> None:
 
 def test_transactions_that_no_coordinator_ends() -> None:
     """P4: those whose coordinator does not know of the partition."""
-    found = [OpenTransaction(A0, producer(number, 0)) for number in (1, 2, 3, 4)]
+    result = [OpenTransaction(A0, producer(number, 0)) for number in (1, 2, 3, 4)]
     known = TransactionDescription(0, TransactionState.ONGOING, 1, 0, 60_000, 0, (A0,))
     elsewhere = known._replace(partitions=(A1,))
-    kept = hanging(found, {1: "x", 2: "y", 3: "gone"}, {"x": known, "y": elsewhere})
+    kept = hanging(result, {1: "x", 2: "y", 3: "gone"}, {"x": known, "y": elsewhere})
     assert [item.producer.producer_id for item in kept] == [2, 3, 4]
 
 

@@ -126,13 +126,13 @@ def test_settings_that_slow_a_move_down() -> None:
         ConfigOp("leader.replication.throttled.rate", "9"),
         ConfigOp("follower.replication.throttled.rate", "9"),
     ]
-    folder = ConfigOp("replica.alter.log.dirs.io.max.bytes.per.second", "7")
+    directory = ConfigOp("replica.alter.log.dirs.io.max.bytes.per.second", "7")
     assert throttle_changes(who, 9, [TopicPartitionReplica("t", 0, 1)], 7) == {
         topic: [
             ConfigOp("leader.replication.throttled.replicas", "0:0"),
             ConfigOp("follower.replication.throttled.replicas", "0:1"),
         ],
         brokers[0]: rates,
-        brokers[1]: [*rates, folder],
+        brokers[1]: [*rates, directory],
     }
     assert throttle_changes(who, None, [], 7) == {}

@@ -172,15 +172,15 @@ def partition(number: int, leader: int, isr: list[int]) -> MetadataResponseParti
 
 def test_metadata() -> None:
     partitions = [partition(0, 0, [0, 1, 2]), partition(1, -1, []), partition(2, 1, [1])]
-    answer = MetadataResponse(
+    response = MetadataResponse(
         brokers=[MetadataResponseBroker(0, "a", 1)],
         cluster_id="id",
         topics=[MetadataResponseTopic(name="t", partitions=partitions)],
     )
-    found = check_metadata(answer)
-    assert found.status is Status.WARNING
-    assert found.details["offline"] == ["t-1"]
-    assert found.details["under_replicated"] == ["t-2"]
+    result = check_metadata(response)
+    assert result.status is Status.WARNING
+    assert result.details["offline"] == ["t-1"]
+    assert result.details["under_replicated"] == ["t-2"]
     with pytest.raises(Problem, match="no brokers"):
         check_metadata(MetadataResponse())
 
@@ -248,6 +248,6 @@ def test_advertised_listeners(advertised: str, asked: str, code: str, said: str)
     ],
 )
 def test_clocks(stamp: int, skew: int, status: Status) -> None:
-    found = check_clock(stamp, 100, 110)
-    assert found.details["skew_ms"] == skew
-    assert found.status is status
+    result = check_clock(stamp, 100, 110)
+    assert result.details["skew_ms"] == skew
+    assert result.status is status

@@ -146,10 +146,10 @@ def test_classic_group_with_what_its_consumers_said() -> None:
     ("protocol_type", "subscription"), [("connect", SUBSCRIPTION), ("consumer", b"\0")]
 )
 def test_bytes_of_other_protocols_stay_bytes(protocol_type: str, subscription: bytes) -> None:
-    found = members(group(protocol_type, subscription, b""))
-    assert isinstance(found, list)
-    assert found[0]["subscription"] == subscription
-    assert found[0]["assignment"] == b""
+    result = members(group(protocol_type, subscription, b""))
+    assert isinstance(result, list)
+    assert result[0]["subscription"] == subscription
+    assert result[0]["assignment"] == b""
 
 
 def test_consumer_group_of_the_new_protocol() -> None:
@@ -238,6 +238,6 @@ def test_a_record_that_cannot_be_decoded_is_shown_raw(tmp_path: Path) -> None:
     raw, decoded = of_kind(items, "record")
     assert (raw["key"], raw["payload"]) == (b"plain", b"text")
     assert decoded["key"] == {"type": 1, "data": {"group": "g", "topic": "t", "partition": 0}}
-    (found,) = of_kind(items, "problem")
-    assert found["offset"] == 0
-    assert "cannot be decoded" in str(found["problem"])
+    (result,) = of_kind(items, "problem")
+    assert result["offset"] == 0
+    assert "cannot be decoded" in str(result["problem"])

@@ -25,8 +25,8 @@ TOPIC_ID = UUID(bytes=bytes(range(16)))
 
 def blocks(language: str) -> dict[str, str]:
     """The fenced blocks of one language, by what follows the language."""
-    found = re.findall(rf"^```{language} (.+)\n((?:.*\n)*?)```$", DOC.read_text(), re.MULTILINE)
-    return dict(found)
+    result = re.findall(rf"^```{language} (.+)\n((?:.*\n)*?)```$", DOC.read_text(), re.MULTILINE)
+    return dict(result)
 
 
 def bytes_of(lines: str) -> bytes:

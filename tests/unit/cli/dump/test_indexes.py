@@ -44,7 +44,7 @@ def aborted(new_log: Callable[..., WrittenLog]) -> WrittenLog:
 
 
 def reasons(path: Path, options: DumpOptions) -> list[str]:
-    return [str(found["problem"]) for found in of_kind(dump_items(path, options), "problem")]
+    return [str(result["problem"]) for result in of_kind(dump_items(path, options), "problem")]
 
 
 def test_offset_index(indexed: WrittenLog) -> None:
@@ -152,9 +152,9 @@ def test_an_offset_that_is_not_the_batchs(indexed: WrittenLog, options: DumpOpti
     path = indexed.path(".index")
     overwrite(path, 8, pack(">i", 4))
     items = dump_items(path, options)
-    (found,) = of_kind(items, "problem")
-    assert "names another offset than the batch there, which ends at 5" in str(found["problem"])
-    assert found["offset"] == 4
+    (result,) = of_kind(items, "problem")
+    assert "names another offset than the batch there, which ends at 5" in str(result["problem"])
+    assert result["offset"] == 4
     assert of_kind(items, "summary")[0]["problems"] == 1
 
 
@@ -181,8 +181,8 @@ def test_entries_that_do_not_rise(indexed: WrittenLog) -> None:
 def test_zeros_between_entries_are_wrong_entries(indexed: WrittenLog) -> None:
     path = indexed.path(".index")
     overwrite(path, 16, bytes(16))
-    found = reasons(path, VERIFY)
-    assert len(found) == 2
+    result = reasons(path, VERIFY)
+    assert len(result) == 2
     assert of_kind(dump_items(path), "summary")[0]["entries"] == 9
 
 
@@ -206,9 +206,9 @@ def test_a_time_index_entry_whose_offset_is_no_batchs_end(indexed: WrittenLog) -
 
 def test_a_time_index_over_a_broken_log(indexed: WrittenLog) -> None:
     overwrite(indexed.path(".log"), 16, b"\x09")
-    found = reasons(indexed.path(".timeindex"), VERIFY)
-    assert len(found) == 9
-    assert all("the log is broken before it" in reason for reason in found)
+    result = reasons(indexed.path(".timeindex"), VERIFY)
+    assert len(result) == 9
+    assert all("the log is broken before it" in reason for reason in result)
 
 
 @pytest.mark.parametrize(
@@ -250,9 +250,9 @@ def test_a_truncated_index(indexed: WrittenLog, aborted: WrittenLog, kind: str) 
     path = (aborted if kind == ".txnindex" else indexed).path(kind)
     path.write_bytes(path.read_bytes()[:-3])
     items = dump_items(path)
-    (found,) = of_kind(items, "problem")
-    assert "no multiple of" in str(found["problem"])
-    assert found["remainingBytes"] == {".index": 5, ".timeindex": 9, ".txnindex": 31}[kind]
+    (result,) = of_kind(items, "problem")
+    assert "no multiple of" in str(result["problem"])
+    assert result["remainingBytes"] == {".index": 5, ".timeindex": 9, ".txnindex": 31}[kind]
     assert of_kind(items, "entry")
     (sanity,) = reasons(path, SANITY)
     assert "failed the sanity check" in sanity
@@ -271,8 +271,8 @@ def test_an_index_without_its_log_is_shown_unchecked(indexed: WrittenLog) -> Non
     items = dump_items(indexed.path(".index"))
     assert len(of_kind(items, "entry")) == 9
     assert of_kind(items, "problem") == []
-    (found,) = of_kind(items, "note")
-    assert "no log file beside it" in str(found["note"])
+    (result,) = of_kind(items, "note")
+    assert "no log file beside it" in str(result["note"])
 
 
 def test_verification_without_the_log_is_a_problem(indexed: WrittenLog) -> None:

@@ -54,9 +54,9 @@ def test_bytes_are_text_where_they_are_utf8() -> None:
     assert to_text(PATH, item) == "| key: zoë payload: \\xff\\x00"
     line = to_json(PATH, item)
     assert line.isascii()
-    found = json.loads(line)
-    assert found["key"] == "zoë"
-    assert found["payload"] == {"base64": "/wA="}
+    loads = json.loads(line)
+    assert loads["key"] == "zoë"
+    assert loads["payload"] == {"base64": "/wA="}
 
 
 def test_lists_and_what_decoders_say() -> None:

@@ -164,9 +164,9 @@ def test_control_records_of_other_kinds_are_named(tmp_path: Path) -> None:
 def test_a_control_record_without_a_type_is_a_problem(tmp_path: Path) -> None:
     path = tmp_path / f"{0:020d}.log"
     path.write_bytes(build_batch([Record(0, NOW_MS, b"\0", None)], is_control=True))
-    (found,) = of_kind(dump_items(path, DEEP), "problem")
-    assert "no control record" in str(found["problem"])
-    assert found["offset"] == 0
+    (result,) = of_kind(dump_items(path, DEEP), "problem")
+    assert "no control record" in str(result["problem"])
+    assert result["offset"] == 0
 
 
 def test_delete_horizon_and_gaps_of_compaction(tmp_path: Path) -> None:
@@ -262,10 +262,10 @@ def test_a_wrong_crc_is_shown_and_the_next_batch_found(three_batches: Path) -> N
     items = dump_items(three_batches, DEEP)
     assert [batch["isvalid"] for batch in of_kind(items, "batch")] == [True, False, True]
     assert [record["offset"] for record in of_kind(items, "record")] == [0, 1, 4, 5]
-    (found,) = of_kind(items, "problem")
-    assert found["position"] == size
-    assert found["size"] == size
-    assert "CRC" in str(found["problem"])
+    (result,) = of_kind(items, "problem")
+    assert result["position"] == size
+    assert result["size"] == size
+    assert "CRC" in str(result["problem"])
     assert of_kind(items, "summary")[0]["problems"] == 1
 
 
@@ -276,10 +276,10 @@ def test_where_no_batch_is_recognised_the_rest_is_counted(three_batches: Path) -
     three_batches.write_bytes(data)
     items = dump_items(three_batches)
     assert len(of_kind(items, "batch")) == 1
-    (found,) = of_kind(items, "problem")
-    assert found["position"] == size
-    assert found["remainingBytes"] == 2 * size
-    assert "magic is 9" in str(found["problem"])
+    (result,) = of_kind(items, "problem")
+    assert result["position"] == size
+    assert result["remainingBytes"] == 2 * size
+    assert "magic is 9" in str(result["problem"])
 
 
 def test_a_torn_last_batch(three_batches: Path) -> None:
@@ -290,19 +290,19 @@ def test_a_torn_last_batch(three_batches: Path) -> None:
         three_batches.write_bytes(data[: 2 * size + left])
         items = dump_items(three_batches, DEEP)
         assert len(of_kind(items, "batch")) == 2
-        (found,) = of_kind(items, "problem")
-        assert found["position"] == 2 * size
-        assert found["remainingBytes"] == left
+        (result,) = of_kind(items, "problem")
+        assert result["position"] == 2 * size
+        assert result["remainingBytes"] == left
         assert of_kind(items, "summary")[0]["validBytes"] == 2 * size
 
 
 def test_zeros_at_the_end_are_told_as_such(three_batches: Path) -> None:
     data = three_batches.read_bytes()
     three_batches.write_bytes(data + bytes(3_000_000))
-    (found,) = of_kind(dump_items(three_batches), "problem")
-    assert "only zeros" in str(found["problem"])
-    assert found["position"] == len(data)
-    assert found["remainingBytes"] == 3_000_000
+    (result,) = of_kind(dump_items(three_batches), "problem")
+    assert "only zeros" in str(result["problem"])
+    assert result["position"] == len(data)
+    assert result["remainingBytes"] == 3_000_000
 
 
 def test_records_that_disagree_with_a_right_crc(tmp_path: Path) -> None:
@@ -315,8 +315,8 @@ def test_records_that_disagree_with_a_right_crc(tmp_path: Path) -> None:
     assert of_kind(dump_items(path), "problem") == []
     items = dump_items(path, DEEP)
     assert of_kind(items, "record") == []
-    (found,) = of_kind(items, "problem")
-    assert "its records cannot be read" in str(found["problem"])
+    (result,) = of_kind(items, "problem")
+    assert "its records cannot be read" in str(result["problem"])
 
 
 def test_an_unknown_codec(tmp_path: Path) -> None:

@@ -75,8 +75,8 @@ def test_leader_epochs_that_do_not_rise_are_a_problem(tmp_path: Path) -> None:
     path.write_bytes(encode_leader_epochs([EpochEntry(3, 10), EpochEntry(3, 20)]))
     items = dump_items(path)
     assert len(of_kind(items, "entry")) == 2
-    (found,) = of_kind(items, "problem")
-    assert "epoch 3 at offset 20 follows epoch 3 at offset 10" in str(found["problem"])
+    (result,) = of_kind(items, "problem")
+    assert "epoch 3 at offset 20 follows epoch 3 at offset 10" in str(result["problem"])
 
 
 def test_partition_metadata(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ def test_percentiles_are_those_of_all_records(times: list[tuple[float, int]]) ->
         latencies.add(time, count)
         every += [time] * count
     every.sort()
-    for percent, found in latencies.percentiles().items():
-        assert found == every[math.ceil(len(every) * percent / 100) - 1]
+    for percent, result in latencies.percentiles().items():
+        assert result == every[math.ceil(len(every) * percent / 100) - 1]
     assert latencies.records == len(every)
     assert latencies.largest() == every[-1]
     assert latencies.average() == pytest.approx(sum(every) / len(every))

@@ -65,8 +65,8 @@ def test_spans_that_make_no_sense(words: list[str], said: str) -> None:
     ],
 )
 def test_offsets_lie_within_the_partition(start: Start, at_time: int | None, offset: int) -> None:
-    found = start_offsets(start, {PARTITION: 10}, {PARTITION: 20}, {PARTITION: at_time})
-    assert found == {PARTITION: offset}
+    offsets = start_offsets(start, {PARTITION: 10}, {PARTITION: 20}, {PARTITION: at_time})
+    assert offsets == {PARTITION: offset}
 
 
 def test_partitions() -> None:

@@ -57,8 +57,8 @@ def test_a_long_delimiter_across_chunks(data: str, cuts: list[int]) -> None:
     expected = data.encode().split(b";|;")
     if expected[-1] == b"":
         expected.pop()
-    found = [line for lines in split(chunked(data.encode(), cuts), b";|;") for line in lines]
-    assert found == expected
+    result = [line for lines in split(chunked(data.encode(), cuts), b";|;") for line in lines]
+    assert result == expected
 
 
 def test_empty_lines_are_records() -> None:
@@ -150,8 +150,8 @@ def test_sized_keys_and_values(
 ) -> None:
     data = b"".join(sized(key) + sized(value) for key, value in fields)
     bulks = list(read_bulks(InputKind.SIZED_KEYS, "it", chunked(data, cuts), Reading()))
-    found = [pair for bulk in bulks for pair in zip(bulk.keys or [], bulk.values, strict=True)]
-    assert found == fields
+    result = [pair for bulk in bulks for pair in zip(bulk.keys or [], bulk.values, strict=True)]
+    assert result == fields
 
 
 @pytest.mark.parametrize(
