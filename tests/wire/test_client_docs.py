@@ -18,8 +18,8 @@ def test_every_example_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     with running_broker(tmp_path, settings) as broker:
         for block in blocks:
             exec(block.replace("localhost:9092", broker.bootstrap_servers), names)  # noqa: S102
-    said = capsys.readouterr().out
-    assert "linger_ms = 5" in said
-    assert "orders-of-last-year UNKNOWN_TOPIC_OR_PARTITION" in said
-    assert "10000 stored" in said
-    assert "record-send-total 1.0" in said
+    output = capsys.readouterr().out
+    assert "linger_ms = 5" in output
+    assert "orders-of-last-year UNKNOWN_TOPIC_OR_PARTITION" in output
+    assert "10000 stored" in output
+    assert "record-send-total 1.0" in output
