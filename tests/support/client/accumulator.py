@@ -1,4 +1,4 @@
-"""A producer's accumulator without a network: clusters, settings, and a sender that only drains."""
+"""An accumulator without a network: clusters, settings, and a sender that only drains."""
 
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic, sleep
@@ -17,10 +17,10 @@ from penstock.net.client.cluster import Cluster, Node, PartitionInfo, TopicInfo
 from penstock.records.read import read_records
 
 T = 1_700_000_000_000
-"""The time in records."""
+"""The timestamp of records."""
 
 NOW = 1_000
-"""The monotonic time that the clock starts with."""
+"""The monotonic time at which the clock starts."""
 
 
 def cluster_of(
@@ -28,8 +28,9 @@ def cluster_of(
     *,
     epochs: Mapping[tuple[str, int], int] | None = None,
 ) -> Cluster:
-    """Topics by the number of their partitions (led by node 0), or by the leaders (-1: none)."""
-    known = {}
+    """Returns a cluster with topics, given by the number of partitions, led by node 0, or by the
+    leaders of the partitions (-1 for none)."""
+    topic_infos = {}
     nodes = {0}
     for number, (topic, leaders) in enumerate(topics.items(), 1):
         if isinstance(leaders, int):
@@ -48,41 +49,41 @@ def cluster_of(
             for index, leader in enumerate(leaders)
         )
         nodes |= {leader for leader in leaders if leader >= 0}
-        known[topic] = TopicInfo(topic, UUID(int=number), False, partitions, ErrorCode.NONE)
-    return Cluster({node: Node(node, "host", 9092 + node) for node in nodes}, known)
+        topic_infos[topic] = TopicInfo(topic, UUID(int=number), False, partitions, ErrorCode.NONE)
+    return Cluster({node: Node(node, "host", 9092 + node) for node in nodes}, topic_infos)
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Another thread gets there in no time; there is no event to wait for."""
+    """Waits for another thread, which sets no event."""
     deadline = monotonic() + 20
     while not condition():
         assert monotonic() < deadline
         sleep(0.0005)
 
 
-def options(given: Mapping[str, object] | None = None) -> ProducerOptions:
-    return resolve(ProducerOptions, {"bootstrap_servers": "host:9092", **(given or {})})
+def options(settings: Mapping[str, object] | None = None) -> ProducerOptions:
+    return resolve(ProducerOptions, {"bootstrap_servers": "host:9092", **(settings or {})})
 
 
 class Drained(NamedTuple):
-    """A batch that was sent, read back."""
+    """A drained batch and the values in it."""
 
     batch: ProducerBatch
     values: list[bytes | None]
 
 
-class Accumulating:
-    """An accumulator with its pool and clock, and short ways to use it."""
+class AccumulatorFixture:
+    """An accumulator with an appender, a pool and a clock."""
 
     def __init__(
         self,
         cluster: Cluster | None = None,
         *,
         sequences: SequenceSource | None = None,
-        **given: object,
+        **settings: object,
     ) -> None:
         self.cluster = cluster or cluster_of({"t": 1})
-        self.settings = options(given)
+        self.settings = options(settings)
         self.clock = ManualClock(NOW)
         self.pool = BufferPool(self.settings["buffer_memory"], self.settings["batch_size"])
         self.wakes = 0
@@ -124,9 +125,9 @@ class Accumulating:
         return self.accumulator.ready(self.cluster, self.now_ms)
 
     def drain(self, *, max_size: int = 1 << 20, nodes: set[int] | None = None) -> list[Drained]:
-        """One round of what is there, whether it is ready or not."""
-        wanted = set(self.cluster.nodes) if nodes is None else nodes
-        drained = self.accumulator.drain(self.cluster, wanted, max_size, self.now_ms)
+        """Drains one batch of each partition, whether it is ready or not."""
+        nodes = set(self.cluster.nodes) if nodes is None else nodes
+        drained = self.accumulator.drain(self.cluster, nodes, max_size, self.now_ms)
         return [
             Drained(batch, [record.value for record in read_records(batch.close())])
             for batches in drained.values()
@@ -134,7 +135,7 @@ class Accumulating:
         ]
 
     def deliver_all(self) -> list[Drained]:
-        """Drain until nothing is left, and acknowledge each batch at the end of its partition."""
+        """Drains all batches, and acknowledges each at the end of its partition."""
         delivered: list[Drained] = []
         ends: dict[tuple[str, int], int] = {}
         while self.accumulator.has_undrained():

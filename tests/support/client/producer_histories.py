@@ -1,8 +1,8 @@
-"""A producer's decisions against brokers that fail in every way, by chance and replayable.
+"""Random histories of a producer and brokers that fail in every way, repeatable from a seed.
 
-There is no I/O: the sender's requests go into queues, and the history decides when a broker sees
-them, what it answers, whether the answer arrives, and whether a request of a broken connection
-still comes in long after its retry.
+There is no I/O: the sender's requests go into queues, and the history decides when a broker handles
+them, how it responds, whether the response arrives, and whether a request of a broken connection
+still reaches the broker long after its retry.
 """
 
 from collections import deque
@@ -51,37 +51,37 @@ TOPIC_ID = UUID(int=77)
 PARTITIONS = 2
 NODES = (1, 2)
 POISON = b"poison"
-"""A broker refuses a batch with such a value for good."""
+"""A broker rejects a batch with such a value permanently."""
 _MAX_MESSAGE_BYTES = 170
-"""Some batches are larger and have to be split."""
-_NOT_NOW = (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR)
-_WRITTEN_BUT = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+"""Larger batches must be split."""
+_RETRIABLE_ERRORS = (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR)
+_STORED_DESPITE_ERROR = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
 
 @dataclass
-class _Known:
+class _ProducerState:
     """What a broker remembers of a producer in a partition."""
 
     epoch: int
     batches: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=5))
-    """First and last sequence, first offset."""
+    """The first and last sequence, and the first offset, of the last five batches."""
     starts_at_0: bool = False
 
 
 class Partition:
-    """A log with Kafka's rules for producers; replicas never lose anything."""
+    """A log with Kafka's rules for producers; replicas never lose records."""
 
     def __init__(self) -> None:
         self.log: list[bytes] = []
         self.leader = 1
         self.leader_epoch = 0
-        self._known: dict[int, _Known] = {}
+        self._producers: dict[int, _ProducerState] = {}
 
     def append(self, data: PartitionProduceData) -> tuple[ErrorCode, int]:
         assert data.records is not None
         batch = read_header(data.records)
         verify(data.records, 0, batch)
-        values = [bytes(each.value or b"") for each in read_records(data.records)]
+        values = [bytes(record.value or b"") for record in read_records(data.records)]
         if POISON in values:
             return ErrorCode.INVALID_RECORD, -1
         if batch.size > _MAX_MESSAGE_BYTES and len(values) > 1:
@@ -96,46 +96,46 @@ class Partition:
         self.log += values
         return ErrorCode.NONE, offset
 
-    def marked(self, producer_id: int, epoch: int) -> None:
-        """The end of a transaction is in the log; with a higher epoch, sequences start again."""
-        known = self._known.get(producer_id)
-        if known is None or known.epoch < epoch:
-            self._known[producer_id] = _Known(epoch, starts_at_0=True)
+    def write_marker(self, producer_id: int, epoch: int) -> None:
+        """Ends a transaction; with a higher epoch, sequences restart at 0."""
+        state = self._producers.get(producer_id)
+        if state is None or state.epoch < epoch:
+            self._producers[producer_id] = _ProducerState(epoch, starts_at_0=True)
 
     def _check(
         self, producer_id: int, epoch: int, first: int, count: int
     ) -> tuple[ErrorCode | None, int]:
-        known = self._known.get(producer_id)
+        state = self._producers.get(producer_id)
         last = first + count - 1
-        if known is None:
-            known = self._known[producer_id] = _Known(epoch)
-        elif epoch < known.epoch:
+        if state is None:
+            state = self._producers[producer_id] = _ProducerState(epoch)
+        elif epoch < state.epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH, -1
-        elif epoch > known.epoch:
+        elif epoch > state.epoch:
             if first != 0:
                 return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
-            known = self._known[producer_id] = _Known(epoch)
-        elif known.batches:
-            for each in known.batches:
-                if each[:2] == (first, last):
-                    return ErrorCode.NONE, each[2]
-            if first != known.batches[-1][1] + 1:
+            state = self._producers[producer_id] = _ProducerState(epoch)
+        elif state.batches:
+            for batch_first, batch_last, offset in state.batches:
+                if (batch_first, batch_last) == (first, last):
+                    return ErrorCode.NONE, offset
+            if first != state.batches[-1][1] + 1:
                 return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
-        elif known.starts_at_0 and first != 0:
+        elif state.starts_at_0 and first != 0:
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
-        known.batches.append((first, last, len(self.log)))
+        state.batches.append((first, last, len(self.log)))
         return None, -1
 
 
 @dataclass
 class _Sent:
-    call: OutgoingProduce
+    produce: OutgoingProduce
     request: ProduceRequest
-    answer: ProduceResponse | None = None
+    response: ProduceResponse | None = None
 
 
 class History:
-    """One producer and two brokers. `run` sends records while everything goes wrong."""
+    """One producer and two brokers. `run` sends records while brokers and connections fail."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class History:
                 "request_timeout_ms": 20,
             }
         )
-        self._zombies_live = zombies
+        self._has_zombies = zombies
         self._poison = poison
         self._limit = settings["max_in_flight_requests_per_connection"]
         self.manager = TransactionManager(transactional_id) if idempotent else None
@@ -175,7 +175,7 @@ class History:
             sequences=self.manager.sequencer if self.manager else None,
         )
         self.appender = RecordAppender(settings, self.clock, self.accumulator)
-        # Waits are spread by chance, which has to come from the seed too.
+        # Backoffs are random, and must come from the seed too.
         self.accumulator._backoff = Backoff(5, 20, rng=self.random.random)
         self.metadata = ClusterMetadata([Node(-1, "x", 1)], max_age_ms=10**9)
         self.metadata.add_topics([TOPIC], 0)
@@ -187,30 +187,30 @@ class History:
             self.manager,
             SenderMetrics(Metrics(self.clock)),
         )
-        self._links: dict[int, deque[_Sent]] = {node: deque() for node in NODES}
+        self._connections: dict[int, deque[_Sent]] = {node: deque() for node in NODES}
         self._zombies: list[tuple[int, ProduceRequest]] = []
 
-    def run(self, records: int, *, chance_of_trouble: float = 0.3) -> None:
-        """Sends so many records, then lets everything come to rest."""
-        made = 0
-        while made < records:
+    def run(self, records: int, *, failure_rate: float = 0.3) -> None:
+        """Sends so many records, then runs until all are acknowledged or have failed."""
+        count = 0
+        while count < records:
             if self.random.random() < 0.5:
-                self.send_one(made)
-                made += 1
-            self.turn()
-            if self.random.random() < chance_of_trouble:
-                self.trouble()
+                self.send_one(count)
+                count += 1
+            self.run_sender()
+            if self.random.random() < failure_rate:
+                self.inject_failure()
             self.progress()
         self.accumulator.begin_flush()
         for _ in range(20_000):
-            if not self.accumulator.has_incomplete() and not any(self._links.values()):
+            if not self.accumulator.has_incomplete() and not any(self._connections.values()):
                 break
-            self.turn()
+            self.run_sender()
             self.progress(lossless=True)
         else:
-            raise AssertionError("the producer does not come to rest")
+            raise AssertionError("batches remain incomplete")
         while self._zombies:
-            self._wake_a_zombie()
+            self._deliver_zombie()
 
     def send_one(self, number: int) -> TopicPartition:
         partition = self.random.randrange(PARTITIONS)
@@ -232,122 +232,124 @@ class History:
         self.sent.append((partition, value, future))
         return future.topic_partition
 
-    def turn(self) -> None:
+    def run_sender(self) -> None:
         self.clock.advance(self.random.randrange(4))
         if not self.sender.check_state():
-            raise AssertionError("the producer has failed for good")
+            raise AssertionError("the producer has a fatal error")
         if self.manager is not None:
             request = self.sender.next_transactional_request()
             if request is not None:
-                self.ask(request)
-        turn = self.sender.run_once(
-            lambda node: len(self._links[node]) < self._limit, self.clock.monotonic_ms()
+                self.handle_request(request)
+        plan = self.sender.run_once(
+            lambda node: len(self._connections[node]) < self._limit, self.clock.monotonic_ms()
         )
-        for call in turn.requests:
-            built = call.build(13)
-            # What is on the wire is what was sent: a batch that is numbered anew changes nothing.
-            for topic in built.topic_data:
+        for produce in plan.requests:
+            message = produce.build(13)
+            # A copy, because a batch that gets new sequences must not change the request.
+            for topic in message.topic_data:
                 for data in topic.partition_data:
                     assert data.records is not None
                     data.records = bytes(data.records)
-            self._links[call.node_id].append(_Sent(call, built))
+            self._connections[produce.node_id].append(_Sent(produce, message))
         if self.metadata.needs_refresh(self.clock.monotonic_ms()) and self.random.random() < 0.5:
             self._refresh()
 
-    def ask(self, request: TxnRequest[Message]) -> None:
-        """What a coordinator is asked for."""
+    def handle_request(self, request: TxnRequest[Message]) -> None:
+        """Responds to a request to a coordinator."""
         request.handle(InitProducerIdResponse(producer_id=1, producer_epoch=0))
 
     def progress(self, *, lossless: bool = False) -> None:
-        """Brokers see requests in their order, answers arrive in it too."""
+        """Lets brokers handle requests and responses arrive, both in order."""
         now_ms = self.clock.monotonic_ms()
-        for node, link in self._links.items():
-            for sent in link:
-                if sent.answer is None:
+        for node, connection in self._connections.items():
+            for sent in connection:
+                if sent.response is None:
                     if self.random.random() < 0.3:
                         break
-                    sent.answer = self._serve(node, sent.request, lossless=lossless)
-            while link and link[0].answer is not None and self.random.random() < 0.6:
-                done = link.popleft()
-                self.sender.handle_response(done.call, done.answer, now_ms)
+                    sent.response = self._serve(node, sent.request, lossless=lossless)
+            while connection and connection[0].response is not None and self.random.random() < 0.6:
+                done = connection.popleft()
+                self.sender.handle_response(done.produce, done.response, now_ms)
         if self._zombies and self.random.random() < 0.1:
-            self._wake_a_zombie()
+            self._deliver_zombie()
 
     def _serve(self, node: int, request: ProduceRequest, *, lossless: bool) -> ProduceResponse:
         (topic,) = request.topic_data
-        answers = []
+        responses = []
         for data in topic.partition_data:
             partition = self.partitions[data.index]
-            answer = PartitionProduceResponse(index=data.index, base_offset=-1)
+            response = PartitionProduceResponse(index=data.index, base_offset=-1)
             roll = 1.0 if lossless else self.random.random()
             if partition.leader != node:
-                answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                response.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
                 if self.random.random() < 0.5:
-                    answer.current_leader = ProduceLeaderIdAndEpoch(
+                    response.current_leader = ProduceLeaderIdAndEpoch(
                         leader_id=partition.leader, leader_epoch=partition.leader_epoch
                     )
             elif roll < 0.05:
-                answer.error_code = self.random.choice(_NOT_NOW)
+                response.error_code = self.random.choice(_RETRIABLE_ERRORS)
             elif (code := self.check_transaction(data.index, request)) is not ErrorCode.NONE:
-                answer.error_code = code
+                response.error_code = code
             else:
                 code, offset = partition.append(data)
-                answer.error_code, answer.base_offset = code, offset
+                response.error_code, response.base_offset = code, offset
                 if code is ErrorCode.NONE and 0.9 < roll < 0.95:
-                    answer.error_code = self.random.choice(_WRITTEN_BUT)
-            answers.append(answer)
+                    response.error_code = self.random.choice(_STORED_DESPITE_ERROR)
+            responses.append(response)
         return ProduceResponse(
-            responses=[TopicProduceResponse(topic_id=TOPIC_ID, partition_responses=answers)]
+            responses=[TopicProduceResponse(topic_id=TOPIC_ID, partition_responses=responses)]
         )
 
     def check_transaction(self, partition: int, request: ProduceRequest) -> ErrorCode:
-        """Whether the coordinator lets a transactional producer write to this partition."""
+        """Returns the error of a producer that may not write to this partition."""
         return ErrorCode.NONE
 
-    def trouble(self) -> None:
+    def inject_failure(self) -> None:
         if self.random.random() < 0.3:
             partition = self.random.choice(self.partitions)
             partition.leader = self.random.choice(NODES)
             partition.leader_epoch += 1
             return
         node = self.random.choice(NODES)
-        link = self._links[node]
+        connection = self._connections[node]
         error: KafkaError = DisconnectError("cut")
         if self.random.random() < 0.3:
             error = KafkaTimeoutError("silence")
-        while link:
-            sent = link.popleft()
-            if sent.answer is None and self._zombies_live and self.random.random() < 0.5:
+        while connection:
+            sent = connection.popleft()
+            if sent.response is None and self._has_zombies and self.random.random() < 0.5:
                 self._zombies.append((node, sent.request))
-            self.sender.handle_failure(sent.call, error, self.clock.monotonic_ms())
+            self.sender.handle_failure(sent.produce, error, self.clock.monotonic_ms())
 
-    def _wake_a_zombie(self) -> None:
-        """A request that was in some buffer when its connection broke."""
+    def _deliver_zombie(self) -> None:
+        """Delivers a request that was in a buffer when its connection broke."""
         node, request = self._zombies.pop(self.random.randrange(len(self._zombies)))
         self._serve(node, request, lossless=True)
 
     def _refresh(self) -> None:
-        described = [
+        partitions = [
             MetadataResponsePartition(
                 partition_index=index,
-                leader_id=each.leader,
-                leader_epoch=each.leader_epoch,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
                 replica_nodes=list(NODES),
                 isr_nodes=list(NODES),
             )
-            for index, each in enumerate(self.partitions)
+            for index, partition in enumerate(self.partitions)
         ]
         self.metadata.update(
             MetadataResponse(
                 brokers=[MetadataResponseBroker(node_id=node, host="h", port=1) for node in NODES],
-                topics=[MetadataResponseTopic(name=TOPIC, topic_id=TOPIC_ID, partitions=described)],
+                topics=[
+                    MetadataResponseTopic(name=TOPIC, topic_id=TOPIC_ID, partitions=partitions)
+                ],
             ),
             self.clock.monotonic_ms(),
             complete=True,
         )
 
     def acknowledged(self, partition: int) -> list[bytes]:
-        """What the producer was told is in the log, in the order it was sent."""
+        """Returns the acknowledged values of a partition, in the order they were sent."""
         return [
             value
             for index, value, future in self.sent

@@ -1,4 +1,4 @@
-"""Transactions of a producer while brokers, the coordinator and connections fail, by chance."""
+"""Random histories of transactions while brokers, the coordinator and connections fail."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ from penstock.records.batch import read_header
 from tests.support.client.producer_histories import PARTITIONS, History
 
 PRODUCER_ID = 1
-_NOT_NOW = (
+_RETRIABLE_ERRORS = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -37,7 +37,7 @@ _NOT_NOW = (
 
 
 class TransactionHistory(History):
-    """A transactional producer, whose coordinator keeps the rules of Kafka's."""
+    """A transactional producer, and a coordinator with Kafka's rules."""
 
     def __init__(self, seed: int, version: int, **options: Any) -> None:
         super().__init__(seed, idempotent=True, transactional_id="id", **options)
@@ -51,16 +51,16 @@ class TransactionHistory(History):
         self._number = 0
 
     def run_transactions(self, count: int) -> None:
-        manager = self._machine
+        manager = self._transactions
         self._wait(manager.initialize())
         manager.set_transaction_version(self.version, initially=True)
         for _ in range(count):
-            self._one_transaction()
+            self._run_transaction()
         while self._zombies:
-            self._wake_a_zombie()
+            self._deliver_zombie()
 
-    def _one_transaction(self) -> None:
-        manager = self._machine
+    def _run_transaction(self) -> None:
+        manager = self._transactions
         manager.begin()
         first = len(self.sent)
         wants_commit = self.random.random() < 0.8
@@ -69,7 +69,7 @@ class TransactionHistory(History):
                 manager.check_send()
                 manager.add_partition(self.send_one(self._number))
                 self._number += 1
-                self._step(trouble=0.3)
+                self._step(failure_rate=0.3)
             if wants_commit:
                 self._wait(manager.begin_commit(self.version))
                 for partition, value, _ in self.sent[first:]:
@@ -86,23 +86,23 @@ class TransactionHistory(History):
                 if result.error is not None:
                     raise result.error
                 return
-            self._step(trouble=0.1)
-        raise AssertionError(f"{result.operation} does not come to an end")
+            self._step(failure_rate=0.1)
+        raise AssertionError(f"{result.operation} does not complete")
 
-    def _step(self, *, trouble: float) -> None:
-        self.turn()
-        if self.random.random() < trouble:
-            self.trouble()
+    def _step(self, *, failure_rate: float) -> None:
+        self.run_sender()
+        if self.random.random() < failure_rate:
+            self.inject_failure()
         self.progress()
 
     @property
-    def _machine(self) -> Any:
+    def _transactions(self) -> Any:
         return self.manager
 
-    # The coordinator
+    # --- the coordinator
 
-    def ask(self, request: TxnRequest[Message]) -> None:
-        manager = self._machine
+    def handle_request(self, request: TxnRequest[Message]) -> None:
+        manager = self._transactions
         if request.coordinator is not None and request.coordinator not in manager.coordinators:
             manager.look_up_coordinator(*request.coordinator)
             manager.enqueue(request)
@@ -113,15 +113,15 @@ class TransactionHistory(History):
             request.handle_disconnect()
             return
         if roll < 0.3:
-            answer = self._refusal(request, self.random.choice(_NOT_NOW))
+            response = self._error_response(request, self.random.choice(_RETRIABLE_ERRORS))
         else:
-            answer = self._done(request)
+            response = self._handle(request)
         if roll > 0.8:
             request.handle_disconnect()
         else:
-            request.handle(answer)
+            request.handle(response)
 
-    def _refusal(self, request: TxnRequest[Any], code: ErrorCode) -> Message:
+    def _error_response(self, request: TxnRequest[Any], code: ErrorCode) -> Message:
         match request:
             case FindCoordinator():
                 return FindCoordinatorResponse(
@@ -131,24 +131,24 @@ class TransactionHistory(History):
                 return InitProducerIdResponse(error_code=code)
             case EndTxn():
                 return EndTxnResponse(error_code=code)
-        return self._added(request, code)
+        return self._add_partitions_response(request, code)
 
-    def _done(self, request: TxnRequest[Any]) -> Message:
+    def _handle(self, request: TxnRequest[Any]) -> Message:
         message = request.build(5 if request.max_version is None else request.max_version)
         if isinstance(request, FindCoordinator):
             return FindCoordinatorResponse(coordinators=[Coordinator(node_id=1)])
         if isinstance(message, InitProducerIdRequest):
-            return self._initialized(message)
+            return self._initialize(message)
         if isinstance(message, EndTxnRequest):
-            return self._ended(message)
+            return self._end(message)
         assert isinstance(message, AddPartitionsToTxnRequest)
         if message.v3_and_below_producer_epoch != self._epoch:
-            return self._added(request, ErrorCode.PRODUCER_FENCED)
+            return self._add_partitions_response(request, ErrorCode.PRODUCER_FENCED)
         for topic in message.v3_and_below_topics:
             self._members.update(topic.partitions)
-        return self._added(request, ErrorCode.NONE)
+        return self._add_partitions_response(request, ErrorCode.NONE)
 
-    def _added(self, request: TxnRequest[Any], code: ErrorCode) -> Message:
+    def _add_partitions_response(self, request: TxnRequest[Any], code: ErrorCode) -> Message:
         assert isinstance(request, AddPartitionsToTxn)
         message = request.build(3)
         assert isinstance(message, AddPartitionsToTxnRequest)
@@ -167,21 +167,21 @@ class TransactionHistory(History):
             ]
         )
 
-    def _initialized(self, message: InitProducerIdRequest) -> InitProducerIdResponse:
-        given = message.producer_epoch
-        # With the epoch before, it is the retry of a request whose answer was lost.
-        if given not in (-1, self._epoch, self._epoch - 1):
+    def _initialize(self, message: InitProducerIdRequest) -> InitProducerIdResponse:
+        epoch = message.producer_epoch
+        # The previous epoch is that of a retry whose first response was lost.
+        if epoch not in (-1, self._epoch, self._epoch - 1):
             return InitProducerIdResponse(error_code=ErrorCode.PRODUCER_FENCED)
-        if given in (-1, self._epoch):
+        if epoch in (-1, self._epoch):
             self._write_markers(commit=False, epoch=self._epoch)
             self._epoch += 1
         return InitProducerIdResponse(producer_id=PRODUCER_ID, producer_epoch=self._epoch)
 
-    def _ended(self, message: EndTxnRequest) -> EndTxnResponse:
+    def _end(self, message: EndTxnRequest) -> EndTxnResponse:
         end = message.producer_epoch, message.committed
         is_v2 = self.version >= 2
         if end == self._last_end and not self._members:
-            return self._end_answer(is_v2)
+            return self._end_response(is_v2)
         if message.producer_epoch != self._epoch:
             return EndTxnResponse(error_code=ErrorCode.PRODUCER_FENCED)
         if not self._members and message.committed:
@@ -190,9 +190,9 @@ class TransactionHistory(History):
             self._epoch += 1
         self._write_markers(commit=message.committed, epoch=self._epoch)
         self._last_end = end
-        return self._end_answer(is_v2)
+        return self._end_response(is_v2)
 
-    def _end_answer(self, is_v2: bool) -> EndTxnResponse:
+    def _end_response(self, is_v2: bool) -> EndTxnResponse:
         if is_v2:
             return EndTxnResponse(producer_id=PRODUCER_ID, producer_epoch=self._epoch)
         return EndTxnResponse()
@@ -200,15 +200,17 @@ class TransactionHistory(History):
     def _write_markers(self, *, commit: bool, epoch: int) -> None:
         for index in self._members:
             partition = self.partitions[index]
-            written = partition.log[self._starts[index] :]
+            values = partition.log[self._starts[index] :]
             if commit:
-                self.committed[index] += written
+                self.committed[index] += values
             self._starts[index] = len(partition.log)
-            partition.marked(PRODUCER_ID, epoch)
+            partition.write_marker(PRODUCER_ID, epoch)
         self._members.clear()
 
     def check_transaction(self, partition: int, request: ProduceRequest) -> ErrorCode:
-        (data,) = (each for each in request.topic_data[0].partition_data if each.index == partition)
+        (data,) = (
+            entry for entry in request.topic_data[0].partition_data if entry.index == partition
+        )
         assert data.records is not None
         if read_header(data.records).producer_epoch != self._epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH

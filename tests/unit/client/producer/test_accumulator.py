@@ -1,4 +1,4 @@
-"""Records that wait to be sent (P1, P5)."""
+"""`RecordAppender` and `RecordAccumulator`: records until they are sent (P1, P5)."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -22,7 +22,7 @@ from penstock.client.producer.future import RecordFuture
 from penstock.core.errors import InvalidRecordError, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.records.batch import read_header, verify
-from tests.support.client.accumulator import Accumulating, cluster_of, until
+from tests.support.client.accumulator import AccumulatorFixture, cluster_of, until
 
 VALUE = bytes(range(100))
 PER_BATCH = 148
@@ -32,7 +32,7 @@ TP = TopicPartition("t", 0)
 
 
 class Sequences:
-    """A producer with an id: numbers what is drained."""
+    """Assigns sequences to the batches that are drained."""
 
     def __init__(self) -> None:
         self.is_completing = False
@@ -58,111 +58,111 @@ class Sequences:
 
 
 def test_records_share_a_batch_until_it_is_full() -> None:
-    """P5: the sender is woken when a batch is begun, not for every record."""
-    given = Accumulating()
-    futures = [given.append(VALUE) for _ in range(PER_BATCH)]
-    assert given.wakes == 1
+    """P5: the sender is woken for every batch, not for every record."""
+    fixture = AccumulatorFixture()
+    futures = [fixture.append(VALUE) for _ in range(PER_BATCH)]
+    assert fixture.wakes == 1
     assert len({future.batch_result for future in futures}) == 1
     assert [future.relative_offset for future in futures] == list(range(PER_BATCH))
-    assert given.append(VALUE).relative_offset == 0
-    assert given.wakes == 2
-    delivered = given.deliver_all()
+    assert fixture.append(VALUE).relative_offset == 0
+    assert fixture.wakes == 2
+    delivered = fixture.deliver_all()
     assert [len(values) for _, values in delivered] == [PER_BATCH, 1]
     for batch, _ in delivered:
-        assert batch.drained_ms == given.now_ms
+        assert batch.drained_ms == fixture.now_ms
     assert futures[7].result(0).offset == 7
-    assert given.pool.available_memory == given.pool.total_memory
+    assert fixture.pool.available_memory == fixture.pool.total_memory
 
 
 def test_a_batch_that_is_exactly_full_wakes_the_sender() -> None:
-    given = Accumulating(batch_size=61 + 4 * 8, linger_ms=10_000)
+    fixture = AccumulatorFixture(batch_size=61 + 4 * 8, linger_ms=10_000)
     for _ in range(3):
-        given.append(b"x")
-    assert given.wakes == 1
-    assert given.ready()[0] == set()
-    given.append(b"x")
-    assert given.wakes == 2
-    assert given.ready()[0] == {0}
+        fixture.append(b"x")
+    assert fixture.wakes == 1
+    assert fixture.ready()[0] == set()
+    fixture.append(b"x")
+    assert fixture.wakes == 2
+    assert fixture.ready()[0] == {0}
 
 
 def test_a_large_record_has_memory_of_its_own() -> None:
-    """P5, P7: it counts, but the pool does not keep it; what can never fit is refused."""
-    given = Accumulating(batch_size=1000, buffer_memory=10_000)
-    given.append(b"x" * 5000)
-    assert given.pool.available_memory < 5000
-    [(_, values)] = given.deliver_all()
+    """P5, P7: it counts, but is not reused; a record larger than the pool is rejected."""
+    fixture = AccumulatorFixture(batch_size=1000, buffer_memory=10_000)
+    fixture.append(b"x" * 5000)
+    assert fixture.pool.available_memory < 5000
+    [(_, values)] = fixture.deliver_all()
     assert values == [b"x" * 5000]
-    assert given.pool.available_memory == 10_000
+    assert fixture.pool.available_memory == 10_000
     with pytest.raises(RecordTooLargeError, match="raise buffer_memory"):
-        given.append(b"x" * 10_000)
+        fixture.append(b"x" * 10_000)
 
 
-def test_no_memory() -> None:
-    """P5: after max_block_ms an error; the sender is told that somebody waits."""
-    given = Accumulating(buffer_memory=2 * 16384)
+def test_an_append_without_memory_raises_after_max_block_ms() -> None:
+    """P5: the sender is woken when a caller begins to wait."""
+    fixture = AccumulatorFixture(buffer_memory=2 * 16384)
     for _ in range(2 * PER_BATCH):
-        given.append(VALUE)
-    wakes = given.wakes
+        fixture.append(VALUE)
+    wakes = fixture.wakes
     with pytest.raises(BufferExhaustedError, match="max_block_ms"):
-        given.append(VALUE, max_block_ms=1)
-    assert given.wakes == wakes + 1
-    given.deliver_all()
-    given.append(VALUE)
+        fixture.append(VALUE, max_block_ms=1)
+    assert fixture.wakes == wakes + 1
+    fixture.deliver_all()
+    fixture.append(VALUE)
 
 
-def test_who_waits_for_memory_makes_everything_ready() -> None:
-    """P5: and goes on when a batch is done."""
-    given = Accumulating(buffer_memory=16384, linger_ms=10_000)
-    given.append(VALUE)
-    assert given.ready()[0] == set()
+def test_all_batches_are_ready_while_a_caller_waits_for_memory() -> None:
+    """P5: the caller continues when a batch is done."""
+    fixture = AccumulatorFixture(buffer_memory=16384, linger_ms=10_000)
+    fixture.append(VALUE)
+    assert fixture.ready()[0] == set()
     futures: list[RecordFuture] = []
 
     def append() -> None:
-        futures.append(given.append(VALUE, partition=1, max_block_ms=20_000))
+        futures.append(fixture.append(VALUE, partition=1, max_block_ms=20_000))
 
-    given.cluster = cluster_of({"t": 2})
+    fixture.cluster = cluster_of({"t": 2})
     thread = Thread(target=append)
     thread.start()
-    until(lambda: given.pool.waiting == 1)
-    assert given.ready()[0] == {0}
-    given.deliver_all()
+    until(lambda: fixture.pool.waiting == 1)
+    assert fixture.ready()[0] == {0}
+    fixture.deliver_all()
     thread.join(20)
     assert futures[0].topic_partition == ("t", 1)
-    assert given.pool.available_memory == 0
+    assert fixture.pool.available_memory == 0
 
 
-def test_memory_that_is_not_needed_in_the_end_goes_back() -> None:
-    """P5: another thread began a batch while this one waited."""
-    given = Accumulating(buffer_memory=2 * 16384)
-    accumulator = given.accumulator
+def test_memory_that_is_no_longer_needed_is_returned() -> None:
+    """P5: another thread creates a batch during the wait."""
+    fixture = AccumulatorFixture(buffer_memory=2 * 16384)
+    accumulator = fixture.accumulator
     for _ in range(2):
-        accumulator.complete_and_deallocate(_filled_and_drained(given))
-    blocks = [given.pool.allocate(16384, 0) for _ in range(2)]
-    threads = [Thread(target=lambda: given.append(VALUE, max_block_ms=20_000)) for _ in range(2)]
+        accumulator.complete_and_deallocate(_filled_and_drained(fixture))
+    blocks = [fixture.pool.allocate(16384, 0) for _ in range(2)]
+    threads = [Thread(target=lambda: fixture.append(VALUE, max_block_ms=20_000)) for _ in range(2)]
     for thread in threads:
         thread.start()
-    until(lambda: given.pool.waiting == 2)
+    until(lambda: fixture.pool.waiting == 2)
     for block in blocks:
-        given.pool.deallocate(block, len(block))
+        fixture.pool.deallocate(block, len(block))
     for thread in threads:
         thread.join(20)
-    assert given.pool.available_memory == 16384
-    assert [len(values) for _, values in given.deliver_all()] == [2]
+    assert fixture.pool.available_memory == 16384
+    assert [len(values) for _, values in fixture.deliver_all()] == [2]
 
 
-def _filled_and_drained(given: Accumulating) -> ProducerBatch:
-    given.append(VALUE)
-    [(batch, _)] = given.drain()
+def _filled_and_drained(fixture: AccumulatorFixture) -> ProducerBatch:
+    fixture.append(VALUE)
+    [(batch, _)] = fixture.drain()
     batch.complete(0)
     return batch
 
 
 @pytest.mark.parametrize("begun", [True, False])
-def test_a_record_that_cannot_be_encoded_costs_nothing(begun: bool) -> None:
-    given = Accumulating()
+def test_a_record_that_cannot_be_encoded_takes_no_memory(begun: bool) -> None:
+    fixture = AccumulatorFixture()
     if begun:
-        given.append(VALUE)
-    free = given.pool.available_memory
+        fixture.append(VALUE)
+    free = fixture.pool.available_memory
     wrong: Any = "text"
     for timestamp, value, kind in (
         (-2, VALUE, InvalidRecordError),
@@ -170,34 +170,48 @@ def test_a_record_that_cannot_be_encoded_costs_nothing(begun: bool) -> None:
         (1, wrong, TypeError),
     ):
         with pytest.raises(kind):
-            given.appender.append(
-                "t", 0, timestamp, None, value, (), None, given.cluster, 0, given.now_ms
+            fixture.appender.append(
+                "t", 0, timestamp, None, value, (), None, fixture.cluster, 0, fixture.now_ms
             )
         with pytest.raises((InvalidRecordError, OverflowError, SerializationError)):
-            given.appender.append_many(
-                "t", 0, BulkRecords([value], None, None, timestamp), given.cluster, 0, given.now_ms
+            fixture.appender.append_many(
+                "t",
+                0,
+                BulkRecords([value], None, None, timestamp),
+                fixture.cluster,
+                0,
+                fixture.now_ms,
             )
-    assert given.pool.available_memory == free
-    assert [len(values) for _, values in given.deliver_all()] == [1] * begun
+    assert fixture.pool.available_memory == free
+    assert [len(values) for _, values in fixture.deliver_all()] == [1] * begun
 
 
-def test_closed() -> None:
-    given = Accumulating(linger_ms=10_000)
-    given.append(VALUE)
-    given.accumulator.close()
-    assert given.ready()[0] == {0}
+def test_a_closed_accumulator_rejects_records_and_delivers_the_rest() -> None:
+    fixture = AccumulatorFixture(linger_ms=10_000)
+    fixture.append(VALUE)
+    fixture.accumulator.close()
+    assert fixture.ready()[0] == {0}
     with pytest.raises(IllegalStateError, match="closed"):
-        given.append(VALUE)
-    assert len(given.deliver_all()) == 1
+        fixture.append(VALUE)
+    assert len(fixture.deliver_all()) == 1
 
 
 def test_tasks_wait_for_memory() -> None:
-    """P5: the aio producer blocks nobody."""
-    given = Accumulating(buffer_memory=16384)
+    """P5: the aio producer does not block the loop."""
+    fixture = AccumulatorFixture(buffer_memory=16384)
 
     async def append(number: int) -> RecordFuture:
-        return await given.appender.append_async(
-            "t", 0, 1, None, b"%d" % number * 8000, (), None, given.cluster, 20_000, given.now_ms
+        return await fixture.appender.append_async(
+            "t",
+            0,
+            1,
+            None,
+            b"%d" % number * 8000,
+            (),
+            None,
+            fixture.cluster,
+            20_000,
+            fixture.now_ms,
         )
 
     async def scenario() -> None:
@@ -206,310 +220,310 @@ def test_tasks_wait_for_memory() -> None:
         for _ in range(6):
             await asyncio.sleep(0)
         while not all(task.done() for task in tasks):
-            given.deliver_all()
+            fixture.deliver_all()
             await asyncio.sleep(0)
-        given.deliver_all()
+        fixture.deliver_all()
         for task in tasks:
             offsets.append((await task.result()).serialized_value_size)
         assert offsets == [8000] * 6
 
     asyncio.run(scenario())
-    assert given.pool.available_memory == 16384
+    assert fixture.pool.available_memory == 16384
 
 
 # Sticky partitions
 
 
-def test_sticky_fills_a_batch_then_moves_on() -> None:
+def test_the_sticky_partition_changes_after_a_full_batch() -> None:
     """P1: all partitions get about the same, in batches that are full."""
-    given = Accumulating(cluster_of({"t": 4}), buffer_memory=1 << 26)
-    futures = [given.append(VALUE, partition=UNKNOWN_PARTITION) for _ in range(20_000)]
+    fixture = AccumulatorFixture(cluster_of({"t": 4}), buffer_memory=1 << 26)
+    futures = [fixture.append(VALUE, partition=UNKNOWN_PARTITION) for _ in range(20_000)]
     counts = Counter(future.topic_partition.partition for future in futures)
     assert set(counts) == {0, 1, 2, 3}
-    sizes = [len(values) for _, values in given.deliver_all()]
+    sizes = [len(values) for _, values in fixture.deliver_all()]
     assert sum(sizes) == 20_000
     assert sizes.count(PER_BATCH) >= len(sizes) - 4
     assert all(future.done() for future in futures)
 
 
-def test_sticky_waits_for_a_full_batch() -> None:
-    """P1: a switch that would leave a small batch behind is made once that one is sent."""
-    given = Accumulating(cluster_of({"t": 50}), batch_size=1000)
-    first = given.append(b"x" * 800, partition=UNKNOWN_PARTITION).topic_partition
-    assert given.append(b"x" * 300, partition=UNKNOWN_PARTITION).topic_partition == first
-    given.deliver_all()
-    seen = set()
+def test_the_sticky_partition_does_not_change_before_a_full_batch() -> None:
+    """P1: it changes once the small batch is sent."""
+    fixture = AccumulatorFixture(cluster_of({"t": 50}), batch_size=1000)
+    first = fixture.append(b"x" * 800, partition=UNKNOWN_PARTITION).topic_partition
+    assert fixture.append(b"x" * 300, partition=UNKNOWN_PARTITION).topic_partition == first
+    fixture.deliver_all()
+    partitions = set()
     for _ in range(20):
-        seen.add(given.append(b"x" * 1100, partition=UNKNOWN_PARTITION).topic_partition)
-    assert len(seen) > 5
+        partitions.add(fixture.append(b"x" * 1100, partition=UNKNOWN_PARTITION).topic_partition)
+    assert len(partitions) > 5
 
 
-def test_a_partition_whose_broker_is_silent_is_left_out() -> None:
+def test_a_partition_whose_broker_is_not_ready_is_not_chosen() -> None:
     """P1: partitioner_availability_timeout_ms."""
-    given = Accumulating(
+    fixture = AccumulatorFixture(
         cluster_of({"t": [0, 1, 0]}), partitioner_availability_timeout_ms=100, batch_size=200
     )
     for partition in range(3):
-        given.append(VALUE, partition=partition)
-    given.accumulator.update_node_latency(0, given.now_ms, True)
-    given.accumulator.update_node_latency(1, given.now_ms, True)
-    given.clock.advance(101)
-    given.accumulator.update_node_latency(0, given.now_ms, True)
-    given.accumulator.update_node_latency(1, given.now_ms, False)
-    given.ready()
-    seen = {
-        given.append(b"x" * 300, partition=UNKNOWN_PARTITION).topic_partition.partition
+        fixture.append(VALUE, partition=partition)
+    fixture.accumulator.update_node_latency(0, fixture.now_ms, True)
+    fixture.accumulator.update_node_latency(1, fixture.now_ms, True)
+    fixture.clock.advance(101)
+    fixture.accumulator.update_node_latency(0, fixture.now_ms, True)
+    fixture.accumulator.update_node_latency(1, fixture.now_ms, False)
+    fixture.ready()
+    partitions = {
+        fixture.append(b"x" * 300, partition=UNKNOWN_PARTITION).topic_partition.partition
         for _ in range(60)
     }
-    assert seen == {0, 2}
-    given.accumulator.update_node_latency(1, given.now_ms, True)
-    given.deliver_all()
-    given.append(VALUE, partition=1)
-    given.ready()
-    seen = {
-        given.append(b"x" * 300, partition=UNKNOWN_PARTITION).topic_partition.partition
+    assert partitions == {0, 2}
+    fixture.accumulator.update_node_latency(1, fixture.now_ms, True)
+    fixture.deliver_all()
+    fixture.append(VALUE, partition=1)
+    fixture.ready()
+    partitions = {
+        fixture.append(b"x" * 300, partition=UNKNOWN_PARTITION).topic_partition.partition
         for _ in range(100)
     }
-    assert seen == {0, 1, 2}
+    assert partitions == {0, 1, 2}
 
 
-def test_partitions_with_more_in_their_queues_get_less() -> None:
-    """P1: adaptive partitioning; none where it is switched off."""
+def test_partitions_with_longer_queues_are_chosen_less_often() -> None:
+    """P1: adaptive partitioning, unless it is switched off."""
     for enabled in (True, False):
-        given = Accumulating(
+        fixture = AccumulatorFixture(
             cluster_of({"t": 2}),
             batch_size=100,
             partitioner_adaptive_partitioning_enable=enabled,
         )
         for _ in range(30):
-            given.append(VALUE, partition=0)
-        given.append(VALUE, partition=1)
-        given.ready()
-        seen = Counter(
-            given.append(VALUE, partition=UNKNOWN_PARTITION).topic_partition.partition
+            fixture.append(VALUE, partition=0)
+        fixture.append(VALUE, partition=1)
+        fixture.ready()
+        partitions = Counter(
+            fixture.append(VALUE, partition=UNKNOWN_PARTITION).topic_partition.partition
             for _ in range(200)
         )
-        assert (seen[0] < 40) is enabled
+        assert (partitions[0] < 40) is enabled
 
 
 # What is ready
 
 
-def test_linger() -> None:
-    """P5: a batch that is not full waits for linger_ms."""
-    given = Accumulating(linger_ms=10)
-    assert given.ready() == (set(), NEVER, set())
-    given.append(VALUE)
-    given.clock.advance(3)
-    assert given.ready() == (set(), 7, set())
-    given.clock.advance(7)
-    assert given.ready() == ({0}, NEVER, set())
+def test_a_batch_lingers_until_it_is_full() -> None:
+    """P5: linger_ms."""
+    fixture = AccumulatorFixture(linger_ms=10)
+    assert fixture.ready() == (set(), NEVER, set())
+    fixture.append(VALUE)
+    fixture.clock.advance(3)
+    assert fixture.ready() == (set(), 7, set())
+    fixture.clock.advance(7)
+    assert fixture.ready() == ({0}, NEVER, set())
 
 
 def test_full_batches_are_ready_at_once() -> None:
-    given = Accumulating(cluster_of({"t": [0, 1]}), linger_ms=10_000)
+    fixture = AccumulatorFixture(cluster_of({"t": [0, 1]}), linger_ms=10_000)
     for _ in range(PER_BATCH + 1):
-        given.append(VALUE, partition=1)
-    given.append(VALUE, partition=0)
-    assert given.ready() == ({1}, 10_000, set())
+        fixture.append(VALUE, partition=1)
+    fixture.append(VALUE, partition=0)
+    assert fixture.ready() == ({1}, 10_000, set())
 
 
-def test_flush_and_transactions_send_all() -> None:
+def test_all_batches_are_ready_in_a_flush_and_at_the_end_of_a_transaction() -> None:
     """P4, P5."""
     sequences = Sequences()
-    given = Accumulating(linger_ms=10_000, sequences=sequences)
-    given.append(VALUE)
-    given.accumulator.begin_flush()
-    assert given.ready()[0] == {0}
-    given.accumulator.end_flush()
-    assert given.ready()[0] == set()
+    fixture = AccumulatorFixture(linger_ms=10_000, sequences=sequences)
+    fixture.append(VALUE)
+    fixture.accumulator.begin_flush()
+    assert fixture.ready()[0] == {0}
+    fixture.accumulator.end_flush()
+    assert fixture.ready()[0] == set()
     sequences.is_completing = True
-    assert given.ready()[0] == {0}
+    assert fixture.ready()[0] == {0}
 
 
-def test_unknown_leaders() -> None:
-    given = Accumulating(cluster_of({"t": [0, -1], "u": 1}), linger_ms=0)
-    given.append(VALUE, partition=0)
-    given.append(VALUE, partition=1)
-    assert given.ready() == ({0}, NEVER, {"t"})
-    given.cluster = cluster_of({"u": 1})
-    assert given.ready() == (set(), NEVER, {"t"})
-    assert given.drain() == []
+def test_topics_with_unknown_leaders_are_returned() -> None:
+    fixture = AccumulatorFixture(cluster_of({"t": [0, -1], "u": 1}), linger_ms=0)
+    fixture.append(VALUE, partition=0)
+    fixture.append(VALUE, partition=1)
+    assert fixture.ready() == ({0}, NEVER, {"t"})
+    fixture.cluster = cluster_of({"u": 1})
+    assert fixture.ready() == (set(), NEVER, {"t"})
+    assert fixture.drain() == []
 
 
-def test_muted_partitions_wait() -> None:
+def test_muted_partitions_are_not_drained() -> None:
     """P5: order with one request in flight."""
-    given = Accumulating(linger_ms=0)
-    given.append(VALUE)
-    given.accumulator.mute(TP)
-    assert given.ready()[0] == set()
-    assert given.drain() == []
-    given.accumulator.unmute(TP)
-    assert given.ready()[0] == {0}
-    assert len(given.drain()) == 1
+    fixture = AccumulatorFixture(linger_ms=0)
+    fixture.append(VALUE)
+    fixture.accumulator.mute(TP)
+    assert fixture.ready()[0] == set()
+    assert fixture.drain() == []
+    fixture.accumulator.unmute(TP)
+    assert fixture.ready()[0] == {0}
+    assert len(fixture.drain()) == 1
 
 
-def test_backoff_before_a_retry() -> None:
-    """P5: retry_backoff_ms with jitter, doubling; a new leader is tried at once."""
-    given = Accumulating(retry_backoff_ms=100, retry_backoff_max_ms=1000, linger_ms=0)
-    given.append(VALUE)
-    [(batch, _)] = given.drain()
-    given.accumulator.reenqueue(batch, given.now_ms)
-    assert given.drain() == []
-    nodes, delay, _ = given.ready()
+def test_a_retry_waits_for_the_backoff() -> None:
+    """P5: retry_backoff_ms doubles, with jitter; a new leader gets the batch at once."""
+    fixture = AccumulatorFixture(retry_backoff_ms=100, retry_backoff_max_ms=1000, linger_ms=0)
+    fixture.append(VALUE)
+    [(batch, _)] = fixture.drain()
+    fixture.accumulator.reenqueue(batch, fixture.now_ms)
+    assert fixture.drain() == []
+    nodes, delay, _ = fixture.ready()
     assert nodes == set()
     assert 80 <= delay <= 120
-    given.clock.advance(121)
-    assert given.ready()[0] == {0}
-    assert len(given.drain()) == 1
-    given.accumulator.reenqueue(batch, given.now_ms)
-    given.clock.advance(121)
-    assert given.ready()[0] == set()
-    given.cluster = cluster_of({"t": 1}, epochs={("t", 0): 5})
-    assert given.ready()[0] == {0}
-    assert len(given.drain()) == 1
+    fixture.clock.advance(121)
+    assert fixture.ready()[0] == {0}
+    assert len(fixture.drain()) == 1
+    fixture.accumulator.reenqueue(batch, fixture.now_ms)
+    fixture.clock.advance(121)
+    assert fixture.ready()[0] == set()
+    fixture.cluster = cluster_of({"t": 1}, epochs={("t", 0): 5})
+    assert fixture.ready()[0] == {0}
+    assert len(fixture.drain()) == 1
 
 
 # Draining
 
 
-def test_one_batch_for_each_partition_of_a_node() -> None:
-    given = Accumulating(cluster_of({"t": [0, 1, 0], "u": [1]}))
+def test_drain_takes_one_batch_of_each_partition_of_a_node() -> None:
+    fixture = AccumulatorFixture(cluster_of({"t": [0, 1, 0], "u": [1]}))
     for partition in (0, 1, 2):
         for _ in range(PER_BATCH + 1):
-            given.append(VALUE, partition=partition)
-    given.append(VALUE, topic="u")
-    drained = given.accumulator.drain(given.cluster, {0, 1}, 1 << 20, given.now_ms)
+            fixture.append(VALUE, partition=partition)
+    fixture.append(VALUE, topic="u")
+    drained = fixture.accumulator.drain(fixture.cluster, {0, 1}, 1 << 20, fixture.now_ms)
     assert {
         node: [batch.topic_partition for batch in batches] for node, batches in drained.items()
     } == {0: [("t", 0), ("t", 2)], 1: [("t", 1), ("u", 0)]}
-    assert {batch.topic_partition for batch, _ in given.drain(nodes={1})} == {("t", 1)}
-    assert given.drain(nodes={7}) == []
+    assert {batch.topic_partition for batch, _ in fixture.drain(nodes={1})} == {("t", 1)}
+    assert fixture.drain(nodes={7}) == []
 
 
-def test_a_request_has_its_size_and_every_partition_its_turn() -> None:
-    """P5: max_request_size; who had no room comes first next time."""
-    given = Accumulating(cluster_of({"t": 4}))
+def test_a_partition_that_did_not_fit_is_drained_first_next_time() -> None:
+    """P5: max_request_size."""
+    fixture = AccumulatorFixture(cluster_of({"t": 4}))
     for partition in range(4):
         for _ in range(3 * PER_BATCH):
-            given.append(VALUE, partition=partition)
+            fixture.append(VALUE, partition=partition)
     order = []
     for _ in range(4):
-        drained = [batch.topic_partition.partition for batch, _ in given.drain(max_size=50_000)]
+        drained = [batch.topic_partition.partition for batch, _ in fixture.drain(max_size=50_000)]
         assert len(drained) == 3
         order += drained
     assert order == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3]
-    assert len(given.drain(max_size=1)) == 0
-    given.append(VALUE)
-    assert len(given.drain(max_size=1)) == 1, "a single batch goes whatever its size"
+    assert len(fixture.drain(max_size=1)) == 0
+    fixture.append(VALUE)
+    assert len(fixture.drain(max_size=1)) == 1, "a single batch is drained whatever its size"
 
 
-def test_sequences_are_given_in_the_order_of_draining() -> None:
-    """P3: and one partition that must wait holds up no other."""
+def test_sequences_are_assigned_in_the_order_of_draining() -> None:
+    """P3: a partition that must wait does not delay others."""
     sequences = Sequences()
-    given = Accumulating(cluster_of({"t": 2}), sequences=sequences)
+    fixture = AccumulatorFixture(cluster_of({"t": 2}), sequences=sequences)
     for _ in range(2 * PER_BATCH):
-        given.append(VALUE, partition=0)
-        given.append(VALUE, partition=1)
+        fixture.append(VALUE, partition=0)
+        fixture.append(VALUE, partition=1)
     sequences.blocked = {TP}
-    [(other, _)] = given.drain()
-    assert other.topic_partition.partition == 1
+    [(second, _)] = fixture.drain()
+    assert second.topic_partition.partition == 1
     sequences.blocked = set()
-    first, _ = given.drain()
+    first, _ = fixture.drain()
     assert (first.batch.base_sequence, first.batch.last_sequence) == (0, PER_BATCH - 1)
     header = read_header(first.batch.close())
     assert (header.producer_id, header.base_sequence) == (9, 0)
-    given.accumulator.reenqueue(first.batch, given.now_ms)
-    given.clock.advance(200)
-    [(again, _)] = given.drain()
+    fixture.accumulator.reenqueue(first.batch, fixture.now_ms)
+    fixture.clock.advance(200)
+    [(again, _)] = fixture.drain()
     assert again is first.batch
     assert again.base_sequence == 0, "a batch keeps its sequence"
-    [(second, _)] = given.drain()
+    [(second, _)] = fixture.drain()
     assert second.base_sequence == PER_BATCH
 
 
 @pytest.mark.parametrize("start", [0, 2**31 - PER_BATCH])
-def test_batches_come_back_in_the_order_of_their_sequences(start: int) -> None:
-    """P3, P5: order is kept whatever the order of the failures, also where sequences wrap."""
+def test_batches_are_reenqueued_in_the_order_of_their_sequences(start: int) -> None:
+    """P3, P5: whatever the order of the failures, also when sequences wrap."""
     sequences = Sequences()
     sequences.next[TP] = start
-    given = Accumulating(sequences=sequences, retry_backoff_ms=0, retry_backoff_max_ms=0)
+    fixture = AccumulatorFixture(sequences=sequences, retry_backoff_ms=0, retry_backoff_max_ms=0)
     for _ in range(4 * PER_BATCH):
-        given.append(VALUE)
-    batches = [given.drain()[0].batch for _ in range(3)]
+        fixture.append(VALUE)
+    batches = [fixture.drain()[0].batch for _ in range(3)]
     for index in (1, 2, 0):
-        given.accumulator.reenqueue(batches[index], given.now_ms)
-    drained = [given.drain()[0].batch for _ in range(4)]
+        fixture.accumulator.reenqueue(batches[index], fixture.now_ms)
+    drained = [fixture.drain()[0].batch for _ in range(4)]
     assert drained[:3] == batches
     expected = [(start + n * PER_BATCH) & 0x7FFFFFFF for n in range(4)]
     assert [batch.base_sequence for batch in drained] == expected
-    given.append(VALUE)
-    unsent = next(iter(given.drain())).batch
+    fixture.append(VALUE)
+    unsent = next(iter(fixture.drain())).batch
     unsent.base_sequence = -1
     with pytest.raises(ValueError, match="without the sequence"):
-        given.accumulator.reenqueue(unsent, given.now_ms)
+        fixture.accumulator.reenqueue(unsent, fixture.now_ms)
 
 
-def test_without_sequences_a_batch_comes_back_to_the_front() -> None:
-    given = Accumulating(retry_backoff_ms=0, retry_backoff_max_ms=0)
+def test_without_sequences_a_batch_is_reenqueued_at_the_front() -> None:
+    fixture = AccumulatorFixture(retry_backoff_ms=0, retry_backoff_max_ms=0)
     for _ in range(2 * PER_BATCH):
-        given.append(VALUE)
-    [(first, _)] = given.drain()
-    given.accumulator.reenqueue(first, given.now_ms)
-    assert given.drain()[0].batch is first
+        fixture.append(VALUE)
+    [(first, _)] = fixture.drain()
+    fixture.accumulator.reenqueue(first, fixture.now_ms)
+    assert fixture.drain()[0].batch is first
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
-def test_a_batch_too_large_is_split(idempotent: bool) -> None:
-    """P7: the parts go out instead, in order, and flush waits for them."""
+def test_a_batch_that_is_too_large_is_split(idempotent: bool) -> None:
+    """P7: the parts are sent instead, in order, and flush waits for them."""
     sequences = Sequences()
-    given = Accumulating(
+    fixture = AccumulatorFixture(
         batch_size=400,
         sequences=sequences if idempotent else None,
         retry_backoff_ms=0,
         retry_backoff_max_ms=0,
     )
-    many = given.appender.append_many(
+    many = fixture.appender.append_many(
         "t",
         0,
         BulkRecords(
             [b"%03d" % number * 30 for number in range(20)], None, None, 5, batch_size=10_000
         ),
-        given.cluster,
+        fixture.cluster,
         0,
-        given.now_ms,
+        fixture.now_ms,
     )
-    later = given.append(b"later")
-    [(big, values)] = given.drain()
+    later = fixture.append(b"later")
+    [(big, values)] = fixture.drain()
     assert len(values) == 21
-    results = given.accumulator.incomplete_results()
-    count = given.accumulator.split_and_reenqueue(big)
-    given.accumulator.complete_and_deallocate(big)
+    results = fixture.accumulator.incomplete_results()
+    count = fixture.accumulator.split_and_reenqueue(big)
+    fixture.accumulator.complete_and_deallocate(big)
     assert count > 5
-    assert given.pool.available_memory == given.pool.total_memory
+    assert fixture.pool.available_memory == fixture.pool.total_memory
     assert not results[0].done
-    delivered = given.deliver_all()
+    delivered = fixture.deliver_all()
     assert len(delivered) == count
     assert [value for _, values in delivered for value in values] == values
     assert len(sequences.tracked) == (1 + count if idempotent else 0)
     assert results[0].done
-    assert [each.offset for each in many.result(0)] == list(range(20))
+    assert [metadata.offset for metadata in many.result(0)] == list(range(20))
     assert later.result(0).offset == 20
-    assert not given.accumulator.has_incomplete()
-    assert given.pool.available_memory == given.pool.total_memory
+    assert not fixture.accumulator.has_incomplete()
+    assert fixture.pool.available_memory == fixture.pool.total_memory
 
 
 def test_a_part_that_is_still_too_large_is_halved() -> None:
-    """P7: until single records are left."""
-    given = Accumulating(batch_size=2000, retry_backoff_ms=0, retry_backoff_max_ms=0)
+    """P7: down to single records."""
+    fixture = AccumulatorFixture(batch_size=2000, retry_backoff_ms=0, retry_backoff_max_ms=0)
     for _ in range(10):
-        given.append(VALUE)
-    [(big, _)] = given.drain()
+        fixture.append(VALUE)
+    [(big, _)] = fixture.drain()
     sizes = []
     while big.records_count > 1:
-        sizes.append(given.accumulator.split_and_reenqueue(big))
-        given.accumulator.complete_and_deallocate(big)
-        [(big, _), *_] = given.drain()
+        sizes.append(fixture.accumulator.split_and_reenqueue(big))
+        fixture.accumulator.complete_and_deallocate(big)
+        [(big, _), *_] = fixture.drain()
     assert sizes[0] == 1
     assert len(sizes) < 8
     assert big.records_count == 1
@@ -518,120 +532,120 @@ def test_a_part_that_is_still_too_large_is_halved() -> None:
 # Ends
 
 
-def test_expiry() -> None:
-    """P5: delivery_timeout_ms counts in the queue too."""
-    given = Accumulating(
+def test_batches_expire_in_the_queue() -> None:
+    """P5: delivery_timeout_ms."""
+    fixture = AccumulatorFixture(
         cluster_of({"t": 2}), delivery_timeout_ms=31_000, linger_ms=0, request_timeout_ms=30_000
     )
-    accumulator = given.accumulator
+    accumulator = fixture.accumulator
     assert accumulator.next_expiry_ms == NEVER
-    began = given.now_ms
-    given.append(VALUE)
-    given.clock.advance(10)
-    given.append(VALUE, partition=1)
+    began = fixture.now_ms
+    fixture.append(VALUE)
+    fixture.clock.advance(10)
+    fixture.append(VALUE, partition=1)
     assert accumulator.next_expiry_ms == began + 31_000
-    given.clock.advance(30_989)
-    assert accumulator.expired_batches(given.now_ms) == []
-    given.clock.advance(1)
-    [expired] = accumulator.expired_batches(given.now_ms)
+    fixture.clock.advance(30_989)
+    assert accumulator.expired_batches(fixture.now_ms) == []
+    fixture.clock.advance(1)
+    [expired] = accumulator.expired_batches(fixture.now_ms)
     assert expired.topic_partition == TP
     assert accumulator.next_expiry_ms == began + 31_010
     expired.fail(ClientError("expired"))
     accumulator.complete_and_deallocate(expired)
-    given.clock.advance(10)
-    assert len(accumulator.expired_batches(given.now_ms)) == 1
+    fixture.clock.advance(10)
+    assert len(accumulator.expired_batches(fixture.now_ms)) == 1
     assert accumulator.next_expiry_ms == NEVER
 
 
-def test_incomplete() -> None:
-    given = Accumulating()
-    assert not given.accumulator.has_incomplete()
-    future = given.append(VALUE)
-    assert given.accumulator.has_incomplete()
-    assert given.accumulator.has_undrained()
-    assert given.accumulator.incomplete_results() == [future.batch_result]
-    [(batch, _)] = given.drain()
-    assert not given.accumulator.has_undrained()
-    assert given.accumulator.has_incomplete()
+def test_incomplete_batches_include_those_in_flight() -> None:
+    fixture = AccumulatorFixture()
+    assert not fixture.accumulator.has_incomplete()
+    future = fixture.append(VALUE)
+    assert fixture.accumulator.has_incomplete()
+    assert fixture.accumulator.has_undrained()
+    assert fixture.accumulator.incomplete_results() == [future.batch_result]
+    [(batch, _)] = fixture.drain()
+    assert not fixture.accumulator.has_undrained()
+    assert fixture.accumulator.has_incomplete()
     batch.complete(0)
-    given.accumulator.complete_batch(batch)
-    assert not given.accumulator.has_incomplete()
-    assert given.pool.available_memory < given.pool.total_memory
+    fixture.accumulator.complete_batch(batch)
+    assert not fixture.accumulator.has_incomplete()
+    assert fixture.pool.available_memory < fixture.pool.total_memory
     for _ in range(2):
-        given.accumulator.deallocate(batch)
-        assert given.pool.available_memory == given.pool.total_memory
+        fixture.accumulator.deallocate(batch)
+        assert fixture.pool.available_memory == fixture.pool.total_memory
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
 def test_abort_undrained(idempotent: bool) -> None:
-    """P4: what was sent goes on."""
-    given = Accumulating(sequences=Sequences() if idempotent else None)
-    sent = given.append(VALUE)
-    [(batch, _)] = given.drain()
-    seen: list[KafkaError | None] = []
-    waiting = given.appender.append(
-        "t", 0, 1, None, VALUE, (), lambda _, error: seen.append(error), given.cluster, 0, 1000
+    """P4: batches that were sent are not aborted."""
+    fixture = AccumulatorFixture(sequences=Sequences() if idempotent else None)
+    sent = fixture.append(VALUE)
+    [(batch, _)] = fixture.drain()
+    errors: list[KafkaError | None] = []
+    waiting = fixture.appender.append(
+        "t", 0, 1, None, VALUE, (), lambda _, error: errors.append(error), fixture.cluster, 0, 1000
     )
     error = ClientError("aborted")
-    given.accumulator.abort_undrained(error)
+    fixture.accumulator.abort_undrained(error)
     assert waiting.exception(0) is error
-    assert seen == [error]
+    assert errors == [error]
     assert not sent.done()
-    assert not given.accumulator.has_undrained()
+    assert not fixture.accumulator.has_undrained()
     batch.complete(3)
-    given.accumulator.complete_and_deallocate(batch)
-    assert given.pool.available_memory == given.pool.total_memory
+    fixture.accumulator.complete_and_deallocate(batch)
+    assert fixture.pool.available_memory == fixture.pool.total_memory
 
 
 def test_abort_incomplete() -> None:
-    """P5: memory that a request still reads comes back with its answer."""
-    given = Accumulating()
-    futures = [given.append(VALUE)]
-    [(batch, _)] = given.drain()
+    """P5: memory that a request still reads is returned with its response."""
+    fixture = AccumulatorFixture()
+    futures = [fixture.append(VALUE)]
+    [(batch, _)] = fixture.drain()
     batch.is_in_flight = True
-    futures.append(given.append(VALUE))
+    futures.append(fixture.append(VALUE))
     error = ClientError("closed")
-    given.accumulator.abort_incomplete(error)
+    fixture.accumulator.abort_incomplete(error)
     assert [future.exception(0) for future in futures] == [error, error]
-    assert not given.accumulator.has_incomplete()
-    assert given.pool.available_memory == given.pool.total_memory - 16384
+    assert not fixture.accumulator.has_incomplete()
+    assert fixture.pool.available_memory == fixture.pool.total_memory - 16384
     batch.is_in_flight = False
     assert not batch.complete(0)
-    given.accumulator.deallocate(batch)
-    assert given.pool.available_memory == given.pool.total_memory
+    fixture.accumulator.deallocate(batch)
+    assert fixture.pool.available_memory == fixture.pool.total_memory
 
 
 # Compression
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_compressed_batches_grow_with_experience(codec: str) -> None:
-    """P6: how well a topic compresses is learnt, so that batches come near to their size."""
-    given = Accumulating(compression_type=codec, batch_size=2000, linger_ms=10_000)
+def test_compressed_batches_approach_the_batch_size(codec: str) -> None:
+    """P6: the compression ratio of a topic is estimated from its batches."""
+    fixture = AccumulatorFixture(compression_type=codec, batch_size=2000, linger_ms=10_000)
     counts: list[int] = []
     for _ in range(6000):
-        given.append(b"the same text again and again, the same text, again and again")
-        if given.ready()[0]:
-            [(batch, values)] = given.drain()
+        fixture.append(b"the same text again and again, the same text, again and again")
+        if fixture.ready()[0]:
+            [(batch, values)] = fixture.drain()
             counts.append(len(values))
             header = read_header(batch.close())
             verify(batch.close(), 0, header)
             assert header.compression.codec_name == codec
             batch.complete(0)
-            given.accumulator.complete_and_deallocate(batch)
+            fixture.accumulator.complete_and_deallocate(batch)
     assert (counts[-1] > 1.5 * counts[0]) is (codec != "none")
-    given.deliver_all()
-    assert given.pool.available_memory == given.pool.total_memory
+    fixture.deliver_all()
+    assert fixture.pool.available_memory == fixture.pool.total_memory
 
 
-def test_levels() -> None:
+def test_compression_levels() -> None:
     """P6."""
     sizes = []
     text = b"".join(b"%d, " % (number * 7919) for number in range(3000))
     for level in (1, 22):
-        given = Accumulating(compression_type="zstd", compression_zstd_level=level)
-        given.append(text)
-        [(batch, _)] = given.drain()
+        fixture = AccumulatorFixture(compression_type="zstd", compression_zstd_level=level)
+        fixture.append(text)
+        [(batch, _)] = fixture.drain()
         sizes.append(len(batch.close()))
     assert sizes[0] > sizes[1]
 
@@ -640,8 +654,8 @@ def test_levels() -> None:
 
 
 def test_many_threads_and_one_sender() -> None:
-    """P5: nothing is lost, and every thread's records keep their order in a partition."""
-    given = Accumulating(cluster_of({"t": 3}), buffer_memory=20 * 1000, batch_size=1000)
+    """P5: no record is lost, and each thread's records keep their order in a partition."""
+    fixture = AccumulatorFixture(cluster_of({"t": 3}), buffer_memory=20 * 1000, batch_size=1000)
     stop = Event()
     futures: list[list[RecordFuture]] = [[] for _ in range(8)]
     per_thread = 1500
@@ -650,37 +664,37 @@ def test_many_threads_and_one_sender() -> None:
         for number in range(per_thread):
             partition = number % 3 if thread % 2 else UNKNOWN_PARTITION
             value = b"%d %d" % (thread, number)
-            futures[thread].append(given.append(value, partition=partition, max_block_ms=20_000))
+            futures[thread].append(fixture.append(value, partition=partition, max_block_ms=20_000))
 
     logs: defaultdict[int, list[bytes]] = defaultdict(list)
 
     def send() -> None:
-        while not stop.is_set() or given.accumulator.has_incomplete():
-            for batch, values in given.drain():
+        while not stop.is_set() or fixture.accumulator.has_incomplete():
+            for batch, values in fixture.drain():
                 log = logs[batch.topic_partition.partition]
                 batch.complete(len(log))
                 log += [value for value in values if value is not None]
-                given.accumulator.complete_and_deallocate(batch)
+                fixture.accumulator.complete_and_deallocate(batch)
 
     sender = Thread(target=send)
     threads = [Thread(target=produce, args=(number,)) for number in range(8)]
-    for each in [sender, *threads]:
-        each.start()
-    for each in threads:
-        each.join(60)
+    for worker in [sender, *threads]:
+        worker.start()
+    for worker in threads:
+        worker.join(60)
     stop.set()
     sender.join(60)
     assert not sender.is_alive()
     assert sum(map(len, logs.values())) == 8 * per_thread
     for log in logs.values():
-        seen: defaultdict[int, int] = defaultdict(lambda: -1)
+        last_numbers: defaultdict[int, int] = defaultdict(lambda: -1)
         for value in log:
             thread, number = map(int, value.split())
-            assert number > seen[thread]
-            seen[thread] = number
-    for thread, made in enumerate(futures):
-        assert len(made) == per_thread
-        for number, future in enumerate(made):
+            assert number > last_numbers[thread]
+            last_numbers[thread] = number
+    for thread, own_futures in enumerate(futures):
+        assert len(own_futures) == per_thread
+        for number, future in enumerate(own_futures):
             metadata = future.result(0)
             assert logs[metadata.partition][metadata.offset] == b"%d %d" % (thread, number)
-    assert given.pool.available_memory == given.pool.total_memory
+    assert fixture.pool.available_memory == fixture.pool.total_memory

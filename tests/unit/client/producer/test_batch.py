@@ -111,7 +111,7 @@ def test_uncompressed_bytes_are_the_block_itself() -> None:
 
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZSTD])
 def test_new_producer_state(compression: Compression) -> None:
-    """P3: id, epoch and sequence are written anew, with the CRC; the records stay."""
+    """P3: id, epoch, sequence and CRC are written again; the records stay."""
     batch = batch_of(compression=compression)
     for number in range(3):
         add(batch, b"v" * 50, number)
@@ -142,36 +142,36 @@ Delivery = tuple[int, RecordMetadata | None, KafkaError | None]
 
 def with_callbacks(batch: ProducerBatch, count: int) -> tuple[list[RecordFuture], list[Delivery]]:
     """Records of ten bytes; callbacks of all but every fourth."""
-    seen: list[Delivery] = []
+    deliveries: list[Delivery] = []
     futures: list[RecordFuture] = []
     for number in range(count):
 
         def note(
             metadata: RecordMetadata | None, error: KafkaError | None, number: int = number
         ) -> None:
-            seen.append((number, metadata, error))
+            deliveries.append((number, metadata, error))
 
         callback = None if number % 4 == 3 else note
         future = batch.append(T + number, b"k", b"%010d" % number, (), callback, 1)
         assert future is not None
         futures.append(future)
-    return futures, seen
+    return futures, deliveries
 
 
 def test_callbacks_in_order_before_the_futures() -> None:
-    """P5: futures can be asked in a callback, and whoever waits comes after it."""
+    """P5: callbacks can use futures, and run before waiters are notified."""
     batch = batch_of()
-    futures, seen = with_callbacks(batch, 5)
-    asked: list[int] = []
+    futures, deliveries = with_callbacks(batch, 5)
+    order: list[int] = []
     last = batch.append(
-        T, None, b"", (), lambda metadata, error: asked.append(futures[0].result(0).offset), 1
+        T, None, b"", (), lambda metadata, error: order.append(futures[0].result(0).offset), 1
     )
     assert last is not None
-    last.add_done_callback(lambda future: asked.append(len(seen)))
+    last.add_done_callback(lambda future: order.append(len(deliveries)))
     assert batch.complete(100, -1)
-    assert [number for number, _, _ in seen] == [0, 1, 2, 4]
-    assert seen[2] == (2, RecordMetadata("t", 0, 102, T + 2, 1, 10), None)
-    assert asked == [100, 4]
+    assert [number for number, _, _ in deliveries] == [0, 1, 2, 4]
+    assert deliveries[2] == (2, RecordMetadata("t", 0, 102, T + 2, 1, 10), None)
+    assert order == [100, 4]
     assert batch.is_done
 
 
@@ -183,22 +183,26 @@ def test_a_callback_that_fails_hurts_nobody(caplog: pytest.LogCaptureFixture) ->
         raise RuntimeError("mine")
 
     batch.append(T, None, b"x", (), fails, 1)
-    futures, seen = with_callbacks(batch, 2)
+    futures, deliveries = with_callbacks(batch, 2)
     with caplog.at_level(logging.ERROR):
         assert batch.complete(7, 99)
     assert "on_delivery of a record for t-0 failed" in caplog.text
-    assert [metadata and metadata.offset for _, metadata, _ in seen] == [8, 9]
+    assert [metadata and metadata.offset for _, metadata, _ in deliveries] == [8, 9]
     assert futures[1].result(0).timestamp == 99
 
 
 def test_failing() -> None:
     batch = batch_of()
-    futures, seen = with_callbacks(batch, 3)
+    futures, deliveries = with_callbacks(batch, 3)
     error, own = ClientError("batch"), ClientError("own")
     assert batch.fail(error, {1: own})
-    assert [(number, why) for number, _, why in seen] == [(0, error), (1, own), (2, error)]
+    assert [(number, failure) for number, _, failure in deliveries] == [
+        (0, error),
+        (1, own),
+        (2, error),
+    ]
     assert futures[1].exception(0) is own
-    assert not batch.complete(5), "it was given up before the answer came"
+    assert not batch.complete(5), "it failed before the response arrived"
     assert not batch.fail(own)
     assert not batch.abort(own)
     assert futures[0].exception(0) is error
@@ -216,9 +220,9 @@ def test_what_is_in_the_log_cannot_fail() -> None:
 
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.GZIP])
 def test_split(compression: Compression) -> None:
-    """P7: a batch too large for the broker goes on in smaller ones, as Kafka splits it."""
+    """P7: a batch that is too large for the broker is split as in Kafka."""
     batch = batch_of(compression=compression)
-    futures, seen = with_callbacks(batch, 20)
+    futures, deliveries = with_callbacks(batch, 20)
     large = batch.append(T, None, b"x" * 500, (("h", b"1"),), None, 1)
     assert large is not None
     batch.set_producer_state(5, 1, 2**31 - 3, False)
@@ -242,8 +246,8 @@ def test_split(compression: Compression) -> None:
         assert part.complete(offset)
         offset += part.records_count + 100
     assert batch.result.done
-    assert [number for number, _, _ in seen] == [n for n in range(20) if n % 4 != 3]
-    for number, metadata, _ in seen:
+    assert [number for number, _, _ in deliveries] == [n for n in range(20) if n % 4 != 3]
+    for number, metadata, _ in deliveries:
         assert metadata == futures[number].result(0)
     assert large.result(0).offset == offset - 101
     assert parts[0].records_count > 1
@@ -252,7 +256,7 @@ def test_split(compression: Compression) -> None:
 def test_split_again_until_one_record_is_left() -> None:
     """P7: and then it fails alone."""
     batch = batch_of()
-    futures, seen = with_callbacks(batch, 3)
+    futures, deliveries = with_callbacks(batch, 3)
     halves = batch.split(0)
     assert [part.records_count for part in halves] == [1, 1, 1]
     again = halves[1].split(0)
@@ -262,7 +266,11 @@ def test_split_again_until_one_record_is_left() -> None:
     halves[2].complete(6)
     halves[0].complete(4)
     assert [future.exception(0) for future in futures] == [None, error, None]
-    assert [(number, why) for number, _, why in seen] == [(1, error), (2, None), (0, None)]
+    assert [(number, failure) for number, _, failure in deliveries] == [
+        (1, error),
+        (2, None),
+        (0, None),
+    ]
     assert batch.largest_record() >= 61 + 10
 
 
@@ -303,7 +311,7 @@ def test_a_block_that_is_being_sent_is_not_given_away() -> None:
 
 
 def test_compression_ratios() -> None:
-    """P6: as Kafka estimates them, for each topic."""
+    """P6: estimated per topic, as in Kafka."""
     ratios = CompressionRatioEstimator()
     assert ratios.estimate("t") == 1.0
     ratios.observe("t", 0.3)

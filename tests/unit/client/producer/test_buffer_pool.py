@@ -115,7 +115,7 @@ class Allocation(Thread):
 
 
 def test_memory_goes_to_the_first_who_waits() -> None:
-    """P5: in the order of asking, even if a later one needs less."""
+    """P5: in the order of the calls, even if a later one needs less."""
     pool = BufferPool(64, 16)
     first, second = take(pool, 32), take(pool, 32)
     order: list[int] = []
@@ -125,7 +125,7 @@ def test_memory_goes_to_the_first_who_waits() -> None:
     pool.deallocate(first, 32)
     assert pool.available_memory == 32
     assert order == []
-    assert pool.try_allocate(8) is None, "those who wait come first"
+    assert pool.try_allocate(8) is None, "waiters come first"
     pool.deallocate(second, 32)
     for thread in (large, small):
         thread.join(20)
@@ -135,16 +135,16 @@ def test_memory_goes_to_the_first_who_waits() -> None:
     assert pool.available_memory == 0
 
 
-def test_one_who_gives_up_lets_the_next_go() -> None:
+def test_a_waiter_that_times_out_lets_the_next_continue() -> None:
     """P5."""
     pool = BufferPool(64, 16)
     take(pool, 32)
 
-    def give_up() -> None:
+    def time_out() -> None:
         with pytest.raises(BufferExhaustedError):
             pool.allocate(48, 500)
 
-    large = Thread(target=give_up)
+    large = Thread(target=time_out)
     large.start()
     until(lambda: pool.waiting == 1)
     small = Allocation(pool, 16)
@@ -228,7 +228,7 @@ def test_metrics() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from([16, 16, 16, 1, 40, 100])), max_size=60))
 def test_the_total_is_never_exceeded(steps: list[tuple[bool, int]]) -> None:
-    """P5: what is out and what is left is always the whole."""
+    """P5: allocated and available memory always add up to the total."""
     pool = BufferPool(100, 16)
     out: list[bytearray] = []
     for allocate, size in steps:

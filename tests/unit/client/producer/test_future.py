@@ -83,37 +83,37 @@ def test_timeouts() -> None:
 
 def test_threads_wait() -> None:
     result = BatchResult(TP)
-    seen: list[int] = []
+    calls: list[int] = []
     threads = [
-        in_thread(lambda number=number: seen.append(future_of(result, number).result(20).offset))  # type: ignore[misc]
+        in_thread(lambda number=number: calls.append(future_of(result, number).result(20).offset))  # type: ignore[misc]
         for number in range(4)
     ]
-    threads.append(in_thread(lambda: seen.append(int(result.wait(20)))))
+    threads.append(in_thread(lambda: calls.append(int(result.wait(20)))))
     settled(result)
     for thread in threads:
         thread.join(20)
-    assert sorted(seen) == [1, 10, 11, 12, 13]
+    assert sorted(calls) == [1, 10, 11, 12, 13]
 
 
 def test_callbacks(caplog: pytest.LogCaptureFixture) -> None:
-    """P5: one that fails is logged, and the others are called."""
+    """P5: the exception of a callback is logged, and the others are called."""
     result = BatchResult(TP)
-    seen: list[object] = []
+    calls: list[object] = []
 
     def fails(future: RecordFuture) -> None:
         raise RuntimeError("mine")
 
     first = future_of(result, 1)
     first.add_done_callback(fails)
-    first.add_done_callback(seen.append)
-    result.add_done_callback(lambda: seen.append("whole"))
-    assert seen == []
+    first.add_done_callback(calls.append)
+    result.add_done_callback(lambda: calls.append("whole"))
+    assert calls == []
     with caplog.at_level(logging.ERROR):
         settled(result)
-    assert seen == [first, "whole"]
+    assert calls == [first, "whole"]
     assert "a callback of a future failed" in caplog.text
-    first.add_done_callback(seen.append)
-    assert seen == [first, "whole", first]
+    first.add_done_callback(calls.append)
+    assert calls == [first, "whole", first]
 
 
 def test_awaited_on_the_same_loop_and_on_another() -> None:
@@ -129,13 +129,13 @@ def test_awaited_on_the_same_loop_and_on_another() -> None:
         cancelled = asyncio.create_task(await_one(9))
         await asyncio.sleep(0)
         cancelled.cancel()
-        other = in_thread(lambda: elsewhere.append(asyncio.run(await_one(7))))
+        thread = in_thread(lambda: elsewhere.append(asyncio.run(await_one(7))))
         asyncio.get_running_loop().call_later(0.01, settled, result)
-        made = await asyncio.gather(*tasks)
-        other.join(20)
+        results = await asyncio.gather(*tasks)
+        thread.join(20)
         assert cancelled.cancelled()
         assert await await_one(5) == 15
-        return made
+        return results
 
     assert asyncio.run(scenario()) == [10, 11, 12]
     assert elsewhere == [17]
@@ -167,28 +167,28 @@ def test_a_loop_that_is_gone_is_no_problem() -> None:
 
 
 def test_split() -> None:
-    """P7: whoever waits for a batch that is split waits for the parts."""
+    """P7: waiters of a split batch wait for the parts."""
     result = BatchResult(TP)
     parts = [BatchResult(TP), BatchResult(TP)]
-    seen: list[object] = []
+    calls: list[object] = []
     early = future_of(result, 3)
-    early.add_done_callback(lambda future: seen.append(future.result(0).offset))
-    result.add_done_callback(lambda: seen.append("whole"))
+    early.add_done_callback(lambda future: calls.append(future.result(0).offset))
+    result.add_done_callback(lambda: calls.append("whole"))
     result.chain([0, 2], parts)
-    future_of(result, 0).add_done_callback(lambda future: seen.append(future.exception(0)))
+    future_of(result, 0).add_done_callback(lambda future: calls.append(future.exception(0)))
     assert not result.done
     assert not early.done()
     settled(parts[1], 50)
-    assert seen == [51]
+    assert calls == [51]
     assert early.result(0) == RecordMetadata("t", 3, 51, T, 2, 5)
     assert not future_of(result, 1).done()
     inner = [BatchResult(TP), BatchResult(TP)]
     parts[0].chain([0, 1], inner)
     error = ClientError("too large")
     failed(inner[0], error)
-    assert seen == [51, error]
+    assert calls == [51, error]
     settled(inner[1], 70)
-    assert seen == [51, error, "whole"]
+    assert calls == [51, error, "whole"]
     assert result.done
     assert result.wait(0)
     assert future_of(result, 1).result(0).offset == 70
@@ -216,14 +216,14 @@ def test_split_while_awaited() -> None:
 
 def test_when_all_done() -> None:
     results = [BatchResult(TP), BatchResult(TP)]
-    seen: list[int] = []
-    when_all_done([], lambda: seen.append(0))
-    when_all_done(results, lambda: seen.append(1))
-    assert seen == [0]
+    calls: list[int] = []
+    when_all_done([], lambda: calls.append(0))
+    when_all_done(results, lambda: calls.append(1))
+    assert calls == [0]
     settled(results[1])
-    assert seen == [0]
+    assert calls == [0]
     settled(results[0])
-    assert seen == [0, 1]
+    assert calls == [0, 1]
 
 
 def bulk(results: list[BatchResult], order: list[int] | None = None) -> BulkFuture:
@@ -245,33 +245,33 @@ def bulk(results: list[BatchResult], order: list[int] | None = None) -> BulkFutu
 
 
 def test_bulk() -> None:
-    """P5: one light future for a call; the metadata are in the order of the call."""
+    """P5: one future for a call, with metadata in the order of the call."""
     results = [BatchResult(TP), BatchResult(TopicPartition("t", 4))]
     future = bulk(results, [3, 1, 0, 2])
     plain = bulk(results)
-    seen: list[object] = []
-    future.add_done_callback(seen.append)
+    calls: list[object] = []
+    future.add_done_callback(calls.append)
     assert len(future) == 4
     with pytest.raises(KafkaTimeoutError):
         future.result(0)
     settled(results[0], 100)
     assert not future.done()
     settled(results[1], 200)
-    assert seen == [future]
+    assert calls == [future]
     metadata = future.result(0)
-    assert [(each.partition, each.offset) for each in metadata] == [
+    assert [(entry.partition, entry.offset) for entry in metadata] == [
         (4, 205),
         (3, 106),
         (4, 206),
         (3, 105),
     ]
-    assert [each.serialized_value_size for each in metadata] == [0, 1, 2, 3]
+    assert [entry.serialized_value_size for entry in metadata] == [0, 1, 2, 3]
     assert metadata[-1] == metadata[3] == RecordMetadata("t", 3, 105, T, -1, 3)
     assert metadata[1:3] == [metadata[1], metadata[2]]
     assert len(metadata) == 4
     with pytest.raises(IndexError):
         metadata[4]
-    assert [each.offset for each in plain.result(0)] == [105, 106, 205, 206]
+    assert [entry.offset for entry in plain.result(0)] == [105, 106, 205, 206]
 
 
 def test_bulk_fails_with_its_first_error() -> None:
@@ -297,7 +297,7 @@ def test_bulk_awaited() -> None:
                 settled(result)
 
         thread = in_thread(finish)
-        assert [each.offset for each in await future] == [15, 16, 15, 16]
+        assert [entry.offset for entry in await future] == [15, 16, 15, 16]
         thread.join(20)
         assert len(await future) == 4
         assert len(await bulk([])) == 0

@@ -11,35 +11,35 @@ def settings_of(**options: object) -> dict[str, object]:
 
 
 def test_the_defaults_are_kafkas() -> None:
-    found = settings_of()
-    assert found["acks"] == -1
-    assert found["enable_idempotence"] is True
-    assert (found["batch_size"], found["linger_ms"]) == (16_384, 5)
-    assert (found["buffer_memory"], found["max_request_size"]) == (33_554_432, 1_048_576)
-    assert (found["delivery_timeout_ms"], found["max_block_ms"]) == (120_000, 60_000)
+    settings = settings_of()
+    assert settings["acks"] == -1
+    assert settings["enable_idempotence"] is True
+    assert (settings["batch_size"], settings["linger_ms"]) == (16_384, 5)
+    assert (settings["buffer_memory"], settings["max_request_size"]) == (33_554_432, 1_048_576)
+    assert (settings["delivery_timeout_ms"], settings["max_block_ms"]) == (120_000, 60_000)
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"), [("all", -1), ("-1", -1), (-1, -1), ("1", 1), (1, 1), ("0", 0), (0, 0)]
+    ("value", "expected"), [("all", -1), ("-1", -1), (-1, -1), ("1", 1), (1, 1), ("0", 0), (0, 0)]
 )
-def test_acks(given: object, meant: int) -> None:
-    found = settings_of(acks=given)
-    assert found["acks"] == meant
-    assert found["enable_idempotence"] is (meant == -1)
+def test_acks(value: object, expected: int) -> None:
+    settings = settings_of(acks=value)
+    assert settings["acks"] == expected
+    assert settings["enable_idempotence"] is (expected == -1)
 
 
-@pytest.mark.parametrize("given", ["some", 2, "-2"])
-def test_other_acks_do_not_exist(given: object) -> None:
+@pytest.mark.parametrize("value", ["some", 2, "-2"])
+def test_other_acks_do_not_exist(value: object) -> None:
     with pytest.raises(ConfigError, match="acks"):
-        settings_of(acks=given)
+        settings_of(acks=value)
 
 
 @pytest.mark.parametrize("setting", [{"acks": 1}, {"retries": 0}])
 def test_idempotence_gives_way_unless_it_was_asked_for(setting: dict[str, object]) -> None:
     assert settings_of(**setting)["enable_idempotence"] is False
-    for asked in ({"enable_idempotence": True}, {"transactional_id": "x"}):
+    for option in ({"enable_idempotence": True}, {"transactional_id": "x"}):
         with pytest.raises(ConfigError, match=next(iter(setting))):
-            settings_of(**setting, **asked)
+            settings_of(**setting, **option)
 
 
 def test_more_than_five_in_flight_need_idempotence_off() -> None:

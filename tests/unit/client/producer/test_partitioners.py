@@ -69,7 +69,7 @@ def from_list(*numbers: int) -> Callable[[], int]:
 
 
 def test_sticky_switches_after_a_batch() -> None:
-    """P1: a partition keeps its turn until it has a batch, or two where the batch is not full."""
+    """P1: the partition changes after a batch, or after two if the batch is not full."""
     cluster = cluster_of({"t": 4})
     sticky = BuiltInPartitioner("t", 100, from_list(1, 2, 3, 0))
     assert sticky.current(cluster) == 1
@@ -89,16 +89,16 @@ def test_sticky_prefers_partitions_with_a_leader() -> None:
     """P1."""
     sticky = BuiltInPartitioner("t", 1, from_list(*range(6)))
     some = cluster_of({"t": [-1, 0, -1, 0]})
-    seen = set()
+    partitions = set()
     for _ in range(6):
-        seen.add(sticky.current(some))
+        partitions.add(sticky.current(some))
         sticky.appended(1, some, True)
-    assert seen == {1, 3}
+    assert partitions == {1, 3}
     none = cluster_of({"t": [-1, -1, -1]})
     for _ in range(6):
         sticky.appended(1, none, True)
-        seen.add(sticky.current(none))
-    assert seen == {0, 1, 2, 3}
+        partitions.add(sticky.current(none))
+    assert partitions == {0, 1, 2, 3}
 
 
 def test_sticky_of_an_unknown_topic() -> None:
@@ -107,11 +107,11 @@ def test_sticky_of_an_unknown_topic() -> None:
 
 
 def choices(sticky: BuiltInPartitioner, cluster: Cluster, times: int) -> Counter[int]:
-    seen: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     for _ in range(times):
         sticky.appended(2, cluster, True)
-        seen[sticky.current(cluster)] += 1
-    return seen
+        counts[sticky.current(cluster)] += 1
+    return counts
 
 
 def test_sticky_follows_the_load() -> None:
@@ -120,7 +120,7 @@ def test_sticky_follows_the_load() -> None:
     sticky = BuiltInPartitioner("t", 1, from_list(*range(8)))
     sticky.update_load([0, 3, 1], [0, 1, 2], 3)
     assert choices(sticky, cluster, 8) == {0: 4, 1: 1, 2: 3}
-    # One that does not answer is left out, even if the others are equal.
+    # A partition that is not available is not chosen, even if the others are equal.
     sticky.update_load([2, 2], [0, 2], 3)
     assert choices(sticky, cluster, 8) == {0: 4, 2: 4}
     # Equal loads, a single partition and no load at all are uniform.
@@ -132,7 +132,7 @@ def test_sticky_follows_the_load() -> None:
 
 
 def test_round_robin() -> None:
-    """P1: from a random start, whatever the key, each topic for itself."""
+    """P1: from a random start, whatever the key, separately for each topic."""
     cluster = cluster_of({"t": 3, "u": 3, "half": [0, -1, 0], "none": [-1, -1]})
 
     def next_of(topic: str) -> int:
@@ -172,17 +172,17 @@ def test_what_the_setting_may_be() -> None:
     """P1: pluggable."""
     cluster = cluster_of({"t": 5})
 
-    def ask(partitioner: Partitioner | None) -> int:
+    def choose(partitioner: Partitioner | None) -> int:
         assert partitioner is not None
         return partitioner.partition("t", "k", b"kk", None, None, cluster)
 
     assert partitioner_of(None) is None
     assert partitioner_of("default") is None
     assert isinstance(partitioner_of("round_robin"), RoundRobinPartitioner)
-    assert ask(partitioner_of(LastPartition())) == 4
-    assert ask(partitioner_of(LastPartition)) == 4
+    assert choose(partitioner_of(LastPartition())) == 4
+    assert choose(partitioner_of(LastPartition)) == 4
     by_function = partitioner_of(lambda key, count: len(key) % count)
-    assert ask(by_function) == 2
+    assert choose(by_function) == 2
     assert by_function is not None
     by_function.close()
     with pytest.raises(ConfigError, match="round_robin"):

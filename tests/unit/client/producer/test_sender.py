@@ -1,4 +1,4 @@
-"""P5: what the sender sends, and what it makes of the answers, one case at a time."""
+"""P5: the requests of the sender, and its handling of responses."""
 
 from uuid import UUID
 
@@ -41,7 +41,7 @@ TP = TopicPartition("t", 0)
 MEMORY = 100_000
 
 
-class Rig:
+class SenderFixture:
     """A sender with a topic of two partitions, both led by broker 1."""
 
     def __init__(self, topic_id: UUID = TOPIC_ID, **options: object) -> None:
@@ -90,72 +90,72 @@ class Rig:
             for value in values
         ]
 
-    def turn(self) -> SendPlan:
+    def run_once(self) -> SendPlan:
         assert self.sender.check_state()
         return self.sender.run_once(lambda node: True, self.now_ms)
 
-    def call(self) -> OutgoingProduce:
-        (call,) = self.turn().requests
-        return call
+    def request(self) -> OutgoingProduce:
+        (request,) = self.run_once().requests
+        return request
 
-    def answer(self, call: OutgoingProduce, *answers: PartitionProduceResponse) -> None:
-        self.sender.handle_response(call, response(*answers), self.now_ms)
+    def respond(self, request: OutgoingProduce, *responses: PartitionProduceResponse) -> None:
+        self.sender.handle_response(request, response(*responses), self.now_ms)
 
-    def metric(self, wanted: str) -> float:
+    def metric(self, metric_name: str) -> float:
         return next(
             value
             for name, value in self.metrics.snapshot().items()
-            if (name.group, name.name) == ("producer-metrics", wanted)
+            if (name.group, name.name) == ("producer-metrics", metric_name)
         )
 
 
-def response(*answers: PartitionProduceResponse) -> ProduceResponse:
-    topic = TopicProduceResponse(topic_id=TOPIC_ID, partition_responses=list(answers))
+def response(*partitions: PartitionProduceResponse) -> ProduceResponse:
+    topic = TopicProduceResponse(topic_id=TOPIC_ID, partition_responses=list(partitions))
     return ProduceResponse(responses=[topic])
 
 
 def test_one_request_for_all_partitions_of_a_broker() -> None:
-    rig = Rig()
-    first, second = rig.send(b"a", b"b")
-    (other,) = rig.send(b"c", partition=1)
-    call = rig.call()
+    fixture = SenderFixture()
+    first, second = fixture.send(b"a", b"b")
+    (third,) = fixture.send(b"c", partition=1)
+    call = fixture.request()
     request = call.build(13)
     (topic,) = request.topic_data
     assert (topic.topic_id, request.acks) == (TOPIC_ID, -1)
-    assert sorted(each.index for each in topic.partition_data) == [0, 1]
+    assert sorted(data.index for data in topic.partition_data) == [0, 1]
     assert call.max_version is None
-    rig.answer(
+    fixture.respond(
         call,
         PartitionProduceResponse(index=0, base_offset=10),
         PartitionProduceResponse(index=1, base_offset=20, log_append_time_ms=99),
     )
     assert [first.result(0).offset, second.result(0).offset] == [10, 11]
-    assert other.result(0)[2:4] == (20, 99)
-    assert rig.pool.available_memory == MEMORY
-    assert not rig.accumulator.has_incomplete()
+    assert third.result(0)[2:4] == (20, 99)
+    assert fixture.pool.available_memory == MEMORY
+    assert not fixture.accumulator.has_incomplete()
 
 
 def test_a_broker_too_old_for_zstd_gets_none() -> None:
     """E4: Kafka before 2.1 would say UNKNOWN_SERVER_ERROR."""
-    rig = Rig(compression_type="zstd")
-    (future,) = rig.send(b"a")
-    call = rig.call()
+    fixture = SenderFixture(compression_type="zstd")
+    (future,) = fixture.send(b"a")
+    call = fixture.request()
     with pytest.raises(KafkaError, match="zstd") as caught:
         call.build(6)
-    rig.sender.handle_failure(call, caught.value, rig.now_ms)
+    fixture.sender.handle_failure(call, caught.value, fixture.now_ms)
     error = future.exception(0)
     assert isinstance(error, KafkaError)
     assert error.code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     assert "older than Kafka 2.1" in error.message
-    assert not rig.accumulator.has_incomplete()
-    rig.send(b"a")
-    assert rig.call().build(7).topic_data
+    assert not fixture.accumulator.has_incomplete()
+    fixture.send(b"a")
+    assert fixture.request().build(7).topic_data
 
 
 def test_without_topic_ids_the_last_version_with_names_is_used() -> None:
-    rig = Rig(topic_id=ZERO_UUID)
-    rig.send(b"a")
-    call = rig.call()
+    fixture = SenderFixture(topic_id=ZERO_UUID)
+    fixture.send(b"a")
+    call = fixture.request()
     assert call.max_version == 12
     assert call.build(12).topic_data[0].name == "t"
 
@@ -164,53 +164,53 @@ def test_without_topic_ids_the_last_version_with_names_is_used() -> None:
 def test_the_version_tells_the_broker_of_which_kind_a_transaction_is(
     level: int, version: int | None
 ) -> None:
-    rig = Rig(transactional_id="id")
-    manager = rig.manager
+    fixture = SenderFixture(transactional_id="id")
+    manager = fixture.manager
     assert manager is not None
     manager.initialize().is_acknowledged = True
-    request = rig.sender.next_transactional_request()
+    request = fixture.sender.next_transactional_request()
     assert request is not None
     request.handle(InitProducerIdResponse(producer_id=1, producer_epoch=0))
     manager.set_transaction_version(level, initially=True)
     manager.begin()
-    rig.send(b"a")
+    fixture.send(b"a")
     manager.add_partition(TP)
     manager.new_partitions.clear()
     manager.confirm_partitions([TP])
-    call = rig.call()
+    call = fixture.request()
     assert (call.max_version, call.transactional_id) == (version, "id")
 
 
 def test_an_answer_may_name_the_new_leader() -> None:
     """KIP-951: no metadata is waited for."""
-    rig = Rig(retry_backoff_ms=5)
-    (future,) = rig.send(b"a")
-    answer = response(
+    fixture = SenderFixture(retry_backoff_ms=5)
+    (future,) = fixture.send(b"a")
+    moved = response(
         PartitionProduceResponse(
             index=0,
             error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
             current_leader=ProduceLeaderIdAndEpoch(leader_id=2, leader_epoch=4),
         )
     )
-    answer.node_endpoints = [ProduceNodeEndpoint(node_id=2, host="other", port=5)]
-    rig.sender.handle_response(rig.call(), answer, rig.now_ms)
-    assert rig.metadata.needs_refresh(rig.now_ms)
-    leader = rig.metadata.cluster.leader(TP)
+    moved.node_endpoints = [ProduceNodeEndpoint(node_id=2, host="other", port=5)]
+    fixture.sender.handle_response(fixture.request(), moved, fixture.now_ms)
+    assert fixture.metadata.needs_refresh(fixture.now_ms)
+    leader = fixture.metadata.cluster.leader(TP)
     assert leader == Node(2, "other", 5)
-    # A new leader is asked without waiting for the backoff.
-    call = rig.call()
+    # A new leader gets the batch without a backoff.
+    call = fixture.request()
     assert call.node_id == 2
-    rig.answer(call, PartitionProduceResponse(index=0, base_offset=0))
+    fixture.respond(call, PartitionProduceResponse(index=0, base_offset=0))
     assert future.result(0).offset == 0
-    assert rig.metric("record-retry-total") == 1
+    assert fixture.metric("record-retry-total") == 1
 
 
 def test_records_of_a_bad_batch_have_their_own_errors() -> None:
-    """KIP-467: the one that is wrong is told why, the others that they were beside it."""
-    rig = Rig()
-    good, bad = rig.send(b"good", b"bad")
-    rig.answer(
-        rig.call(),
+    """KIP-467: the invalid record gets its own error, the others that of their batch."""
+    fixture = SenderFixture()
+    good, bad = fixture.send(b"good", b"bad")
+    fixture.respond(
+        fixture.request(),
         PartitionProduceResponse(
             index=0,
             error_code=ErrorCode.INVALID_TIMESTAMP,
@@ -225,105 +225,106 @@ def test_records_of_a_bad_batch_have_their_own_errors() -> None:
     assert (wrong.code, wrong.message) == (ErrorCode.INVALID_TIMESTAMP, "too old")
     assert beside is not None
     assert beside.code is ErrorCode.INVALID_RECORD
-    assert rig.metric("record-error-total") == 2
+    assert fixture.metric("record-error-total") == 2
 
 
 def test_an_answer_that_leaves_a_partition_out_is_no_success() -> None:
-    rig = Rig()
-    (future,) = rig.send(b"a")
-    rig.answer(rig.call())
+    fixture = SenderFixture()
+    (future,) = fixture.send(b"a")
+    fixture.respond(fixture.request())
     assert not future.done()
-    rig.clock.advance(2000)
-    assert rig.call().batches[0].topic_partition == TP
+    fixture.clock.advance(2000)
+    assert fixture.request().batches[0].topic_partition == TP
 
 
 def test_without_retries_a_lost_connection_is_a_failure() -> None:
-    rig = Rig(retries=0)
-    (future,) = rig.send(b"a")
-    rig.sender.handle_failure(rig.call(), KafkaTimeoutError("silence"), rig.now_ms)
+    fixture = SenderFixture(retries=0)
+    (future,) = fixture.send(b"a")
+    fixture.sender.handle_failure(fixture.request(), KafkaTimeoutError("silence"), fixture.now_ms)
     assert isinstance(future.exception(0), KafkaTimeoutError)
 
 
 def test_with_acks_0_nobody_answers() -> None:
-    rig = Rig(acks=0)
-    (future,) = rig.send(b"a")
-    call = rig.call()
+    fixture = SenderFixture(acks=0)
+    (future,) = fixture.send(b"a")
+    call = fixture.request()
     records = call.build(13).topic_data[0].partition_data[0].records
     assert isinstance(records, bytes), "the block may be used again before it is sent"
-    rig.sender.handle_response(call, None, rig.now_ms)
+    fixture.sender.handle_response(call, None, fixture.now_ms)
     assert future.result(0).offset == -1
-    assert rig.pool.available_memory == MEMORY
+    assert fixture.pool.available_memory == MEMORY
 
 
 def test_with_one_request_in_flight_a_partition_is_silent_meanwhile() -> None:
-    rig = Rig(enable_idempotence=False, max_in_flight_requests_per_connection=1)
-    rig.send(b"a")
-    call = rig.call()
-    rig.send(b"b")
-    rig.send(b"c", partition=1)
-    beside = rig.call()
-    assert [each.topic_partition.partition for each in beside.batches] == [1]
-    rig.answer(call, PartitionProduceResponse(index=0, base_offset=0))
-    assert [each.topic_partition.partition for each in rig.call().batches] == [0]
+    fixture = SenderFixture(enable_idempotence=False, max_in_flight_requests_per_connection=1)
+    fixture.send(b"a")
+    call = fixture.request()
+    fixture.send(b"b")
+    fixture.send(b"c", partition=1)
+    beside = fixture.request()
+    assert [batch.topic_partition.partition for batch in beside.batches] == [1]
+    fixture.respond(call, PartitionProduceResponse(index=0, base_offset=0))
+    assert [batch.topic_partition.partition for batch in fixture.request().batches] == [0]
 
 
 def test_a_batch_that_expires_under_way_keeps_its_memory_until_the_answer() -> None:
     """What is being sent must not be overwritten."""
-    rig = Rig(delivery_timeout_ms=1000, request_timeout_ms=900)
-    (future,) = rig.send(b"a")
-    call = rig.call()
-    rig.clock.advance(1000)
-    assert rig.turn().requests == []
+    fixture = SenderFixture(delivery_timeout_ms=1000, request_timeout_ms=900)
+    (future,) = fixture.send(b"a")
+    call = fixture.request()
+    fixture.clock.advance(1000)
+    assert fixture.run_once().requests == []
     error = future.exception(0)
     assert isinstance(error, KafkaTimeoutError)
     assert "delivery_timeout_ms" in error.message
-    assert rig.pool.available_memory < MEMORY
-    assert not rig.accumulator.has_incomplete()
-    rig.answer(call, PartitionProduceResponse(index=0, base_offset=0))
-    assert rig.pool.available_memory == MEMORY
+    assert fixture.pool.available_memory < MEMORY
+    assert not fixture.accumulator.has_incomplete()
+    fixture.respond(call, PartitionProduceResponse(index=0, base_offset=0))
+    assert fixture.pool.available_memory == MEMORY
 
 
 def test_too_few_replicas_are_told_in_the_end() -> None:
-    """E7: it is tried until delivery_timeout_ms, then the reason is told."""
-    rig = Rig(delivery_timeout_ms=1000, request_timeout_ms=900)
-    (future,) = rig.send(b"a")
-    rig.answer(
-        rig.call(), PartitionProduceResponse(index=0, error_code=ErrorCode.NOT_ENOUGH_REPLICAS)
+    """E7: it is retried until delivery_timeout_ms; the error has the reason."""
+    fixture = SenderFixture(delivery_timeout_ms=1000, request_timeout_ms=900)
+    (future,) = fixture.send(b"a")
+    fixture.respond(
+        fixture.request(),
+        PartitionProduceResponse(index=0, error_code=ErrorCode.NOT_ENOUGH_REPLICAS),
     )
-    rig.clock.advance(1000)
-    rig.turn()
+    fixture.clock.advance(1000)
+    fixture.run_once()
     error = future.exception(0)
     assert isinstance(error, KafkaTimeoutError)
     assert "min.insync.replicas" in error.message
 
 
 def test_a_batch_that_never_left_expires_too() -> None:
-    rig = Rig(delivery_timeout_ms=1000, request_timeout_ms=900)
-    (future,) = rig.send(b"a")
-    turn = rig.sender.run_once(lambda node: False, rig.now_ms)
-    assert (turn.requests, turn.connect) == ([], [1])
-    assert turn.delay_ms <= 1000
-    rig.clock.advance(1000)
-    rig.sender.run_once(lambda node: False, rig.now_ms)
+    fixture = SenderFixture(delivery_timeout_ms=1000, request_timeout_ms=900)
+    (future,) = fixture.send(b"a")
+    plan = fixture.sender.run_once(lambda node: False, fixture.now_ms)
+    assert (plan.requests, plan.connect) == ([], [1])
+    assert plan.delay_ms <= 1000
+    fixture.clock.advance(1000)
+    fixture.sender.run_once(lambda node: False, fixture.now_ms)
     assert isinstance(future.exception(0), KafkaTimeoutError)
-    assert rig.pool.available_memory == MEMORY
+    assert fixture.pool.available_memory == MEMORY
 
 
 def test_a_broker_that_refuses_the_login_fails_what_waits_for_it() -> None:
     """E3: trying again would not help."""
-    rig = Rig()
-    (future,) = rig.send(b"a")
-    rig.sender.fail_node(1, AuthenticationError("no"), rig.now_ms)
+    fixture = SenderFixture()
+    (future,) = fixture.send(b"a")
+    fixture.sender.fail_node(1, AuthenticationError("no"), fixture.now_ms)
     assert isinstance(future.exception(0), AuthenticationError)
-    assert rig.pool.available_memory == MEMORY
+    assert fixture.pool.available_memory == MEMORY
 
 
 def test_a_topic_that_may_not_be_written_to_is_named() -> None:
     """E3."""
-    rig = Rig()
-    (future,) = rig.send(b"a")
-    rig.answer(
-        rig.call(),
+    fixture = SenderFixture()
+    (future,) = fixture.send(b"a")
+    fixture.respond(
+        fixture.request(),
         PartitionProduceResponse(index=0, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     )
     error = future.exception(0)
@@ -332,11 +333,11 @@ def test_a_topic_that_may_not_be_written_to_is_named() -> None:
 
 
 def test_a_leader_that_is_not_known_is_asked_for() -> None:
-    rig = Rig()
-    (future,) = rig.send(b"a")
-    rig.metadata.rebootstrap()
-    rig.metadata.update(MetadataResponse(brokers=[]), rig.now_ms, complete=False)
-    turn = rig.turn()
-    assert (turn.requests, turn.connect) == ([], [])
-    assert rig.metadata.needs_refresh(rig.now_ms)
+    fixture = SenderFixture()
+    (future,) = fixture.send(b"a")
+    fixture.metadata.rebootstrap()
+    fixture.metadata.update(MetadataResponse(brokers=[]), fixture.now_ms, complete=False)
+    plan = fixture.run_once()
+    assert (plan.requests, plan.connect) == ([], [])
+    assert fixture.metadata.needs_refresh(fixture.now_ms)
     assert not future.done()

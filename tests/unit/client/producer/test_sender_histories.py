@@ -9,7 +9,7 @@ SEEDS = range(30)
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_idempotent_producer_writes_each_record_once_and_in_order(seed: int) -> None:
-    """Leaders move, connections break, answers are lost, requests come in long after their
+    """Leaders move, connections break, responses are lost, requests come in long after their
     retries, batches are split."""
     history = History(seed, idempotent=True)
     history.run(200)
@@ -46,7 +46,7 @@ def test_batches_that_are_given_up_do_no_harm_to_the_others(seed: int) -> None:
 def test_without_idempotence_a_partition_keeps_its_order_with_one_request_in_flight(
     seed: int,
 ) -> None:
-    """Lost answers make doubles then; the first of each is in order, and none is missing."""
+    """Lost responses cause duplicates; the first copies are in order, and none is missing."""
     history = History(seed, idempotent=False, zombies=False)
     history.run(200)
     assert history.failed() == []

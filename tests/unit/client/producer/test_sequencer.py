@@ -78,7 +78,7 @@ def test_sequences_count_records_and_wrap() -> None:
 
 
 def test_the_second_batch_of_an_epoch_waits_for_the_first() -> None:
-    """Brokers take any sequence as the first of a producer: it must be the right one."""
+    """Brokers accept any sequence as the first of a producer: it must be the right one."""
     manager = manager_with_id()
     first = sent(manager)
     assert manager.sequencer.should_stop_drain(new_batch(), TP)
@@ -100,15 +100,15 @@ def test_retries_leave_one_at_a_time_and_in_order() -> None:
 
 
 def test_a_batch_behind_a_failed_one_is_not_numbered_anew_while_it_is_under_way() -> None:
-    """It may be in the log under its old sequence: with a new one it would be there twice."""
+    """It may be stored with its old sequence: with a new one it would be stored twice."""
     manager = manager_at_work()
     first, second = sent(manager), sent(manager)
     failed(manager, first, ErrorCode.INVALID_RECORD)
     assert not bumped(manager)
     assert manager.sequencer.should_stop_drain(new_batch(), TP)
     manager.sequencer.batch_returned(second, ErrorCode.NETWORK_EXCEPTION)
-    assert not bumped(manager), "nobody knows whether the broker has it"
-    assert not manager.sequencer.should_stop_drain(second, TP), "so it is asked"
+    assert not bumped(manager), "the broker may have stored it"
+    assert not manager.sequencer.should_stop_drain(second, TP), "so it is sent again"
     manager.sequencer.batch_sent(second)
     manager.sequencer.batch_returned(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert manager.sequencer.can_retry(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)

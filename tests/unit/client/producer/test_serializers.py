@@ -111,7 +111,7 @@ def test_without_a_serializer() -> None:
 
 
 def test_every_serializer_is_one() -> None:
-    found = [name for name in vars(serializers) if name.endswith("Serializer") and name[0] != "_"]
-    assert len(found) == 11
-    for name in found:
+    names = [name for name in vars(serializers) if name.endswith("Serializer") and name[0] != "_"]
+    assert len(names) == 11
+    for name in names:
         assert isinstance(vars(serializers)[name], type)

@@ -64,8 +64,8 @@ def next_of(manager: TransactionManager, *, has_incomplete: bool = False) -> Txn
     return request
 
 
-def found(manager: TransactionManager, key: str = "id") -> None:
-    """The coordinator is looked for, and found."""
+def find_coordinator(manager: TransactionManager, key: str = "id") -> None:
+    """Responds to FindCoordinator."""
     request = next_of(manager)
     assert isinstance(request, FindCoordinator)
     assert request.coordinator is None
@@ -76,12 +76,12 @@ def found(manager: TransactionManager, key: str = "id") -> None:
 
 
 def looked_up(manager: TransactionManager, request: TxnRequest[Any]) -> None:
-    """What the driver does when it does not know whom to ask."""
+    """Does what the driver does when the coordinator is unknown."""
     assert request.coordinator is not None
     assert request.coordinator not in manager.coordinators
     manager.look_up_coordinator(*request.coordinator)
     manager.enqueue(request)
-    found(manager, request.coordinator[1])
+    find_coordinator(manager, request.coordinator[1])
     assert request.coordinator in manager.coordinators
 
 
@@ -106,7 +106,7 @@ def in_transaction(version: int = V2, *, bumps: bool = True) -> TransactionManag
 
 
 def ok(result: TxnResult) -> bool:
-    """The caller has seen its outcome."""
+    """Acknowledges a result, as the caller does."""
     result.is_acknowledged = True
     return result.is_done and result.error is None
 
@@ -242,11 +242,11 @@ def test_a_coordinator_that_has_moved_is_looked_for_again() -> None:
     manager.add_partition(TP)
     result = manager.begin_commit(V2)
     ended(manager, ErrorCode.NOT_COORDINATOR)
-    found(manager)
+    find_coordinator(manager)
     ended(manager, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     request = next_of(manager)
     request.handle_disconnect()
-    found(manager)
+    find_coordinator(manager)
     ended(manager, epoch=1)
     assert ok(result)
 
@@ -255,7 +255,7 @@ def test_a_coordinator_that_has_moved_is_looked_for_again() -> None:
 def test_a_fenced_producer_is_done_for_good(
     code: ErrorCode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Every call says so; a line in the log, which nobody has asked for, would say it twice."""
+    """Every call raises it, so that a warning in the log would be redundant."""
     manager = in_transaction()
     manager.add_partition(TP)
     result = manager.begin_commit(V2)
