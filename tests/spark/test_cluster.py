@@ -180,13 +180,13 @@ def produce(servers: str) -> None:
             values = [
                 json.dumps(
                     {
-                        "id": each,
-                        "who": each % PEOPLE,
-                        "at": f"2026-01-01T00:{each // PER_MINUTE:02}:00Z",
+                        "id": number,
+                        "who": number % PEOPLE,
+                        "at": f"2026-01-01T00:{number // PER_MINUTE:02}:00Z",
                     }
                 ).encode()
-                for each in range(RECORDS)
-                if each % 2 == partition
+                for number in range(RECORDS)
+                if number % 2 == partition
             ]
             producer.send_many("events", values, partition=partition).result(60)
 
@@ -201,7 +201,7 @@ def staged_ids(engine: Engine) -> set[int]:
 
 
 def staged_rows(engine: Engine) -> int:
-    names = [each for each in inspect(engine).get_table_names() if "penstock_stage_" in each]
+    names = [name for name in inspect(engine).get_table_names() if "penstock_stage_" in name]
     assert names
     return sum(len(rows_of(engine, name)) for name in names)
 
@@ -222,8 +222,8 @@ def wait_until_held(
     that run them."""
     markers = [folder / f"{name}-{machine}" for name in HELD]
     errors = folder / "driver.err"
-    wait_until(lambda: all(each.exists() for each in markers), driver, errors)
-    held = [json.loads(each.read_text()) for each in markers]
+    wait_until(lambda: all(marker.exists() for marker in markers), driver, errors)
+    held = [json.loads(marker.read_text()) for marker in markers]
     half_staged = set(held[0]["ids"])
     wait_until(lambda: bool(staged_ids(rows) & half_staged), driver, errors)
     return [each["pid"] for each in held]
@@ -291,8 +291,8 @@ def test_a_machine_and_an_executor_that_are_killed_in_the_middle_of_tasks_cost_n
     found["sent"] = [json.loads(each.value or b"")["id"] for each in sent]
     for name in HELD:
         assert sorted(found[name]) == list(range(RECORDS)), Counter(found[name]).most_common(3)
-    expected = Counter((each // PER_MINUTE, each % PEOPLE) for each in range(RECORDS))
+    expected = Counter((number // PER_MINUTE, number % PEOPLE) for number in range(RECORDS))
     assert sorted(int(str(row["n"])) for row in per_minute) == sorted(expected.values())
     assert sum(int(str(row["total"])) for row in per_minute) == sum(range(RECORDS))
-    rows_stored = {each["query"]: each["rows"] for each in json.loads(printed)}
+    rows_stored = {query["query"]: query["rows"] for query in json.loads(printed)}
     assert [rows_stored[f"cluster.{name}"] for name in HELD] == [RECORDS] * 3

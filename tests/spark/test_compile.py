@@ -55,7 +55,7 @@ def count_all(
     import pandas as pd
 
     (before,) = state.get if state.exists else (0,)
-    total = before + sum(len(each) for each in batches)
+    total = before + sum(len(batch) for batch in batches)
     state.update((total,))
     yield pd.DataFrame({"page": [key[0]], "total": [total]})
 
@@ -117,7 +117,7 @@ class World:
         spec = pipeline(self._broker, self._folder, self._name, steps, "clicks")
         spec = replace(spec, tables=())
         sinks = tuple(
-            ParquetSinkSpec(name=each.name, view=each.name, path="unused") for each in steps
+            ParquetSinkSpec(name=step.name, view=step.name, path="unused") for step in steps
         )
 
         def sink(spec: PipelineSpec, sink: object, spark: "SparkSession") -> Sink:
@@ -148,7 +148,7 @@ def test_windows_joins_and_state_of_ones_own(
 ) -> None:
     """All queries of a pipeline run at the same time, in one session."""
     world = World(spark, broker, tmp_path, "windows")
-    world.produce("clicks", *(click(each, second=each * 20) for each in range(4)))
+    world.produce("clicks", *(click(number, second=number * 20) for number in range(4)))
     world.produce("clicks", click(9, second=300))
     world.produce("orders", order(1, 5.0, 30), order(2, 7.0, 200), order(9, 1.0, 301))
     world.run(

@@ -140,7 +140,9 @@ def test_the_example_of_the_docs(broker: Broker, tmp_path: Path) -> None:
         pages: list[str] = []
         for part in ({0: 3, 1: 2}, {0: 2, 1: 0}):
             topics.fill("clicks", part)
-            pages += [f"{where}-{each}" for where, count in part.items() for each in range(count)]
+            pages += [
+                f"{where}-{number}" for where, count in part.items() for number in range(count)
+            ]
             with connect_server(tmp_path) as remote:
                 run(tmp_path, remote)
             written = committed(broker.bootstrap_servers, "visits")

@@ -35,21 +35,21 @@ def test_a_second_process_takes_over_and_the_first_stops_with_one_clear_line(
     for each in worlds:
         each.produce(30)
         each.end_windows()
-    held = [Order(each, "rows", "hold") for each in worlds]
+    held = [Order(world, "rows", "hold") for world in worlds]
     with Driver(held, tmp_path) as first:
-        first.wait_for_all(f"{each.name} is at rows" for each in worlds)
-        for each in worlds:
+        first.wait_for_all(f"{world.name} is at rows" for world in worlds)
+        for world in worlds:
             # On the same checkpoint, which the first has planned its batch in.
-            each.once(spark)
+            world.once(spark)
         first.go(len(worlds))
         assert first.end() == 1
         lines = first.errors.splitlines()
-    for each in worlds:
-        each.check()
+    for world in worlds:
+        world.check()
     fenced = [line for line in lines if line.startswith("FencedError: ")]
     assert len(fenced) == len(worlds), lines
-    for each in worlds:
-        assert any(each.name in line and "taken over" in line for line in fenced), lines
+    for world in worlds:
+        assert any(world.name in line and "taken over" in line for line in fenced), lines
 
 
 LIVES = (
@@ -74,19 +74,19 @@ def test_drivers_killed_at_every_step_neither_lose_nor_double(
     """In the last life a worker is killed when it has staged its rows, and its task runs again."""
     chance = random.Random(seed)
     for points in LIVES:
-        for each in worlds:
-            each.produce(chance.randint(14, 22))
+        for world in worlds:
+            world.produce(chance.randint(14, 22))
         orders = [Order(each, point) for each, point in zip(worlds, points, strict=True)]
         killed(orders, tmp_path)
-    for each in worlds:
-        each.produce(5)
-        each.end_windows()
+    for world in worlds:
+        world.produce(5)
+        world.end_windows()
     marker = tmp_path / "worker"
-    with Driver([Order(each) for each in worlds], tmp_path, worker_dies=marker) as last:
+    with Driver([Order(world) for world in worlds], tmp_path, worker_dies=marker) as last:
         assert last.end() == 0, last.errors
     assert marker.exists()
-    for each in worlds:
-        each.check()
+    for world in worlds:
+        world.check()
 
 
 @pytest.fixture

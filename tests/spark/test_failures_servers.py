@@ -155,8 +155,8 @@ def test_a_database_that_is_killed_in_the_middle_of_a_transaction_is_waited_for(
     points = Point("batch:2", idle.hold), Point("committing", busy.hold)
 
     def at(step: str) -> None:
-        for each in points:
-            each(step)
+        for point in points:
+            point(step)
 
     with commits_seen(), ThreadPoolExecutor() as pool:
         running = pool.submit(world.once, spark, at)
@@ -233,9 +233,9 @@ def test_what_a_killed_worker_has_staged_counts_for_nothing(
 
 def staged_rows(world: World) -> int:
     with engine_for(make_url(world.database)) as engine:
-        names = [each for each in inspect(engine).get_table_names() if "penstock_stage" in each]
+        names = [name for name in inspect(engine).get_table_names() if "penstock_stage" in name]
         with engine.connect() as connection:
             return sum(
-                int(connection.execute(text(f"SELECT count(*) FROM {each}")).scalar_one())
-                for each in names
+                int(connection.execute(text(f"SELECT count(*) FROM {name}")).scalar_one())
+                for name in names
             )

@@ -185,7 +185,7 @@ def test_a_commit_is_made_once_on_any_file_system(
     assert files.create("a/1.json", b'{"first": 1}')
     assert not files.create("a/1.json", b"second")
     assert json.loads(files.read("a/1.json")) == {"first": 1}
-    assert [each for each in files.names("a") if not each.startswith(".")] == ["1.json"]
+    assert [name for name in files.names("a") if not name.startswith(".")] == ["1.json"]
     assert files.rename("a/1.json", "a/2.json")
     assert not files.rename("a/1.json", "a/3.json")
     files.delete("a")

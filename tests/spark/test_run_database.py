@@ -69,7 +69,7 @@ def test_rows_dead_letters_and_progress_are_one_transaction(
     assert result.queries[0].skipped == 1
     assert (result.rows, result.dead_letters) == (1, 1)
     assert watching.taken == [(key, 1, 1, 1)]
-    assert [(each.batch_id, each.records) for each in watching.reports] == [(0, 0), (1, 2)]
+    assert [(report.batch_id, report.records) for report in watching.reports] == [(0, 0), (1, 2)]
 
     connection = sqlite3.connect(database)
     ids = connection.execute("SELECT id FROM clicks ORDER BY id").fetchall()

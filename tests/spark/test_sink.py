@@ -28,7 +28,8 @@ def options(broker: Broker) -> dict[str, str]:
 def told(records: list[ConsumerRecord]) -> list[object]:
     """All that a row says of its record, partition by partition."""
     return [
-        (each.partition, each.offset, each.key, each.value, list(each.headers)) for each in records
+        (record.partition, record.offset, record.key, record.value, list(record.headers))
+        for record in records
     ]
 
 
@@ -175,14 +176,14 @@ def start(spark: "SparkSession", options: dict[str, str], tmp_path: Path) -> Sta
 
 def add(tmp_path: Path, name: str, *lines: str) -> None:
     hidden = tmp_path / f".{name}"
-    hidden.write_text("".join(f"{each}\n" for each in lines))
+    hidden.write_text("".join(f"{line}\n" for line in lines))
     hidden.rename(tmp_path / "lines" / name)
 
 
 def forget_last_commit(checkpoint: Path) -> None:
     """As if the driver had died after Kafka's commit, and before Spark's."""
     last = max(
-        (each for each in (checkpoint / "commits").iterdir() if each.name.isdigit()),
+        (path for path in (checkpoint / "commits").iterdir() if path.name.isdigit()),
         key=lambda each: int(each.name),
     )
     last.unlink()

@@ -332,7 +332,7 @@ def test_secrets_reach_the_broker_and_nobody_else(
         with pytest.raises(Exception, match=r"login of user spark .* failed") as failure:
             wrong.collect()
     shown = capfd.readouterr()
-    written = [each.read_text(errors="replace") for each in checkpoint.rglob("*") if each.is_file()]
+    written = [path.read_text(errors="replace") for path in checkpoint.rglob("*") if path.is_file()]
     assert "RelationV2" in shown.out
     assert written
     for text in (shown.out, shown.err, last.json, str(failure.value), *written):

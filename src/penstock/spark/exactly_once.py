@@ -70,8 +70,8 @@ def _differences(stored: Progress, batch: Batch) -> list[str]:
             f"topic {topic} was deleted and made again since they were stored"
             for topic in sorted(recreated_topics(have, source))
         ]
-        for each in sorted(source.offsets.keys() | have.offsets.keys()):
-            at, begin, last = (one.offsets.get(each) for one in (have, first, source))
+        for partition in sorted(source.offsets.keys() | have.offsets.keys()):
+            at, begin, last = (one.offsets.get(partition) for one in (have, first, source))
             if at not in (begin, last):
-                found.append(f"{each}: stored {at}, the batch goes from {begin} to {last}")
+                found.append(f"{partition}: stored {at}, the batch goes from {begin} to {last}")
     return found[:10] or ["some partitions are at the start of the batch, others at its end"]

@@ -46,7 +46,9 @@ class SourceOffsets:
         found: dict[str, Json] = {_OURS: ours} if ours else {}
         for topic in sorted(topics):
             partitions = topics[topic]
-            found[topic] = {str(each): partitions[each] for each in sorted(partitions)}
+            found[topic] = {
+                str(partition): partitions[partition] for partition in sorted(partitions)
+            }
         return found
 
     @classmethod

@@ -78,10 +78,10 @@ class SparkCluster:
     def kill_executor(self, pid: int) -> None:
         """kill -9 of the executor that runs this process, alone: its worker starts another."""
         executors = {
-            each
+            child
             for worker in self._workers.values()
-            for each in _children(worker.pid)
-            if pid in family(each)
+            for child in _children(worker.pid)
+            if pid in family(child)
         }
         [executor] = executors
         os.kill(executor, signal.SIGKILL)
@@ -138,11 +138,11 @@ class SparkCluster:
             if len(found) >= times:
                 return found[-1]
             processes = [self._master, *self._workers.values()]
-            if any(each is not None and each.poll() is not None for each in processes):
+            if any(process is not None and process.poll() is not None for process in processes):
                 break
             # Spark has no other way to say that it is ready.
             time.sleep(0.05)
-        logs = [f"{each.name}:\n{each.read_text()[-2000:]}" for each in self.folder.glob("*.log")]
+        logs = [f"{path.name}:\n{path.read_text()[-2000:]}" for path in self.folder.glob("*.log")]
         raise ClusterError("the Spark cluster did not start:\n" + "\n".join(logs))
 
 
@@ -177,5 +177,5 @@ def _children(pid: int) -> list[int]:
     found: list[int] = []
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):
-            found += [int(each) for each in children.read_text().split()]
+            found += [int(part) for part in children.read_text().split()]
     return found

@@ -104,14 +104,14 @@ def read_all(servers: str, topic: str) -> list[ConsumerRecord]:
         ends = consumer.end_offsets(places)
         consumer.assign(places)
         found: list[ConsumerRecord] = []
-        while any(consumer.position(each) < ends[each] for each in places):
+        while any(consumer.position(place) < ends[place] for place in places):
             found += consumer.poll(1)
         return found
 
 
 def replay_and_die(spec: PipelineSpec, step: str, time: int) -> int:
     """Replays in a process of its own that ends at a step, the n-th time it comes there."""
-    sinks = [each.database for each in spec.sinks if isinstance(each, DatabaseSinkSpec)]
+    sinks = [sink.database for sink in spec.sinks if isinstance(sink, DatabaseSinkSpec)]
     order = {
         "servers": spec.bootstrap_servers,
         "name": spec.name,

@@ -57,7 +57,7 @@ class MemorySink(Sink):
             if self._key:
                 same = tuple(row[each] for each in self._key)
                 memory.rows = [
-                    each for each in memory.rows if tuple(each[one] for one in self._key) != same
+                    row for row in memory.rows if tuple(row[one] for one in self._key) != same
                 ]
             memory.rows.append(row)
         memory.dead_letters += bad

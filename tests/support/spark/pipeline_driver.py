@@ -55,7 +55,7 @@ class Driver:
         worker_dies: Path | None = None,
     ) -> None:
         written = {
-            "orders": [asdict(each) for each in orders],
+            "orders": [asdict(order) for order in orders],
             "worker_dies": None if worker_dies is None else str(worker_dies),
         }
         self._errors = folder / "driver.err"
@@ -130,8 +130,8 @@ def main(written: str) -> int:
 
 
 def _say(failures: Sequence[str]) -> None:
-    for each in failures:
-        sys.stderr.write(f"{each}\n")
+    for failure in failures:
+        sys.stderr.write(f"{failure}\n")
     sys.stderr.flush()
 
 
@@ -150,7 +150,7 @@ def _session(world: World) -> "SparkSession":
 
 def _run_all(orders: Sequence[Order], spark: "SparkSession") -> list[str]:
     failures: list[str] = []
-    dying = [each for each in orders if each.point and each.then == "kill"]
+    dying = [order for order in orders if order.point and order.then == "kill"]
     barrier = Barrier(max(1, len(dying)), lambda: os.killpg(0, signal.SIGKILL))
 
     def hold(order: Order) -> None:

@@ -186,7 +186,7 @@ class World:
         """So many more, one for each second. Those of one key are in one partition, in order."""
         first = len(self.seconds)
         begin = max(self.seconds.values(), default=-1) + 1
-        self._send({first + each: begin + each for each in range(records)})
+        self._send({first + number: begin + number for number in range(records)})
 
     def end_windows(self) -> None:
         """A record so late that all windows before it are over."""
@@ -231,18 +231,18 @@ class World:
     def _last(self, folder: str) -> int | None:
         """The number of the last batch that has a file there."""
         return max(
-            (int(each.name) for each in (self.checkpoint / folder).glob("[0-9]*")), default=None
+            (int(path.name) for path in (self.checkpoint / folder).glob("[0-9]*")), default=None
         )
 
     # --- What there must be, and what there is ----------------------------------------------------
 
     @property
     def good(self) -> list[int]:
-        return [each for each in self.seconds if not is_bad(each)]
+        return [second for second in self.seconds if not is_bad(second)]
 
     @property
     def bad(self) -> list[bytes]:
-        return sorted(record(each, 0) for each in self.seconds if is_bad(each))
+        return sorted(record(second, 0) for second in self.seconds if is_bad(second))
 
     def expected(self) -> list[Row]:
         if self.kind in ("append", "staged", "topic"):
@@ -269,7 +269,7 @@ class World:
             return sorted((row["id"], row["who"]) for row in values)
         columns = ("start", "who", "n", "total") if self.stateful else ("id", "who")
         rows = self._rows("results")
-        return sorted(tuple(int(str(row[each])) for each in columns) for row in rows)
+        return sorted(tuple(int(str(row[column])) for column in columns) for row in rows)
 
     def found_letters(self) -> list[bytes]:
         if self.letters == "topic":

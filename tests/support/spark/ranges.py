@@ -35,7 +35,7 @@ def rows_of(batches: "list[pa.RecordBatch]") -> list[Row]:
         for row in zip(*(column.to_pylist() for column in columns), strict=True):
             fields = list(row)
             if len(fields) == 8:
-                fields[7] = tuple((each["key"], each["value"]) for each in fields[7] or ())
+                fields[7] = tuple((field["key"], field["value"]) for field in fields[7] or ())
             found.append(Row(*fields))
     return found
 

@@ -38,7 +38,7 @@ def committed(bootstrap_servers: str, topic: str) -> list[ConsumerRecord]:
         consumer.assign(partitions)
         ends = consumer.end_offsets(partitions)
         found: list[ConsumerRecord] = []
-        while any(consumer.position(each) < ends[each] for each in partitions):
+        while any(consumer.position(partition) < ends[partition] for partition in partitions):
             found += consumer.poll(0.02)
     return sorted(found, key=lambda each: (each.partition, each.offset))
 

@@ -58,7 +58,7 @@ def compile_query(
     query may need.
     """
     wanted = views_needed(spec, sink.view)
-    sources = [each for each in spec.sources if each.name in wanted]
+    sources = [source for source in spec.sources if source.name in wanted]
     views: dict[str, DataFrame] = {}
 
     def define(name: str, frame: "DataFrame", watermark: Watermark | None = None) -> None:
@@ -92,7 +92,7 @@ def compile_query(
         needs=QueryPlan(
             sources=tuple(number_repeated(facts.sources)),
             stateful=facts.stateful,
-            patterns=frozenset(each.name for each in sources if each.pattern is not None),
+            patterns=frozenset(source.name for source in sources if source.pattern is not None),
         ),
         output_mode=output_mode(spec, sink) or ("update" if facts.updates else "append"),
     )
@@ -101,7 +101,7 @@ def compile_query(
 def views_needed(spec: PipelineSpec, view: str) -> frozenset[str]:
     """The view and whatever may be read to make it, by name; rather too many than too few."""
     steps = {each.name: index for index, each in enumerate(spec.steps)}
-    given = [*(each.name for each in spec.sources), *(each.name for each in spec.tables)]
+    given = [*(source.name for source in spec.sources), *(table.name for table in spec.tables)]
     found = {view}
     # Steps read earlier ones only, so one look at each, from the last, is enough.
     for step in reversed(spec.steps):

@@ -28,7 +28,7 @@ class DeadLetterReader:
         self._spark = spark
         self._spec = spec
         self._key = key
-        self._sources = {each.name: each for each in spec.sources}
+        self._sources = {source.name: source for source in spec.sources}
         self._topic: _Topic | None = None
         letters = spec.dead_letters
         if letters is not None and letters.topic is not None and not sink.takes_dead_letters:
@@ -68,7 +68,7 @@ class DeadLetterReader:
         most = most_allowed(self._spec.dead_letters, records)
         # One too many is enough to know: a wrong schema must not fill the driver's memory.
         at_most = None if most is None or bad <= most else most + 1
-        parts = [self._read_again(*each, at_most=at_most) for each in ranges]
+        parts = [self._read_again(*range_, at_most=at_most) for range_ in ranges]
         found = pa.concat_tables(parts) if parts else None
         if found is None or found.num_rows == 0:
             return None, 0

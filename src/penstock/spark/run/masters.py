@@ -31,15 +31,15 @@ def check_master(master: str, environment: Mapping[str, str]) -> None:
 def _check_reachable(master: str) -> None:
     """One of them is enough: the others may be in reserve."""
     failures: list[str] = []
-    for each in master.removeprefix("spark://").split(","):
-        host, colon, port = each.rpartition(":")
+    for part in master.removeprefix("spark://").split(","):
+        host, colon, port = part.rpartition(":")
         if not colon or not host or not port.isdecimal():
             raise PipelineError(f"master {master}: write spark://host:port, such as spark://a:7077")
         try:
             with socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS):
                 return
         except (OSError, OverflowError) as error:
-            failures.append(f"{each} ({error})")
+            failures.append(f"{part} ({error})")
     raise PipelineError(
         f"no Spark master can be reached at {', '.join(failures)}. Check that it runs, that "
         "its address is the one that its log names (`Starting Spark master at spark://…`), "

@@ -58,7 +58,7 @@ def source_of(occurrence: str) -> str:
 
 def by_name(sources: Sequence[SourceOffsets]) -> Progress:
     """The offsets of a batch by the names of its sources, in the order of the plan."""
-    names = number_repeated(each.source for each in sources)
+    names = number_repeated(source.source for source in sources)
     return dict(zip(names, sources, strict=True))
 
 

@@ -57,7 +57,7 @@ def facts_of(frame: "DataFrame") -> PlanFacts:
 
 def _keeps_state(kind: str, node: JavaObject) -> bool:
     if kind == "Join":
-        return all(each.isStreaming() for each in _children(node))
+        return all(child.isStreaming() for child in _children(node))
     return kind in _STATEFUL or kind.startswith(_STATEFUL_BY_PREFIX)
 
 

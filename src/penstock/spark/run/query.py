@@ -110,8 +110,8 @@ class Query:
             raise
         except Exception as error:
             raise failure_of(self.key, error) from error
-        for each in self._listeners:
-            each.begins(self.key, self._stored.progress)
+        for listener in self._listeners:
+            listener.begins(self.key, self._stored.progress)
         from penstock.spark.watch.batch_reporter import BatchReporter
 
         self._reports = BatchReporter(self.key, self._listeners, self._latest_offsets)
@@ -241,8 +241,8 @@ class Query:
             rows=self._result.rows + applied.rows,
             dead_letters=self._result.dead_letters + applied.dead_letters,
         )
-        for each in self._listeners:
-            each.stored(self.key, batch, applied)
+        for listener in self._listeners:
+            listener.stored(self.key, batch, applied)
 
     # --- End --------------------------------------------------------------------------------------
 

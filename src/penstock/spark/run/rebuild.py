@@ -29,11 +29,11 @@ def rebuild(
 ) -> list[str]:
     """Clear the sinks of these names, or all; the keys of their queries. The next `run` reads
     everything again, from where `starting` says."""
-    unknown = set(names) - {each.name for each in spec.sinks}
+    unknown = set(names) - {sink.name for sink in spec.sinks}
     if unknown:
         raise PipelineError(
             f"there is no sink {', '.join(sorted(unknown))} in {spec.name}: it has "
-            f"{', '.join(each.name for each in spec.sinks)}"
+            f"{', '.join(sink.name for sink in spec.sinks)}"
         )
     owner = new_owner()
     cleared: list[str] = []

@@ -99,7 +99,9 @@ def _check_last(key: str, stored: StoredProgress, seen: CheckpointState) -> None
 
 def _check_sources(key: str, who: str, progress: Progress, needs: QueryPlan) -> None:
     sources = set(needs.sources)
-    missing = {each for each in sources - progress.keys() if source_of(each) not in needs.patterns}
+    missing = {
+        source for source in sources - progress.keys() if source_of(source) not in needs.patterns
+    }
     if missing or progress.keys() - sources:
         raise PipelineError(
             f"{key}: {who} progress of the sources {_listed(progress)}, and now the query reads "

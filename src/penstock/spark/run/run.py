@@ -31,11 +31,11 @@ class RunResult:
 
     @property
     def rows(self) -> int:
-        return sum(each.rows for each in self.queries)
+        return sum(query.rows for query in self.queries)
 
     @property
     def dead_letters(self) -> int:
-        return sum(each.dead_letters for each in self.queries)
+        return sum(query.dead_letters for query in self.queries)
 
 
 def run(
@@ -95,7 +95,7 @@ def run(
 def _wait(queries: Sequence[Query], asked: Event) -> None:
     """Until all are done, one has failed, or somebody asks to stop."""
     while not asked.wait(_LOOK_S):
-        ended = [each for each in queries if not each.is_active]
+        ended = [query for query in queries if not query.is_active]
         if len(ended) == len(queries) or any(each.error is not None for each in ended):
             return
 

@@ -54,7 +54,7 @@ def range_options_of(
     spec: PipelineSpec, source: SourceSpec, start: SourceOffsets, end: SourceOffsets
 ) -> dict[str, str]:
     """For `read`: the records between these offsets. A partition without a start is a new one."""
-    first = {each: start.offsets.get(each, 0) for each in end.offsets}
+    first = {partition: start.offsets.get(partition, 0) for partition in end.offsets}
     return {
         **options_of(spec, source),
         "startingOffsets": json.dumps(SourceOffsets(first, end.topic_ids).to_json()),

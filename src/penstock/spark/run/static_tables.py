@@ -40,7 +40,7 @@ class StaticTable:
 
         with self._engine() as engine:
             columns = self._reflected(engine).columns
-            return pa.schema([(each.name, _arrow_type(each.type)) for each in columns])
+            return pa.schema([(column.name, _arrow_type(column.type)) for column in columns])
 
     def count(self) -> int:
         """How many rows there are now."""
@@ -93,11 +93,11 @@ class StaticTable:
         import pyarrow as pa
 
         if pa.types.is_string(field.type):
-            return pa.array([_text(each) for each in values], field.type)
+            return pa.array([_text(value) for value in values], field.type)
         try:
             if pa.types.is_floating(field.type):
                 # MySQL's driver gives decimals for doubles.
-                values = tuple(None if each is None else float(each) for each in values)  # type: ignore[arg-type]
+                values = tuple(None if value is None else float(value) for value in values)  # type: ignore[arg-type]
             return pa.array(values, field.type)
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             raise PipelineError(
@@ -170,7 +170,7 @@ def _format(path: str) -> str:
     here = Path(path)
     names = [path]
     if "://" not in path and here.is_dir():
-        names = sorted(str(each) for each in here.rglob("*") if each.suffix in _FORMATS)
+        names = sorted(str(path) for path in here.rglob("*") if path.suffix in _FORMATS)
     for name in names:
         if Path(name).suffix in _FORMATS:
             return _FORMATS[Path(name).suffix]

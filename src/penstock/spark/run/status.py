@@ -39,7 +39,7 @@ class QueryStatus:
 
     @property
     def lag(self) -> int:
-        return sum(each.lag or 0 for each in self.partitions)
+        return sum(partition.lag or 0 for partition in self.partitions)
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Status:
     @property
     def lag(self) -> int:
         """Of the query that is furthest behind."""
-        return max((each.lag for each in self.queries), default=0)
+        return max((query.lag for query in self.queries), default=0)
 
 
 def status(spec: PipelineSpec) -> Status:
@@ -66,7 +66,7 @@ def status(spec: PipelineSpec) -> Status:
             ends[source.name] = f"source {source.name}: {silent}" if silent else _ends(spec, source)
         except KafkaError as error:
             ends[source.name] = f"source {source.name}: {error.message}"
-    return Status(spec.name, tuple(_query(spec, each, ends, silent) for each in spec.sinks))
+    return Status(spec.name, tuple(_query(spec, sink, ends, silent) for sink in spec.sinks))
 
 
 def _silent(spec: PipelineSpec) -> str | None:
@@ -107,7 +107,11 @@ def _query(
     stored: Progress = state.stored.progress if state and state.stored else {}
     names = list(stored)
     needed = views_needed(spec, sink.view)
-    names += [each.name for each in spec.sources if each.name in needed and each.name not in stored]
+    names += [
+        source.name
+        for source in spec.sources
+        if source.name in needed and source.name not in stored
+    ]
     partitions: list[PartitionStatus] = []
     for name in names:
         known = ends.get(source_of(name))
@@ -145,8 +149,12 @@ def _partitions(
     earliest: Mapping[TopicPartition, int],
 ) -> list[PartitionStatus]:
     found: list[PartitionStatus] = []
-    for each in sorted(read.offsets.keys() | latest.offsets.keys()):
-        at, end = read.offsets.get(each), latest.offsets.get(each)
-        lag = None if end is None else max(0, end - (earliest.get(each, 0) if at is None else at))
-        found.append(PartitionStatus(source, each, at, end, lag))
+    for partition in sorted(read.offsets.keys() | latest.offsets.keys()):
+        at, end = read.offsets.get(partition), latest.offsets.get(partition)
+        lag = (
+            None
+            if end is None
+            else max(0, end - (earliest.get(partition, 0) if at is None else at))
+        )
+        found.append(PartitionStatus(source, partition, at, end, lag))
     return found

@@ -81,7 +81,7 @@ class BrokerOffsets:
         found = self._find()
         missing: set[str] = set()
         if isinstance(self._topics, Subscribe):
-            missing = set(self._topics.topics) - {each.topic for each in found.partitions}
+            missing = set(self._topics.topics) - {partition.topic for partition in found.partitions}
         elif isinstance(self._topics, Assign):
             missing = set(map(str, self._topics.partitions - found.partitions))
         if missing:
@@ -97,14 +97,14 @@ class BrokerOffsets:
             pattern = self._topics.pattern
             names = [name for name in self._admin.list_topics() if pattern.search(name)]
         elif isinstance(self._topics, Assign):
-            names = sorted({each.topic for each in self._topics.partitions})
+            names = sorted({partition.topic for partition in self._topics.partitions})
         else:
             names = list(self._topics.topics)
         described = self._described(names)
         partitions = frozenset(
-            TopicPartition(topic.name, each.partition)
+            TopicPartition(topic.name, partition.partition)
             for topic in described
-            for each in topic.partitions
+            for partition in topic.partitions
         )
         if isinstance(self._topics, Assign):
             partitions &= self._topics.partitions
@@ -256,5 +256,5 @@ def _wanted(
 
 
 def _of(topic_ids: Mapping[str, str], partitions: Iterable[TopicPartition]) -> dict[str, str]:
-    topics = {each.topic for each in partitions}
+    topics = {partition.topic for partition in partitions}
     return {name: each for name, each in topic_ids.items() if name in topics}

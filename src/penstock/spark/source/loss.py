@@ -27,7 +27,9 @@ def new_partitions(start: SourceOffsets, end: SourceOffsets) -> frozenset[TopicP
     """Partitions that are read from their beginning: they, or their topics, came after `start`."""
     others = recreated_topics(start, end)
     return frozenset(
-        each for each in end.offsets if each not in start.offsets or each.topic in others
+        partition
+        for partition in end.offsets
+        if partition not in start.offsets or partition.topic in others
     )
 
 
@@ -41,7 +43,11 @@ def batch_start(
         f"topic {name} was deleted and made again: its offsets are those of other records now"
         for name in sorted(others)
     ]
-    gone = {each for each in start.offsets.keys() - end.offsets.keys() if each.topic not in others}
+    gone = {
+        partition
+        for partition in start.offsets.keys() - end.offsets.keys()
+        if partition.topic not in others
+    }
     fresh = new_partitions(start, end)
     if lost := gone | (fresh - earliest.keys()):
         losses.append(f"{listed(lost)} is gone")

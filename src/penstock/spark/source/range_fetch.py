@@ -278,7 +278,10 @@ class RangeFetch:
     def _note_leader(self, data: FetchPartitionData, response: FetchResponse) -> None:
         leader = data.current_leader
         if leader.leader_id >= 0:
-            nodes = [Node(each.node_id, each.host, each.port) for each in response.node_endpoints]
+            nodes = [
+                Node(node_endpoint.node_id, node_endpoint.host, node_endpoint.port)
+                for node_endpoint in response.node_endpoints
+            ]
             self._network.metadata.update_leader(
                 self._partition, leader.leader_id, leader.leader_epoch, nodes
             )

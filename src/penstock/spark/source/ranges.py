@@ -43,7 +43,7 @@ def split(
     `max_records_per_partition` bounds the offsets of a range. Where there are still fewer ranges
     than `min_partitions`, large ones are split further: about so many, not exactly.
     """
-    found = [each for each in ranges if each.size > 0]
+    found = [range_ for range_ in ranges if range_.size > 0]
     if max_records_per_partition is not None:
         found = [
             part

@@ -82,7 +82,9 @@ class _Reading:
         found = broker.found()
         replaced = recreated_since(end, found.topic_ids)
         there = [
-            each for each in end.offsets if each in found.partitions and each.topic not in replaced
+            partition
+            for partition in end.offsets
+            if partition in found.partitions and partition.topic not in replaced
         ]
         earliest = broker.earliest(there)
         begin = batch_start(start, end, earliest)
@@ -98,7 +100,7 @@ class _Reading:
             self._options.min_partitions,
             self._options.max_records_per_partition,
         )
-        return [InputPartition(each) for each in ranges]
+        return [InputPartition(range_) for range_ in ranges]
 
 
 class PenstockReader(_Reading, DataSourceReader):

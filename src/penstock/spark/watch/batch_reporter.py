@@ -53,5 +53,5 @@ class BatchReporter(StreamingQueryListener):
         self.ended.set()
 
     def _pass_on(self, report: BatchReport) -> None:
-        for each in self._listeners:
-            each.finished(report)
+        for listener in self._listeners:
+            listener.finished(report)

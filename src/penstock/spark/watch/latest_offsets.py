@@ -37,7 +37,9 @@ class LatestOffsets:
         """The same with `latest` as it is now; as it was, where the broker cannot be asked."""
         from penstock.client.admin.model_topics import OffsetSpec
 
-        partitions = {each for source in report.latest.values() for each in source.offsets}
+        partitions = {
+            partition for source in report.latest.values() for partition in source.offsets
+        }
         if not partitions:
             return report
         try:

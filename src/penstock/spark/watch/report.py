@@ -54,13 +54,13 @@ def report_of(query: str, progress: Mapping[str, Any]) -> BatchReport:
     return BatchReport(
         query=query,
         batch_id=progress["batchId"],
-        records=sum(each.get("numInputRows", 0) for each in sources),
+        records=sum(source.get("numInputRows", 0) for source in sources),
         duration_ms=progress.get("batchDuration", 0),
         end=end,
         latest=_progress(sources, "latestOffset") or end,
         watermark=progress.get("eventTime", {}).get("watermark"),
-        state_rows=sum(each.get("numRowsTotal", 0) for each in operators),
-        late_rows=sum(each.get("numRowsDroppedByWatermark", 0) for each in operators),
+        state_rows=sum(operator.get("numRowsTotal", 0) for operator in operators),
+        late_rows=sum(operator.get("numRowsDroppedByWatermark", 0) for operator in operators),
     )
 
 

@@ -12,7 +12,7 @@ from penstock.spark.run.dead_letter_reader import check_limits, most_allowed, sp
 
 def letters(count: int) -> pa.Table:
     row = {"topic": "a", "partition": 0, "reason": "no JSON"}
-    return pa.Table.from_pylist([{**row, "offset": each} for each in range(count)])
+    return pa.Table.from_pylist([{**row, "offset": number} for number in range(count)])
 
 
 def test_none_is_allowed_where_there_is_no_place_for_them() -> None:

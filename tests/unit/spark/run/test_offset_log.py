@@ -26,14 +26,14 @@ def offsets(source: str, *numbers: int) -> SourceOffsets:
 
 
 def written(*sources: SourceOffsets) -> str:
-    return "\n".join(["v1", METADATA, *(json.dumps(each.to_json()) for each in sources)])
+    return "\n".join(["v1", METADATA, *(json.dumps(source.to_json()) for source in sources)])
 
 
 @given(st.lists(st.lists(st.integers(0, 2**62), max_size=4), min_size=1, max_size=4))
 def test_what_the_source_has_said_is_read_back(numbers: list[list[int]]) -> None:
     sources = [offsets(f"s{index}", *each) for index, each in enumerate(numbers)]
-    assert [each.offsets for each in parse_offsets(written(*sources))] == [
-        each.offsets for each in sources
+    assert [source.offsets for source in parse_offsets(written(*sources))] == [
+        source.offsets for source in sources
     ]
 
 
@@ -67,7 +67,7 @@ def test_offsets_of_another_kind_of_source_are_refused() -> None:
 def test_a_source_that_is_read_twice_has_two_names() -> None:
     names = number_repeated(["a", "b", "a", "a"])
     assert names == ["a", "b", "a#2", "a#3"]
-    assert [source_of(each) for each in names] == ["a", "b", "a", "a"]
+    assert [source_of(name) for name in names] == ["a", "b", "a", "a"]
 
 
 class Folder:

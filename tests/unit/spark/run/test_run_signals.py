@@ -44,7 +44,7 @@ SPEC = PipelineSpec(
     name="p",
     bootstrap_servers="",
     sources=(),
-    sinks=tuple(ParquetSinkSpec(name=each, view="v", path="") for each in "ab"),
+    sinks=tuple(ParquetSinkSpec(name=letter, view="v", path="") for letter in "ab"),
 )
 
 

@@ -20,7 +20,7 @@ def test_python_processes_import_what_is_installed_and_compiled(tmp_path: Path) 
     import pyspark
 
     installed = Path(pyspark.__file__).parent
-    zips = sorted(each.name for each in (installed / "python" / "lib").glob("*.zip"))
+    zips = sorted(path.name for path in (installed / "python" / "lib").glob("*.zip"))
     assert len(zips) == 2
     for _ in range(2):
         with unpacked_home(tmp_path):

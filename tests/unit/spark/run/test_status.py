@@ -64,7 +64,7 @@ def test_each_kind_of_sink_is_asked(spec: PipelineSpec, tmp_path: Path) -> None:
                 producer.send("orders", b"%d" % number)
 
         before = status(spec)
-        assert [each.state for each in before.queries] == [None, None, None]
+        assert [query.state for query in before.queries] == [None, None, None]
         assert before.lag == 10
         assert not (tmp_path / "shop.db").exists()
         assert not (tmp_path / "files").exists()
@@ -89,14 +89,14 @@ def test_each_kind_of_sink_is_asked(spec: PipelineSpec, tmp_path: Path) -> None:
         (place / "00000000000000000001.json").write_bytes(commit.to_bytes(datetime.now(UTC)))
 
         found = status(spec)
-    assert [each.lag for each in found.queries] == [7, 3, 0]
+    assert [query.lag for query in found.queries] == [7, 3, 0]
     assert found.lag == 7
-    states = [each.state for each in found.queries]
-    assert [each.owner for each in states if each] == ["ann", "bob", "cleo"]
-    assert [each.last_batch.rows for each in states if each and each.last_batch] == [3, 2, 10]
-    assert [each.stored.batch_id for each in states if each and each.stored] == [0, 4, 2]
+    states = [query.state for query in found.queries]
+    assert [state.owner for state in states if state] == ["ann", "bob", "cleo"]
+    assert [state.last_batch.rows for state in states if state and state.last_batch] == [3, 2, 10]
+    assert [state.stored.batch_id for state in states if state and state.stored] == [0, 4, 2]
     assert found.queries[1].partitions == (PartitionStatus("orders", PARTITION, 7, 10, 3),)
-    assert [each.problems for each in found.queries] == [(), (), ()]
+    assert [query.problems for query in found.queries] == [(), (), ()]
 
 
 def test_a_broker_that_does_not_answer_is_waited_for_once(spec: PipelineSpec) -> None:
@@ -109,9 +109,9 @@ def test_a_broker_that_does_not_answer_is_waited_for_once(spec: PipelineSpec) ->
     sink.begin_at(at(0))
     sink.close()
     found = status(spec)
-    assert [bool(each.state) for each in found.queries] == [True, False, False]
-    assert [len(each.problems) for each in found.queries] == [1, 2, 1]
-    [answer] = {each.partition(": ")[2] for query in found.queries for each in query.problems}
+    assert [bool(query.state) for query in found.queries] == [True, False, False]
+    assert [len(query.problems) for query in found.queries] == [1, 2, 1]
+    [answer] = {problem.partition(": ")[2] for query in found.queries for problem in query.problems}
     assert "127.0.0.1:1" in answer
 
 

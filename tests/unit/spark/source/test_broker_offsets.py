@@ -99,7 +99,7 @@ def test_a_pattern_is_found_anywhere_in_the_name(topics: Topics, name: str) -> N
     for each in ("orders", "old-orders", "clicks"):
         topics.create(f"{name}-{each}")
     with asking(topics, subscribePattern=f"{name}-.*ord") as broker:
-        found = {each.topic for each in broker.found().partitions}
+        found = {partition.topic for partition in broker.found().partitions}
         assert found == {f"{name}-orders", f"{name}-old-orders"}
         topics.create(f"{name}-ord")
         assert f"{name}-ord" in broker.found().topic_ids
@@ -112,7 +112,7 @@ def test_a_pattern_is_found_anywhere_in_the_name(topics: Topics, name: str) -> N
 def test_assigned_partitions_only(topics: Topics, name: str) -> None:
     topics.create(name, 3)
     with asking(topics, assign=f'{{"{name}": [0, 2]}}') as broker:
-        assert {each.partition for each in broker.latest().offsets} == {0, 2}
+        assert {partition.partition for partition in broker.latest().offsets} == {0, 2}
     with (
         asking(topics, assign=f'{{"{name}": [2, 3]}}') as broker,
         pytest.raises(UnknownTopicError, match=f"{name}-3: there is no such partition"),

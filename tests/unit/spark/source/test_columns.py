@@ -77,10 +77,10 @@ def test_headers() -> None:
     rows, made = decoded(SparkColumns("t", 0, headers=True), log, headers=True)
     assert made.column("headers")[1].as_py() is None, "as Spark's own source has it"
     assert [(row.key, row.value, row.headers) for row in rows] == [
-        (each.key, each.value, each.headers) for each in records
+        (record.key, record.value, record.headers) for record in records
     ]
     bare, made = decoded(SparkColumns("t", 0, headers=False), log)
     assert [(row.key, row.value, row.headers) for row in bare] == [
-        (each.key, each.value, None) for each in records
+        (record.key, record.value, None) for record in records
     ]
     assert made.num_columns == 7

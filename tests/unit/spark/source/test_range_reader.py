@@ -215,7 +215,9 @@ def test_memory_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> Non
         read_range(range_of(world.admin, topic, 0, 1000), ranges.settings(world.bootstrap))
     )
     assert max(batch.nbytes for batch in batches) < 6 * 20_000
-    assert [row.value for row in rows_of(batches)] == [b"%06d" % each * 100 for each in range(1000)]
+    assert [row.value for row in rows_of(batches)] == [
+        b"%06d" % number * 100 for number in range(1000)
+    ]
 
 
 def test_many_answers(world: World) -> None:

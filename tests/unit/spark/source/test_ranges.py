@@ -11,7 +11,7 @@ from penstock.spark.source.ranges import OffsetRange, split
 
 
 def sizes(ranges: list[OffsetRange]) -> list[int]:
-    return [each.size for each in ranges]
+    return [range_.size for range_ in ranges]
 
 
 def of(*wanted: int) -> list[OffsetRange]:

@@ -56,15 +56,15 @@ def latest(reader: PenstockStreamReader, start: dict[str, Json]) -> dict[str, Js
 
 def batch(topics: Topics, **options: str) -> list[OffsetRange]:
     given = {"kafka.bootstrap.servers": topics.bootstrap_servers, **options}
-    return [each.value for each in PenstockReader(batch_options(given)).partitions()]
+    return [partition.value for partition in PenstockReader(batch_options(given)).partitions()]
 
 
 def ranges(
     reader: PenstockStreamReader, start: dict[str, Json], end: dict[str, Json]
 ) -> list[tuple[int, int, int]]:
     return [
-        (each.value.partition, each.value.start, each.value.end)
-        for each in reader.partitions(start, end)
+        (partition.value.partition, partition.value.start, partition.value.end)
+        for partition in reader.partitions(start, end)
     ]
 
 
@@ -328,11 +328,11 @@ def test_a_deleted_topic(topics: Topics, name: str) -> None:
     with reading(topics, subscribe=both, failOnDataLoss="false") as reader:
         end = reader.latestOffset(start, ALL)
         assert end.keys() == {"#penstock", other}
-        assert [each.value.topic for each in reader.partitions(start, end)] == [other]
+        assert [partition.value.topic for partition in reader.partitions(start, end)] == [other]
         topics.create(name)
         topics.fill(name, {0: 2})
         again = latest(reader, end)
-        assert [each.value.topic for each in reader.partitions(end, again)] == [name]
+        assert [partition.value.topic for partition in reader.partitions(end, again)] == [name]
 
 
 def test_a_checkpoint_of_sparks_own_source_is_continued(topics: Topics, name: str) -> None:

@@ -180,7 +180,7 @@ def test_prometheus_understands_what_is_served() -> None:
             "penstock_pipeline_watermark_timestamp_seconds": "gauge",
             "penstock_pipeline_lag_records": "gauge",
         }
-        every = [each for each in samples if not each.name.endswith("_created")]
+        every = [sample for sample in samples if not sample.name.endswith("_created")]
         assert {(each.labels["pipeline"], each.labels["query"]) for each in every} == {(odd, odd)}
         values = {each.name: each.value for each in every}
         assert values["penstock_pipeline_records_total"] == 5_000
@@ -203,9 +203,9 @@ def scraped(port: int, accept: str) -> tuple[dict[str, str], list[Sample]]:
     if accept.startswith("application/"):
         parse = openmetrics_parser.text_string_to_metric_families
     families = [each for each in parse(text) if not each.name.endswith("_created")]
-    kinds = {each.name: each.type for each in families}
-    assert all(each.documentation for each in families)
-    return kinds, [sample for each in families for sample in each.samples]
+    kinds = {family.name: family.type for family in families}
+    assert all(family.documentation for family in families)
+    return kinds, [sample for family in families for sample in family.samples]
 
 
 def test_lag_is_that_of_now_and_not_of_when_the_batch_was_planned() -> None:

@@ -74,7 +74,7 @@ def _long_text(kind: DatabaseKind, *, json: bool = False) -> SqlType:
 
 def _key_length(key_types: Sequence[pa.DataType]) -> int:
     """Characters of each text in a key, four bytes each."""
-    texts = sum(is_text(each) or is_bytes(each) for each in key_types)
+    texts = sum(is_text(key_type) or is_bytes(key_type) for key_type in key_types)
     rest = _MYSQL_KEY_BYTES - 32 * (len(key_types) - texts)
     return min(_LONGEST_KEY, rest // 4 // texts)
 

@@ -81,12 +81,12 @@ def headers_to_json(headers: list[dict[str, object]] | None) -> str | None:
         return None
     written = [
         {
-            "key": each["key"],
-            "value": base64.b64encode(each["value"]).decode()
-            if isinstance(each["value"], bytes)
+            "key": header["key"],
+            "value": base64.b64encode(header["value"]).decode()
+            if isinstance(header["value"], bytes)
             else None,
         }
-        for each in headers
+        for header in headers
     ]
     return json.dumps(written)
 
@@ -96,8 +96,8 @@ def headers_from_json(text: str | None) -> list[dict[str, object]] | None:
         return None
     return [
         {
-            "key": each["key"],
-            "value": None if each["value"] is None else base64.b64decode(each["value"]),
+            "key": header["key"],
+            "value": None if header["value"] is None else base64.b64decode(header["value"]),
         }
-        for each in json.loads(text)
+        for header in json.loads(text)
     ]

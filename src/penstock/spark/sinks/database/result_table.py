@@ -111,7 +111,7 @@ class ResultTable:
                 if name not in schema.names:
                     raise PipelineError(
                         f"`{what}` names the column {name}, and the view {self._spec.view} has "
-                        f"only {', '.join(each for each in schema.names if each != DELETE_COLUMN)}"
+                        f"only {', '.join(name for name in schema.names if name != DELETE_COLUMN)}"
                     )
                 if is_nested(schema.field(name).type):
                     raise PipelineError(
@@ -218,11 +218,11 @@ class ResultTable:
         inspector = inspect(self._engine)
         found = [inspector.get_pk_constraint(self._table, self._schema)["constrained_columns"]]
         found += [
-            each["column_names"]
-            for each in inspector.get_unique_constraints(self._table, self._schema)
+            constraint["column_names"]
+            for constraint in inspector.get_unique_constraints(self._table, self._schema)
         ]
         indexes = inspector.get_indexes(self._table, self._schema)
-        found += [_whole_index(each) for each in indexes]
+        found += [_whole_index(index) for index in indexes]
         sets: list[set[str]] = []
         for names in found:
             folded = {self._fold(name) for name in names}

@@ -36,7 +36,7 @@ class Target:
     @property
     def others(self) -> tuple[str, ...]:
         """Columns that are not of the key."""
-        return tuple(each for each in self.columns if each not in self.key)
+        return tuple(column for column in self.columns if column not in self.key)
 
 
 def quote(kind: DatabaseKind, name: str) -> str:
@@ -50,7 +50,7 @@ def full_name(kind: DatabaseKind, schema: str | None, table: str) -> str:
 
 
 def names(kind: DatabaseKind, columns: Sequence[str], prefix: str = "") -> str:
-    return ", ".join(prefix + quote(kind, each) for each in columns)
+    return ", ".join(prefix + quote(kind, column) for column in columns)
 
 
 def on_key(target: Target, left: str, right: str) -> str:

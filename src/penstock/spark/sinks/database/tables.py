@@ -173,7 +173,7 @@ def create_missing(engine: Engine, tables: Sequence[Table]) -> None:
         if there is None:
             create(engine, table)
             there = _columns(engine, table) or set()
-        missing = [each.name for each in table.columns if each.name not in there]
+        missing = [column.name for column in table.columns if column.name not in there]
         if missing:
             raise PipelineError(
                 f"the table {table.fullname} is there but is not Penstock's: it lacks "

@@ -100,7 +100,7 @@ class CommitLog:
     def check_alone(self) -> None:
         """`OptionError` where the folder belongs to another query."""
         own = self._folder.rpartition("/")[2]
-        others = [unquote(each) for each in self._files.names(FOLDER) if each != own]
+        others = [unquote(name) for name in self._files.names(FOLDER) if name != own]
         if others:
             raise OptionError(
                 f"the folder of {self._key} holds the results of {', '.join(sorted(others))}: "
@@ -161,7 +161,7 @@ class CommitLog:
         return self._files.create(self._path(commit.number), content)
 
     def _numbers(self) -> list[int]:
-        names = (each.removesuffix(".json") for each in self._files.names(self._folder))
+        names = (name.removesuffix(".json") for name in self._files.names(self._folder))
         return [int(name) for name in names if name.isdecimal()]
 
     def _path(self, number: int) -> str:

@@ -123,7 +123,7 @@ class ParquetSink(Sink):
     def _staged(self, token: str) -> str:
         if self._spec.partition_by:
             return token
-        names = [each for each in self._files.names(token) if each.endswith(".parquet")]
+        names = [name for name in self._files.names(token) if name.endswith(".parquet")]
         if len(names) != 1:
             raise PipelineError(
                 f"{self._key}: Spark has written {len(names)} files instead of one for a batch; "

@@ -130,13 +130,13 @@ def _read_origins(client: Mapping[str, str], topic: str, pipeline: str) -> Itera
             if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
             return
-        places = [TopicPartition(topic, each.partition) for each in partitions]
+        places = [TopicPartition(topic, partition.partition) for partition in partitions]
         starts = admin.list_offsets(dict.fromkeys(places, OffsetSpec.EARLIEST))
         ends = admin.list_offsets(dict.fromkeys(places, OffsetSpec.LATEST))
     with committed_consumer(client) as consumer:
-        for each in places:
-            first, end = starts[each].offset, ends[each].offset
-            for record in committed_records(consumer, each, first, end):
+        for place in places:
+            first, end = starts[place].offset, ends[place].offset
+            for record in committed_records(consumer, place, first, end):
                 letter = from_record(record)
                 if letter is not None and letter.pipeline == pipeline:
                     yield (letter.source, *letter.origin)

@@ -86,7 +86,7 @@ def types_of(schema: "pa.Schema") -> dict[str, str]:
             return f"array<{name(kind.value_type)}>"
         if pa.types.is_struct(kind):
             fields = (kind.field(index) for index in range(kind.num_fields))
-            return f"struct<{','.join(f'{each.name}:{name(each.type)}' for each in fields)}>"
+            return f"struct<{','.join(f'{field.name}:{name(field.type)}' for field in fields)}>"
         return str(kind)
 
     return {each.name: name(each.type) for each in schema}
@@ -128,16 +128,16 @@ class RecordSender:
 
         Calls `check_deadline` after each chunk.
         """
-        for each in records:
-            self.rows += len(each.values)
-            if each.headers is None:
+        for record in records:
+            self.rows += len(record.values)
+            if record.headers is None:
                 self._many.append(
                     self._producer.send_many(
-                        each.topic, each.values, each.keys, partition=each.partition
+                        record.topic, record.values, record.keys, partition=record.partition
                     )
                 )
             else:
-                self._send_each(each, each.headers)
+                self._send_each(record, record.headers)
             if check_deadline is not None:
                 check_deadline()
 
@@ -206,9 +206,9 @@ def _split(rows: "pa.Table", column: str) -> "Iterator[tuple[object, pa.Table]]"
     counts = pc.value_counts(pc.take(codes, order))
     ordered = rows.take(order)
     start = 0
-    for each in counts:
-        length = each["counts"].as_py()
-        yield distinct[each["values"].as_py()].as_py(), ordered.slice(start, length)
+    for count in counts:
+        length = count["counts"].as_py()
+        yield distinct[count["values"].as_py()].as_py(), ordered.slice(start, length)
         start += length
 
 

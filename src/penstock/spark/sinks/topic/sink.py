@@ -159,7 +159,9 @@ class TopicSink(Sink):
         try:
             with new_admin(self._client) as admin:
                 count = len(admin.describe_topics([topic])[topic].partitions)
-                asked = {TopicPartition(topic, each): OffsetSpec.LATEST for each in range(count)}
+                asked = {
+                    TopicPartition(topic, number): OffsetSpec.LATEST for number in range(count)
+                }
                 found = admin.list_offsets(asked)
         except KafkaError as error:
             raise PipelineError(f"{self._key} cannot be cleared: {error}") from error
@@ -170,7 +172,7 @@ class TopicSink(Sink):
             with new_admin(self._client) as admin:
                 admin.delete_records(ends)
         except KafkaError as error:
-            topics = ", ".join(sorted({each.topic for each in ends}))
+            topics = ", ".join(sorted({end.topic for end in ends}))
             raise PipelineError(
                 f"{self._key} is being rebuilt, and the records of {topics} could not be "
                 f"deleted: {error}. A topic with cleanup.policy=compact does not delete, and one "
@@ -181,7 +183,7 @@ class TopicSink(Sink):
 
 def as_records(rows: "DataFrame", spec: TopicSinkSpec) -> "DataFrame":
     """The columns that are written. `OptionError` where they cannot be, before anything runs."""
-    types = {each.name: each.dataType.simpleString() for each in rows.schema.fields}
+    types = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
     if "value" in types:
         if spec.key:
             raise OptionError(
@@ -189,13 +191,13 @@ def as_records(rows: "DataFrame", spec: TopicSinkSpec) -> "DataFrame":
                 f"{spec.view} has one, so name its column for keys `key`"
             )
         check_columns(types, spec.topic)
-        return rows.select(*(each for each in COLUMNS if each in types))
+        return rows.select(*(name for name in COLUMNS if name in types))
     if spec.topic is None:
         raise OptionError(
             f"sink {spec.name}: name a topic. The view {spec.view} has no column `value`: its "
             "rows are written as JSON, and a column `topic` would be a part of that"
         )
-    missing = [each for each in spec.key if each not in types]
+    missing = [name for name in spec.key if name not in types]
     if missing:
         raise OptionError(
             f"sink {spec.name}: the view {spec.view} has no column {', '.join(missing)} for the "
@@ -203,9 +205,9 @@ def as_records(rows: "DataFrame", spec: TopicSinkSpec) -> "DataFrame":
         )
     from pyspark.sql.functions import col, struct, to_json
 
-    columns = [to_json(struct(*(col(_quoted(each)) for each in types))).alias("value")]
+    columns = [to_json(struct(*(col(_quoted(name)) for name in types))).alias("value")]
     if spec.key:
-        key = struct(*(col(_quoted(each)) for each in spec.key))
+        key = struct(*(col(_quoted(name)) for name in spec.key))
         columns.append(to_json(key, {"ignoreNullFields": "false"}).alias("key"))
     return rows.select(*columns)
 

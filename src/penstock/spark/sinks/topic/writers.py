@@ -88,7 +88,7 @@ def stream_writer(options: Mapping[str, str], schema: "StructType") -> DataSourc
 
 def _checked(options: Mapping[str, str], schema: "StructType") -> WriterOptions:
     chosen = WriterOptions.of(options)
-    types = {each.name: each.dataType.simpleString() for each in schema.fields}
+    types = {field.name: field.dataType.simpleString() for field in schema.fields}
     check_columns(types, chosen.topic)
     return chosen
 
@@ -158,7 +158,7 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):
         task_rows = _with_rows(messages)
         if not task_rows:
             return
-        query_ids = {each.query_id for each in task_rows}
+        query_ids = {task_row.query_id for task_row in task_rows}
         if len(query_ids) > 1 or "" in query_ids:
             raise PipelineError(
                 f"pipeline {self._pipeline}: tasks do not agree on the id of their query "
@@ -169,7 +169,7 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):
             stream.commit(
                 query_ids.pop(),
                 batchId,
-                sum(each.rows for each in task_rows),
+                sum(task_row.rows for task_row in task_rows),
                 _send_in_transaction(task_rows, self._options.topic),
             )
         finally:
@@ -212,7 +212,9 @@ def _collect_rows(batches: "Iterator[pa.RecordBatch]") -> TaskRows:
 
 
 def _needed(table: "pa.Table") -> "pa.Table":
-    return table.select([each for each in table.column_names if each in COLUMNS])
+    return table.select(
+        [column_name for column_name in table.column_names if column_name in COLUMNS]
+    )
 
 
 def _table(task_rows: TaskRows) -> "pa.Table":
@@ -222,13 +224,13 @@ def _table(task_rows: TaskRows) -> "pa.Table":
 
 
 def _with_rows(messages: list[WriterCommitMessage | None]) -> list[TaskRows]:
-    return [each for each in messages if isinstance(each, TaskRows) and each.rows]
+    return [message for message in messages if isinstance(message, TaskRows) and message.rows]
 
 
 def _send_in_transaction(task_rows: list[TaskRows], topic: str | None) -> Work:
     def work(producer: "Producer", check_deadline: CheckDeadline) -> None:
         sending = RecordSender(producer)
-        for each in task_rows:
-            sending.send(record_chunks(_table(each), topic), check_deadline)
+        for task_row in task_rows:
+            sending.send(record_chunks(_table(task_row), topic), check_deadline)
 
     return work

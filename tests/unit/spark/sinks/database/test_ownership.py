@@ -225,7 +225,7 @@ def test_drivers_that_start_together_and_one_of_them_dies(
         others = [sinks.enter_context(sink_for(spec_for(database_url))) for _ in range(3)]
         with first._engine.connect() as dying:
             first._books.add(dying)
-            opening = [pool.submit(each.open, "driver") for each in others]
+            opening = [pool.submit(other.open, "driver") for other in others]
             if engine.dialect.name == "mysql":
                 await_locks(engine, 3)
         assert [each.result(30) for each in opening] == [None] * 3

@@ -51,7 +51,9 @@ batches = st.lists(
 
 def table_of(batch: Sequence[Change]) -> pa.Table:
     columns: list[tuple[Any, ...]] = list(zip(*batch, strict=True)) or [()] * 5
-    rows = pa.table([pa.array(columns[each], SCHEMA.field(each).type) for each in range(4)], SCHEMA)
+    rows = pa.table(
+        [pa.array(columns[number], SCHEMA.field(number).type) for number in range(4)], SCHEMA
+    )
     return with_deletes(rows, list(columns[4]))
 
 
@@ -162,7 +164,7 @@ def test_numbers_as_keys_are_found_again(
     spec = spec_for(database_url, mode="upsert", key=["id"], delete_when="gone")
     numbers = [Decimal("0.1"), Decimal("1e-9"), Decimal("12345678901234567890"), Decimal(3)]
     if pa.types.is_floating(kind):
-        keys = pa.array([float(each) for each in numbers], kind)
+        keys = pa.array([float(number) for number in numbers], kind)
     else:
         keys = pa.array(numbers, kind)
     with sink_for(spec) as sink:

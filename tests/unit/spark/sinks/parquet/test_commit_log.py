@@ -78,7 +78,7 @@ class Driver:
     def write(self, count: int, token: str) -> None:
         start = self.position
         staged = self._root / token
-        staged.write_text("".join(f"{each}\n" for each in range(start, start + count)))
+        staged.write_text("".join(f"{number}\n" for number in range(start, start + count)))
         stored = StoredProgress(at(start + count), "q", 0)
         number = self.log.next_number
         commit = Commit(number, "batch", stored, "me", count, (token, f"part-{number:05}"))

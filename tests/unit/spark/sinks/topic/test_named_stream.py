@@ -43,7 +43,7 @@ def commit(new_stream: Callable[..., NamedStream], topic: str) -> Commit:
 
 def sending(topic: str, *values: str) -> Work:
     def work(producer: Producer, check_deadline: CheckDeadline) -> None:
-        producer.send_many(topic, [each.encode() for each in values])
+        producer.send_many(topic, [value.encode() for value in values])
         check_deadline()
 
     return work

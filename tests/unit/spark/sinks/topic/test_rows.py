@@ -121,8 +121,8 @@ def test_every_row_arrives_in_the_order_of_its_partition(
 ) -> None:
     """M1: whichever columns there are, as if rows were sent one by one."""
     expected = FakeProducer()
-    for each in given_rows:
-        row = {name: None if name in left_out else value for name, value in each.items()}
+    for given_row in given_rows:
+        row = {name: None if name in left_out else value for name, value in given_row.items()}
         pairs = cast("list[Mapping[str, object]]", row["headers"] or [])
         expected._append(
             "t" if has_topic else str(row["topic"]),

@@ -51,11 +51,11 @@ def new_sink(client: dict[str, str], topic: str) -> Iterator[NewSink]:
 
 
 def numbers(start: int, end: int) -> pa.Table:
-    return pa.table({"value": pa.array([str(each) for each in range(start, end)], pa.string())})
+    return pa.table({"value": pa.array([str(number) for number in range(start, end)], pa.string())})
 
 
 def texts(start: int, end: int) -> list[str]:
-    return [str(each) for each in range(start, end)]
+    return [str(number) for number in range(start, end)]
 
 
 def test_rows_and_progress_are_stored_together(
